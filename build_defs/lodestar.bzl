@@ -1,0 +1,105 @@
+"""The four macros that every BUILD file of this repository uses."""
+
+load("@local_config_cuda//:cuda.bzl", "NVCC")
+load("@local_config_tf//:tf.bzl", "TF_COPTS", "TF_VERSION")
+
+# No contraction to fused multiply-add: every path gives the same bits.
+_COPTS = [
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Wno-sign-compare",
+    "-fvisibility=hidden",
+] + select({
+    "@bazel_tools//src/conditions:linux_x86_64": ["-march=x86-64-v2"],
+    "//conditions:default": [],
+})
+
+def lodestar_core_library(name, srcs = [], hdrs = [], deps = [], **kwargs):
+    """A library of tf_ops/core: C++17 and the standard library only."""
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        copts = _COPTS,
+        deps = deps,
+        visibility = ["//visibility:public"],
+        **kwargs
+    )
+
+def _cuda_object(name, src, hdrs):
+    object_file = name + ".pic.o"
+    native.genrule(
+        name = name,
+        srcs = [src] + hdrs,
+        outs = [object_file],
+        cmd = " ".join([
+            NVCC,
+            "-c -x cu -std=c++17 -O3 --fmad=false -I.",
+            "-Xcompiler -fPIC,-fvisibility=hidden",
+            "-o $@ $(location %s)" % src,
+        ]),
+    )
+    return object_file
+
+def lodestar_op_library(name, srcs = [], hdrs = [], cuda_srcs = [], cuda_hdrs = [], deps = []):
+    """Ops or kernels: may include TensorFlow, always linked into the shared object.
+
+    Args:
+      name: target name.
+      srcs: C++ sources.
+      hdrs: C++ headers.
+      cuda_srcs: *.cu.cc files, compiled and LODESTAR_CUDA defined only where
+        nvcc was found.
+      cuda_hdrs: the headers that cuda_srcs include; no TensorFlow in them.
+      deps: libraries.
+    """
+    objects = []
+    if NVCC:
+        for index, src in enumerate(cuda_srcs):
+            objects.append(_cuda_object("%s_cuda_%d" % (name, index), src, cuda_hdrs))
+    with_cuda = bool(NVCC and cuda_srcs)
+    native.cc_library(
+        name = name,
+        srcs = srcs + objects,
+        hdrs = hdrs + cuda_hdrs,
+        copts = _COPTS + TF_COPTS + [
+            "-Wno-unused-parameter",
+            "-Wno-attributes",
+            "-DLODESTAR_TF_VERSION=\\\"%s\\\"" % TF_VERSION,
+        ],
+        defines = ["LODESTAR_CUDA=1"] if with_cuda else [],
+        deps = deps + ["@local_config_tf//:headers"] +
+               (["@local_config_cuda//:cudart"] if with_cuda else []),
+        alwayslink = True,
+        visibility = ["//visibility:public"],
+    )
+
+def lodestar_cc_test(name, srcs, deps = [], **kwargs):
+    """A GoogleTest of tf_ops/core."""
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        copts = _COPTS,
+        linkopts = ["-lpthread"],
+        deps = deps + ["@local_config_gtest//:gtest_main"],
+        **kwargs
+    )
+
+def lodestar_py_test(name, srcs, deps = [], data = [], args = [], **kwargs):
+    """A pytest file; srcs[0] is the file that pytest is given."""
+    native.py_test(
+        name = name,
+        srcs = srcs + ["//build_defs:run_pytest.py"],
+        main = "//build_defs:run_pytest.py",
+        args = ["$(location %s)" % srcs[0]] + args,
+        data = data,
+        deps = deps + [
+            "//python/lodestar",
+            "//tests/python:conftest",
+        ],
+        python_version = "PY3",
+        **kwargs
+    )

@@ -1,0 +1,62 @@
+"""The installed TensorFlow wheel as the repository @local_config_tf."""
+
+_PROBE = """
+import os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+print(tf.__version__)
+print(tf.sysconfig.get_include())
+print(tf.sysconfig.get_lib())
+print(" ".join(f for f in tf.sysconfig.get_compile_flags() if not f.startswith("-I")))
+"""
+
+_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+cc_library(
+    name = "headers",
+    hdrs = glob(
+        [
+            "include/**/*.h",
+            "include/**/*.inc",
+            "include/Eigen/**",
+            "include/unsupported/**",
+        ],
+        allow_empty = True,
+    ),
+    includes = ["include"],
+)
+
+cc_import(
+    name = "framework_import",
+    shared_library = "libtensorflow_framework.so.2",
+)
+
+cc_library(
+    name = "framework",
+    deps = [":framework_import"],
+)
+"""
+
+def _tf_configure_impl(ctx):
+    python = ctx.os.environ.get("PYTHON_BIN_PATH")
+    if not python:
+        fail("PYTHON_BIN_PATH is not set: run ./configure.sh first")
+    result = ctx.execute([python, "-c", _PROBE])
+    if result.return_code:
+        fail("%s cannot import tensorflow: run ./configure.sh\n%s" % (python, result.stderr))
+    version, include, lib, flags = result.stdout.strip().split("\n")[-4:]
+    ctx.symlink(include, "include")
+    ctx.symlink(lib + "/libtensorflow_framework.so.2", "libtensorflow_framework.so.2")
+    ctx.file("BUILD", _BUILD)
+    ctx.file("tf.bzl", "TF_VERSION = %r\n\nTF_COPTS = %r\n" % (version, flags.split(" ")))
+
+tf_configure = repository_rule(
+    implementation = _tf_configure_impl,
+    environ = [
+        "PYTHON_BIN_PATH",
+        # Changed by configure.sh when another TensorFlow is installed.
+        "LODESTAR_TF",
+    ],
+    local = True,
+)

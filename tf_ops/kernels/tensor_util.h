@@ -1,0 +1,33 @@
+// Checks and views that every kernel needs before it reads a tensor.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/core/span.h"
+
+namespace lodestar {
+
+template <typename T>
+Span<const T> FlatSpan(const tensorflow::Tensor& tensor) {
+  return Span<const T>(tensor.flat<T>().data(), tensor.NumElements());
+}
+
+template <typename T>
+Span<T> FlatSpan(tensorflow::Tensor* tensor) {
+  return Span<T>(tensor->flat<T>().data(), tensor->NumElements());
+}
+
+// InvalidArgument unless `tensor`, an input called `name`, has this rank.
+inline tensorflow::Status CheckRank(const tensorflow::Tensor& tensor,
+                                    const char* name, int rank) {
+  if (tensor.dims() == rank) return tensorflow::Status();
+  return tensorflow::errors::InvalidArgument(
+      "`", name, "` must have rank ", rank, ", found shape ",
+      tensor.shape().DebugString());
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
