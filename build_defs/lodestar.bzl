@@ -68,6 +68,8 @@ def lodestar_op_library(name, srcs = [], hdrs = [], cuda_srcs = [], cuda_hdrs = 
         copts = _COPTS + TF_COPTS + [
             "-Wno-unused-parameter",
             "-Wno-attributes",
+            # Names that older supported releases have no successor for.
+            "-Wno-deprecated-declarations",
             "-DLODESTAR_TF_VERSION=\\\"%s\\\"" % TF_VERSION,
         ],
         defines = ["LODESTAR_CUDA=1"] if with_cuda else [],

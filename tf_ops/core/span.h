@@ -15,8 +15,8 @@ class Span {
   Span() = default;
   Span(T* data, int64_t size) : data_(data), size_(size) {}
   // A vector of T, or of what T is the const of.
-  template <typename U, typename = std::enable_if_t<std::is_convertible_v<
-                            U (*)[], T (*)[]>>>
+  template <typename U, typename = std::enable_if_t<
+                            std::is_convertible_v<U (*)[], T (*)[]>>>
   Span(const Span<U>& other) : data_(other.data()), size_(other.size()) {}
   template <typename U = std::remove_const_t<T>,
             typename = std::enable_if_t<std::is_const_v<T>, U>>

@@ -62,9 +62,9 @@ Status ResourceExhausted(const Args&... args) {
 
 }  // namespace lodestar
 
-#define LODESTAR_RETURN_IF_ERROR(expression)         \
-  do {                                               \
-    ::lodestar::Status lodestar_status = expression; \
+#define LODESTAR_RETURN_IF_ERROR(expression)           \
+  do {                                                 \
+    ::lodestar::Status lodestar_status = expression;   \
     if (!lodestar_status.ok()) return lodestar_status; \
   } while (false)
 

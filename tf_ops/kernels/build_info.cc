@@ -4,8 +4,8 @@
 
 namespace lodestar {
 
-extern "C" __attribute__((used, visibility("default"))) const char
-    lodestar_build_info[] =
-        "LODESTAR_BUILT_FOR_TENSORFLOW=" LODESTAR_TF_VERSION;
+extern "C" __attribute__((used, visibility("default")))
+const char lodestar_build_info[] =
+    "LODESTAR_BUILT_FOR_TENSORFLOW=" LODESTAR_TF_VERSION;
 
 }  // namespace lodestar

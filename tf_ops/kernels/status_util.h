@@ -3,42 +3,41 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_STATUS_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_STATUS_UTIL_H_
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/platform/status.h"
+#include "absl/status/status.h"
 #include "tf_ops/core/status.h"
 
 namespace lodestar {
 
-inline tensorflow::Status ToTensorFlow(const Status& status) {
-  using tensorflow::errors::DataLoss;
-  using tensorflow::errors::FailedPrecondition;
-  using tensorflow::errors::Internal;
-  using tensorflow::errors::InvalidArgument;
-  using tensorflow::errors::NotFound;
-  using tensorflow::errors::OutOfRange;
-  using tensorflow::errors::ResourceExhausted;
-  using tensorflow::errors::Unimplemented;
-  switch (status.code()) {
-    case StatusCode::kOk:
-      return tensorflow::Status();
-    case StatusCode::kInvalidArgument:
-      return InvalidArgument(status.message());
-    case StatusCode::kOutOfRange:
-      return OutOfRange(status.message());
-    case StatusCode::kNotFound:
-      return NotFound(status.message());
-    case StatusCode::kFailedPrecondition:
-      return FailedPrecondition(status.message());
-    case StatusCode::kResourceExhausted:
-      return ResourceExhausted(status.message());
-    case StatusCode::kDataLoss:
-      return DataLoss(status.message());
-    case StatusCode::kUnimplemented:
-      return Unimplemented(status.message());
-    case StatusCode::kInternal:
-      break;
-  }
-  return Internal(status.message());
+inline absl::Status ToTensorFlow(const Status& status) {
+  const auto code = [&] {
+    switch (status.code()) {
+      case StatusCode::kOk:
+        return absl::StatusCode::kOk;
+      case StatusCode::kInvalidArgument:
+        return absl::StatusCode::kInvalidArgument;
+      case StatusCode::kOutOfRange:
+        return absl::StatusCode::kOutOfRange;
+      case StatusCode::kNotFound:
+        return absl::StatusCode::kNotFound;
+      case StatusCode::kFailedPrecondition:
+        return absl::StatusCode::kFailedPrecondition;
+      case StatusCode::kResourceExhausted:
+        return absl::StatusCode::kResourceExhausted;
+      case StatusCode::kDataLoss:
+        return absl::StatusCode::kDataLoss;
+      case StatusCode::kUnimplemented:
+        return absl::StatusCode::kUnimplemented;
+      case StatusCode::kInternal:
+        break;
+    }
+    return absl::StatusCode::kInternal;
+  }();
+  return absl::Status(code, status.message());
+}
+
+template <typename... Args>
+absl::Status InvalidArgumentError(const Args&... args) {
+  return ToTensorFlow(InvalidArgument(args...));
 }
 
 }  // namespace lodestar

@@ -6,6 +6,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tf_ops/core/span.h"
+#include "tf_ops/kernels/status_util.h"
 
 namespace lodestar {
 
@@ -20,12 +21,11 @@ Span<T> FlatSpan(tensorflow::Tensor* tensor) {
 }
 
 // InvalidArgument unless `tensor`, an input called `name`, has this rank.
-inline tensorflow::Status CheckRank(const tensorflow::Tensor& tensor,
-                                    const char* name, int rank) {
-  if (tensor.dims() == rank) return tensorflow::Status();
-  return tensorflow::errors::InvalidArgument(
-      "`", name, "` must have rank ", rank, ", found shape ",
-      tensor.shape().DebugString());
+inline absl::Status CheckRank(const tensorflow::Tensor& tensor,
+                              const char* name, int rank) {
+  if (tensor.dims() == rank) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` must have rank ", rank,
+                              ", found shape ", tensor.shape().DebugString());
 }
 
 }  // namespace lodestar

@@ -3,13 +3,13 @@
 #ifndef LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 #define LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 
+#include "absl/status/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/errors.h"
 
 namespace lodestar {
 
 // The handle of a resource: a scalar.
-inline tensorflow::Status CheckHandle(
+inline absl::Status CheckHandle(
     tensorflow::shape_inference::InferenceContext* c, int input = 0) {
   tensorflow::shape_inference::ShapeHandle unused;
   return c->WithRank(c->input(input), 0, &unused);

@@ -1,0 +1,65 @@
+// EpochDomain: memory that readers walk without a lock is freed only when no
+// reader can still see it.
+//
+//   reader:  { EpochDomain::Guard guard(&domain);  ... follow pointers ... }
+//   writer:  swap the pointer; domain.Retire(old, deleter);
+//
+// A reader announces the epoch it began in; what was retired in an epoch is
+// freed once every announced epoch is later. Announcing is one
+// compare-and-swap a batch, on a cache line of the thread's own.
+
+#ifndef LODESTAR_TF_OPS_CORE_EPOCH_H_
+#define LODESTAR_TF_OPS_CORE_EPOCH_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace lodestar {
+
+class EpochDomain {
+ public:
+  EpochDomain() = default;
+  EpochDomain(const EpochDomain&) = delete;
+  EpochDomain& operator=(const EpochDomain&) = delete;
+  // REQUIRES: no guard is alive.
+  ~EpochDomain();
+
+  class Guard {
+   public:
+    explicit Guard(EpochDomain* domain) : slot_(domain->Enter()) {}
+    ~Guard() { slot_->store(0, std::memory_order_release); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    std::atomic<uint64_t>* slot_;
+  };
+
+  // Calls deleter(object) once no reader can see it: now or in a later Retire.
+  // The caller has already unlinked it.
+  void Retire(void* object, void (*deleter)(void*));
+
+ private:
+  static constexpr int kSlots = 64;
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> epoch{0};  // 0: free
+  };
+  struct Retired {
+    uint64_t epoch;
+    void* object;
+    void (*deleter)(void*);
+  };
+
+  std::atomic<uint64_t>* Enter();
+
+  std::atomic<uint64_t> epoch_{1};
+  Slot slots_[kSlots];
+  std::mutex mutex_;
+  std::vector<Retired> retired_;  // guarded by mutex_
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EPOCH_H_

@@ -1,0 +1,220 @@
+#include "tf_ops/core/row_store.h"
+
+#include <algorithm>
+#include <new>
+#include <thread>
+
+namespace lodestar {
+namespace {
+
+typedef uint64_t __attribute__((may_alias)) Word64;
+typedef uint32_t __attribute__((may_alias)) Word32;
+
+template <typename Word>
+inline void CopyOut(const void* from, int64_t count, void* to) {
+  const Word* source = static_cast<const Word*>(from);
+  Word* target = static_cast<Word*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    const Word word = __atomic_load_n(source + i, __ATOMIC_RELAXED);
+    __builtin_memcpy(target + i, &word, sizeof(Word));
+  }
+}
+
+template <typename Word>
+inline void CopyIn(const void* from, int64_t count, void* to) {
+  const Word* source = static_cast<const Word*>(from);
+  Word* target = static_cast<Word*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    Word word;
+    __builtin_memcpy(&word, source + i, sizeof(Word));
+    __atomic_store_n(target + i, word, __ATOMIC_RELAXED);
+  }
+}
+
+}  // namespace
+
+// Rows of even width start on 8 bytes.
+void CopyRowOut(const float* row, int dim, float* out) {
+  if (dim % 2 == 0) {
+    CopyOut<Word64>(row, dim / 2, out);
+  } else {
+    CopyOut<Word32>(row, dim, out);
+  }
+}
+
+void CopyRowIn(const float* in, int dim, float* row) {
+  if (dim % 2 == 0) {
+    CopyIn<Word64>(in, dim / 2, row);
+  } else {
+    CopyIn<Word32>(in, dim, row);
+  }
+}
+
+bool RowStore::Read(uint32_t row, int64_t id, float* out) const {
+  const RowMeta* m = meta(row);
+  const float* from = values(row);
+  for (int spins = 0;; ++spins) {
+    const uint32_t before = m->sequence.load(std::memory_order_acquire);
+    if ((before & kHeld) == 0) {
+      if ((before & kResident) == 0 ||
+          m->id.load(std::memory_order_relaxed) != id) {
+        return false;
+      }
+      CopyRowOut(from, dim_, out);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (m->sequence.load(std::memory_order_relaxed) == before) return true;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+uint32_t RowStore::Hold(RowMeta* meta) {
+  for (int spins = 0;; ++spins) {
+    uint32_t word = meta->sequence.load(std::memory_order_relaxed);
+    if ((word & kHeld) == 0 &&
+        meta->sequence.compare_exchange_weak(word, word | kHeld,
+                                             std::memory_order_acquire)) {
+      // The data stores that follow stay behind the held bit.
+      std::atomic_thread_fence(std::memory_order_release);
+      return word;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+void RowStore::Release(RowMeta* meta, uint32_t resident) {
+  const uint32_t word = meta->sequence.load(std::memory_order_relaxed);
+  meta->sequence.store(((word & ~(kHeld | kResident)) + kWrite) | resident,
+                       std::memory_order_release);
+}
+
+bool RowStore::Lock(uint32_t row, int64_t id) const {
+  RowMeta* m = meta(row);
+  const uint32_t word = Hold(m);
+  if ((word & kResident) != 0 && m->id.load(std::memory_order_relaxed) == id) {
+    return true;
+  }
+  m->sequence.store(word, std::memory_order_release);
+  return false;
+}
+
+float* RowStore::NewSlotArray(float init) {
+  const int64_t count = int64_t{kSegmentRows} * dim_;
+  float* array = static_cast<float*>(arena_->Allocate(count * sizeof(float)));
+  if (array != nullptr && init != 0.0f) std::fill_n(array, count, init);
+  return array;
+}
+
+bool RowStore::AddSegment() {
+  const uint32_t number = static_cast<uint32_t>(segments_) + 1;
+  const int block = 31 - __builtin_clz(number);
+  if (block >= kBlocks) return false;
+  if (blocks_[block].load(std::memory_order_relaxed) == nullptr) {
+    void* memory = arena_->Allocate(sizeof(Segment) << block);
+    if (memory == nullptr) return false;
+    Segment* segments = static_cast<Segment*>(memory);
+    for (uint32_t i = 0; i < (1u << block); ++i) new (segments + i) Segment();
+    blocks_[block].store(segments, std::memory_order_release);
+  }
+  void* meta = arena_->Allocate(kSegmentRows * sizeof(RowMeta));
+  void* values = arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float));
+  if (meta == nullptr || values == nullptr) return false;
+  Segment& segment =
+      blocks_[block].load(std::memory_order_relaxed)[number ^ (1u << block)];
+  segment.meta = static_cast<RowMeta*>(meta);
+  for (int i = 0; i < kSegmentRows; ++i) new (segment.meta + i) RowMeta();
+  segment.values = static_cast<float*>(values);
+  for (size_t s = 0; s < slot_inits_.size(); ++s) {
+    float* array = NewSlotArray(0.0f);  // who inserts a row fills its slots
+    if (array == nullptr) return false;
+    segment.slots[s].store(array, std::memory_order_release);
+  }
+  ++segments_;
+  return true;
+}
+
+Status RowStore::Reserve(int64_t count) {
+  return ReserveCapacity(high_water_ + count -
+                         static_cast<int64_t>(free_.size()));
+}
+
+Status RowStore::ReserveCapacity(int64_t rows) {
+  while (capacity() < rows) {
+    if (!AddSegment()) {
+      return ResourceExhausted("out of memory for ", rows - capacity(),
+                               " more rows of ", dim_, " numbers");
+    }
+  }
+  return Status();
+}
+
+Status RowStore::ReserveFree(int64_t count) {
+  try {
+    free_.reserve(free_.size() + count);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory while ", count,
+                             " rows are removed");
+  }
+  return Status();
+}
+
+uint32_t RowStore::Allocate() {
+  if (!free_.empty()) {
+    const uint32_t row = free_.back();
+    free_.pop_back();
+    return row;
+  }
+  return high_water_++;
+}
+
+void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
+                       uint32_t frequency) const {
+  RowMeta* m = meta(row);
+  Hold(m);
+  m->id.store(id, std::memory_order_relaxed);
+  m->last_seen.store(last_seen, std::memory_order_relaxed);
+  m->frequency.store(frequency, std::memory_order_relaxed);
+  Release(m, kResident);
+}
+
+void RowStore::Free(uint32_t row) {
+  Hold(meta(row));
+  Release(meta(row), 0);
+  free_.push_back(row);
+}
+
+void RowStore::FreeAll() {
+  for (uint32_t row = 0; row < high_water_; ++row) {
+    Hold(meta(row));
+    Release(meta(row), 0);
+  }
+  free_.clear();
+  high_water_ = 0;
+}
+
+Status RowStore::AttachSlots(Span<const float> inits) {
+  std::vector<float*> arrays;
+  const int64_t first = std::min<int64_t>(num_slots(), inits.size());
+  for (int64_t s = first; s < inits.size(); ++s) {
+    for (int64_t i = 0; i < segments_; ++i) {
+      float* array = NewSlotArray(inits[s]);
+      if (array == nullptr) {
+        return ResourceExhausted("out of memory for ", inits.size(),
+                                 " optimizer slots of ", capacity(), " rows");
+      }
+      arrays.push_back(array);
+    }
+  }
+  for (int64_t s = first; s < inits.size(); ++s) {
+    for (int64_t i = 0; i < segments_; ++i) {
+      segment(static_cast<uint32_t>(i * kSegmentRows))
+          .slots[s]
+          .store(arrays[(s - first) * segments_ + i],
+                 std::memory_order_release);
+    }
+  }
+  slot_inits_.assign(inits.begin(), inits.end());
+  return Status();
+}
+
+}  // namespace lodestar

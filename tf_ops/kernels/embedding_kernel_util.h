@@ -1,0 +1,110 @@
+// What the kernels of the embedding variable share: the resource, and the
+// inputs and attributes that several look-ups take.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_KERNEL_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_KERNEL_UTIL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/embedding_store.h"
+#include "tf_ops/kernels/embedding_resource.h"
+#include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+
+// A kernel whose input 0 is a variable's handle. The variable lives at least
+// until the kernel is done with it.
+class EmbeddingKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) final {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    OP_REQUIRES_OK(ctx,
+                   tensorflow::LookupResource(
+                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+    ComputeOn(ctx, resource->store());
+  }
+
+ protected:
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx,
+                         EmbeddingStore* store) = 0;
+};
+
+// The attributes missing, use_padding and padding_id.
+class LookupAttributes {
+ public:
+  absl::Status Init(tensorflow::OpKernelConstruction* ctx) {
+    std::string missing;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("missing", &missing));
+    kind_ = missing == "initial"  ? Missing::Kind::kInitial
+            : missing == "vector" ? Missing::Kind::kVector
+                                  : Missing::Kind::kZeros;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("use_padding", &use_padding_));
+    return ctx->GetAttr("padding_id", &padding_id_);
+  }
+
+  // nullptr: no padding.
+  const int64_t* padding_id() const {
+    return use_padding_ ? &padding_id_ : nullptr;
+  }
+
+  absl::Status ReadMissing(const tensorflow::Tensor& missing_row, int dim,
+                           Missing* missing) const {
+    missing->kind = kind_;
+    if (kind_ != Missing::Kind::kVector) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(CheckRank(missing_row, "missing_row", 1));
+    if (missing_row.NumElements() != dim) {
+      return InvalidArgumentError("`missing_row` has ",
+                                  missing_row.NumElements(),
+                                  " numbers, but the variable's dim is ", dim);
+    }
+    missing->vector = missing_row.flat<float>().data();
+    return absl::OkStatus();
+  }
+
+ private:
+  Missing::Kind kind_ = Missing::Kind::kZeros;
+  bool use_padding_ = false;
+  int64_t padding_id_ = 0;
+};
+
+// InvalidArgument unless the hook, an input called `hook`, is [0, dim].
+inline absl::Status CheckHook(const tensorflow::Tensor& hook, int dim) {
+  if (hook.dims() == 2 && hook.dim_size(0) == 0 && hook.dim_size(1) == dim) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
+                              hook.shape().DebugString());
+}
+
+// [count, dim] of float at `output`.
+inline absl::Status AllocateRows(tensorflow::OpKernelContext* ctx, int output,
+                                 const tensorflow::TensorShape& lead, int dim,
+                                 float** rows) {
+  tensorflow::TensorShape shape = lead;
+  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(dim));
+  tensorflow::Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
+  *rows = tensor->flat<float>().data();
+  return absl::OkStatus();
+}
+
+// A copy of `values` as a vector at `output`.
+template <typename T>
+absl::Status OutputVector(tensorflow::OpKernelContext* ctx, int output,
+                          const std::vector<T>& values) {
+  tensorflow::Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(
+      output, {static_cast<int64_t>(values.size())}, &tensor));
+  std::copy(values.begin(), values.end(), tensor->flat<T>().data());
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_KERNEL_UTIL_H_

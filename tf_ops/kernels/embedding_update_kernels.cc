@@ -1,0 +1,237 @@
+// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingPooledGradient and
+// EmbeddingApply. Contracts: tf_ops/ops/embedding_ops.cc; algorithms:
+// tf_ops/core/embedding_gradient.h, sparse_optimizer.h and embedding_store.h.
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/batch_unique.h"
+#include "tf_ops/core/embedding_gradient.h"
+#include "tf_ops/core/sparse_optimizer.h"
+#include "tf_ops/kernels/embedding_kernel_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+absl::Status CheckPositions(Span<const int64_t> positions, int64_t num_unique) {
+  for (int64_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < kNoPosition || positions[i] >= num_unique) {
+      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
+                                  ", wanted -1 to ", num_unique - 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+class EmbeddingUniqueOp : public tensorflow::OpKernel {
+ public:
+  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("use_padding", &use_padding_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_id", &padding_id_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& ids = ctx->input(0);
+    Tensor* positions = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(1, {ids.NumElements()}, &positions));
+    std::vector<int64_t> unique;
+    BatchUnique(FlatSpan<int64_t>(ids), use_padding_ ? &padding_id_ : nullptr,
+                &unique, FlatSpan<int64_t>(positions));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, unique));
+  }
+
+ private:
+  bool use_padding_ = false;
+  int64_t padding_id_ = 0;
+};
+
+class EmbeddingGradientOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
+    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
+    const int64_t num_unique = ctx->input(2).NumElements();
+    OP_REQUIRES(ctx, gradient.dim_size(0) == positions.size(),
+                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                     " rows, but `positions` has ",
+                                     positions.size(), " numbers"));
+    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    const int dim = static_cast<int>(gradient.dim_size(1));
+    float* sums = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   AllocateRows(ctx, 0, TensorShape({num_unique}), dim, &sums));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SumByPosition(gradient.flat<float>().data(), positions, num_unique, dim,
+                  sums, &parallel);
+  }
+};
+
+class EmbeddingPooledGradientOp : public tensorflow::OpKernel {
+ public:
+  explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
+    std::string combiner;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    const Tensor& winners = ctx->input(5);
+    OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "weights", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(winners, "winners", 2));
+    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
+    const int64_t num_unique = ctx->input(2).NumElements();
+    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    Bags bags;
+    bags.ids = positions;  // only their number is read
+    bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
+    bags.weights = FlatSpan<float>(ctx->input(4));
+    bags.combiner = combiner_;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(CheckBags(bags)));
+    OP_REQUIRES(ctx, gradient.dim_size(0) == bags.size(),
+                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                     " rows, but `row_splits` makes ",
+                                     bags.size(), " bags"));
+    OP_REQUIRES(
+        ctx, combiner_ != Combiner::kMax || winners.shape() == gradient.shape(),
+        InvalidArgumentError(
+            "`winners` has shape ", winners.shape().DebugString(),
+            ", wanted the gradient's ", gradient.shape().DebugString()));
+    const int dim = static_cast<int>(gradient.dim_size(1));
+    float* sums = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   AllocateRows(ctx, 0, TensorShape({num_unique}), dim, &sums));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SumPooledByPosition(gradient.flat<float>().data(), bags, positions,
+                        num_unique, winners.flat<int64_t>().data(), dim, sums,
+                        &parallel);
+  }
+
+ private:
+  Combiner combiner_ = Combiner::kSum;
+};
+
+bool IsFinite(const float* row, int dim) {
+  for (int c = 0; c < dim; ++c) {
+    if (!std::isfinite(row[c])) return false;
+  }
+  return true;
+}
+
+class EmbeddingApplyOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+  }
+
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    const int dim = store->dim();
+    const Tensor& gradients = ctx->input(2);
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "ids", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(gradients, "gradients", 2));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "hyperparameters", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "next_step", 0));
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    OP_REQUIRES(
+        ctx,
+        gradients.dim_size(0) == ids.size() && gradients.dim_size(1) == dim,
+        InvalidArgumentError("`gradients` has shape ",
+                             gradients.shape().DebugString(), ", wanted [",
+                             ids.size(), ",", dim, "]"));
+    SparseOptimizer optimizer;
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(SparseOptimizer::Create(
+                 optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+
+    std::vector<int64_t> unique;
+    std::vector<int64_t> positions(ids.size());
+    BatchUnique(ids, nullptr, &unique, positions);
+    const float* sums = gradients.flat<float>().data();
+    Tensor summed;
+    if (unique.size() != ids.size()) {
+      OP_REQUIRES_OK(
+          ctx, ctx->allocate_temp(
+                   tensorflow::DT_FLOAT,
+                   TensorShape({static_cast<int64_t>(unique.size()), dim}),
+                   &summed));
+      SumByPosition(sums, positions, unique.size(), dim,
+                    summed.flat<float>().data(), &parallel);
+      sums = summed.flat<float>().data();
+    }
+    std::vector<float> finite;
+    if (nonfinite_ != "pass") {
+      OP_REQUIRES_OK(ctx, DropNonfinite(store, &unique, &sums, &finite));
+    }
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Apply(
+                            unique, sums, optimizer_, optimizer, slot_inits_,
+                            create_missing_, ctx->input(4).scalar<int64_t>()(),
+                            &parallel)));
+  }
+
+ private:
+  // Looks at all gradients before anything is written: an error, or `unique`
+  // and `sums` without the ids that have a NaN or infinity.
+  absl::Status DropNonfinite(EmbeddingStore* store,
+                             std::vector<int64_t>* unique, const float** sums,
+                             std::vector<float>* finite) const {
+    const int dim = store->dim();
+    std::vector<int64_t> kept;
+    for (size_t u = 0; u < unique->size(); ++u) {
+      if (IsFinite(*sums + u * dim, dim)) {
+        kept.push_back(u);
+      } else if (nonfinite_ == "raise") {
+        return InvalidArgumentError("the gradient of id ", (*unique)[u],
+                                    " is not finite; no row was changed");
+      }
+    }
+    if (kept.size() == unique->size()) return absl::OkStatus();
+    store->CountNonfiniteGradients(unique->size() - kept.size());
+    finite->resize(kept.size() * dim);
+    for (size_t k = 0; k < kept.size(); ++k) {
+      (*unique)[k] = (*unique)[kept[k]];
+      std::copy_n(*sums + kept[k] * dim, dim, finite->data() + k * dim);
+    }
+    unique->resize(kept.size());
+    *sums = finite->data();
+    return absl::OkStatus();
+  }
+
+  std::string optimizer_;
+  std::vector<float> slot_inits_;
+  bool create_missing_ = false;
+  std::string nonfinite_;
+};
+
+#define REGISTER(name) \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
+REGISTER(EmbeddingUnique);
+REGISTER(EmbeddingGradient);
+REGISTER(EmbeddingPooledGradient);
+REGISTER(EmbeddingApply);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,483 @@
+// Ops of the embedding variable.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using absl::Status;
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// D, from the hook [0, D].
+Status HookDim(InferenceContext* c, int input, DimensionHandle* dim) {
+  ShapeHandle hook;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(input), 2, &hook));
+  *dim = c->Dim(hook, 1);
+  return absl::OkStatus();
+}
+
+// Outputs ids.shape + [D] at `output`.
+Status RowsOfIds(InferenceContext* c, int ids, DimensionHandle dim,
+                 int output) {
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(c->Concatenate(c->input(ids), c->Vector(dim), &rows));
+  c->set_output(output, rows);
+  return absl::OkStatus();
+}
+
+Status VectorOfUnknown(InferenceContext* c, int output) {
+  c->set_output(output, c->UnknownShapeOfRank(1));
+  return absl::OkStatus();
+}
+
+Status FindShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
+  c->set_output(1, c->input(2));
+  return absl::OkStatus();
+}
+
+Status FindOrInsertShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
+  return VectorOfUnknown(c, 2);
+}
+
+Status PooledLookupShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  ShapeHandle ids;
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &ids));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &splits));
+  DimensionHandle bags;
+  TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &bags));
+  c->set_output(0, c->Matrix(bags, dim));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
+  c->set_output(2, ids);
+  c->set_output(3, c->UnknownShapeOfRank(2));
+  return absl::OkStatus();
+}
+
+Status UniqueShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 0));
+  return VectorOfUnknown(c, 1);
+}
+
+// [U, D] from unique_ids at `unique_ids` and the gradient [.., D] at 0.
+Status GradientShape(InferenceContext* c) {
+  ShapeHandle gradient;
+  ShapeHandle unique_ids;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &gradient));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unique_ids));
+  c->set_output(0, c->Matrix(c->Dim(unique_ids, 0), c->Dim(gradient, 1)));
+  return absl::OkStatus();
+}
+
+Status NoOutputs(InferenceContext* c) { return CheckHandle(c); }
+
+Status ScalarOutput(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  c->set_output(0, c->Scalar());
+  return absl::OkStatus();
+}
+
+Status ExportShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  const DimensionHandle n = c->UnknownDim();
+  const DimensionHandle dim = c->UnknownDim();
+  const DimensionHandle slots = c->UnknownDim();
+  c->set_output(0, c->Vector(n));
+  c->set_output(1, c->Matrix(n, dim));
+  c->set_output(2, c->MakeShape({slots, n, dim}));
+  c->set_output(3, c->Vector(n));
+  c->set_output(4, c->Vector(n));
+  c->set_output(5, c->Scalar());
+  c->set_output(6, c->Vector(slots));
+  c->set_output(7, c->Vector(slots));
+  c->set_output(8, c->Vector(3));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>EmbeddingVariable")
+    .Output("handle: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .Attr("dim: int >= 1")
+    .Attr(
+        "initializer: {'zeros', 'ones', 'constant', 'uniform', 'normal', "
+        "'truncated_normal'} = 'uniform'")
+    .Attr("initializer_a: float = -0.05")
+    .Attr("initializer_b: float = 0.05")
+    .Attr("seed: int = 0")
+    .Attr("init_salt: int = 0")
+    .Attr("num_shards: int = 16")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Creates an embedding variable, or finds the one of this name.
+
+handle: Handle of the variable.
+dim: D, the numbers of a row.
+initializer_a: The constant, the lowest value, or the mean.
+initializer_b: The bound above all values, or the standard deviation.
+seed: With init_salt, id and column it decides a row's first value.
+INVALID_ARGUMENT if a variable of this name has another dim.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFind")
+    .Input("handle: resource")
+    .Input("hook: float")
+    .Input("ids: int64")
+    .Input("missing_row: float")
+    .Output("rows: float")
+    .Output("found: bool")
+    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(FindShape)
+    .Doc(R"doc(
+Reads rows; never writes.
+
+hook: [0, D], carries the gradient.
+ids: Any shape.
+missing_row: [D] where missing is 'vector', else not read.
+rows: ids.shape + [D].
+found: ids.shape.
+padding_id: Reads zeros and counts as not found, if use_padding.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
+    .Input("handle: resource")
+    .Input("hook: float")
+    .Input("ids: int64")
+    .Input("missing_row: float")
+    .Output("rows: float")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(FindOrInsertShape)
+    .Doc(R"doc(
+Reads rows, and first makes those that are not there.
+
+hook: [0, D], carries the gradient.
+ids: Any shape, N in all.
+missing_row: [D] where missing is 'vector', else not read.
+rows: ids.shape + [D].
+unique_ids: [U], in order of first occurrence, without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding.
+insert: False makes no rows.
+count: Counts one sighting of each id, once a step.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingPooledLookup")
+    .Input("handle: resource")
+    .Input("hook: float")
+    .Input("ids: int64")
+    .Input("row_splits: int64")
+    .Input("weights: float")
+    .Input("missing_row: float")
+    .Output("pooled: float")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Output("winners: int64")
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .Attr("use_default: bool = false")
+    .Attr("default_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(PooledLookupShape)
+    .Doc(R"doc(
+Reads the rows of B bags of ids and pools each bag to one row.
+
+hook: [0, D], carries the gradient.
+ids: [N].
+row_splits: [B + 1], bag b holds ids [row_splits[b], row_splits[b + 1]).
+weights: [N], or [0] for all 1; with sum, mean and sqrtn only.
+missing_row: [D] where missing is 'vector', else not read.
+pooled: [B, D]; an empty bag is zeros, or default_id's row if use_default.
+unique_ids: [U], in order of first occurrence, without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding.
+winners: For max [B, D], the place in ids of each largest number or -1; else
+  [0, 0].
+insert: False makes no rows.
+count: Counts one sighting of each id, once a step.
+INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingUnique")
+    .Input("ids: int64")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetShapeFn(UniqueShape)
+    .Doc(R"doc(
+The distinct ids, in order of first occurrence.
+
+ids: Any shape, N in all.
+unique_ids: [U], without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingGradient")
+    .Input("gradient: float")
+    .Input("positions: int64")
+    .Input("unique_ids: int64")
+    .Output("sums: float")
+    .SetShapeFn(GradientShape)
+    .Doc(R"doc(
+Sums the gradients of equal ids, in batch order.
+
+gradient: [N, D].
+positions: [N], as EmbeddingFindOrInsert gave them.
+unique_ids: [U].
+sums: [U, D].
+INVALID_ARGUMENT if a position is not in [-1, U).
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingPooledGradient")
+    .Input("gradient: float")
+    .Input("positions: int64")
+    .Input("unique_ids: int64")
+    .Input("row_splits: int64")
+    .Input("weights: float")
+    .Input("winners: int64")
+    .Output("sums: float")
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'}")
+    .SetShapeFn(GradientShape)
+    .Doc(R"doc(
+Sums the gradients of equal ids through a pooled look-up, in batch order.
+
+gradient: [B, D].
+positions: [N], as EmbeddingPooledLookup gave them.
+unique_ids: [U].
+row_splits: [B + 1].
+weights: [N], or [0] for all 1.
+winners: As EmbeddingPooledLookup gave them.
+sums: [U, D].
+INVALID_ARGUMENT if a position is not in [-1, U) or the splits are bad.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingApply")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("gradients: float")
+    .Input("hyperparameters: float")
+    .Input("next_step: int64")
+    .Attr("optimizer: {'sgd', 'sgd_momentum', 'adagrad', 'adam', 'ftrl'}")
+    .Attr("slot_inits: list(float) >= 0")
+    .Attr("create_missing: bool = false")
+    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &unused));
+      return c->WithRank(c->input(4), 0, &unused);
+    })
+    .Doc(R"doc(
+Updates rows and their optimizer slots by their gradients.
+
+ids: [N]; the gradients of equal ids are summed, in batch order.
+gradients: [N, D].
+hyperparameters: Learning rate, weight decay, then by optimizer: momentum and
+  nesterov (sgd_momentum); epsilon (adagrad); 1 - beta_1, 1 - beta_2, epsilon
+  and alpha (adam); learning_rate_power, l1, l2, l2_shrinkage and beta (ftrl).
+next_step: The variable's step after this; -1 advances it by one.
+slot_inits: What each optimizer slot of a new row holds.
+create_missing: Makes rows of ids that have none, instead of dropping (and
+  counting) their gradients.
+nonfinite: What a NaN or infinity does: 'raise' INVALID_ARGUMENT and change
+  nothing, 'skip' the update of its id, or 'pass' it on.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("rows: float")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Sets the rows of ids, making those that are not there.
+
+ids: [N]; the last of equal ids wins.
+rows: [N, D].
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingRemove")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Output("count: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc(R"doc(
+Removes the rows of ids.
+
+ids: Any shape; ids without a row are passed over.
+count: The rows removed.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingSize")
+    .Input("handle: resource")
+    .Output("size: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc(R"doc(
+The number of rows.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingClear")
+    .Input("handle: resource")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Removes all rows; their memory is kept for the next ones.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFrequency")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Output("frequencies: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      c->set_output(0, c->input(1));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+How many steps have seen each id since its row was made; 0 without a row.
+
+ids: Any shape.
+frequencies: ids.shape.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingStep")
+    .Input("handle: resource")
+    .Output("step: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc(R"doc(
+The variable's step.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingSetStep")
+    .Input("handle: resource")
+    .Input("step: int64")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Sets the variable's step.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingStats")
+    .Input("handle: resource")
+    .Output("stats: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      c->set_output(0, c->Vector(12));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Counters of the variable.
+
+stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes, hits,
+  misses, inserts, removed, gradients_dropped, nonfinite_gradients, capacity
+  (rows that fit the memory there is), shards.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingExport")
+    .Input("handle: resource")
+    .Output("ids: int64")
+    .Output("rows: float")
+    .Output("slots: float")
+    .Output("frequencies: int64")
+    .Output("last_seen: int64")
+    .Output("optimizer: string")
+    .Output("slot_names: string")
+    .Output("slot_inits: float")
+    .Output("counters: int64")
+    .Attr("optimizer_slots: bool = true")
+    .SetIsStateful()
+    .SetShapeFn(ExportShape)
+    .Doc(R"doc(
+Everything of a variable.
+
+ids: [N], ascending.
+rows: [N, D].
+slots: [S, N, D]; S is 0 without an optimizer or without optimizer_slots.
+frequencies: [N].
+last_seen: [N], the step of the last sighting.
+optimizer: The optimizer whose slots these are, or ''.
+slot_names: [S].
+slot_inits: [S], what the slots of a new row hold.
+counters: step, seed, init_salt.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingImport")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("rows: float")
+    .Input("slots: float")
+    .Input("frequencies: int64")
+    .Input("last_seen: int64")
+    .Input("optimizer: string")
+    .Input("slot_names: string")
+    .Input("slot_inits: float")
+    .Input("counters: int64")
+    .Attr("mode: {'replace', 'merge'} = 'replace'")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Takes what EmbeddingExport gave, in any order of ids.
+
+ids: [N], all different.
+rows: [N, D].
+slots: [S, N, D].
+frequencies: [N].
+last_seen: [N].
+optimizer: The optimizer whose slots these are, or ''.
+slot_names: [S].
+slot_inits: [S].
+counters: step, seed, init_salt; read by 'replace' only.
+mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
+  overwrites those of their ids.
+INVALID_ARGUMENT if an id is there twice or a shape does not fit.
+FAILED_PRECONDITION if the variable holds another optimizer's slots.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+}  // namespace lodestar
