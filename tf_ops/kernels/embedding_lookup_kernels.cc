@@ -23,6 +23,9 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
+// Enough that callers who add rows seldom meet in one.
+constexpr int64_t kDefaultShards = 16;
+
 class EmbeddingVariableOp : public tensorflow::OpKernel {
  public:
   explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -38,6 +41,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("seed", &seed));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("init_salt", &salt));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_shards", &num_shards_));
+    if (num_shards_ == 0) num_shards_ = kDefaultShards;
     OP_REQUIRES_OK(ctx, ToTensorFlow(RowInitializer::Create(
                             kind, a, b, seed, salt, &initializer_)));
   }

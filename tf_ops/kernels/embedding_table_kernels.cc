@@ -180,10 +180,10 @@ class EmbeddingImportOp : public EmbeddingKernel {
         ctx, values.dim_size(0) == n && values.dim_size(1) == store->dim(),
         InvalidArgumentError("`rows` has shape ", values.shape().DebugString(),
                              ", wanted [", n, ",", store->dim(), "]"));
-    OP_REQUIRES(
-        ctx, ctx->input(9).NumElements() == 3,
-        InvalidArgumentError("`counters` has ", ctx->input(9).NumElements(),
-                             " numbers, wanted 3"));
+    const int64_t num_counters = ctx->input(9).NumElements();
+    OP_REQUIRES(ctx, num_counters == 3 || num_counters == 0,
+                InvalidArgumentError("`counters` has ", num_counters,
+                                     " numbers, wanted 3 or none"));
     EmbeddingRowsView rows;
     rows.ids = FlatSpan<int64_t>(ctx->input(1));
     rows.values = FlatSpan<float>(values);
@@ -198,9 +198,12 @@ class EmbeddingImportOp : public EmbeddingKernel {
     const auto inits = FlatSpan<float>(ctx->input(8));
     rows.optimizer.slot_inits.assign(inits.begin(), inits.end());
     const auto counters = ctx->input(9).flat<int64_t>();
-    rows.step = counters(0);
-    rows.seed = counters(1);
-    rows.salt = counters(2);
+    rows.with_counters = num_counters == 3;
+    if (rows.with_counters) {
+      rows.step = counters(0);
+      rows.seed = counters(1);
+      rows.salt = counters(2);
+    }
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Import(rows, replace_, &parallel)));
   }

@@ -123,7 +123,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("initializer_b: float = 0.05")
     .Attr("seed: int = 0")
     .Attr("init_salt: int = 0")
-    .Attr("num_shards: int = 16")
+    .Attr("num_shards: int = 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Scalar());
@@ -137,6 +137,7 @@ dim: D, the numbers of a row.
 initializer_a: The constant, the lowest value, or the mean.
 initializer_b: The bound above all values, or the standard deviation.
 seed: With init_salt, id and column it decides a row's first value.
+num_shards: 0 leaves it to the op; never shows in a result.
 INVALID_ARGUMENT if a variable of this name has another dim.
 )doc");
 
@@ -472,7 +473,8 @@ last_seen: [N].
 optimizer: The optimizer whose slots these are, or ''.
 slot_names: [S].
 slot_inits: [S].
-counters: step, seed, init_salt; read by 'replace' only.
+counters: step, seed, init_salt, or none to keep the variable's own; read by
+  'replace' only.
 mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
   overwrites those of their ids.
 INVALID_ARGUMENT if an id is there twice or a shape does not fit.
