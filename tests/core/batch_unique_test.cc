@@ -1,0 +1,68 @@
+#include "tf_ops/core/batch_unique.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+TEST(BatchUniqueTest, KeepsTheOrderOfFirstOccurrence) {
+  const std::vector<int64_t> ids = {5, INT64_MIN, 5, -1, INT64_MIN, 0};
+  std::vector<int64_t> positions(ids.size());
+  std::vector<int64_t> unique;
+  BatchUnique(ids, nullptr, &unique, positions);
+  EXPECT_EQ(unique, (std::vector<int64_t>{5, INT64_MIN, -1, 0}));
+  EXPECT_EQ(positions, (std::vector<int64_t>{0, 1, 0, 2, 1, 3}));
+}
+
+TEST(BatchUniqueTest, LeavesPaddingOut) {
+  const std::vector<int64_t> ids = {0, 3, 0, 4};
+  const int64_t padding = 0;
+  std::vector<int64_t> positions(ids.size());
+  std::vector<int64_t> unique;
+  BatchUnique(ids, &padding, &unique, positions);
+  EXPECT_EQ(unique, (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(positions, (std::vector<int64_t>{-1, 0, -1, 1}));
+}
+
+TEST(BatchUniqueTest, EmptyBatch) {
+  std::vector<int64_t> none;
+  std::vector<int64_t> unique = {1};
+  BatchUnique(none, nullptr, &unique, none);
+  EXPECT_TRUE(unique.empty());
+  const Occurrences occurrences(none, 0);
+  EXPECT_EQ(occurrences.begins, std::vector<int64_t>{0});
+}
+
+TEST(BatchUniqueTest, AgreesWithAModelAndItsInverse) {
+  std::mt19937_64 rng(7);
+  for (int size : {1, 17, 1000, 20000}) {
+    std::vector<int64_t> ids(size);
+    for (int64_t& id : ids) id = (rng() % (size / 2 + 1)) << 32;
+    std::vector<int64_t> positions(size);
+    std::vector<int64_t> unique;
+    BatchUnique(ids, nullptr, &unique, positions);
+    std::unordered_map<int64_t, int64_t> model;
+    for (int64_t id : ids) model.emplace(id, model.size());
+    ASSERT_EQ(unique.size(), model.size());
+    for (int i = 0; i < size; ++i) ASSERT_EQ(positions[i], model[ids[i]]);
+    const Occurrences occurrences(positions, unique.size());
+    ASSERT_EQ(occurrences.order.size(), ids.size());
+    for (size_t u = 0; u < unique.size(); ++u) {
+      int64_t last = -1;
+      for (int64_t k = occurrences.begins[u]; k < occurrences.begins[u + 1];
+           ++k) {
+        ASSERT_GT(occurrences.order[k], last);
+        last = occurrences.order[k];
+        ASSERT_EQ(ids[last], unique[u]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,103 @@
+#include "tf_ops/core/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+uint32_t Add(RowStore* store, int64_t id, float value, int dim) {
+  EXPECT_TRUE(store->Reserve(1).ok());
+  const uint32_t row = store->Allocate();
+  const std::vector<float> values(dim, value);
+  CopyRowIn(values.data(), dim, store->values(row));
+  store->Publish(row, id, 0, 0);
+  return row;
+}
+
+TEST(RowStoreTest, ReadsOnlyTheIdThatTheRowHolds) {
+  for (int dim : {1, 2, 3, 32, 33}) {
+    Arena arena;
+    RowStore store(dim, &arena);
+    const uint32_t row = Add(&store, 7, 1.5f, dim);
+    std::vector<float> out(dim);
+    EXPECT_TRUE(store.Read(row, 7, out.data()));
+    EXPECT_EQ(out, std::vector<float>(dim, 1.5f));
+    EXPECT_FALSE(store.Read(row, 8, out.data()));
+    EXPECT_FALSE(store.Lock(row, 8));
+    ASSERT_TRUE(store.ReserveFree(1).ok());
+    store.Free(row);
+    EXPECT_FALSE(store.Read(row, 7, out.data()));
+    const uint32_t again = Add(&store, 8, 2.5f, dim);
+    EXPECT_EQ(again, row);
+    EXPECT_FALSE(store.Read(row, 7, out.data()));
+    EXPECT_TRUE(store.Read(row, 8, out.data()));
+  }
+}
+
+TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
+  Arena arena;
+  RowStore store(4, &arena);
+  ASSERT_TRUE(store.Reserve(100000).ok());
+  std::vector<const float*> places;
+  for (int64_t id = 0; id < 100000; ++id) {
+    places.push_back(store.values(Add(&store, id, static_cast<float>(id), 4)));
+  }
+  ASSERT_TRUE(store.Reserve(200000).ok());
+  for (uint32_t row = 0; row < 100000; ++row) {
+    ASSERT_EQ(store.values(row), places[row]);
+    ASSERT_EQ(store.values(row)[3], static_cast<float>(row));
+  }
+}
+
+TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
+  Arena arena;
+  RowStore store(2, &arena);
+  const uint32_t old_row = Add(&store, 1, 0.0f, 2);
+  const std::vector<float> inits = {0.1f, 0.0f};
+  ASSERT_TRUE(store.AttachSlots(inits).ok());
+  EXPECT_EQ(store.num_slots(), 2);
+  EXPECT_EQ(store.slot(old_row, 0)[1], 0.1f);
+  EXPECT_EQ(store.slot(old_row, 1)[1], 0.0f);
+  ASSERT_TRUE(store.Reserve(5000).ok());
+  for (int i = 0; i < 5000; ++i) {
+    const uint32_t row = store.Allocate();
+    store.slot(row, 0)[0] = 3.0f;
+    store.slot(row, 1)[1] = 4.0f;
+  }
+  EXPECT_EQ(store.slot(old_row, 0)[0], 0.1f);
+}
+
+// Two writers and a reader on one row: all numbers of a copy are equal.
+TEST(RowStoreTest, AReadIsNeverTorn) {
+  for (int dim : {5, 32}) {
+    Arena arena;
+    RowStore store(dim, &arena);
+    const uint32_t row = Add(&store, 1, 0.0f, dim);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> writers;
+    for (int t = 0; t < 2; ++t) {
+      writers.emplace_back([&, t] {
+        for (int i = 0; !stop; ++i) {
+          const std::vector<float> values(dim, static_cast<float>(2 * i + t));
+          ASSERT_TRUE(store.Lock(row, 1));
+          CopyRowIn(values.data(), dim, store.values(row));
+          store.Unlock(row);
+        }
+      });
+    }
+    std::vector<float> out(dim);
+    for (int i = 0; i < 100000; ++i) {
+      ASSERT_TRUE(store.Read(row, 1, out.data()));
+      for (float value : out) ASSERT_EQ(value, out[0]);
+    }
+    stop = true;
+    for (std::thread& writer : writers) writer.join();
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
