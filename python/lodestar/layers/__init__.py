@@ -1,0 +1,7 @@
+"""Keras layers."""
+
+from lodestar.layers.sequence_pool import SequencePool
+
+__all__ = [
+    "SequencePool",
+]

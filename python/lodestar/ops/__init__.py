@@ -1,0 +1,1 @@
+"""Functions and gradients of the custom ops."""
