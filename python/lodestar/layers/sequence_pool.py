@@ -32,12 +32,12 @@ class SequencePool(keras.layers.Layer):
         self.pad_value = float(pad_value)
         self.supports_jit = False
 
-    def __call__(self, inputs):
+    def __call__(self, inputs, **kwargs):
         """Pools `inputs`; a LoDTensor passes as the RaggedTensor it is."""
         # Keras takes only the kinds of tensors it knows as inputs.
         if not isinstance(inputs, LoDTensor):
-            return super().__call__(inputs)
-        pooled = super().__call__(inputs.to_ragged())
+            return super().__call__(inputs, **kwargs)
+        pooled = super().__call__(inputs.to_ragged(), **kwargs)
         if isinstance(pooled, tf.RaggedTensor):
             return LoDTensor.from_ragged(pooled)
         return pooled
