@@ -258,6 +258,9 @@ try_bazel() {
   {
     echo "#!/bin/sh"
     echo "# Written by configure.sh."
+    if [[ -n ${USE_BAZEL_VERSION:-} ]]; then
+      printf 'export USE_BAZEL_VERSION=%q\n' "$USE_BAZEL_VERSION"
+    fi
     printf 'exec %q "$@"\n' "$bazel"
   } >.venv/bin/bazel
   chmod +x .venv/bin/bazel
@@ -266,10 +269,14 @@ try_bazel() {
 npm_bazelisk() {
   command -v npm >/dev/null && command -v node >/dev/null || return 1
   local prefix=$PWD/.venv/bazelisk
-  say "Bazel: installing @bazel/bazelisk $BAZELISK_VERSION from npm into .venv"
-  quietly timeout -k 5 120 npm install --silent --no-audit --no-fund \
-    --cache "$prefix/cache" --prefix "$prefix" "@bazel/bazelisk@$BAZELISK_VERSION" ||
+  say "Bazel: installing bazelisk $BAZELISK_VERSION from npm into .venv"
+  if ! timeout -k 5 120 npm install --no-audit --no-fund --fetch-retries=1 \
+    --fetch-retry-maxtimeout=2000 --fetch-retry-mintimeout=1000 \
+    --cache "$prefix/cache" --prefix "$prefix" \
+    "@bazel/bazelisk@$BAZELISK_VERSION" >/dev/null 2>&1 </dev/null; then
+    say "Bazel: npm cannot install it here"
     return 1
+  fi
   try_bazel "$prefix/node_modules/.bin/bazelisk" npm
 }
 
