@@ -123,6 +123,18 @@ def test_every_test_file_is_in_its_build_file():
     ]
 
 
+def test_paths_in_the_pages_exist():
+    named = r"`((?:tf_ops|python|tests|examples|benchmarks|docs)/[\w./]+\w)`"
+    assert not [
+        f"{checkout.label(page)}: {path}"
+        for page in checkout.files(".md")
+        for path in re.findall(named, page.read_text())
+        # `x` stands for the reader's own file.
+        if not re.search(r"/x(_\w+)?\.", path)
+        and not (checkout.ROOT / path).exists()
+    ]
+
+
 def test_files_stay_readable_in_one_sitting():
     assert not [
         checkout.label(path)
