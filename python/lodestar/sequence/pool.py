@@ -70,8 +70,8 @@ def pool(
         )
     if values.dtype not in (tf.float32, tf.float64, tf.int32, tf.int64):
         raise TypeError(
-            f"`x` has dtype {values.dtype.name}, wanted float32, float64, int32 "
-            "or int64"
+            f"`x` has dtype {values.dtype.name}, wanted float32, float64, "
+            "int32 or int64"
         )
     with tf.name_scope(name or "sequence_pool"):
         pooled, index = sequence_pool_ops.sequence_pool(
