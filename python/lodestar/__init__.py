@@ -1,12 +1,18 @@
 """Lodestar: sparse features for TensorFlow 2 and Keras 3."""
 
 from lodestar import _library as _library
+from lodestar import layers as layers
+from lodestar import optimizers as optimizers
 from lodestar.embedding import EmbeddingRows as EmbeddingRows
 from lodestar.embedding import EmbeddingVariable as EmbeddingVariable
+from lodestar.layers.feature import Feature as Feature
 from lodestar.version import __version__
 
 __all__ = [
     "EmbeddingRows",
     "EmbeddingVariable",
+    "Feature",
     "__version__",
+    "layers",
+    "optimizers",
 ]

@@ -1,6 +1,7 @@
 """Dense, ragged and sparse ids -> flat ids in bags, and the way back."""
 
-from typing import Any, Callable, NamedTuple, Optional
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -22,7 +23,7 @@ class Bags(NamedTuple):
 
     ids: tf.Tensor
     row_splits: tf.Tensor
-    weights: Optional[tf.Tensor]
+    weights: tf.Tensor | None
     restore: Callable[[tf.Tensor], Pooled]
 
 

@@ -3,8 +3,10 @@
 import contextlib
 import itertools
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
-from typing import Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import (
+    Any,
+)
 
 import keras
 import numpy as np
@@ -98,15 +100,13 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         self,
         dim: int,
         *,
-        initializer: Union[
-            str, dict, keras.initializers.Initializer
-        ] = "uniform",
+        initializer: str | dict | keras.initializers.Initializer = "uniform",
         seed: int = 0,
-        init_salt: Optional[int] = None,
-        missing: Union[str, Sequence[float], np.ndarray] = "zeros",
+        init_salt: int | None = None,
+        missing: str | Sequence[float] | np.ndarray = "zeros",
         dtype: Any = tf.float32,
-        num_shards: Optional[int] = None,
-        name: Optional[str] = None,
+        num_shards: int | None = None,
+        name: str | None = None,
     ):
         super().__init__(device="CPU")
         if isinstance(dim, bool) or int(dim) != dim or dim < 1:
@@ -166,10 +166,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             resource=self.resource_handle, ignore_lookup_error=True
         )
 
-    def _serialize_to_tensors(self) -> Dict[str, tf.Tensor]:
-        return dict(
-            zip(_SAVED, self._export_all(optimizer_slots=_save_optimizer_slots))
-        )
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return self.export_all(optimizer_slots=_save_optimizer_slots)
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
         return gen_ops.lodestar_embedding_import(
@@ -178,7 +176,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
     # What Keras calls where a layer's config holds the table.
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments, without rows; the inverse of `from_config`."""
         initializer = self._initializer
         if isinstance(initializer, keras.initializers.Initializer):
@@ -197,7 +195,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         }
 
     @classmethod
-    def from_config(cls, config: Dict[str, Any]) -> "EmbeddingVariable":
+    def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
         """Makes an empty table of the same arguments."""
         return cls(**config)
 
@@ -207,7 +205,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         return self._hook
 
     @property
-    def trainable_variables(self) -> List[HookVariable]:
+    def trainable_variables(self) -> list[HookVariable]:
         """`[hook]`."""
         return [self._hook]
 
@@ -225,14 +223,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
     def lookup(
         self,
         ids: Any,
-        training: Optional[bool] = False,
+        training: bool | None = False,
         weights: Any = None,
-        combiner: Optional[str] = None,
+        combiner: str | None = None,
         grow: bool = True,
         count: bool = True,
-        padding_id: Optional[int] = None,
-        default_id: Optional[int] = None,
-    ) -> Union[tf.Tensor, tf.RaggedTensor]:
+        padding_id: int | None = None,
+        default_id: int | None = None,
+    ) -> tf.Tensor | tf.RaggedTensor:
         """Reads rows, or bags of rows combined; differentiable.
 
         Args:
@@ -289,7 +287,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         *,
         insert: bool,
         count: bool,
-        padding_id: Optional[int] = None,
+        padding_id: int | None = None,
     ) -> tf.Tensor:
         """`lookup` of a dense int64 tensor without a combiner."""
         hook, missing_row, _ = self._constants()
@@ -321,8 +319,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         *,
         insert: bool,
         count: bool,
-        padding_id: Optional[int] = None,
-        default_id: Optional[int] = None,
+        padding_id: int | None = None,
+        default_id: int | None = None,
     ) -> tf.Tensor:
         """`lookup` of bags: one op; `[B, dim]`, before `bags.restore`."""
         hook, missing_row, no_weights = self._constants()
@@ -341,7 +339,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             default_id=default_id,
         )
 
-    def find(self, ids: Any) -> Tuple[Any, Any]:
+    def find(self, ids: Any) -> tuple[Any, Any]:
         """Reads rows; writes nothing.
 
         Args:
@@ -401,7 +399,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             ids_lib.to_int64(ids),
         )
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """Counters of the table, eagerly.
 
         Returns:
@@ -419,7 +417,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         Args:
             optimizer_slots: False leaves them out.
         """
-        out = dict(zip(_SAVED, self._export_all(optimizer_slots)))
+        out = self.export_all(optimizer_slots)
         names = [name.decode() for name in out["slot_names"].numpy()]
         return EmbeddingRows(
             ids=out["ids"],
@@ -486,12 +484,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
     def __repr__(self) -> str:
         return f"<EmbeddingVariable {self.name!r} dim={self.dim}>"
 
-    def _export_all(self, optimizer_slots: bool) -> Sequence[tf.Tensor]:
-        return gen_ops.lodestar_embedding_export(
+    def export_all(self, optimizer_slots: bool = True) -> dict[str, tf.Tensor]:
+        """What a checkpoint holds: the outputs of the export op by name."""
+        outputs = gen_ops.lodestar_embedding_export(
             self.resource_handle, optimizer_slots=optimizer_slots
         )
+        return dict(zip(_SAVED, outputs, strict=True))
 
-    def _constants(self) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _constants(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns hook, row of a missing id, and no weights."""
         if not tf.executing_eagerly():
             return (
@@ -506,7 +506,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         return hook, missing_row, no_weights
 
 
-def _missing(missing: Any, dim: int) -> Tuple[str, np.ndarray]:
+def _missing(missing: Any, dim: int) -> tuple[str, np.ndarray]:
     if isinstance(missing, str):
         if missing not in ("zeros", "initial"):
             raise ValueError(
@@ -527,8 +527,8 @@ def _check_lookup(
     ids: ids_lib.IdTensor,
     training: Any,
     weights: Any,
-    combiner: Optional[str],
-    default_id: Optional[int],
+    combiner: str | None,
+    default_id: int | None,
 ) -> None:
     if training is not None and not isinstance(training, (bool, np.bool_, int)):
         raise ValueError(
@@ -553,7 +553,7 @@ def _check_lookup(
         )
 
 
-def check_combiner(combiner: Optional[str]) -> None:
+def check_combiner(combiner: str | None) -> None:
     """Raises ValueError unless `combiner` is None or known."""
     if combiner is not None and combiner not in embedding_ops.COMBINERS:
         raise ValueError(

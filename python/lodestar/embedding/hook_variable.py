@@ -1,7 +1,7 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
 import weakref
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -32,7 +32,7 @@ class HookVariable(keras.Variable):
         # Weak: the table owns the hook, and gigabytes of rows must not wait
         # for the cycle collector.
         self._table = weakref.ref(table)
-        self.row_optimizer: Optional[keras.optimizers.Optimizer] = None
+        self.row_optimizer: keras.optimizers.Optimizer | None = None
         super().__init__(
             initializer="zeros",
             shape=(0, table.dim),
@@ -75,7 +75,7 @@ class HookVariable(keras.Variable):
         return super().assign(value)
 
 
-def as_hook(variable: Any) -> Optional[HookVariable]:
+def as_hook(variable: Any) -> HookVariable | None:
     """Returns the hook that `variable` is, or that it is the value of, or None."""
     if isinstance(variable, HookVariable):
         return variable

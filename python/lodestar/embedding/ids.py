@@ -1,7 +1,8 @@
 """Ids as users have them -> int64 tensors, dense, ragged or sparse."""
 
 import hashlib
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any, Union
 
 import numpy as np
 import tensorflow as tf

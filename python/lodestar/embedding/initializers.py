@@ -1,6 +1,6 @@
 """Initializer names and Keras initializers -> attributes of the op."""
 
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import keras
 
@@ -23,7 +23,7 @@ class InitializerAttrs(NamedTuple):
 
 
 def initializer_attrs(
-    initializer: Union[str, dict, keras.initializers.Initializer],
+    initializer: str | dict | keras.initializers.Initializer,
 ) -> InitializerAttrs:
     """Returns the op attributes of `initializer`.
 

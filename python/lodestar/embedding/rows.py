@@ -1,6 +1,7 @@
 """What a table holds, as plain arrays."""
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class EmbeddingRows(NamedTuple):

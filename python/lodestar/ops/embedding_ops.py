@@ -11,8 +11,6 @@ The gradient of a look-up with respect to its `hook` (float32 `[0, D]`) is
   forward tensor where the look-up ran in an inner `tf.function`.
 """
 
-from typing import Optional, Tuple, Union
-
 import tensorflow as tf
 
 from lodestar._library import gen_ops
@@ -21,7 +19,7 @@ COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
 MISSING = ("zeros", "initial", "vector")
 
-_Grads = Tuple[Optional[Union[tf.Tensor, tf.IndexedSlices]], ...]
+_Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
 
 
 def find(
@@ -31,8 +29,8 @@ def find(
     missing_row: tf.Tensor,
     *,
     missing: str = "zeros",
-    padding_id: Optional[int] = None,
-) -> Tuple[tf.Tensor, tf.Tensor]:
+    padding_id: int | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads rows; writes nothing. Differentiable in `hook`.
 
     Args:
@@ -67,7 +65,7 @@ def find_or_insert(
     insert: bool = True,
     count: bool = True,
     missing: str = "zeros",
-    padding_id: Optional[int] = None,
+    padding_id: int | None = None,
 ) -> tf.Tensor:
     """Reads rows, making those that are missing. Differentiable in `hook`.
 
@@ -110,8 +108,8 @@ def pooled_lookup(
     insert: bool,
     count: bool,
     missing: str = "zeros",
-    padding_id: Optional[int] = None,
-    default_id: Optional[int] = None,
+    padding_id: int | None = None,
+    default_id: int | None = None,
 ) -> tf.Tensor:
     """Combines the rows of each bag of ids; differentiable in `hook`, `weights`.
 
@@ -204,7 +202,7 @@ def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
     return None, slices, None, None, _weights_gradient(op, grad), None
 
 
-def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> Optional[tf.Tensor]:
+def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor | None:
     """d/dw of the pooled rows: needs every row again, so only where asked for."""
     handle, hook, ids, row_splits, weights, missing_row = op.inputs
     combiner = _text(op, "combiner")
