@@ -1,6 +1,7 @@
 """Lodestar: sparse features for TensorFlow 2 and Keras 3."""
 
 from lodestar import _library as _library
+from lodestar import export as export
 from lodestar import layers as layers
 from lodestar import optimizers as optimizers
 from lodestar.embedding import EmbeddingRows as EmbeddingRows
@@ -13,6 +14,7 @@ __all__ = [
     "EmbeddingVariable",
     "Feature",
     "__version__",
+    "export",
     "layers",
     "optimizers",
 ]
