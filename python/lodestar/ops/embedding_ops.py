@@ -188,7 +188,8 @@ def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
 @tf.RegisterGradient("Lodestar>EmbeddingPooledLookup")
 def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
     _, hook, _, row_splits, weights, _ = op.inputs
-    _, unique_ids, positions, winners = op.outputs
+    winners = op.outputs[3]
+    unique_ids, positions = _unique_ids_and_positions(op)
     values = gen_ops.lodestar_embedding_pooled_gradient(
         grad,
         positions,
@@ -199,10 +200,26 @@ def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
         combiner=_text(op, "combiner"),
     )
     slices = _slices(values, unique_ids, hook.shape[1])
-    return None, slices, None, None, _weights_gradient(op, grad), None
+    weights_gradient = _weights_gradient(op, grad, positions)
+    return None, slices, None, None, weights_gradient, None
 
 
-def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor | None:
+def _unique_ids_and_positions(
+    op: tf.Operation,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    if op.get_attr("insert") or op.get_attr("count"):
+        return op.outputs[1], op.outputs[2]
+    # A look-up that only reads does not spend time on them.
+    return gen_ops.lodestar_embedding_unique(
+        op.inputs[2],
+        use_padding=op.get_attr("use_padding"),
+        padding_id=op.get_attr("padding_id"),
+    )
+
+
+def _weights_gradient(
+    op: tf.Operation, grad: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor | None:
     """d/dw of the pooled rows: needs every row again, so only where asked for."""
     handle, hook, ids, row_splits, weights, missing_row = op.inputs
     combiner = _text(op, "combiner")
@@ -210,7 +227,7 @@ def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor | None:
         return None
     if 4 in (getattr(op, "skip_input_indices", None) or ()):
         return None
-    pooled, _, positions, _ = op.outputs
+    pooled = op.outputs[0]
     rows, _ = gen_ops.lodestar_embedding_find(
         handle,
         tf.stop_gradient(hook),
