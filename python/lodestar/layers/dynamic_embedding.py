@@ -78,7 +78,8 @@ class DynamicEmbedding(keras.layers.Layer):
         seed: As `seed` of EmbeddingVariable.
         dtype: Keras dtype policy of the result; rows are float32.
         name: Name of the layer and of its table.
-        **kwargs: `trainable`: False freezes the table; it adds no ids then.
+        **kwargs: `trainable`: False freezes the table, for all layers on it;
+            this one adds no ids then.
 
     Call arguments:
         ids: Integers or strings.
@@ -162,6 +163,8 @@ class DynamicEmbedding(keras.layers.Layer):
         )
         self.table = table
         self.hook = table.hook
+        if not self.trainable:
+            self.hook.trainable = False  # as setting `trainable` later does
         self.grow = grow
         self.optimizer = None
         if optimizer is not None:

@@ -80,6 +80,8 @@ class EmbeddingCollection(keras.layers.Layer):
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
             setattr(self, f"hook_{index}", table.hook)
+            if not self.trainable:
+                table.hook.trainable = False
         self.supports_jit = False
         self.built = True
 
