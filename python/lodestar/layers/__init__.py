@@ -6,4 +6,16 @@ from lodestar.layers.sequence_pool import SequencePool
 __all__ = [
     "IdLookup",
     "SequencePool",
+"""Keras 3 layers."""
+
+from lodestar.layers.dynamic_embedding import (
+    DynamicEmbedding as DynamicEmbedding,
+)
+from lodestar.layers.embedding_collection import (
+    EmbeddingCollection as EmbeddingCollection,
+)
+
+__all__ = [
+    "DynamicEmbedding",
+    "EmbeddingCollection",
 ]
