@@ -84,6 +84,7 @@ def lodestar_cc_test(name, srcs, deps = [], **kwargs):
         srcs = srcs,
         copts = _COPTS,
         linkopts = ["-lpthread"],
+        linkstatic = True,
         deps = deps + ["@local_config_gtest//:gtest_main"],
         **kwargs
     )
