@@ -1,2 +1,1 @@
-"""Functions and gradients of the custom ops."""
 """Functions over the custom ops, and their gradients."""
