@@ -1,0 +1,95 @@
+"""Times two ways of doing one thing, in turn, and prints their ratio as JSON."""
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """Parses what every benchmark takes: --runs and --small."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--runs", type=int, default=9, help="timed runs of each side (7 or more)"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="small sizes, to see that it runs"
+    )
+    parsed = parser.parse_args()
+    if parsed.runs < 7:
+        parser.error(f"--runs is {parsed.runs}, wanted 7 or more")
+    return parsed
+
+
+def checksum(x) -> str:
+    """Returns 16 hex digits that depend on every number of an array."""
+    x = np.ascontiguousarray(x)
+    words = np.frombuffer(
+        x.tobytes().ljust(-(-x.nbytes // 8) * 8, b"\0"), np.uint64
+    )
+    odd = np.arange(1, 2 * len(words), 2, dtype=np.uint64)
+    return f"{int((words * odd).sum(dtype=np.uint64)):016x}"
+
+
+def compare(
+    work: str,
+    ours: Callable,
+    baseline: Callable,
+    feeds: Sequence,
+    *,
+    against: str,
+    items: int,
+    wanted: float,
+    runs: int = 9,
+    baseline_feeds: Sequence | None = None,
+    same_result: bool = True,
+) -> None:
+    """Prints one JSON line: medians, their ratio, a checksum of the result.
+
+    A run calls one side once for each feed. The sides take turns, so a machine
+    that changes its speed changes both.
+
+    Args:
+      work: What is done.
+      ours: Called with a feed; returns an array or tensor.
+      baseline: The same by other means.
+      feeds: Batches, each used once a run.
+      against: What the baseline is.
+      items: Keys or ids in a feed.
+      wanted: The ratio to reach, baseline time over ours.
+      runs: Timed runs of each side, after one that is not timed.
+      baseline_feeds: The same batches as the baseline takes them.
+      same_result: Whether both sides must return the same numbers.
+    """
+    sides = [(ours, feeds), (baseline, baseline_feeds or feeds)]
+    sums = [checksum(np.asarray(side(feed[0]))) for side, feed in sides]
+    if same_result and sums[0] != sums[1]:
+        raise AssertionError(f"{work}: {against} gives another result")
+    times = ([], [])
+    for run, side in itertools.product(range(runs + 1), (0, 1)):
+        function, batches = sides[side]
+        begin = time.perf_counter()
+        for batch in batches:
+            function(batch)
+        if run:
+            times[side].append((time.perf_counter() - begin) / len(batches))
+    medians = [statistics.median(side) for side in times]
+    print(
+        json.dumps(
+            {
+                "work": work,
+                "baseline": against,
+                "ratio": round(medians[1] / medians[0], 2),
+                "wanted": wanted,
+                "ns_per_item": round(medians[0] / items * 1e9, 1),
+                "baseline_ns_per_item": round(medians[1] / items * 1e9, 1),
+                "runs": runs,
+                "checksum": sums[0],
+            }
+        ),
+        flush=True,
+    )
