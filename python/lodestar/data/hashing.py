@@ -9,9 +9,9 @@ import tensorflow as tf
 
 
 def hash_ids(column: str, values: Sequence[str]) -> np.ndarray:
-    """Returns the ids of a column's text values.
+    r"""Returns the ids of a column's text values.
 
-    The id is FarmHash's Fingerprint64 of the UTF-8 text `column + "\\x00" +
+    The id is FarmHash's Fingerprint64 of the UTF-8 text `column + "\x00" +
     value`, its 64 bits read as int64. The hash never changes between releases
     or machines, equal values of different columns get different ids, and a
     serving graph computes the same ids with stock ops, see `hash_ids_tensor`.

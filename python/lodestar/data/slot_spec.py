@@ -162,18 +162,22 @@ class SlotSpec:
 
     @property
     def labels(self) -> list[Slot]:
+        """The label slots."""
         return [s for s in self._slots if s.kind == "label"]
 
     @property
     def dense(self) -> list[Slot]:
+        """The dense slots."""
         return [s for s in self._slots if s.kind == "dense"]
 
     @property
     def sparse(self) -> list[Slot]:
+        """The sparse slots."""
         return [s for s in self._slots if s.kind == "sparse"]
 
     @property
     def one_hot(self) -> list[Slot]:
+        """The one-hot slots."""
         return [s for s in self._slots if s.kind == "one_hot"]
 
     @property

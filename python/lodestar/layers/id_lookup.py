@@ -309,10 +309,14 @@ class IdLookup(keras.layers.Layer):
         if self.vocabulary_dtype == "string":
             joined = saved.tobytes()
             ends = np.cumsum(np.asarray(store["lengths"]))
-            saved = [
-                joined[begin:end]
-                for begin, end in zip([0, *ends[:-1]], ends, strict=True)
-            ] if len(ends) else []
+            saved = (
+                [
+                    joined[begin:end]
+                    for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+                ]
+                if len(ends)
+                else []
+            )
         self.set_vocabulary(saved)
 
     def get_config(self):

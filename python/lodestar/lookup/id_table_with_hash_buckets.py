@@ -65,7 +65,9 @@ class IdTableWithHashBuckets(tf.Module):
             raise ValueError(
                 "`table` is mutable: bucket numbers would move as it grows"
             )
-        elif key_dtype is not None and tf.as_dtype(key_dtype) != table.key_dtype:
+        elif (
+            key_dtype is not None and tf.as_dtype(key_dtype) != table.key_dtype
+        ):
             raise TypeError(
                 f"`key_dtype` is {tf.as_dtype(key_dtype).name}, but the table's "
                 f"keys are {table.key_dtype.name}"

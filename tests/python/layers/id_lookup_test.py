@@ -104,7 +104,13 @@ def test_strange_vocabularies_round_trip(tmp_path):
     path = str(tmp_path / "model.keras")
     model.save(path)
     keys = tf.constant([b"\xff\xfe", "", "é\n", b"\0x\0", "x"])
-    assert keras.saving.load_model(path)(keys).numpy().tolist() == [4, 3, 2, 1, 0]
+    assert keras.saving.load_model(path)(keys).numpy().tolist() == [
+        4,
+        3,
+        2,
+        1,
+        0,
+    ]
 
 
 def test_what_is_refused():

@@ -25,11 +25,16 @@ def test_find_agrees_with_a_dict(dtype, size, rng):
     )
     keys = tf.constant(keys, tf.int64)
     if dtype == tf.string:
-        keys, queries = tf.strings.as_string(keys), tf.strings.as_string(queries)
+        keys, queries = (
+            tf.strings.as_string(keys),
+            tf.strings.as_string(queries),
+        )
     else:
         keys, queries = tf.cast(keys, dtype), tf.cast(queries, dtype)
     table = IdTable(keys, values, default_value=-7)
-    known = dict(zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True))
+    known = dict(
+        zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True)
+    )
     wanted = [known.get(key, -7) for key in queries.numpy().tolist()]
     np.testing.assert_array_equal(table[queries], wanted)
     # TensorFlow's own op on the handle.
@@ -61,7 +66,9 @@ def test_strange_strings_are_ordinary_keys():
     keys = [b"", b"\0", b"\0\0", b"\xff\xfe", b"x" * 1_000_000]
     table = IdTable(tf.constant(keys))
     assert table.lookup(tf.constant(keys)).numpy().tolist() == [0, 1, 2, 3, 4]
-    assert table.lookup(tf.constant([b"\0\0\0", b"x" * 999_999])).numpy().tolist() == [
+    assert table.lookup(
+        tf.constant([b"\0\0\0", b"x" * 999_999])
+    ).numpy().tolist() == [
         -1,
         -1,
     ]
@@ -116,7 +123,11 @@ def test_initializers_and_files(tmp_path):
 def test_mutable_table():
     table = IdTable(["a"], mutable=True)
     table.insert(["b", "c", "b"], [5, 6, 7])
-    assert table.lookup(tf.constant(["a", "b", "c"])).numpy().tolist() == [0, 7, 6]
+    assert table.lookup(tf.constant(["a", "b", "c"])).numpy().tolist() == [
+        0,
+        7,
+        6,
+    ]
     table.remove(["a", "nobody"])
     assert table.lookup(tf.constant(["a", "b"])).numpy().tolist() == [-1, 7]
     tf.raw_ops.LookupTableInsertV2(
@@ -136,7 +147,10 @@ def test_mutable_table():
 
 def test_immutable_table_refuses_writes():
     table = IdTable(["a"])
-    for write in (lambda: table.insert(["b"], [1]), lambda: table.remove(["a"])):
+    for write in (
+        lambda: table.insert(["b"], [1]),
+        lambda: table.remove(["a"]),
+    ):
         with pytest.raises(
             tf.errors.FailedPreconditionError, match="not mutable"
         ):

@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+
+import lodestar
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 

@@ -1,11 +1,12 @@
 """Tests of loss scaling with tables."""
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+
+import lodestar
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 Scaled = lodestar.optimizers.LossScaleOptimizer

@@ -1,11 +1,12 @@
 """Training equals the Keras optimizer on a dense matrix of all rows."""
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+
+import lodestar
 
 SGD = keras.optimizers.SGD
 Adagrad = keras.optimizers.Adagrad
