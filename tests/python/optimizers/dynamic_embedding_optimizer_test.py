@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
+import dense_reference as reference
 import keras
 import lodestar
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer

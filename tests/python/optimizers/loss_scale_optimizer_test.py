@@ -1,10 +1,10 @@
 """Tests of loss scaling with tables."""
 
+import dense_reference as reference
 import keras
 import lodestar
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer

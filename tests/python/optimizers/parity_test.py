@@ -1,10 +1,10 @@
 """Training equals the Keras optimizer on a dense matrix of all rows."""
 
+import dense_reference as reference
 import keras
 import lodestar
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 SGD = keras.optimizers.SGD
