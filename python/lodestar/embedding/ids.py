@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-IdTensor = Union[tf.Tensor, tf.RaggedTensor, tf.SparseTensor]
+IdTensor = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
 
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 _MASK = (1 << 64) - 1

@@ -6,13 +6,13 @@ the unmerged slices is another number.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-Gradient = Optional[tf.Tensor | tf.IndexedSlices]
+Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:

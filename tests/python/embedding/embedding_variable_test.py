@@ -2,10 +2,11 @@
 
 import gc
 
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 EXTREMES = np.array([-(2**63), -1, 0, 1, 2**63 - 1, 2**32, -(2**31)])
 

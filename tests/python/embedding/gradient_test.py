@@ -1,9 +1,10 @@
 """Tests of the registered gradients, in rows and in weights."""
 
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 BAGS = [[3, 1, 3], [], [7], [1, 2, 3, 4]]
@@ -17,7 +18,7 @@ def table(**options):
 
 
 def by_id(slices):
-    """id -> summed row of an IndexedSlices."""
+    """Id -> summed row of an IndexedSlices."""
     result = {}
     rows = zip(slices.indices.numpy(), slices.values.numpy(), strict=True)
     for i, row in rows:
@@ -26,7 +27,7 @@ def by_id(slices):
 
 
 def numeric(t, loss, step=1e-2):
-    """id -> d loss / d row, by changing one number of one row at a time."""
+    """Id -> d loss / d row, by changing one number of one row at a time."""
     result = {}
     for i in IDS:
         row = t.lookup([i]).numpy()

@@ -3,10 +3,11 @@
 import gc
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 
 

@@ -1,9 +1,10 @@
 """Tests of id conversion, fingerprints and salts."""
 
-import lodestar  # noqa: F401
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar  # noqa: F401
 from lodestar.embedding import ids as ids_lib
 
 IDS = np.array([-(2**63), -1, 0, 1, 12345678901234567, 2**63 - 1])

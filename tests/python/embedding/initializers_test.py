@@ -1,9 +1,10 @@
 """Tests of initializer names and Keras initializers."""
 
 import keras
-import lodestar
 import numpy as np
 import pytest
+
+import lodestar
 from lodestar.embedding.initializers import initializer_attrs
 
 K = keras.initializers

@@ -1,9 +1,10 @@
 """Tests of pooled look-ups against a NumPy model, for all kinds of ids."""
 
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED = ("sum", "mean", "sqrtn")

@@ -1,9 +1,10 @@
 """Tests of tables in a Keras variable store."""
 
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 from lodestar.embedding import table_store
 
 

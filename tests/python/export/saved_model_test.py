@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 BAGS = [[1, 2], [], [3], [4, 5, 6]]
 

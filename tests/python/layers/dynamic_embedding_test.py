@@ -1,10 +1,11 @@
 """Tests of the DynamicEmbedding layer: inputs, symbols, masks, training."""
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 from lodestar.embedding import ids as ids_lib
 
 Layer = lodestar.layers.DynamicEmbedding

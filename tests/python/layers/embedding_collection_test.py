@@ -1,10 +1,11 @@
 """Tests of EmbeddingCollection: equal to its features one by one, but fused."""
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 Collection = lodestar.layers.EmbeddingCollection
 Feature = lodestar.Feature

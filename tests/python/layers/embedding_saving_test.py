@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 X = np.random.default_rng(5).integers(-(2**62), 2**62, (32, 3))
 Y = np.random.default_rng(6).normal(size=(32, 1)).astype(np.float32)

@@ -4,9 +4,10 @@ Not keras.layers.Embedding, which does not sum the gradients of equal ids.
 """
 
 import keras
-import lodestar
 import numpy as np
 import tensorflow as tf
+
+import lodestar
 
 DIM = 3
 # Ids from all over the int64 range; row i of the matrix belongs to KEYS[i].

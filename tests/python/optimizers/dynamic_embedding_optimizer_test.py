@@ -6,10 +6,11 @@ import sys
 
 import dense_reference as reference
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 

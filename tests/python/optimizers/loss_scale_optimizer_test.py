@@ -2,10 +2,11 @@
 
 import dense_reference as reference
 import keras
-import lodestar
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import lodestar
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 Scaled = lodestar.optimizers.LossScaleOptimizer
