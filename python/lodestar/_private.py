@@ -1,4 +1,4 @@
-"""The only module that names private parts of TensorFlow or Keras, each with why.
+"""The only module that names private parts of TensorFlow or Keras; says why.
 
 Each is wrapped so that its absence in another release gives a safe answer.
 """

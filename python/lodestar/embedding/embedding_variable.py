@@ -140,8 +140,6 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 tf.constant(self._missing_values),
                 tf.zeros([0]),
             )
-        # A look-up in a saved function reads the hook.
-        self._track_trackable(self._hook, "hook")
 
     # What TensorFlow calls to make, drop, save and restore the resource; all
     # are traced into a SavedModel, so that it loads without this class.
@@ -174,6 +172,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             self.resource_handle, *(restored[name] for name in _SAVED)
         )
 
+    def track_hook_value(self, value: tf.Variable) -> None:
+        """Makes the raw variable, which saved look-ups read, part of saves."""
+        self._track_trackable(value, "hook", overwrite=True)
+
     # What Keras calls where a layer's config holds the table.
 
     def get_config(self) -> dict[str, Any]:
@@ -201,7 +203,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
     @property
     def hook(self) -> HookVariable:
-        """Trainable variable `[0, dim]`, the carrier of the table's gradient."""
+        """Trainable variable `[0, dim]` that carries the table's gradient."""
         return self._hook
 
     @property
@@ -244,7 +246,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 the innermost axis of `ids`. An empty bag gives zeros.
             grow: False: a training look-up adds no ids.
             count: False: a training look-up counts no sighting.
-            padding_id: An id that reads zeros and is in no row, bag or gradient.
+            padding_id: An id that reads zeros; in no row, bag or gradient.
             default_id: With a combiner: the id whose row an empty bag reads.
 
         Returns:
@@ -404,9 +406,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
         Returns:
             rows; index_bytes, row_bytes (values and metadata), slot_bytes
-            (optimizer slots); hits, misses, inserts, removed; gradients_dropped
-            (for ids without a row), nonfinite_gradients; capacity (rows that
-            fit the memory held), shards.
+            (optimizer slots); hits and misses of training look-ups, inserts,
+            removed; gradients_dropped (for ids without a row),
+            nonfinite_gradients; capacity (rows that fit the memory held),
+            shards.
         """
         values = gen_ops.lodestar_embedding_stats(self.resource_handle)
         return {n: int(v) for n, v in zip(_STATS, values.numpy())}

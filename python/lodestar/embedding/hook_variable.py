@@ -58,6 +58,7 @@ class HookVariable(keras.Variable):
     def _initialize(self, value: Any) -> None:
         super()._initialize(value)
         setattr(self._value, _ATTRIBUTE, weakref.ref(self))
+        self.table.track_hook_value(self._value)
 
     @property
     def overwrite_with_gradient(self) -> bool:
@@ -76,7 +77,7 @@ class HookVariable(keras.Variable):
 
 
 def as_hook(variable: Any) -> HookVariable | None:
-    """Returns the hook that `variable` is, or that it is the value of, or None."""
+    """Returns the hook that `variable` is or is the value of, or None."""
     if isinstance(variable, HookVariable):
         return variable
     reference = getattr(variable, _ATTRIBUTE, None)

@@ -10,7 +10,7 @@ from lodestar import _private
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.layers.feature import Feature
+from lodestar.layers.feature import Feature, serialize_table
 
 _REFUSED = {
     "embeddings_regularizer": (
@@ -246,7 +246,7 @@ class DynamicEmbedding(keras.layers.Layer):
             grow=self.grow,
         )
         if self._own is None:
-            config["table"] = serialize(self.table)
+            config["table"] = serialize_table(self.table)
             return config
         config.update(self._own)
         initializer = self._own["embeddings_initializer"]

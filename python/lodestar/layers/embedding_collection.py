@@ -14,7 +14,7 @@ from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     symbolic_rows,
 )
-from lodestar.layers.feature import Feature
+from lodestar.layers.feature import Feature, serialize_table
 from lodestar.ops import embedding_ops
 
 
@@ -259,9 +259,7 @@ class EmbeddingCollection(keras.layers.Layer):
         config = super().get_config()
         config.pop("autocast", None)
         places = {id(table): i for i, table in enumerate(self._tables)}
-        config["tables"] = [
-            keras.saving.serialize_keras_object(table) for table in self._tables
-        ]
+        config["tables"] = [serialize_table(t) for t in self._tables]
         config["features"] = {
             name: {
                 "table": places[id(feature.table)],

@@ -1,7 +1,9 @@
 """One feature of an EmbeddingCollection."""
 
 import dataclasses
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lodestar.embedding import bags as bags_lib
@@ -92,3 +94,14 @@ class Feature:
             row_splits=tf.concat([[0], tf.cumsum(lengths)], 0),
             weights=None if weights is None else weights[kept],
         )
+
+
+def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
+    """The Keras config of `table`, the same table in every layer of a file.
+
+    Keras marks an object that it serializes twice, but only in the dicts it
+    still holds, and a layer's config is copied on the way into the file. So
+    every config of a table carries the mark from the start.
+    """
+    config = keras.saving.serialize_keras_object(table)
+    return {**config, "shared_object_id": id(table)}

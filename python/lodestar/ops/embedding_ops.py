@@ -220,7 +220,7 @@ def _unique_ids_and_positions(
 def _weights_gradient(
     op: tf.Operation, grad: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor | None:
-    """d/dw of the pooled rows: needs every row again, so only where asked for."""
+    """d/dw of the pooled rows; reads all rows again, so only where wanted."""
     handle, hook, ids, row_splits, weights, missing_row = op.inputs
     combiner = _text(op, "combiner")
     if combiner not in WEIGHTED_COMBINERS or weights.shape == [0]:

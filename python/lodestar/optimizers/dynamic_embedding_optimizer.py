@@ -195,9 +195,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
-        """Does to the hooks' gradients what the inner one does to the dense.
+        """Does to the hooks' gradients what `inner` will do to the others.
 
-        Only a joint norm needs both.
+        Only the joint norm of global_clipnorm needs both.
         """
         inner = self.inner_optimizer
         hooks, dense = split

@@ -215,7 +215,7 @@ def test_functional_model(eager):
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(layer)
     )
-    assert again.get_config() == layer.get_config()
+    assert again.get_config()["features"] == layer.get_config()["features"]
     assert len(again.tables) == 2
 
 

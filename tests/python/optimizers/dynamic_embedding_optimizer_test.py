@@ -4,10 +4,10 @@ import os
 import subprocess
 import sys
 
+import dense_reference as reference
 import keras
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 import lodestar

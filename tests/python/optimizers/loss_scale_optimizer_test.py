@@ -1,9 +1,9 @@
 """Tests of loss scaling with tables."""
 
+import dense_reference as reference
 import keras
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 import lodestar

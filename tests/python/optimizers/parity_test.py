@@ -1,9 +1,9 @@
 """Training equals the Keras optimizer on a dense matrix of all rows."""
 
+import dense_reference as reference
 import keras
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
 
 import lodestar
