@@ -64,7 +64,7 @@ Status PooledLookupShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &bags));
   c->set_output(0, c->Matrix(bags, dim));
   TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
-  c->set_output(2, ids);
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 2));
   c->set_output(3, c->UnknownShapeOfRank(2));
   return absl::OkStatus();
 }
@@ -224,7 +224,8 @@ weights: [N], or [0] for all 1; with sum, mean and sqrtn only.
 missing_row: [D] where missing is 'vector', else not read.
 pooled: [B, D]; an empty bag is zeros, or default_id's row if use_default.
 unique_ids: [U], in order of first occurrence, without padding.
-positions: [N], the place of each id in unique_ids, -1 for padding.
+positions: [N], the place of each id in unique_ids, -1 for padding. With
+  neither insert nor count both are [0]: the gradient finds them.
 winners: For max [B, D], the place in ids of each largest number or -1; else
   [0, 0].
 insert: False makes no rows.
