@@ -312,7 +312,6 @@ write_settings() {
   local settings
   settings="# Written by configure.sh; a change here is lost at its next run.
 build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python3
-build --python_path=$PWD/.venv/bin/python3
 build --repo_env=LODESTAR_TF=$package-$version
 build --repo_env=LODESTAR_CUDA=$cuda"
   if [[ ! -e .lodestar.bazelrc || $(<.lodestar.bazelrc) != "$settings" ]]; then
@@ -328,6 +327,7 @@ pin=$(grep -m 1 '^tensorflow[a-z-]*==' requirements.txt)
 default_package=${pin%%==*} default_version=$(sed 's/.*==\([^ ]*\).*/\1/' <<<"$pin")
 
 parse_options "$@"
+[[ $PWD != *[[:space:]]* ]] || stop 1 "Bazel cannot build in '$PWD': it has a space"
 leave_venv
 say "changes .venv and .lodestar.bazelrc in $PWD," \
   "and nothing else but Debian packages that are missing"

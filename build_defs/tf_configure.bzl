@@ -1,4 +1,6 @@
-"""The installed TensorFlow wheel as the repository @local_config_tf."""
+"""The repository @local_config_tf: the TensorFlow wheel that is installed, and
+the Python that it is installed in as a toolchain.
+"""
 
 _PROBE = """
 import os
@@ -11,6 +13,8 @@ print(" ".join(f for f in tf.sysconfig.get_compile_flags() if not f.startswith("
 """
 
 _BUILD = """
+load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
+
 package(default_visibility = ["//visibility:public"])
 
 cc_library(
@@ -36,6 +40,26 @@ cc_library(
     name = "framework",
     deps = [":framework_import"],
 )
+
+# The stub of a py_binary starts with this interpreter too: by default it asks
+# for a `python` on PATH, which Debian does not have.
+py_runtime(
+    name = "python_runtime",
+    interpreter_path = "%{python}",
+    python_version = "PY3",
+    stub_shebang = "#!%{python}",
+)
+
+py_runtime_pair(
+    name = "python_runtimes",
+    py3_runtime = ":python_runtime",
+)
+
+toolchain(
+    name = "python_toolchain",
+    toolchain = ":python_runtimes",
+    toolchain_type = "@bazel_tools//tools/python:toolchain_type",
+)
 """
 
 def _tf_configure_impl(ctx):
@@ -48,7 +72,7 @@ def _tf_configure_impl(ctx):
     version, include, lib, flags = result.stdout.strip().split("\n")[-4:]
     ctx.symlink(include, "include")
     ctx.symlink(lib + "/libtensorflow_framework.so.2", "libtensorflow_framework.so.2")
-    ctx.file("BUILD", _BUILD)
+    ctx.file("BUILD", _BUILD.replace("%{python}", python))
     ctx.file("tf.bzl", "TF_VERSION = %r\n\nTF_COPTS = %r\n" % (version, flags.split(" ")))
 
 tf_configure = repository_rule(
