@@ -4,9 +4,9 @@ import gc
 
 import numpy as np
 import tensorflow as tf
-from benchmarks import measure
 
 import lodestar
+from benchmarks import measure
 
 BATCHES = 16
 BATCH = 65_536

@@ -2,9 +2,9 @@
 
 import numpy as np
 import tensorflow as tf
-from benchmarks import measure
 
 import lodestar
+from benchmarks import measure
 
 BATCHES = 16
 BUCKETS = 1000

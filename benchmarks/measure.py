@@ -14,7 +14,10 @@ def arguments(description: str) -> argparse.Namespace:
     """Parses what every benchmark takes: --runs and --small."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--runs", type=int, default=9, help="timed runs of each side (7 or more)"
+        "--runs",
+        type=int,
+        default=9,
+        help="timed runs of each side (7 or more)",
     )
     parser.add_argument(
         "--small", action="store_true", help="small sizes, to see that it runs"

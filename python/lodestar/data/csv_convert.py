@@ -23,7 +23,8 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 def parse_label(text: str) -> tuple[str, str | None]:
     """Splits `COLUMN[=POSITIVE]` at the first `=`: `Salary=>50K` has the column
-    `Salary` and the positive value `>50K`."""
+    `Salary` and the positive value `>50K`.
+    """
     column, found, positive = text.partition("=")
     if not column or (found and not positive):
         raise DataError(

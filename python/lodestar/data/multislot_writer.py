@@ -239,7 +239,8 @@ class MultiSlotWriter:
 
 def _as_array(slot: Slot, values: Any) -> np.ndarray:
     """An array of `values`; integers of 64 bits with or without sign are kept,
-    where NumPy alone would make floats of a list that has both."""
+    where NumPy alone would make floats of a list that has both.
+    """
     if slot.dtype != "uint64" or hasattr(values, "dtype"):
         return np.asarray(values)
     integers = np.asarray(values, dtype=object)
