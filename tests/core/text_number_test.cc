@@ -114,6 +114,8 @@ TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
     }
     const char* const tails[] = {"", "", " 7", "\t", "e2", "e-3", "x", "."};
     text += tails[random() % 8];
+    // Blanks are strtof's to skip, not ours.
+    if (text[0] == ' ' || text[0] == '\t') continue;
     char* end = nullptr;
     const float wanted = std::strtof(text.c_str(), &end);
     float value = 0;

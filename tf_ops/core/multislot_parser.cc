@@ -180,7 +180,7 @@ Status MultiSlotParser::ParseLine(const char* begin, const char* end,
                              ", wanted the end of the line");
   }
   rows->TruncateTo(old_rows, c);
-  const void* nul = std::memchr(begin, 0, end - begin);
+  const void* nul = begin == end ? nullptr : std::memchr(begin, 0, end - begin);
   if (nul != nullptr) {
     status = InvalidArgument("not text: a NUL byte at byte ",
                              static_cast<const char*>(nul) - begin + 1, " (",
