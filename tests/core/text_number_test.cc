@@ -39,7 +39,10 @@ TEST(ReadUint64Test, AgreesWithStrtoull) {
     if (sign == 1) text += '+';
     const int digits = 1 + random() % 22;
     for (int d = 0; d < digits; ++d) text += '0' + random() % 10;
-    if (random() % 2) text += " 12345678";
+    const char* const tails[] = {
+        "",         " 12345678", "\t9",
+        "x1234567", ":::::::::", "\xff\xff\xff\xff\xff\xff\xff\xff"};
+    text += tails[random() % 6];
     errno = 0;
     char* end = nullptr;
     const uint64_t wanted = std::strtoull(text.c_str(), &end, 10);
@@ -95,6 +98,35 @@ TEST(ReadFloatTest, AgreesWithStrtof) {
     EXPECT_EQ(read.length, end - text) << text;
     EXPECT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
         << text << ": " << value << " is not " << wanted;
+  }
+}
+
+TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 200000; ++i) {
+    std::string text = random() % 3 ? "" : "-";
+    const int before = random() % 9;
+    const int behind = random() % 12;
+    for (int d = 0; d < before; ++d) text += '0' + random() % 10;
+    if (random() % 4) {
+      text += '.';
+      for (int d = 0; d < behind; ++d) text += '0' + random() % 10;
+    }
+    const char* const tails[] = {"", "", " 7", "\t", "e2", "e-3", "x", "."};
+    text += tails[random() % 8];
+    // Blanks are strtof's to skip, not ours.
+    if (text[0] == ' ' || text[0] == '\t') continue;
+    char* end = nullptr;
+    const float wanted = std::strtof(text.c_str(), &end);
+    float value = 0;
+    const Read read = ReadAll(text, &value);
+    ASSERT_EQ(read.length, end - text.c_str()) << text;
+    if (read.length == 0) {
+      ASSERT_EQ(read.error, NumberError::kNotANumber) << text;
+    } else {
+      ASSERT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
+          << text << ": " << value << " is not " << wanted;
+    }
   }
 }
 

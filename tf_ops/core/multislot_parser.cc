@@ -94,12 +94,6 @@ Status ReadValues(const MultiSlotSpec& spec, const char* begin,
                   const char** position, const char* end, uint64_t count,
                   std::vector<T>* values) {
   const char* p = *position;
-  // A value takes a blank and a digit at least, so that a lying count cannot
-  // make this allocate more than the line is worth.
-  const uint64_t most = static_cast<uint64_t>(end - p) / 2 + 1;
-  const size_t old_size = values->size();
-  values->resize(old_size + std::min(count, most));
-  T* const out = values->data() + old_size;
   for (uint64_t i = 0; i < count; ++i) {
     p = SkipBlanks(p, end);
     if (p == end) {
@@ -126,7 +120,8 @@ Status ReadValues(const MultiSlotSpec& spec, const char* begin,
                              count, " is ", Quoted(token, end), ", wanted ",
                              WantedByLimit(spec.limit));
     }
-    out[i] = value;
+    // Not reserved by the count, which may lie.
+    values->push_back(value);
   }
   *position = p;
   return Status();
@@ -140,9 +135,11 @@ Status MultiSlotParser::ParseSlot(const MultiSlotSpec& spec, const char* begin,
   const char* p = SkipBlanks(*position, end);
   const char* const token = p;
   uint64_t count = 0;
-  if (p == end || *p < '0' || *p > '9' ||
-      ReadUint64(&p, end, &count) != NumberError::kNone ||
-      (p < end && !IsBlank(*p))) {
+  if (end - p > 1 && *p >= '0' && *p <= '9' && p[1] == ' ') {
+    count = *p++ - '0';
+  } else if (p == end || *p < '0' || *p > '9' ||
+             ReadUint64(&p, end, &count) != NumberError::kNone ||
+             (p < end && !IsBlank(*p))) {
     return BadCount(spec, begin, token, end);
   }
   if (spec.size >= 0 && count != static_cast<uint64_t>(spec.size)) {
@@ -183,7 +180,7 @@ Status MultiSlotParser::ParseLine(const char* begin, const char* end,
                              ", wanted the end of the line");
   }
   rows->TruncateTo(old_rows, c);
-  const void* nul = std::memchr(begin, 0, end - begin);
+  const void* nul = begin == end ? nullptr : std::memchr(begin, 0, end - begin);
   if (nul != nullptr) {
     status = InvalidArgument("not text: a NUL byte at byte ",
                              static_cast<const char*>(nul) - begin + 1, " (",

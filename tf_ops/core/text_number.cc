@@ -3,67 +3,62 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <system_error>
 
 namespace lodestar {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+// Powers of ten that a float holds exactly.
+constexpr float kExactPowers[] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f,
+                                  1e6f, 1e7f, 1e8f, 1e9f, 1e10f};
 
-// Whether the eight bytes of `word` are all decimal digits: the high half of
-// each is 3, and adding 6 does not carry into it.
-bool AreEightDigits(uint64_t word) {
-  return ((word & 0xf0f0f0f0f0f0f0f0ULL) |
-          (((word + 0x0606060606060606ULL) & 0xf0f0f0f0f0f0f0f0ULL) >> 4)) ==
-         0x3333333333333333ULL;
-}
-
-// The number that eight digits spell, first digit in the lowest byte: pairs,
-// then fours, then all eight are joined, each step in parallel lanes.
-uint64_t EightDigits(uint64_t word) {
-  word -= 0x3030303030303030ULL;
-  word = word * 10 + (word >> 8);
-  return (((word & 0x000000ff000000ffULL) * 0x000f424000000064ULL) +
-          (((word >> 16) & 0x000000ff000000ffULL) * 0x0000271000000001ULL)) >>
-         32;
+// Reads "123", "1.25" or ".5" where the digits without the point are below 2^24
+// and at most 10 are behind it: both are floats then, and their quotient is the
+// nearest float (Clinger, How to Read Floating Point Numbers Accurately).
+bool ReadShortFloat(const char** position, const char* end, float* value) {
+  constexpr uint32_t kLimit = 1 << 24;
+  const char* p = *position;
+  uint32_t digits = 0;
+  const char* point = nullptr;
+  const char* const begin = p;
+  for (; p < end; ++p) {
+    if (*p >= '0' && *p <= '9') {
+      digits = digits * 10 + (*p - '0');
+      if (digits >= kLimit) return false;
+    } else if (*p == '.' && point == nullptr) {
+      point = p;
+    } else {
+      break;
+    }
+  }
+  const int64_t behind = point == nullptr ? 0 : p - point - 1;
+  if (p - begin == (point != nullptr) || behind > 10) return false;
+  // Anything but a blank may go on with the number: an exponent, a hex digit.
+  if (p < end && *p != ' ' && *p != '\t') return false;
+  *position = p;
+  *value = static_cast<float>(digits) / kExactPowers[behind];
+  return true;
 }
 
 }  // namespace
 
-NumberError ReadUint64(const char** position, const char* end,
-                       uint64_t* value) {
-  const char* p = *position;
-  const bool negative = p < end && *p == '-';
-  if (p < end && (*p == '-' || *p == '+')) ++p;
-  const char* const digits = p;
-  uint64_t result = 0;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  while (end - p >= 8) {
-    uint64_t word;
-    std::memcpy(&word, p, sizeof(word));
-    if (!AreEightDigits(word)) break;
-    result = result * 100000000 + EightDigits(word);
-    p += 8;
+namespace text_number_internal {
+
+NumberError ReadManyDigits(const char* begin, const char* end,
+                           uint64_t* value) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  *value = 0;
+  for (const char* p = begin; p < end; ++p) {
+    const uint64_t digit = *p - '0';
+    if (*value > (kMax - digit) / 10) return NumberError::kOutOfRange;
+    *value = *value * 10 + digit;
   }
-#endif
-  while (p < end && IsDigit(*p)) result = result * 10 + (*p++ - '0');
-  if (p == digits) return NumberError::kNotANumber;
-  *position = p;
-  if (p - digits > 19) {
-    // Only here can the sum above have wrapped; leading zeros do not count.
-    constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
-    result = 0;
-    for (const char* q = digits; q < p; ++q) {
-      const uint64_t digit = *q - '0';
-      if (result > (kMax - digit) / 10) return NumberError::kOutOfRange;
-      result = result * 10 + digit;
-    }
-  }
-  *value = negative ? 0 - result : result;
   return NumberError::kNone;
 }
+
+}  // namespace text_number_internal
 
 NumberError ReadFloat(const char** position, const char* end, float* value) {
   const char* p = *position;
@@ -71,12 +66,17 @@ NumberError ReadFloat(const char** position, const char* end, float* value) {
   if (p < end && (*p == '-' || *p == '+')) ++p;
   // from_chars would take a second sign here.
   if (p == end || *p == '-' || *p == '+') return NumberError::kNotANumber;
+  float result = 0;
+  if (ReadShortFloat(&p, end, &result)) {
+    *position = p;
+    *value = negative ? -result : result;
+    return NumberError::kNone;
+  }
   std::chars_format format = std::chars_format::general;
   if (end - p > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
     format = std::chars_format::hex;
     p += 2;
   }
-  float result = 0;
   const std::from_chars_result read = std::from_chars(p, end, result, format);
   if (read.ec == std::errc::invalid_argument) return NumberError::kNotANumber;
   *position = read.ptr;
