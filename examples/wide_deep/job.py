@@ -1,8 +1,5 @@
 """The whole job: data, training, evaluation, export, serving, a table."""
 
-import math
-import pathlib
-
 import keras
 import numpy as np
 
@@ -12,13 +9,13 @@ import model as models
 import report
 from dense_tables import DenseTable
 from errors import InputError
-from lodestar.data import MultiSlotDataset
+from examples import Examples
 from metrics import exact_auc
 from options import Options
 from prepare import Data, prepare
 from serving import serve_in_new_process
 from summary import vocabulary
-from training import Checkpoints, Plan, compile_model, train
+from training import Checkpoints, compile_model, train
 
 _EVAL_BATCH_SIZE = 4096
 # Of two ways to run the same arithmetic.
@@ -30,14 +27,16 @@ def run(options: Options) -> int:
     keras.utils.set_random_seed(options.seed)
     data = prepare(options)
     _check_settings(options)
-    plan = Plan(
-        files=data.train_files,
-        slots=data.slots,
-        examples=data.train_examples,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
+    training = Examples(
+        data.train_files,
+        data.slots,
+        data.train_examples,
+        options.batch_size,
         shuffle=not data.ordered,
         seed=options.seed,
+    )
+    evaluation = Examples(
+        data.eval_files, data.slots, data.eval_examples, _EVAL_BATCH_SIZE
     )
     deep, wide = models.dynamic_tables(data.slots, options.seed)
     model = models.wide_and_deep(
@@ -49,20 +48,31 @@ def run(options: Options) -> int:
     compile_model(model, options.learning_rate)
     checkpoints = Checkpoints(model, options.output / "checkpoints")
     checkpoints.restore()
-    _announce(checkpoints.steps, plan)
-    speed = train(model, plan, checkpoints, options.checkpoint_steps)
+    steps = options.epochs * training.steps
+    _announce(checkpoints.steps, steps, options.batch_size)
+    speed = train(
+        model,
+        training,
+        options.epochs,
+        checkpoints,
+        options.checkpoint_steps,
+    )
 
-    labels, scores = _score(model, data)
+    labels, scores = _score(model, evaluation)
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
     lodestar.export.saved_model(model, exported)
     served = serve_in_new_process(exported, data.slots_file, data.eval_files)
     difference = float(np.max(np.abs(served - scores)))
 
-    baseline = _baseline_auc(options, data, plan) if options.baseline else None
+    baseline = None
+    if options.baseline:
+        model = _baseline(options, data)
+        train(model, training, options.epochs)
+        baseline = exact_auc(*_score(model, evaluation))
     report.show(
         report.Results(
-            steps=plan.steps,
+            steps=steps,
             examples_per_second=speed,
             auc=exact_auc(labels, scores),
             best_auc=data.best_auc,
@@ -101,27 +111,27 @@ def _check_settings(options: Options) -> None:
         )
 
 
-def _announce(done: int, plan: Plan) -> None:
-    if done >= plan.steps:
+def _announce(done: int, steps: int, batch_size: int) -> None:
+    if done >= steps:
         print(f"Training is finished: {done} steps are done. Evaluating again.")
     elif done:
-        print(f"Resuming from the checkpoint of step {done} of {plan.steps}.")
+        print(f"Resuming from the checkpoint of step {done} of {steps}.")
     else:
-        print(f"Training {plan.steps} steps of {plan.batch_size} examples.")
+        print(f"Training {steps} steps of {batch_size} examples.")
 
 
 def _score(
-    model: keras.Model, data: Data
+    model: keras.Model, examples: Examples
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and the model's probabilities of the evaluation data, `[N]`."""
-    dataset = MultiSlotDataset(data.eval_files, data.slots, _EVAL_BATCH_SIZE)
+    """Labels and the model's probabilities, `[N]` each."""
+    dataset = examples.dataset()
     labels = np.concatenate([label.numpy() for _, label in dataset])
     scores = model.predict(dataset, verbose=0)
     return labels.reshape(-1), scores.reshape(-1)
 
 
-def _baseline_auc(options: Options, data: Data, plan: Plan) -> float:
-    """AUC of the same model on tables that know every id beforehand."""
+def _baseline(options: Options, data: Data) -> keras.Model:
+    """The same model on tables that have to know every id beforehand."""
     print("Training the same model on keras.layers.Embedding.")
     keras.utils.set_random_seed(options.seed)
     ids = vocabulary(data.train_files, data.slots)
@@ -134,5 +144,4 @@ def _baseline_auc(options: Options, data: Data, plan: Plan) -> float:
         data.variance,
     )
     compile_model(model, options.learning_rate)
-    train(model, plan)
-    return exact_auc(*_score(model, data))
+    return model

@@ -1,64 +1,18 @@
 """Training that stops anywhere and goes on from its last checkpoint."""
 
-import dataclasses
 import pathlib
 import time
-from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import MultiSlotDataset, SlotSpec
+from examples import Examples
 from metrics import BatchAUC
 
 # Rows of the tables get gradients of a few examples in a batch of hundreds: a
 # start of Keras's 0.1 would drown them, and rare ids would hardly move.
 _INITIAL_ACCUMULATOR = 1e-6
-_SHUFFLED_ROWS = 1 << 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What to train on, and how long.
-
-    Attributes:
-        files: MultiSlot files.
-        slots: Of the files.
-        examples: Number of lines in them.
-        epochs: Passes over them.
-        batch_size: Examples a step.
-        shuffle: False keeps the order of the lines, which is that of time.
-        seed: Of the shuffling.
-    """
-
-    files: Sequence[str]
-    slots: SlotSpec
-    examples: int
-    epochs: int
-    batch_size: int
-    shuffle: bool
-    seed: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps a pass, the last one of fewer examples included."""
-        return -(-self.examples // self.batch_size)
-
-    @property
-    def steps(self) -> int:
-        """Steps in all."""
-        return self.epochs * self.steps_per_epoch
-
-    def dataset(self, epoch: int) -> tf.data.Dataset:
-        """Batches of one pass, the same whenever they are asked for."""
-        return MultiSlotDataset(
-            self.files,
-            self.slots,
-            self.batch_size,
-            shuffle_rows=_SHUFFLED_ROWS if self.shuffle else 0,
-            seed=self.seed + 1000 * epoch,
-        )
 
 
 def compile_model(model: keras.Model, learning_rate: float) -> None:
@@ -146,15 +100,17 @@ class _Progress(keras.callbacks.Callback):
 
 def train(
     model: keras.Model,
-    plan: Plan,
+    examples: Examples,
+    epochs: int,
     checkpoints: Checkpoints | None = None,
     checkpoint_steps: int = 0,
 ) -> float | None:
-    """Trains from the steps that `checkpoints` have done to the plan's end.
+    """Trains from the steps that `checkpoints` have done to the last one.
 
     Args:
         model: A compiled model.
-        plan: What to train on.
+        examples: What to train on.
+        epochs: Passes over them in all.
         checkpoints: Where to save; None saves nothing and begins at step 0.
         checkpoint_steps: Steps between two checkpoints.
 
@@ -162,17 +118,18 @@ def train(
         Examples a second, checkpoints included; None for less than two steps.
     """
     done = checkpoints.steps if checkpoints else 0
-    progress = _Progress(checkpoints, checkpoint_steps, done, plan.steps)
-    first, skipped = divmod(done, plan.steps_per_epoch)
-    for epoch in range(first, plan.epochs):
+    progress = _Progress(
+        checkpoints, checkpoint_steps, done, epochs * examples.steps
+    )
+    first, skipped = divmod(done, examples.steps)
+    for epoch in range(first, epochs):
         model.fit(
-            plan.dataset(epoch).skip(skipped),
+            examples.dataset(epoch).skip(skipped),
             initial_epoch=epoch,
             epochs=epoch + 1,
-            steps_per_epoch=plan.steps_per_epoch - skipped,
             shuffle=False,
             callbacks=[progress],
         )
         skipped = 0
     speed = progress.steps_per_second
-    return speed and speed * plan.batch_size
+    return speed and speed * examples.batch_size
