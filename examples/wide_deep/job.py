@@ -10,7 +10,7 @@ import report
 from dense_tables import DenseTable
 from errors import InputError
 from examples import Examples
-from metrics import exact_auc
+from lodestar.data import exact_auc
 from options import Options
 from prepare import Data, prepare
 from serving import serve_in_new_process

@@ -1,7 +1,7 @@
 """Trains, evaluates, exports and serves a wide-and-deep click model.
 
-    bazel run //examples:wide_deep                  on a generated click log
-    bazel run //examples:wide_deep -- --data FILES  on your own examples
+bazel run //examples:wide_deep                  on a generated click log
+bazel run //examples:wide_deep -- --data FILES  on your own examples
 """
 
 import argparse
@@ -82,8 +82,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         "--epochs",
         type=_at_least(1),
         metavar="N",
-        help="passes over the data (default: 1 over the generated log, "
-        "else 8)",
+        help="passes over the data (default: 1 over the generated log, else 8)",
     )
     training.add_argument(
         "--batch-size",

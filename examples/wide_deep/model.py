@@ -58,7 +58,10 @@ def wide_and_deep(
         rows = deep(ids)
         parts += [rows[name] for name in ids]
     if numbers:
-        flat = [ops.reshape(x, (-1, slots[n].num_values)) for n, x in numbers.items()]
+        flat = [
+            ops.reshape(x, (-1, slots[n].num_values))
+            for n, x in numbers.items()
+        ]
         normalize = keras.layers.Normalization(mean=mean, variance=variance)
         parts.append(normalize(squash(_concatenate(flat))))
 
@@ -75,7 +78,9 @@ def wide_and_deep(
         weights = _concatenate(list(rows.values()))
         logit = logit + ops.sum(weights, axis=1, keepdims=True)
     click = keras.layers.Activation("sigmoid", name="click")(logit)
-    return keras.Model({**ids, **numbers, **categories}, click, name="wide_deep")
+    return keras.Model(
+        {**ids, **numbers, **categories}, click, name="wide_deep"
+    )
 
 
 def squash(x):

@@ -12,9 +12,10 @@ from lodestar.data import (
     convert_csv,
     describe_error,
     generate_click_log,
+    slots_path,
+    split_samples,
 )
 from options import Options
-from splitting import split_lines
 from summary import summarize
 
 import tensorflow as tf
@@ -126,32 +127,22 @@ def _make(options: Options, path: pathlib.Path) -> Data:
     """Fills the folder; paths in the result are relative to it."""
     if not options.data:
         return _generated(options, path)
-    train = [str(p.absolute()) for p in options.data]
-    held_out = [str(p.absolute()) for p in options.eval_data or ()]
+    train, held_out = options.data, options.eval_data or []
     if options.label:
-        train, held_out = _converted(options, path, train, held_out)
-        slots = SlotSpec.from_yaml(path / "slots.yaml")
-        converted = [*train, *held_out]
+        slots, train, held_out = _converted(
+            options.label, path, train, held_out
+        )
     else:
         slots = SlotSpec.from_yaml(options.slots)
         _check(slots, options.slots)
-        slots.to_yaml(path / "slots.yaml")
-        converted = []
+        # Now, so that errors name lines of these and not of parts of them.
+        summarize([*train, *held_out], slots)
+        train = [file.absolute() for file in train]
+        held_out = [file.absolute() for file in held_out]
+    slots.to_yaml(path / "slots.yaml")
     if not held_out:
-        if not options.label:
-            summarize(train, slots)  # to name bad lines of the user's file
-        whole = train
-        train, held_out = ["train.txt"], ["eval.txt"]
-        split_lines(
-            [path / name for name in whole],
-            path / "train.txt",
-            path / "eval.txt",
-            options.eval_fraction,
-            options.seed,
-        )
-        for name in converted:
-            os.remove(path / name)
-    return _summarized(path, slots, train, held_out, None, ordered=False)
+        train, held_out = _split(options, path, train)
+    return _summarized(path, slots, train, held_out)
 
 
 def _generated(options: Options, path: pathlib.Path) -> Data:
@@ -165,30 +156,59 @@ def _generated(options: Options, path: pathlib.Path) -> Data:
         SlotSpec.from_yaml(log.slots_file),
         names[:first],
         names[first:],
-        log.best_auc(first),
+        best_auc=log.best_auc(first),
         ordered=True,
     )
 
 
-def _converted(options, path, train, held_out):
-    """MultiSlot files in `path` for CSV files, and their slot file."""
-    names = [f"csv-{i}.txt" for i in range(len(train) + len(held_out))]
-    convert_csv(
-        [*train, *held_out],
-        [path / name for name in names],
-        path / "slots.yaml",
-        label=options.label,
-    )
-    return names[: len(train)], names[len(train) :]
+def _converted(label, path, train, held_out):
+    """Slots of CSV files, and MultiSlot files in `path` for them."""
+    slots, names = None, []
+    for source in [*train, *held_out]:
+        name = f"examples-{len(names)}.txt"
+        # What the first file takes for numbers are numbers in the others.
+        kinds = {}
+        if slots is not None:
+            kinds["numeric"] = slots.names("dense")
+            kinds["categorical"] = slots.names("sparse")
+        found = convert_csv(source, path / name, label=label, **kinds)
+        if slots is not None and found != slots:
+            raise InputError(
+                f"{source}: the columns differ from those of {train[0]}"
+            )
+        slots = found
+        os.remove(slots_path(path / name))
+        names.append(name)
+    return slots, names[: len(train)], names[len(train) :]
 
 
-def _summarized(path, slots, train, held_out, best_auc, *, ordered) -> Data:
+def _split(options, path, whole):
+    """Holds a random part of each file out; both parts lie in `path`."""
+    train, held_out = [], []
+    for index, source in enumerate(whole):
+        train.append(f"train-{index}.txt")
+        held_out.append(f"eval-{index}.txt")
+        split_samples(
+            path / source,
+            path / train[-1],
+            path / held_out[-1],
+            fraction=options.eval_fraction,
+            seed=options.seed + index,
+        )
+        if options.label:  # converted for this only
+            os.remove(path / source)
+    return train, held_out
+
+
+def _summarized(
+    path, slots, train, held_out, *, best_auc=None, ordered=False
+) -> Data:
     trained = summarize([path / name for name in train], slots)
     evaluated = summarize([path / name for name in held_out], slots)
     return Data(
         slots_file="slots.yaml",
-        train_files=train,
-        eval_files=held_out,
+        train_files=list(map(str, train)),
+        eval_files=list(map(str, held_out)),
         train_examples=trained.examples,
         eval_examples=evaluated.examples,
         mean=trained.mean,

@@ -27,7 +27,9 @@ def show(results: Results) -> None:
     """Prints the table."""
     lines = [("steps", f"{results.steps:,}")]
     if results.examples_per_second:
-        lines.append(("examples a second", f"{results.examples_per_second:,.0f}"))
+        lines.append(
+            ("examples a second", f"{results.examples_per_second:,.0f}")
+        )
     lines.append(("AUC, held-out data", f"{results.auc:.4f}"))
     if results.best_auc is not None:
         lines.append(

@@ -28,9 +28,7 @@ class Summary:
     variance: list[float]
 
 
-def summarize(
-    files: Sequence[str | os.PathLike], slots: SlotSpec
-) -> Summary:
+def summarize(files: Sequence[str | os.PathLike], slots: SlotSpec) -> Summary:
     """Reads all lines.
 
     Raises:
