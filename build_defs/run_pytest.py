@@ -1,4 +1,4 @@
-"""Runs pytest on the files named on the command line; the main of every py_test."""
+"""The main of every py_test: runs pytest on the files it is given."""
 
 import os
 import sys

@@ -30,7 +30,7 @@ def _find() -> pathlib.Path:
 
 
 def built_for(path: pathlib.Path) -> str:
-    """Returns the TensorFlow version that the object was built for, e.g. `2.21.0`."""
+    """Returns the TensorFlow version that the object was built for."""
     with open(path, "rb") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             begin = content.find(_MARKER)
@@ -41,13 +41,14 @@ def built_for(path: pathlib.Path) -> str:
 
 
 def check_version(built: str, installed: str) -> None:
-    """Raises ImportError unless the two versions share major and minor number."""
+    """Raises ImportError unless major and minor number agree."""
     if built.split(".")[:2] != installed.split(".")[:2]:
         raise ImportError(
-            f"lodestar: {_NAME} was built for TensorFlow {built}, but TensorFlow "
-            f"{installed} is installed. Rebuild it with `./configure.sh "
-            f"--tensorflow-version {installed} && .venv/bin/bazel build "
-            f"//tf_ops:{_NAME}`, or install TensorFlow {built}."
+            f"lodestar: {_NAME} was built for TensorFlow {built}, but "
+            f"TensorFlow {installed} is installed. Rebuild it with "
+            f"`./configure.sh --tensorflow-version {installed} && "
+            f".venv/bin/bazel build //tf_ops:{_NAME}`, or install TensorFlow "
+            f"{built}."
         )
 
 

@@ -8,3 +8,21 @@ import pytest
 def rng():
     """A seeded NumPy generator."""
     return np.random.default_rng(20240917)
+
+
+def pytest_configure(config):
+    """Registers the markers."""
+    config.addinivalue_line("markers", "gpu: runs only where there is a GPU")
+
+
+def pytest_collection_modifyitems(items):
+    """Skips what needs a GPU where there is none."""
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no GPU"))

@@ -13,7 +13,11 @@ def test_the_loaded_object_was_built_for_this_tensorflow():
 def test_another_release_is_refused_by_both_names_and_a_remedy():
     with pytest.raises(ImportError) as error:
         _library.check_version("2.16.2", "2.21.0")
-    for part in ("2.16.2", "2.21.0", "./configure.sh --tensorflow-version 2.21.0"):
+    for part in (
+        "2.16.2",
+        "2.21.0",
+        "./configure.sh --tensorflow-version 2.21.0",
+    ):
         assert part in str(error.value)
 
 

@@ -1,0 +1,341 @@
+#!/usr/bin/env bash
+# Prepares this checkout for building; `./configure.sh --help` says how.
+set -euo pipefail
+
+readonly BAZELISK_VERSION=1.28.1
+readonly BAZEL_MAJORS="4 5 6"
+
+help() {
+  cat <<HELP
+usage: ./configure.sh [options]
+
+Makes .venv with the pinned Python packages and a Bazel launcher, .venv/bin/bazel,
+and writes this machine's settings to .lodestar.bazelrc. Asks nothing; run again
+after a change of options or of requirements.txt, it redoes only what differs.
+
+  --python PATH             interpreter of .venv, 3.11 or later (default: python3)
+  --tensorflow PACKAGE      TensorFlow's package (default: $default_package)
+  --tensorflow-version V    its version (default: $default_version)
+  --cuda auto|on|off        build CUDA kernels: where nvcc is found, always
+                            (an error without nvcc), never (default: auto)
+  --help                    print this
+
+Bazel $(first_and_last $BAZEL_MAJORS) is taken from \$BAZEL, else bazelisk or bazel on PATH, else bazelisk
+from npm (into .venv), else Debian's bazel-bootstrap.
+
+Outside this folder it changes nothing but Debian packages that are missing
+(g++, libgtest-dev, pythonX.Y-venv, bazel-bootstrap), which needs root; it names them
+before it installs them. Bazel itself keeps its output in ~/.cache/bazel.
+HELP
+}
+
+first_and_last() { echo "$1 to ${!#}"; }
+
+say() { echo "configure: $*"; }
+
+# stop STATUS MESSAGE...: 2 for a wrong command line, 1 for anything else.
+stop() {
+  local status=$1
+  shift
+  echo "configure.sh: $*" >&2
+  exit "$status"
+}
+
+# Runs a command whose output matters only if it fails.
+quietly() {
+  local log status=0
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [[ $status -ne 0 ]]; then
+    grep -v '^WARNING: ' "$log" | tail -n 25 >&2
+  fi
+  rm -f "$log"
+  return "$status"
+}
+
+apt_updated=no
+
+# debian_packages WHY PACKAGE...: installs them, or says how and stops.
+debian_packages() {
+  local why=$1
+  shift
+  if ! command -v apt-get >/dev/null; then
+    stop 1 "$why is missing and there is no apt-get here: install it" \
+      "(Debian's name: $*), then run this again"
+  fi
+  if [[ $(id -u) -ne 0 ]]; then
+    stop 1 "$why is missing; as root run: apt-get install -y $*"
+  fi
+  say "$why is missing: installing Debian packages: $*"
+  export DEBIAN_FRONTEND=noninteractive
+  if [[ $apt_updated == no ]]; then
+    quietly apt-get -qq update || stop 1 "apt-get update failed (above)"
+    apt_updated=yes
+  fi
+  quietly apt-get -qq install -y "$@" ||
+    stop 1 "apt-get install $* failed (above)"
+}
+
+absolute() { echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; }
+
+parse_options() {
+  package=$default_package version=$default_version python= cuda=auto
+  while [[ $# -gt 0 ]]; do
+    local option=$1
+    shift
+    case $option in
+      --help | -h) help && exit 0 ;;
+      --*=*) set -- "${option#*=}" "$@" && option=${option%%=*} ;;
+    esac
+    case $option in
+      --python | --tensorflow | --tensorflow-version | --cuda)
+        [[ $# -gt 0 && -n $1 ]] || stop 2 "$option needs a value; see --help"
+        ;;
+      *) stop 2 "unknown option '$option'; see --help" ;;
+    esac
+    case $option in
+      --python) python=$1 ;;
+      --tensorflow) package=$1 ;;
+      --tensorflow-version) version=$1 ;;
+      --cuda) cuda=$1 ;;
+    esac
+    shift
+  done
+  [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
+    stop 2 "--cuda is '$cuda', wanted auto, on or off"
+  [[ $package =~ ^[A-Za-z0-9._-]+$ ]] ||
+    stop 2 "--tensorflow is '$package', wanted a package name"
+  [[ $version =~ ^[0-9]+\.[0-9]+[0-9A-Za-z.]*$ ]] ||
+    stop 2 "--tensorflow-version is '$version', wanted one such as $default_version"
+}
+
+# An activated .venv must not be taken for the system's Python or Bazel.
+leave_venv() {
+  local entry kept=
+  local IFS=:
+  for entry in $PATH; do
+    [[ $entry -ef .venv/bin ]] || kept+=${kept:+:}$entry
+  done
+  PATH=$kept
+  unset VIRTUAL_ENV PYTHONHOME PYTHONPATH
+  if [[ -n ${BAZEL:-} && $BAZEL -ef .venv/bin/bazel ]]; then
+    unset BAZEL
+  fi
+}
+
+check_compiler() {
+  command -v g++ >/dev/null || debian_packages "The C++ compiler" g++
+  say "C++ compiler: $(command -v g++) $(g++ -dumpfullversion)"
+}
+
+check_googletest() {
+  local sources=/usr/src/googletest/googletest/src/gtest-all.cc
+  [[ -e $sources ]] || debian_packages "GoogleTest" libgtest-dev
+  say "GoogleTest: /usr/src/googletest"
+}
+
+check_cuda() {
+  local nvcc
+  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
+  case $cuda,$nvcc in
+    off,*) say "CUDA: off" ;;
+    on,) stop 1 "--cuda on, but nvcc is neither on PATH nor in /usr/local/cuda/bin" ;;
+    auto,) say "CUDA: no nvcc, CPU kernels only" ;;
+    *) say "CUDA: $nvcc" ;;
+  esac
+}
+
+find_python() {
+  if [[ -z $python ]] && ! command -v python3 >/dev/null; then
+    debian_packages "Python" python3
+  fi
+  local asked=${python:-python3}
+  local probe='import sys; print(sys.executable, "%d.%d" % sys.version_info[:2])'
+  local found
+  found=$("$asked" -c "$probe" 2>/dev/null) ||
+    stop 2 "--python is '$asked', which does not run as a Python interpreter"
+  python=${found% *} python_version=${found##* }
+  [[ ${python_version%.*} -eq 3 && ${python_version#*.} -ge 11 ]] ||
+    stop 1 "$python is Python $python_version, wanted 3.11 or later:" \
+      "give one with --python"
+  if ! "$python" -c "import ensurepip, venv" 2>/dev/null; then
+    case $python in
+      /usr/bin/*) debian_packages "Python's venv" "python$python_version-venv" ;;
+      *) stop 1 "$python has no venv module: give another with --python" ;;
+    esac
+  fi
+}
+
+# requirements.txt, with the TensorFlow that was asked for. Only the pinned
+# release goes with the other pins; another one brings its own dependencies.
+wanted_packages() {
+  local replace="s/^$default_package==.*/$package==$version/"
+  if [[ $version == "$default_version" ]]; then
+    sed -e "$replace" requirements.txt
+  else
+    # Training needs this Keras whatever the TensorFlow.
+    sed -e "$replace" -e 's/^keras==.*/keras>=3.12/' -e '/^numpy==/d' \
+      requirements.txt
+  fi
+}
+
+make_venv() {
+  local stamp=.venv/lodestar.stamp wanted
+  wanted=$(
+    echo "checkout=$PWD python=$python $python_version"
+    wanted_packages
+    cat constraints.txt
+  )
+  if [[ -x .venv/bin/python3 && -e $stamp && $(<"$stamp") == "$wanted" ]]; then
+    say "Python packages: in .venv already ($package $version)"
+    return
+  fi
+  say "Python packages: making .venv with $python ($python_version)"
+  # From nothing: two TensorFlow packages would share one folder.
+  rm -rf .venv
+  quietly "$python" -m venv .venv || stop 1 "$python -m venv failed (above)"
+  say "Python packages: installing $package $version and the rest of" \
+    "requirements.txt (some minutes)"
+  local constraints=()
+  [[ $version == "$default_version" ]] && constraints=(-c constraints.txt)
+  wanted_packages >.venv/requirements.txt
+  quietly .venv/bin/python3 -m pip install -q --disable-pip-version-check \
+    --no-input --no-cache-dir --only-binary :all: \
+    -r .venv/requirements.txt "${constraints[@]}" ||
+    stop 1 "pip could not install the packages (above)"
+  # `import lodestar` from any folder.
+  echo "$PWD/python" >"$(echo .venv/lib/python3*/site-packages)/lodestar.pth"
+  echo "$wanted" >"$stamp"
+}
+
+# Sets `refused` to what is wrong with the Bazel $1, empty if it can be used.
+probe_bazel() {
+  local bazel=$1 limit=20 answer major
+  refused=
+  # Bazelisk may have to download Bazel: give it time if it can, and not if not.
+  if [[ $(basename "$bazel") == bazelisk* ]] && downloads_work; then
+    limit=300
+  fi
+  # Debian's Bazel answers "no_version".
+  if ! answer=$(timeout -k 5 $limit "$bazel" --version 2>/dev/null </dev/null) ||
+    [[ $answer != bazel\ * ]]; then
+    refused="it does not run here (\`$bazel --version\`)"
+    return
+  fi
+  major=$(sed -n 's/^bazel \([0-9][0-9]*\)\..*/\1/p' <<<"$answer")
+  if [[ -n $major && " $BAZEL_MAJORS " != *" $major "* ]]; then
+    refused="it is ${answer#bazel }, and the WORKSPACE rules need"
+    refused+=" $(first_and_last $BAZEL_MAJORS)"
+    return
+  fi
+  # The server too: it needs a Java runtime that --version does without.
+  if ! timeout -k 5 120 "$bazel" info release >/dev/null 2>&1 </dev/null; then
+    refused="its server does not start here (\`$bazel info release\`)"
+  fi
+}
+
+downloads_work() {
+  timeout 10 .venv/bin/python3 - "${BAZELISK_BASE_URL:-https://releases.bazel.build}" \
+    >/dev/null 2>&1 <<'PYTHON'
+import sys, urllib.error, urllib.request
+try:
+    urllib.request.urlopen(sys.argv[1], timeout=8)
+except urllib.error.HTTPError:
+    pass  # it answers
+PYTHON
+}
+
+# Makes $1 the launcher if it works; $2 tells where it was found.
+try_bazel() {
+  local bazel
+  bazel=$(absolute "$1")
+  probe_bazel "$bazel"
+  if [[ -n $refused ]]; then
+    say "Bazel: not $bazel ($2): $refused"
+    return 1
+  fi
+  say "Bazel: $bazel ($2)"
+  {
+    echo "#!/bin/sh"
+    echo "# Written by configure.sh."
+    if [[ -n ${USE_BAZEL_VERSION:-} ]]; then
+      printf 'export USE_BAZEL_VERSION=%q\n' "$USE_BAZEL_VERSION"
+    fi
+    printf 'exec %q "$@"\n' "$bazel"
+  } >.venv/bin/bazel
+  chmod +x .venv/bin/bazel
+}
+
+npm_bazelisk() {
+  command -v npm >/dev/null && command -v node >/dev/null || return 1
+  local prefix=$PWD/.venv/bazelisk
+  say "Bazel: installing bazelisk $BAZELISK_VERSION from npm into .venv"
+  if ! timeout -k 5 120 npm install --no-audit --no-fund --fetch-retries=1 \
+    --fetch-retry-maxtimeout=2000 --fetch-retry-mintimeout=1000 \
+    --cache "$prefix/cache" --prefix "$prefix" \
+    "@bazel/bazelisk@$BAZELISK_VERSION" >/dev/null 2>&1 </dev/null; then
+    say "Bazel: npm cannot install it here"
+    return 1
+  fi
+  try_bazel "$prefix/node_modules/.bin/bazelisk" npm
+}
+
+find_bazel() {
+  local name path
+  if [[ -n ${BAZEL:-} ]]; then
+    path=$(command -v "$BAZEL") || stop 1 "\$BAZEL is '$BAZEL', which is no program"
+    try_bazel "$path" "\$BAZEL" || stop 1 "\$BAZEL is '$BAZEL': $refused"
+    return
+  fi
+  if [[ -x .venv/bin/bazel ]] &&
+    timeout -k 5 20 .venv/bin/bazel --version >/dev/null 2>&1 </dev/null; then
+    say "Bazel: .venv/bin/bazel already runs $(sed -n 's/^exec \(.*\) "$@"/\1/p' \
+      .venv/bin/bazel)"
+    return
+  fi
+  # Debian's `bazel` looks for the exact version in .bazelversion beside itself;
+  # the program it means is called bazel-4.
+  for name in bazelisk bazel bazel-6 bazel-5 bazel-4; do
+    path=$(command -v "$name") || continue
+    try_bazel "$path" "on PATH" && return
+  done
+  npm_bazelisk && return
+  debian_packages "Bazel" bazel-bootstrap
+  for path in /usr/bin/bazel-[456]; do
+    [[ -x $path ]] && try_bazel "$path" "Debian" && return
+  done
+  stop 1 "no Bazel runs here: install bazelisk, or Bazel" \
+    "$(first_and_last $BAZEL_MAJORS), and set BAZEL to it"
+}
+
+write_settings() {
+  local settings
+  settings="# Written by configure.sh; a change here is lost at its next run.
+build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python3
+build --python_path=$PWD/.venv/bin/python3
+build --repo_env=LODESTAR_TF=$package-$version
+build --repo_env=LODESTAR_CUDA=$cuda"
+  if [[ ! -e .lodestar.bazelrc || $(<.lodestar.bazelrc) != "$settings" ]]; then
+    echo "$settings" >.lodestar.bazelrc
+    say "Settings: wrote .lodestar.bazelrc"
+  else
+    say "Settings: .lodestar.bazelrc is up to date"
+  fi
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+pin=$(grep -m 1 '^tensorflow[a-z-]*==' requirements.txt)
+default_package=${pin%%==*} default_version=$(sed 's/.*==\([^ ]*\).*/\1/' <<<"$pin")
+
+parse_options "$@"
+leave_venv
+say "changes .venv and .lodestar.bazelrc in $PWD," \
+  "and nothing else but Debian packages that are missing"
+check_compiler
+check_googletest
+check_cuda
+find_python
+make_venv
+find_bazel
+write_settings
+say "done; next: .venv/bin/bazel test //..."

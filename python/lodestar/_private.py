@@ -1,0 +1,37 @@
+"""The only module that names private parts of TensorFlow or Keras; says why.
+
+Each is wrapped so that its absence in another release gives a safe answer.
+"""
+
+import keras
+
+try:
+    from tensorflow.python.eager import record as _record
+except ImportError:
+    _record = None
+
+
+def tape_is_recording() -> bool:
+    """Returns whether a gradient tape or forward accumulator may be recording.
+
+    Keras leaves `training=None` inside a subclassed `Model.call` that takes no
+    `training`; then only the state of the tape separates a training step from
+    `predict` and `export`, and TensorFlow has no public name for that state.
+    Without the private name the answer is True: a lookup then stays
+    differentiable, which is what must never be lost silently.
+    """
+    if _record is None:
+        return True
+    return _record.could_possibly_record()
+
+
+def uses_weight_decay(
+    optimizer: keras.optimizers.Optimizer, variable: keras.Variable
+) -> bool:
+    """Returns whether `optimizer` decays `variable`.
+
+    `Optimizer.exclude_from_weight_decay` is public, but what it excluded can be
+    asked only here. Without the private name nothing counts as excluded.
+    """
+    asks = getattr(optimizer, "_use_weight_decay", None)
+    return True if asks is None else asks(variable)

@@ -1,0 +1,284 @@
+"""A click log shaped like Criteo's whose click probabilities are known.
+
+Each sample has 13 floats and 26 id slots, of one or several ids, some empty.
+The click is drawn with probability sigmoid(logit),
+
+    logit = bias + sum over floats of a_j x_j
+                 + sum over id slots of the mean of w[slot][id] over its ids
+                 + two interactions between the ids of two slots,
+
+where w is a fixed function of (seed, slot, id). Ids follow a zipf law, and the
+vocabulary of a slot grows with time: some ids are seen only late in the log.
+As the probabilities are known, so is the best AUC that any model can have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.slot_spec import Slot, SlotSpec
+
+NUM_FLOATS = 13
+# Per id slot: how many ids it starts with.
+_VOCABULARY = (
+    1000, 500, 20000, 10000, 200, 50, 8000, 400, 50, 15000, 4000, 20000, 3000,
+    60, 6000, 18000, 50, 3500, 1500, 80, 20000, 50, 100, 12000, 120, 9000,
+)  # fmt: skip
+# These slots hold up to four ids, zero included; the others one each.
+_SEVERAL = (6, 13, 19, 25)
+# In these a share of the samples has no id.
+_OFTEN_EMPTY = {8: 0.05, 18: 0.3, 24: 0.2}
+# An id of a large slot is, with this probability, one of its newest.
+_NEW_SHARE = 0.05
+_LARGE = 1000
+# Slots with exactly one id a sample.
+_INTERACTIONS = ((4, 5), (15, 16))
+_INTERACTION_SIZE = 8
+# Ids of slot s are (s + 1) * _ID_STRIDE + number: distinct across slots, and
+# still readable.
+_ID_STRIDE = 1_000_000
+_TARGET_RATE = 0.25
+_CHUNK_ROWS = 8192
+
+
+def click_log_slots() -> SlotSpec:
+    """Label `click`, floats `I1`..`I13` of one value, id slots `C1`..`C26`."""
+    return SlotSpec(
+        [Slot.label("click")]
+        + [Slot.dense(f"I{j + 1}") for j in range(NUM_FLOATS)]
+        + [Slot.sparse(f"C{s + 1}") for s in range(len(_VOCABULARY))]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClickLog:
+    """What `generate_click_log` wrote.
+
+    Attributes:
+        files: MultiSlot files, in the order of time.
+        probability_files: For each of them a `.npy` file with float32
+            `[samples, 2]`: the click's probability and the click.
+        slots_file: The slot file of all of them.
+    """
+
+    files: list[str]
+    probability_files: list[str]
+    slots_file: str
+
+    def best_auc(self, first: int = 0, last: int | None = None) -> float:
+        """The AUC of the true probabilities on files `[first, last)`."""
+        pairs = [np.load(p) for p in self.probability_files[first:last]]
+        pairs = np.concatenate(pairs)
+        return exact_auc(pairs[:, 1], pairs[:, 0])
+
+
+def generate_click_log(
+    directory: str | os.PathLike,
+    num_samples: int = 300_000,
+    num_files: int = 8,
+    *,
+    seed: int = 0,
+    on_progress: Callable[[int], None] | None = None,
+) -> ClickLog:
+    """Writes a click log into `directory`, which is made if needed.
+
+    Files: `part-00000.txt`, ... in the order of time, beside each
+    `part-00000.npy`, and `slots.yaml`. Equal arguments give equal bytes. Memory
+    does not grow with `num_samples`, but for the probabilities of one file.
+
+    Args:
+        directory: Where to write; files of these names are replaced.
+        num_samples: Samples in all, at least `num_files`.
+        num_files: Files to spread them over, each a stretch of time.
+        seed: Of everything.
+        on_progress: Called with the number of samples of each piece written.
+
+    Raises:
+        ValueError: `num_files` < 1 or `num_samples` < `num_files`.
+        OSError, tf.errors.OpError: `directory` cannot be written.
+    """
+    if num_files < 1 or num_samples < num_files:
+        raise ValueError(
+            "wanted at least one file and one sample a file, found "
+            f"`num_samples`={num_samples} and `num_files`={num_files}"
+        )
+    directory = os.fspath(directory)
+    os.makedirs(directory, exist_ok=True)
+    model = _Model(seed)
+    spec = click_log_slots()
+    slots_file = os.path.join(directory, "slots.yaml")
+    spec.to_yaml(slots_file)
+    files, probability_files = [], []
+    bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
+    for part, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:])):
+        stem = os.path.join(directory, f"part-{part:05d}")
+        rng = np.random.default_rng([seed, 1, part])
+        pairs = []
+        with MultiSlotWriter(f"{stem}.txt", spec) as writer:
+            for first in range(begin, end, _CHUNK_ROWS):
+                rows = min(_CHUNK_ROWS, end - first)
+                time = (first + np.arange(rows)) / num_samples
+                columns, probability = model.sample(rng, time)
+                writer.write_batch(columns)
+                pairs.append(np.stack([probability, columns["click"]], axis=1))
+                if on_progress is not None:
+                    on_progress(rows)
+        _save_array(f"{stem}.npy", np.concatenate(pairs).astype(np.float32))
+        files.append(f"{stem}.txt")
+        probability_files.append(f"{stem}.npy")
+    return ClickLog(files, probability_files, slots_file)
+
+
+def exact_auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the ROC curve, exactly: ties count one half.
+
+    Args:
+        labels: `[N]`, 0 or 1.
+        scores: `[N]`, any numbers whose order matters.
+
+    Raises:
+        ValueError: The lengths differ, or one of the two classes is missing.
+    """
+    labels = np.asarray(labels).reshape(-1)
+    scores = np.asarray(scores).reshape(-1)
+    if len(labels) != len(scores):
+        raise ValueError(
+            f"{len(labels)} labels for {len(scores)} scores; wanted as many"
+        )
+    positive = labels > 0.5
+    num_positive = int(positive.sum())
+    num_negative = len(labels) - num_positive
+    if num_positive == 0 or num_negative == 0:
+        raise ValueError(
+            f"AUC needs both classes, found {num_positive} positive and "
+            f"{num_negative} negative labels"
+        )
+    # Sum of the positives' ranks (Mann-Whitney); equal scores share their mean.
+    _, inverse, counts = np.unique(
+        scores, return_inverse=True, return_counts=True
+    )
+    last = np.cumsum(counts)
+    ranks = (last - (counts - 1) / 2.0)[inverse.reshape(-1)]
+    area = ranks[positive].sum() - num_positive * (num_positive + 1) / 2.0
+    return float(area / (num_positive * num_negative))
+
+
+class _Model:
+    """The true probabilities, fixed by the seed."""
+
+    def __init__(self, seed: int):
+        rng = np.random.default_rng([seed, 0])
+        # Of fixed length, so that the best AUC hardly depends on the seed.
+        weights = rng.normal(size=NUM_FLOATS)
+        self._float_weights = weights / np.linalg.norm(weights)
+        self._cumulative, self._weights, self._num_new = [], [], []
+        for slot, size in enumerate(_VOCABULARY):
+            exponent = 1.2 + 0.5 * rng.random()
+            share = np.arange(1, size + 1) ** -exponent
+            self._cumulative.append(np.cumsum(share) / share.sum())
+            # Large slots gain a tenth of their ids over the whole log.
+            num_new = size // 10 if size >= _LARGE else 0
+            self._num_new.append(num_new)
+            # Most of the signal is in frequent ids, so that a few hundred
+            # thousand samples are enough to learn nearly all of it.
+            spread = 0.27 / (1 + np.arange(size + num_new) / 5.0)
+            spread[size:] = 0.05
+            slot_rng = np.random.default_rng([seed, 2, slot])
+            self._weights.append(slot_rng.normal(size=size + num_new) * spread)
+        self._tables = [
+            rng.normal(0.0, 0.1, (_INTERACTION_SIZE, _INTERACTION_SIZE))
+            for _ in _INTERACTIONS
+        ]
+        self._bias = 0.0
+        logits = self._draw(np.random.default_rng([seed, 3]), _TIMES)[1]
+        self._bias = _bias_for_rate(logits, _TARGET_RATE)
+
+    def sample(self, rng, time):
+        """Columns for `MultiSlotWriter.write_batch`, and probabilities [N]."""
+        columns, logits = self._draw(rng, time)
+        probability = 1 / (1 + np.exp(-logits))
+        clicks = rng.random(len(time)) < probability
+        return {"click": clicks.astype(np.int64), **columns}, probability
+
+    def _draw(self, rng, time):
+        rows = len(time)
+        columns = {}
+        logits = np.full(rows, self._bias)
+        # Rounded as they are written, so that the logit belongs to the text.
+        floats = rng.normal(size=(rows, NUM_FLOATS)).round(4)
+        logits += floats @ self._float_weights
+        for j in range(NUM_FLOATS):
+            columns[f"I{j + 1}"] = floats[:, j]
+        only = {}
+        for slot in range(len(_VOCABULARY)):
+            counts = self._counts(rng, slot, rows)
+            numbers = self._numbers(rng, slot, np.repeat(time, counts))
+            splits = np.concatenate([[0], np.cumsum(counts)])
+            # Prefix sums, since reduceat has no empty segments.
+            sums = np.concatenate(
+                [[0], np.cumsum(self._weights[slot][numbers])]
+            )
+            logits += (sums[splits[1:]] - sums[splits[:-1]]) / np.maximum(
+                counts, 1
+            )
+            if any(slot in pair for pair in _INTERACTIONS):
+                only[slot] = numbers
+            ids = numbers + (slot + 1) * _ID_STRIDE
+            columns[f"C{slot + 1}"] = (ids, splits)
+        for (a, b), table in zip(_INTERACTIONS, self._tables):
+            logits += table[
+                only[a] % _INTERACTION_SIZE, only[b] % _INTERACTION_SIZE
+            ]
+        return columns, logits
+
+    def _counts(self, rng, slot, rows):
+        if slot in _SEVERAL:
+            return rng.integers(0, 5, rows)
+        if slot in _OFTEN_EMPTY:
+            return (rng.random(rows) >= _OFTEN_EMPTY[slot]).astype(np.int64)
+        return np.ones(rows, np.int64)
+
+    def _numbers(self, rng, slot, time):
+        """Ids within the slot: zipf over the old ones, now and then a new one."""
+        cumulative = self._cumulative[slot]
+        numbers = np.searchsorted(cumulative, rng.random(len(time)))
+        numbers = np.minimum(numbers, len(cumulative) - 1)
+        num_new = self._num_new[slot]
+        if num_new:
+            newest = (time * num_new).astype(np.int64)
+            age = rng.geometric(0.05, len(time)) - 1
+            is_new = (rng.random(len(time)) < _NEW_SHARE) & (newest >= age)
+            numbers = np.where(is_new, len(cumulative) + newest - age, numbers)
+        return numbers
+
+
+_TIMES = np.linspace(0, 1, 20_000, endpoint=False)
+
+
+def _bias_for_rate(logits, rate):
+    low, high = -20.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.mean(1 / (1 + np.exp(-(logits + middle)))) < rate:
+            low = middle
+        else:
+            high = middle
+    return middle
+
+
+def _save_array(path, array):
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            np.save(file, array)
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise

@@ -1,0 +1,48 @@
+"""What is wrong with data, in one line."""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow as tf
+
+
+class DataError(ValueError):
+    """Bad input data or output place; the text is one line that names it."""
+
+
+# What TensorFlow puts around an op's own message.
+_DECORATION = re.compile(
+    r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?"
+)
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns the error's own message on one line.
+
+    TensorFlow wraps what an op says into the names of graph nodes and, inside a
+    `tf.function` as in `model.fit`, into stack traces; this takes them off.
+    """
+    if isinstance(error, tf.errors.OpError):
+        return _own_message(error.message)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _own_message(text: str) -> str:
+    if text.startswith("Graph execution error"):
+        # The nodes and their stacks come first, the message after the last one.
+        lines = text.splitlines()
+        for number in range(len(lines) - 1, -1, -1):
+            if (
+                lines[number]
+                .lstrip()
+                .startswith(("[[", "Detected at", "File "))
+            ):
+                continue
+            own = _DECORATION.sub("", lines[number]).strip()
+            if own and not own.startswith("("):
+                text = own
+                break
+    return " ".join(_DECORATION.sub("", text).split())

@@ -1,0 +1,392 @@
+"""SlotSpec: which feature slots a line or record holds, and in what order."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+import yaml
+
+KINDS = ("label", "dense", "sparse", "one_hot")
+DTYPES = ("uint64", "float")
+_SECTIONS = ("label", "dense", "sparse", "wide", "one_hot", "order")
+# What a slot file calls a label's (dtype, binary).
+_LABELS = {
+    "binary": ("uint64", True),
+    "binary_float": ("float", True),
+    "integer": ("uint64", False),
+    "float": ("float", False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One feature slot. Prefer the class methods, which fill in the defaults.
+
+    Attributes:
+        name: What the feature is called, in the dataset and in errors.
+        kind: `"label"`, `"dense"`, `"sparse"` or `"one_hot"`.
+        dtype: `"uint64"` (64 bits, read as int64) or `"float"` (float32).
+        shape: Of a dense slot: the shape of one sample.
+        size: Of a one-hot slot: its ids are 0 to `size - 1`.
+        wide: Of a sparse slot: whether it feeds the wide part of a model.
+        binary: Of a label: whether only 0 and 1 are valid.
+    """
+
+    name: str
+    kind: str
+    dtype: str = "uint64"
+    shape: tuple[int, ...] = ()
+    size: int = 0
+    wide: bool = False
+    binary: bool = True
+
+    def __post_init__(self):
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                f"A slot's name must be a non-empty string, found {self.name!r}."
+            )
+        where = f"Slot {self.name!r}:"
+        if self.kind not in KINDS:
+            raise ValueError(f"{where} `kind`={self.kind!r} is not in {KINDS}.")
+        if self.dtype not in DTYPES:
+            raise ValueError(
+                f"{where} `dtype`={self.dtype!r} is not in {DTYPES}."
+            )
+        if self.kind == "dense":
+            shape = self.shape
+            if not isinstance(shape, (tuple, list)) or not all(
+                _is_int(dim) and dim > 0 for dim in shape
+            ):
+                raise ValueError(
+                    f"{where} `shape` must be a list of positive integers, "
+                    f"found {shape!r}."
+                )
+            object.__setattr__(self, "shape", tuple(shape))
+        elif self.shape != ():
+            raise ValueError(f"{where} only a dense slot has a `shape`.")
+        if self.kind == "one_hot":
+            if not _is_int(self.size) or self.size < 1:
+                raise ValueError(
+                    f"{where} `size` must be a positive integer, found "
+                    f"{self.size!r}."
+                )
+            if self.dtype != "uint64":
+                raise ValueError(f"{where} a one-hot slot holds uint64.")
+        elif self.size != 0:
+            raise ValueError(f"{where} only a one-hot slot has a `size`.")
+        if self.wide and (self.kind != "sparse" or self.dtype != "uint64"):
+            raise ValueError(f"{where} only a sparse id slot can be `wide`.")
+
+    @classmethod
+    def label(cls, name: str, *, dtype: str = "uint64", binary: bool = True):
+        """A label: one value a sample, 0 or 1 unless `binary=False`."""
+        return cls(name, "label", dtype=dtype, binary=binary)
+
+    @classmethod
+    def dense(
+        cls, name: str, shape: Iterable[int] = (1,), *, dtype: str = "float"
+    ):
+        """As many values a sample as `shape` has elements."""
+        return cls(name, "dense", dtype=dtype, shape=tuple(shape))
+
+    @classmethod
+    def sparse(cls, name: str, *, dtype: str = "uint64", wide: bool = False):
+        """Any number of values a sample, none included."""
+        return cls(name, "sparse", dtype=dtype, wide=wide)
+
+    @classmethod
+    def one_hot(cls, name: str, size: int):
+        """One id a sample, 0 to `size - 1`, read as a vector of `size`."""
+        return cls(name, "one_hot", size=size)
+
+    @property
+    def num_values(self) -> int | None:
+        """Values in every sample, or None where samples differ."""
+        if self.kind == "sparse":
+            return None
+        return math.prod(self.shape) if self.kind == "dense" else 1
+
+
+class SlotSpec:
+    """The feature slots of a data set, in their order on a line.
+
+    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> [slot.name for slot in spec]
+    ['click', 'C1']
+
+    Immutable; iterable; `spec[name]` is the slot of that name.
+    """
+
+    def __init__(self, slots: Iterable[Slot]):
+        """Raises ValueError if `slots` is empty or a name occurs twice."""
+        self._slots = tuple(slots)
+        self._by_name: dict[str, Slot] = {}
+        for slot in self._slots:
+            if not isinstance(slot, Slot):
+                raise TypeError(f"SlotSpec takes Slots, found {slot!r}.")
+            if slot.name in self._by_name:
+                raise ValueError(f"Slot {slot.name!r} is declared twice.")
+            self._by_name[slot.name] = slot
+        if not self._slots:
+            raise ValueError("A SlotSpec needs at least one slot.")
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __getitem__(self, name: str) -> Slot:
+        return self._by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotSpec) and self._slots == other._slots
+
+    def __hash__(self) -> int:
+        return hash(self._slots)
+
+    def __repr__(self) -> str:
+        return f"SlotSpec({list(self._slots)!r})"
+
+    def names(self, kind: str | None = None) -> list[str]:
+        """Names in order, of one kind or of all."""
+        return [s.name for s in self._slots if kind in (None, s.kind)]
+
+    @property
+    def labels(self) -> list[Slot]:
+        return [s for s in self._slots if s.kind == "label"]
+
+    @property
+    def dense(self) -> list[Slot]:
+        return [s for s in self._slots if s.kind == "dense"]
+
+    @property
+    def sparse(self) -> list[Slot]:
+        return [s for s in self._slots if s.kind == "sparse"]
+
+    @property
+    def one_hot(self) -> list[Slot]:
+        return [s for s in self._slots if s.kind == "one_hot"]
+
+    @property
+    def wide(self) -> list[Slot]:
+        """The sparse slots marked `wide`; empty if none was marked."""
+        return [s for s in self._slots if s.wide]
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike) -> SlotSpec:
+        """Reads a slot file; docs/data.md gives its form.
+
+        Raises:
+            ValueError: The file is not as described; names it and the key.
+            tf.errors.OpError: The file cannot be read.
+        """
+        path = os.fspath(path)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data = file.read()
+        try:
+            return cls(_parse(yaml.load(data.decode(), _UniqueKeyLoader)))
+        except yaml.YAMLError as error:
+            text = " ".join(str(error).split())
+            raise ValueError(f"{path}: not valid YAML: {text}") from error
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise ValueError(f"{path}: {error}") from error
+
+    def to_yaml(self, path: str | os.PathLike) -> None:
+        """Writes the slot file that `from_yaml` reads back as an equal spec."""
+        text = yaml.safe_dump(
+            _sections(self), sort_keys=False, allow_unicode=True
+        )
+        path = os.fspath(path)
+        temporary = f"{path}.tmp-{os.getpid()}"
+        try:
+            with tf.io.gfile.GFile(temporary, "w") as file:
+                file.write(text)
+            tf.io.gfile.rename(temporary, path, overwrite=True)
+        except BaseException:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.remove(temporary)
+            raise
+
+
+def as_slot_spec(
+    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+) -> SlotSpec:
+    """Returns `slots` itself, or what a slot file's path or a list stands for."""
+    if isinstance(slots, SlotSpec):
+        return slots
+    if isinstance(slots, (str, os.PathLike)):
+        return SlotSpec.from_yaml(slots)
+    return SlotSpec(slots)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that occurs twice; plain YAML keeps the last one."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # refused by the base class
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise ValueError(
+                    f"key {key!r} occurs twice, again on line "
+                    f"{key_node.start_mark.line + 1}"
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(content: Any) -> list[Slot]:
+    if not isinstance(content, Mapping):
+        raise ValueError(
+            f"wanted a mapping with the keys {', '.join(_SECTIONS)}, found "
+            f"{type(content).__name__}"
+        )
+    for key in content:
+        if key not in _SECTIONS:
+            raise ValueError(
+                f"unknown key {key!r}; the keys are {', '.join(_SECTIONS)}"
+            )
+    slots: dict[str, Slot] = {}
+
+    def add(section: str, make, name: Any, **options):
+        if not isinstance(name, str):
+            raise ValueError(
+                f"key '{section}': a slot's name must be a string, found "
+                f"{name!r}; put it in quotes"
+            )
+        if name in slots:
+            raise ValueError(
+                f"key '{section}': slot {name!r} is declared twice"
+            )
+        try:
+            slots[name] = make(name, **options)
+        except ValueError as error:
+            raise ValueError(f"key '{section}': {error}") from error
+
+    wide = _names(content, "wide")
+    for name, value in _entries(content, "label", "binary"):
+        if not isinstance(value, str) or value not in _LABELS:
+            raise ValueError(
+                f"key 'label': {name!r} must be one of {', '.join(_LABELS)}, "
+                f"found {value!r}"
+            )
+        dtype, binary = _LABELS[value]
+        add("label", Slot.label, name, dtype=dtype, binary=binary)
+    for name, value in _entries(content, "dense", 1):
+        add("dense", Slot.dense, name, **_dense_options(name, value))
+    for name, value in _entries(content, "sparse", "uint64"):
+        add("sparse", Slot.sparse, name, dtype=value, wide=name in wide)
+    sizes = content.get("one_hot", {})
+    if not isinstance(sizes, Mapping):
+        raise ValueError(
+            f"key 'one_hot': wanted a mapping from name to size, found {sizes!r}"
+        )
+    for name, value in sizes.items():
+        add("one_hot", Slot.one_hot, name, size=value)
+
+    for name in wide:
+        if name not in slots or slots[name].kind != "sparse":
+            raise ValueError(f"key 'wide': {name!r} is not under 'sparse'")
+    if not slots:
+        raise ValueError("declares no slots")
+    if "order" not in content:
+        return list(slots.values())
+    order = _names(content, "order")
+    for name in order:
+        if name not in slots:
+            raise ValueError(f"key 'order': {name!r} is not a declared slot")
+    for name in slots:
+        if name not in order:
+            raise ValueError(f"key 'order': slot {name!r} is missing")
+    return [slots[name] for name in order]
+
+
+def _dense_options(name: Any, value: Any) -> dict[str, Any]:
+    options = {"shape": value}
+    if isinstance(value, Mapping):
+        for key in value:
+            if key not in ("shape", "dtype"):
+                raise ValueError(
+                    f"key 'dense': {name!r} has the unknown key {key!r}; "
+                    "the keys are shape, dtype"
+                )
+        if "shape" not in value:
+            raise ValueError(f"key 'dense': {name!r} has no 'shape'")
+        options = dict(value)
+    if _is_int(options["shape"]):
+        options["shape"] = [options["shape"]]
+    if not isinstance(options["shape"], list):
+        raise ValueError(
+            f"key 'dense': the shape of {name!r} must be a list of positive "
+            f"integers, found {options['shape']!r}"
+        )
+    return options
+
+
+def _entries(content: Mapping, section: str, default: Any):
+    """(name, value) pairs of a list of names or of a mapping."""
+    found = content.get(section, [])
+    if isinstance(found, Mapping):
+        return list(found.items())
+    return [(name, default) for name in _names(content, section)]
+
+
+def _names(content: Mapping, section: str) -> list[Any]:
+    found = content.get(section, [])
+    if not isinstance(found, list):
+        raise ValueError(
+            f"key '{section}': wanted a list of slot names, found {found!r}"
+        )
+    names = []
+    for name in found:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"key '{section}': a slot's name must be a string, found "
+                f"{name!r}; put it in quotes"
+            )
+        if name in names:
+            raise ValueError(f"key '{section}': {name!r} occurs twice")
+        names.append(name)
+    return names
+
+
+def _sections(spec: SlotSpec) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    words = {meaning: word for word, meaning in _LABELS.items()}
+    labels = {s.name: words[s.dtype, s.binary] for s in spec.labels}
+    if labels:
+        plain = set(labels.values()) == {"binary"}
+        content["label"] = list(labels) if plain else labels
+    if spec.dense:
+        content["dense"] = {
+            s.name: list(s.shape)
+            if s.dtype == "float"
+            else {"shape": list(s.shape), "dtype": s.dtype}
+            for s in spec.dense
+        }
+    if spec.sparse:
+        dtypes = {s.name: s.dtype for s in spec.sparse}
+        plain = set(dtypes.values()) == {"uint64"}
+        content["sparse"] = list(dtypes) if plain else dtypes
+    if spec.wide:
+        content["wide"] = [s.name for s in spec.wide]
+    if spec.one_hot:
+        content["one_hot"] = {s.name: s.size for s in spec.one_hot}
+    if _parse(content) != list(spec):
+        content["order"] = spec.names()
+    return content

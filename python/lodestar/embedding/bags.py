@@ -1,0 +1,213 @@
+"""Dense, ragged and sparse ids -> flat ids in bags, and the way back."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lodestar.embedding.ids import IdTensor
+
+Pooled = Any  # Tensor or RaggedTensor
+
+
+class Bags(NamedTuple):
+    """Ids in bags, one row of the pooled result each.
+
+    Attributes:
+        ids: int64 `[N]`.
+        row_splits: int64 `[B + 1]`.
+        weights: float32 `[N]`, or None.
+        restore: Pooled rows `[B, D]` -> the shape of the ids without their
+            innermost axis, + `[D]`.
+    """
+
+    ids: tf.Tensor
+    row_splits: tf.Tensor
+    weights: tf.Tensor | None
+    restore: Callable[[tf.Tensor], Pooled]
+
+
+def to_bags(ids: IdTensor, weights: Any = None) -> Bags:
+    """Makes the innermost axis of `ids` the bags.
+
+    Args:
+        ids: int64; dense `[..., L]`, ragged of any depth, or sparse, its
+            indices in row-major order.
+        weights: None, or numbers laid out as `ids`.
+
+    Raises:
+        ValueError: `weights` is not laid out as `ids`, as far as is known
+            before the op runs, or `ids` has rank 0 or an unknown rank.
+        tf.errors.InvalidArgumentError: The same, known only then, or sparse
+            indices out of order.
+    """
+    if isinstance(ids, tf.RaggedTensor):
+        return _from_ragged(ids, weights)
+    if isinstance(ids, tf.SparseTensor):
+        return _from_sparse(ids, weights)
+    return _from_dense(ids, weights)
+
+
+def _as_float(weights: tf.Tensor) -> tf.Tensor:
+    return tf.cast(weights, tf.float32)
+
+
+def _layout_error(ids: Any, weights: Any) -> ValueError:
+    return ValueError(
+        f"`weights` is a {type(weights).__name__} of shape "
+        f"{getattr(weights, 'shape', None)}, but `ids` is a "
+        f"{type(ids).__name__} of shape {ids.shape}; wanted the same layout."
+    )
+
+
+def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
+    if ids.shape.rank is None or ids.shape.rank == 0:
+        raise ValueError(
+            f"`ids` has shape {ids.shape}; a combiner needs a known rank of "
+            "at least 1, whose last axis it pools."
+        )
+    if weights is not None:
+        if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
+            raise _layout_error(ids, weights)
+        weights = tf.convert_to_tensor(weights)
+        if not weights.shape.is_compatible_with(ids.shape):
+            raise _layout_error(ids, weights)
+        if not (
+            weights.shape.is_fully_defined() and ids.shape.is_fully_defined()
+        ):
+            check = tf.debugging.assert_equal(
+                tf.shape(weights),
+                tf.shape(ids),
+                message="`weights` and `ids` differ in shape",
+            )
+            with tf.control_dependencies([] if check is None else [check]):
+                weights = tf.identity(weights)
+        weights = tf.reshape(_as_float(weights), [-1])
+    shape = tf.shape(ids, tf.int64)
+    outer = shape[:-1]
+    row_splits = tf.range(tf.reduce_prod(outer) + 1) * shape[-1]
+
+    def restore(pooled: tf.Tensor) -> tf.Tensor:
+        dim = pooled.shape[-1]
+        if ids.shape.rank != 2:
+            pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
+        return tf.ensure_shape(pooled, ids.shape[:-1].concatenate([dim]))
+
+    return Bags(tf.reshape(ids, [-1]), row_splits, weights, restore)
+
+
+def _from_ragged(ids: tf.RaggedTensor, weights: Any) -> Bags:
+    if weights is not None:
+        if (
+            not isinstance(weights, tf.RaggedTensor)
+            or weights.ragged_rank != ids.ragged_rank
+        ):
+            raise _layout_error(ids, weights)
+        weights = _as_float(_same_splits(ids, weights))
+    if ids.flat_values.shape.rank != 1:  # the innermost axis is uniform
+        inner = _from_dense(ids.flat_values, weights)
+        return inner._replace(
+            restore=lambda pooled: ids.with_flat_values(inner.restore(pooled))
+        )
+    splits = ids.nested_row_splits
+
+    def restore(pooled: tf.Tensor) -> Pooled:
+        if len(splits) == 1:
+            static = ids.shape[:1].concatenate(pooled.shape[1:])
+            return tf.ensure_shape(pooled, static)
+        return tf.RaggedTensor.from_nested_row_splits(
+            pooled, splits[:-1], validate=False
+        )
+
+    row_splits = tf.cast(splits[-1], tf.int64)
+    return Bags(ids.flat_values, row_splits, weights, restore)
+
+
+def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
+    checks = []
+    for axis, (a, b) in enumerate(
+        zip(ids.nested_row_splits, weights.nested_row_splits), 1
+    ):
+        if a is b:
+            continue
+        equal = tf.logical_and(
+            tf.equal(tf.size(a), tf.size(b)),
+            # The shorter of the two, so that the comparison itself never fails.
+            tf.reduce_all(
+                tf.equal(
+                    tf.cast(a[: tf.size(b)], tf.int64),
+                    tf.cast(b[: tf.size(a)], tf.int64),
+                )
+            ),
+        )
+        checks.append(
+            tf.debugging.Assert(
+                equal,
+                [f"`weights` and `ids` differ in row_splits of axis {axis}"],
+            )
+        )
+    checks = [check for check in checks if check is not None]
+    with tf.control_dependencies(checks):
+        return tf.identity(weights.flat_values)
+
+
+def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
+    indices, shape = ids.indices, ids.dense_shape
+    outer = shape[:-1]
+    bag_count = tf.reduce_prod(outer)
+    # Row-major number of each value's bag.
+    strides = tf.math.cumprod(outer, exclusive=True, reverse=True)
+    bags = tf.reduce_sum(indices[:, :-1] * strides, axis=1)
+    in_order = tf.reduce_all(
+        tf.logical_or(
+            bags[1:] > bags[:-1],
+            tf.logical_and(
+                tf.equal(bags[1:], bags[:-1]),
+                indices[1:, -1] > indices[:-1, -1],
+            ),
+        )
+    )
+    in_range = tf.reduce_all(tf.logical_and(indices >= 0, indices < shape))
+    checks = [
+        tf.debugging.Assert(
+            in_order,
+            [
+                "the indices of sparse `ids` are not in row-major order or "
+                "not unique; tf.sparse.reorder sorts them"
+            ],
+        ),
+        tf.debugging.Assert(
+            in_range, ["an index of sparse `ids` is out of its dense_shape"]
+        ),
+    ]
+    if weights is not None:
+        if not isinstance(weights, tf.SparseTensor):
+            raise _layout_error(ids, weights)
+        same = tf.logical_and(
+            tf.equal(tf.size(weights.indices), tf.size(indices)),
+            tf.reduce_all(
+                tf.equal(
+                    weights.indices[: tf.shape(indices)[0]],
+                    indices[: tf.shape(weights.indices)[0]],
+                )
+            ),
+        )
+        checks.append(
+            tf.debugging.Assert(
+                same, ["sparse `weights` and `ids` differ in indices"]
+            )
+        )
+        weights = _as_float(weights.values)
+    checks = [check for check in checks if check is not None]
+    with tf.control_dependencies(checks):
+        row_splits = tf.searchsorted(
+            bags, tf.range(bag_count + 1), out_type=tf.int64
+        )
+
+    def restore(pooled: tf.Tensor) -> tf.Tensor:
+        dim = pooled.shape[-1]
+        if ids.shape.rank != 2:
+            pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
+        return tf.ensure_shape(pooled, ids.shape[:-1].concatenate([dim]))
+
+    return Bags(ids.values, row_splits, weights, restore)

@@ -1,0 +1,565 @@
+"""The embedding variable: a table of rows that grows with the ids it sees."""
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import (
+    Any,
+)
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar._library import gen_ops
+from lodestar.embedding import bags as bags_lib
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import initializers
+from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.rows import EmbeddingRows
+from lodestar.ops import embedding_ops
+
+# What a checkpoint calls the outputs of EmbeddingExport, in their order.
+_SAVED = (
+    "ids",
+    "rows",
+    "optimizer_slots",
+    "frequencies",
+    "last_seen",
+    "optimizer",
+    "slot_names",
+    "slot_inits",
+    "counters",
+)
+_STATS = (
+    "rows",
+    "index_bytes",
+    "row_bytes",
+    "slot_bytes",
+    "hits",
+    "misses",
+    "inserts",
+    "removed",
+    "gradients_dropped",
+    "nonfinite_gradients",
+    "capacity",
+    "shards",
+)
+_names = itertools.count()
+_save_optimizer_slots = True
+
+
+@contextlib.contextmanager
+def without_optimizer_slots() -> Iterator[None]:
+    """Within, tables are saved without their optimizer slots, for serving."""
+    global _save_optimizer_slots
+    before, _save_optimizer_slots = _save_optimizer_slots, False
+    try:
+        yield
+    finally:
+        _save_optimizer_slots = before
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
+    """Rows of `dim` numbers, one for each int64 id that training has seen.
+
+    A row's first value depends on seed, `init_salt`, id and column only, so
+    that order of arrival, threads and machines do not show. Ids are the whole
+    int64 range; narrower integers are widened, uint64 keeps its bits.
+
+    >>> table = lodestar.EmbeddingVariable(4, initializer="ones", name="user")
+    >>> table.lookup([7, -1], training=True).shape
+    TensorShape([2, 4])
+    >>> int(table.size())
+    2
+
+    Args:
+        dim: Numbers in a row, at least 1.
+        initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05), `"normal"`
+            (stddev 0.05), `"truncated_normal"`, or a Keras Zeros, Ones,
+            Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
+            seed is not used.
+        seed: Tables of different seeds start with different rows.
+        init_salt: Tables of one seed and different salts are uncorrelated;
+            default: a hash of `name`. Saved with the table.
+        missing: What an id without a row reads: `"zeros"`, `"initial"` (the
+            value its row would start with), or a vector `[dim]`.
+        dtype: `tf.float32`.
+        num_shards: Parts that are written independently; default: the op's
+            choice. Never shows in a result.
+        name: Default: `embedding_variable_<n>`.
+
+    Raises:
+        ValueError: An argument is not one of the above.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        initializer: str | dict | keras.initializers.Initializer = "uniform",
+        seed: int = 0,
+        init_salt: int | None = None,
+        missing: str | Sequence[float] | np.ndarray = "zeros",
+        dtype: Any = tf.float32,
+        num_shards: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(device="CPU")
+        if isinstance(dim, bool) or int(dim) != dim or dim < 1:
+            raise ValueError(f"`dim`={dim!r} is not an integer of at least 1.")
+        if tf.as_dtype(dtype) != tf.float32:
+            raise ValueError(
+                f"`dtype`={tf.as_dtype(dtype).name} is not float32, the dtype "
+                "of a table's rows; a layer casts what it reads to its "
+                "compute dtype."
+            )
+        if num_shards is not None and num_shards < 1:
+            raise ValueError(f"`num_shards`={num_shards} is not at least 1.")
+        self.dim = int(dim)
+        self.name = name or f"embedding_variable_{next(_names)}"
+        self._initializer = initializer
+        self._attrs = initializers.initializer_attrs(initializer)
+        self._seed = int(seed)
+        if init_salt is None:
+            init_salt = ids_lib.stable_hash(self.name)
+        self._init_salt = int(init_salt)
+        self._num_shards = num_shards
+        self._missing, self._missing_values = _missing(missing, self.dim)
+        # Not from id(self), which Python uses again: a new table must never
+        # open what a dead one has left.
+        self._shared_name = f"{self.name}_{uuid.uuid4().hex}"
+        with tf.init_scope():
+            _ = self.resource_handle
+            self._hook = HookVariable(self, f"{self.name}_hook")
+            self._eager_constants = (
+                tf.zeros([0, self.dim]),
+                tf.constant(self._missing_values),
+                tf.zeros([0]),
+            )
+
+    # What TensorFlow calls to make, drop, save and restore the resource; all
+    # are traced into a SavedModel, so that it loads without this class.
+
+    def _create_resource(self) -> tf.Tensor:
+        return gen_ops.lodestar_embedding_variable(
+            shared_name=self._shared_name,
+            dim=self.dim,
+            initializer=self._attrs.kind,
+            initializer_a=self._attrs.a,
+            initializer_b=self._attrs.b,
+            seed=self._seed,
+            init_salt=self._init_salt,
+            num_shards=self._num_shards or 0,
+        )
+
+    def _initialize(self) -> None:
+        pass
+
+    def _destroy_resource(self) -> None:
+        tf.raw_ops.DestroyResourceOp(
+            resource=self.resource_handle, ignore_lookup_error=True
+        )
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return self.export_all(optimizer_slots=_save_optimizer_slots)
+
+    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
+        return gen_ops.lodestar_embedding_import(
+            self.resource_handle, *(restored[name] for name in _SAVED)
+        )
+
+    def track_hook_value(self, value: tf.Variable) -> None:
+        """Makes the raw variable, which saved look-ups read, part of saves."""
+        self._track_trackable(value, "hook", overwrite=True)
+
+    # What Keras calls where a layer's config holds the table.
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, without rows; the inverse of `from_config`."""
+        initializer = self._initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = keras.initializers.serialize(initializer)
+        missing = self._missing
+        if missing == "vector":
+            missing = self._missing_values.tolist()
+        return {
+            "dim": self.dim,
+            "initializer": initializer,
+            "seed": self._seed,
+            "init_salt": self._init_salt,
+            "missing": missing,
+            "num_shards": self._num_shards,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
+        """Makes an empty table of the same arguments."""
+        return cls(**config)
+
+    @property
+    def hook(self) -> HookVariable:
+        """Trainable variable `[0, dim]` that carries the table's gradient."""
+        return self._hook
+
+    @property
+    def trainable_variables(self) -> list[HookVariable]:
+        """`[hook]`."""
+        return [self._hook]
+
+    @property
+    def step(self) -> tf.Tensor:
+        """int64 scalar, advanced once an optimizer apply."""
+        return gen_ops.lodestar_embedding_step(self.resource_handle)
+
+    def set_step(self, step: Any) -> None:
+        """Sets `step`, for ages in a unit of your own (a day, unix time)."""
+        gen_ops.lodestar_embedding_set_step(
+            self.resource_handle, tf.cast(step, tf.int64)
+        )
+
+    def lookup(
+        self,
+        ids: Any,
+        training: bool | None = False,
+        weights: Any = None,
+        combiner: str | None = None,
+        grow: bool = True,
+        count: bool = True,
+        padding_id: int | None = None,
+        default_id: int | None = None,
+    ) -> tf.Tensor | tf.RaggedTensor:
+        """Reads rows, or bags of rows combined; differentiable.
+
+        Args:
+            ids: Integers: dense, ragged of any depth, or sparse (which needs a
+                combiner, and indices in row-major order).
+            training: True: an unseen id gets a row. False: nothing is written.
+                None: True while a gradient tape records.
+            weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
+            combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
+                (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
+                the innermost axis of `ids`. An empty bag gives zeros.
+            grow: False: a training look-up adds no ids.
+            count: False: a training look-up counts no sighting.
+            padding_id: An id that reads zeros; in no row, bag or gradient.
+            default_id: With a combiner: the id whose row an empty bag reads.
+
+        Returns:
+            float32, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
+            combiner without the innermost axis of `ids`.
+
+        Raises:
+            ValueError: A static fact is not as above.
+            tf.errors.InvalidArgumentError: `weights` or sparse indices are not
+                as above, known only when the op runs.
+        """
+        ids = ids_lib.to_int64(ids)
+        _check_lookup(ids, training, weights, combiner, default_id)
+        if training is None:
+            training = _private.tape_is_recording()
+        if combiner is None:
+            return ids_lib.map_flat(
+                lambda flat: self.lookup_flat(
+                    flat,
+                    insert=training and grow,
+                    count=training and count,
+                    padding_id=padding_id,
+                ),
+                ids,
+            )
+        bags = bags_lib.to_bags(ids, weights)
+        pooled = self.lookup_bags(
+            bags,
+            combiner,
+            insert=training and grow,
+            count=training and count,
+            padding_id=padding_id,
+            default_id=default_id,
+        )
+        return bags.restore(pooled)
+
+    def lookup_flat(
+        self,
+        ids: tf.Tensor,
+        *,
+        insert: bool,
+        count: bool,
+        padding_id: int | None = None,
+    ) -> tf.Tensor:
+        """`lookup` of a dense int64 tensor without a combiner."""
+        hook, missing_row, _ = self._constants()
+        if insert or count:
+            return embedding_ops.find_or_insert(
+                self.resource_handle,
+                hook,
+                ids,
+                missing_row,
+                insert=insert,
+                count=count,
+                missing=self._missing,
+                padding_id=padding_id,
+            )
+        rows, _ = embedding_ops.find(
+            self.resource_handle,
+            hook,
+            ids,
+            missing_row,
+            missing=self._missing,
+            padding_id=padding_id,
+        )
+        return rows
+
+    def lookup_bags(
+        self,
+        bags: bags_lib.Bags,
+        combiner: str,
+        *,
+        insert: bool,
+        count: bool,
+        padding_id: int | None = None,
+        default_id: int | None = None,
+    ) -> tf.Tensor:
+        """`lookup` of bags: one op; `[B, dim]`, before `bags.restore`."""
+        hook, missing_row, no_weights = self._constants()
+        return embedding_ops.pooled_lookup(
+            self.resource_handle,
+            hook,
+            bags.ids,
+            bags.row_splits,
+            no_weights if bags.weights is None else bags.weights,
+            missing_row,
+            combiner=combiner,
+            insert=insert,
+            count=count,
+            missing=self._missing,
+            padding_id=padding_id,
+            default_id=default_id,
+        )
+
+    def find(self, ids: Any) -> tuple[Any, Any]:
+        """Reads rows; writes nothing.
+
+        Args:
+            ids: Integers, dense or ragged.
+
+        Returns:
+            rows, shaped as `ids` + `[dim]`, zeros where there is no row,
+            whatever `missing` is; and found, bool, shaped as `ids`.
+        """
+        ids = ids_lib.to_int64(ids)
+        if isinstance(ids, tf.SparseTensor):
+            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
+        hook, missing_row, _ = self._constants()
+        flat = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
+        rows, found = embedding_ops.find(
+            self.resource_handle, hook, flat, missing_row
+        )
+        if isinstance(ids, tf.RaggedTensor):
+            return ids.with_flat_values(rows), ids.with_flat_values(found)
+        return rows, found
+
+    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+        """Sets the rows of `ids`, adding those that are not there.
+
+        The last of equal ids wins; optimizer slots and frequencies stay.
+
+        Args:
+            ids: Integers `[N]`.
+            rows: `[N, dim]`.
+        """
+        gen_ops.lodestar_embedding_insert_or_assign(
+            self.resource_handle,
+            ids_lib.to_int64(ids),
+            tf.cast(rows, tf.float32),
+        )
+
+    def remove(self, ids: Any) -> tf.Tensor:
+        """Removes rows; returns how many there were."""
+        return gen_ops.lodestar_embedding_remove(
+            self.resource_handle, ids_lib.to_int64(ids)
+        )
+
+    def size(self) -> tf.Tensor:
+        """The number of rows, an int64 scalar."""
+        return gen_ops.lodestar_embedding_size(self.resource_handle)
+
+    def clear(self) -> None:
+        """Removes all rows."""
+        gen_ops.lodestar_embedding_clear(self.resource_handle)
+
+    def frequency(self, ids: Any) -> Any:
+        """How many steps have seen each id, int64 shaped as `ids`; 0: no row."""
+        return ids_lib.map_flat(
+            lambda flat: gen_ops.lodestar_embedding_frequency(
+                self.resource_handle, flat
+            ),
+            ids_lib.to_int64(ids),
+        )
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the table, eagerly.
+
+        Returns:
+            rows; index_bytes, row_bytes (values and metadata), slot_bytes
+            (optimizer slots); hits and misses of training look-ups, inserts,
+            removed; gradients_dropped (for ids without a row),
+            nonfinite_gradients; capacity (rows that fit the memory held),
+            shards.
+        """
+        values = gen_ops.lodestar_embedding_stats(self.resource_handle)
+        return {n: int(v) for n, v in zip(_STATS, values.numpy())}
+
+    def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
+        """Returns everything that the rows hold, in ascending id order, eagerly.
+
+        Args:
+            optimizer_slots: False leaves them out.
+        """
+        out = self.export_all(optimizer_slots)
+        names = [name.decode() for name in out["slot_names"].numpy()]
+        return EmbeddingRows(
+            ids=out["ids"],
+            rows=out["rows"],
+            optimizer_slots=dict(zip(names, out["optimizer_slots"])),
+            frequencies=out["frequencies"],
+            last_seen=out["last_seen"],
+            optimizer=out["optimizer"].numpy().decode(),
+            slot_inits=dict(zip(names, out["slot_inits"].numpy().tolist())),
+        )
+
+    def import_(self, rows: EmbeddingRows, mode: str = "replace") -> None:
+        """Takes rows as `export` gave them, in any order of ids.
+
+        Args:
+            rows: Ids must differ. Without frequencies they count from 0,
+                without last_seen they were seen now.
+            mode: `"replace"` makes this all that the table holds, `"merge"`
+                adds rows and overwrites those of equal ids. The table's step,
+                seed and init_salt stay.
+
+        Raises:
+            ValueError: An unknown `mode`, or optimizer slots without the name
+                of their optimizer or their initial values.
+            tf.errors.InvalidArgumentError: Equal ids, or arrays of other
+                shapes.
+        """
+        if mode not in ("replace", "merge"):
+            raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
+        slots = rows.optimizer_slots
+        if slots and not (
+            rows.optimizer and set(slots) == set(rows.slot_inits)
+        ):
+            raise ValueError(
+                f"`rows` has the optimizer slots {sorted(slots)}, but its "
+                f"`optimizer` is {rows.optimizer!r} and its `slot_inits` name "
+                f"{sorted(rows.slot_inits)}."
+            )
+        ids = ids_lib.to_int64(rows.ids)
+        frequencies, last_seen = rows.frequencies, rows.last_seen
+        if frequencies is None:
+            frequencies = tf.zeros_like(ids)
+        if last_seen is None:
+            last_seen = tf.fill(tf.shape(ids), self.step)
+        names = list(slots)
+        if names:
+            stacked = tf.stack([tf.cast(slots[n], tf.float32) for n in names])
+        else:
+            stacked = tf.zeros([0, tf.size(ids), self.dim])
+        gen_ops.lodestar_embedding_import(
+            self.resource_handle,
+            ids,
+            tf.cast(rows.rows, tf.float32),
+            stacked,
+            tf.cast(frequencies, tf.int64),
+            tf.cast(last_seen, tf.int64),
+            tf.constant(rows.optimizer if names else ""),
+            tf.constant(names, tf.string),
+            tf.constant([rows.slot_inits[n] for n in names], tf.float32),
+            tf.zeros([0], tf.int64),
+            mode=mode,
+        )
+
+    def __repr__(self) -> str:
+        return f"<EmbeddingVariable {self.name!r} dim={self.dim}>"
+
+    def export_all(self, optimizer_slots: bool = True) -> dict[str, tf.Tensor]:
+        """What a checkpoint holds: the outputs of the export op by name."""
+        outputs = gen_ops.lodestar_embedding_export(
+            self.resource_handle, optimizer_slots=optimizer_slots
+        )
+        return dict(zip(_SAVED, outputs, strict=True))
+
+    def _constants(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns hook, row of a missing id, and no weights."""
+        if not tf.executing_eagerly():
+            return (
+                tf.convert_to_tensor(self._hook.value),
+                tf.constant(self._missing_values),
+                tf.zeros([0]),
+            )
+        hook, missing_row, no_weights = self._eager_constants
+        # Reading a variable costs as much as a small look-up.
+        if _private.tape_is_recording():
+            hook = tf.convert_to_tensor(self._hook.value)
+        return hook, missing_row, no_weights
+
+
+def _missing(missing: Any, dim: int) -> tuple[str, np.ndarray]:
+    if isinstance(missing, str):
+        if missing not in ("zeros", "initial"):
+            raise ValueError(
+                f"`missing`={missing!r} is not 'zeros', 'initial' or a vector "
+                f"of {dim} numbers."
+            )
+        return missing, np.zeros([0], np.float32)
+    vector = np.asarray(missing, np.float32)
+    if vector.shape != (dim,):
+        raise ValueError(
+            f"`missing` has shape {vector.shape}, wanted ({dim},), or "
+            "'zeros' or 'initial'."
+        )
+    return "vector", vector
+
+
+def _check_lookup(
+    ids: ids_lib.IdTensor,
+    training: Any,
+    weights: Any,
+    combiner: str | None,
+    default_id: int | None,
+) -> None:
+    if training is not None and not isinstance(training, (bool, np.bool_, int)):
+        raise ValueError(
+            f"`training`={training!r} is not a Python bool or None."
+        )
+    check_combiner(combiner)
+    if combiner is None:
+        if isinstance(ids, tf.SparseTensor):
+            raise ValueError(
+                "`ids` is sparse, which needs a combiner: one of "
+                f"{embedding_ops.COMBINERS}."
+            )
+        if default_id is not None:
+            raise ValueError(
+                f"`default_id`={default_id} needs a combiner: it is what an "
+                "empty bag reads."
+            )
+    if weights is not None and combiner not in embedding_ops.WEIGHTED_COMBINERS:
+        raise ValueError(
+            f"`weights` are given with combiner={combiner!r}; they need one of "
+            f"{embedding_ops.WEIGHTED_COMBINERS}."
+        )
+
+
+def check_combiner(combiner: str | None) -> None:
+    """Raises ValueError unless `combiner` is None or known."""
+    if combiner is not None and combiner not in embedding_ops.COMBINERS:
+        raise ValueError(
+            f"`combiner`={combiner!r} is not None or one of "
+            f"{embedding_ops.COMBINERS}."
+        )

@@ -1,0 +1,133 @@
+"""Ids as users have them -> int64 tensors, dense, ragged or sparse."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+IdTensor = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
+
+_WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
+_MASK = (1 << 64) - 1
+
+
+def map_flat(
+    function: Callable[[tf.Tensor], tf.Tensor], ids: IdTensor
+) -> IdTensor:
+    """Applies an elementwise `function` to the values of `ids`."""
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.with_flat_values(function(ids.flat_values))
+    if isinstance(ids, tf.SparseTensor):
+        return ids.with_values(function(ids.values))
+    return function(ids)
+
+
+def _to_tensor(ids: Any) -> IdTensor:
+    if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)) or tf.is_tensor(ids):
+        return ids
+    # Through NumPy, which makes Python integers int64; TensorFlow would choose
+    # int32, or fail for what does not fit it.
+    array = np.asarray(ids)
+    if array.size == 0 and not isinstance(ids, np.ndarray):
+        array = array.astype(np.int64)  # [] has no dtype of its own
+    return tf.convert_to_tensor(array)
+
+
+def float_ids_message(dtype: tf.DType, name: str) -> str:
+    """The text for ids of a floating-point type, which cannot hold all ids."""
+    return (
+        f"`{name}` has dtype {tf.as_dtype(dtype).name}, wanted integers (or "
+        "strings in a layer): a float cannot hold a 64-bit id. Give the input "
+        "an integer dtype, e.g. keras.Input(shape, dtype='int64')."
+    )
+
+
+def to_int64(ids: Any, *, strings: bool = False, name: str = "ids") -> IdTensor:
+    """Returns `ids` as int64.
+
+    Args:
+        ids: Integers, dense, ragged or sparse. uint64 keeps its bits; the
+            others keep their values.
+        strings: Whether strings are taken, by their 64-bit fingerprint.
+        name: What to call `ids` in an error.
+
+    Raises:
+        ValueError: Another dtype. In a graph, floating-point ids fail when the
+            graph runs instead: Keras traces a subclassed model with float
+            inputs in every export, where an exception would be swallowed and
+            its tables left out.
+    """
+    ids = _to_tensor(ids)
+    dtype = ids.dtype
+    if dtype == tf.int64:
+        return ids
+    if dtype in _WIDENED:
+        return map_flat(lambda x: tf.cast(x, tf.int64), ids)
+    if dtype == tf.uint64:
+        return map_flat(lambda x: tf.bitcast(x, tf.int64), ids)
+    if dtype == tf.string and strings:
+        return map_flat(fingerprint, ids)
+    if dtype.is_floating:
+        message = float_ids_message(dtype, name)
+        if tf.executing_eagerly():
+            raise ValueError(message)
+        check = tf.debugging.Assert(tf.constant(False), [message])
+        with tf.control_dependencies([check]):
+            return map_flat(lambda x: tf.cast(x, tf.int64), ids)
+    raise ValueError(f"`{name}` has dtype {dtype.name}, wanted integers.")
+
+
+def fingerprint(strings: tf.Tensor) -> tf.Tensor:
+    """The 64-bit fingerprint (FarmHash64) of each string, as int64."""
+    flat = tf.fingerprint(tf.reshape(strings, [-1]))
+    ids = tf.bitcast(flat, tf.int64)
+    return tf.ensure_shape(tf.reshape(ids, tf.shape(strings)), strings.shape)
+
+
+def stable_hash(text: str) -> int:
+    """A 64-bit hash of `text` as a signed integer, the same everywhere."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def mix64(value: int) -> int:
+    """SplitMix64's finalizer on a signed 64-bit integer (core/hash.h)."""
+    x = value & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    x ^= x >> 31
+    return x - (1 << 64) if x >> 63 else x
+
+
+def salted_id(value: int, salt: str) -> int:
+    """As `salted` for one id."""
+    return mix64(value ^ stable_hash(salt))
+
+
+def salted(ids: tf.Tensor, salt: str) -> tf.Tensor:
+    """Returns mix64(id xor hash(salt)), by stock ops: a bijection of all ids.
+
+    Args:
+        ids: int64, any shape.
+        salt: Ids of different salts do not collide in a shared table.
+    """
+    bits = tf.bitwise
+    x = tf.bitcast(bits.bitwise_xor(ids, stable_hash(salt)), tf.uint64)
+
+    def step(x: tf.Tensor, shift: int) -> tf.Tensor:
+        return bits.bitwise_xor(
+            x, bits.right_shift(x, tf.constant(shift, tf.uint64))
+        )
+
+    def times(x: tf.Tensor, factor: int) -> tf.Tensor:
+        # In int64, which TensorFlow multiplies on every device; the low 64
+        # bits of a product do not depend on the sign.
+        signed = factor - (1 << 64) if factor >> 63 else factor
+        product = tf.bitcast(x, tf.int64) * tf.constant(signed, tf.int64)
+        return tf.bitcast(product, tf.uint64)
+
+    x = times(step(x, 30), 0xBF58476D1CE4E5B9)
+    x = times(step(x, 27), 0x94D049BB133111EB)
+    return tf.bitcast(step(x, 31), tf.int64)

@@ -1,0 +1,13 @@
+"""Keras 3 layers."""
+
+from lodestar.layers.dynamic_embedding import DynamicEmbedding
+from lodestar.layers.embedding_collection import EmbeddingCollection
+from lodestar.layers.id_lookup import IdLookup
+from lodestar.layers.sequence_pool import SequencePool
+
+__all__ = [
+    "DynamicEmbedding",
+    "EmbeddingCollection",
+    "IdLookup",
+    "SequencePool",
+]

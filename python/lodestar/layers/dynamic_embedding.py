@@ -1,0 +1,282 @@
+"""The Keras layer over one embedding variable."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import table_store
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.layers.feature import Feature, serialize_table
+
+_REFUSED = {
+    "embeddings_regularizer": (
+        "a penalty over a table without bounds has no gradient per step. "
+        "Decay the rows that a step reads instead: "
+        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)"
+    ),
+    "embeddings_constraint": (
+        "only the rows that a step reads can be changed. Normalise them where "
+        "they are used instead: keras.layers.UnitNormalization()(rows)"
+    ),
+}
+
+
+def check_symbolic_ids(ids: Any, name: str) -> None:
+    """Raises ValueError for a symbolic input of a floating-point dtype."""
+    if keras.backend.is_float_dtype(ids.dtype):
+        raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
+
+
+def symbolic_rows(
+    ids: Any, combiner: str | None, dim: int, dtype: str
+) -> keras.KerasTensor:
+    """The symbolic result of looking `ids` up."""
+    ragged = bool(getattr(ids, "ragged", False))
+    shape = tuple(ids.shape)
+    if combiner is not None:
+        shape = shape[:-1]
+        ragged = ragged and len(shape) > 1
+    return keras.KerasTensor(
+        (*shape, dim), dtype=dtype, **({"ragged": True} if ragged else {})
+    )
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class DynamicEmbedding(keras.layers.Layer):
+    """Rows that appear when an id is first trained on; no vocabulary, no size.
+
+    Train it with `lodestar.optimizers.DynamicEmbeddingOptimizer`; any other
+    optimizer raises an error with the line to use.
+
+    >>> ids = keras.Input((None,), dtype="int64", ragged=True)
+    >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)
+
+    Ids are integers, or strings, which become their 64-bit fingerprints:
+    dense, ragged or sparse (which needs a combiner). Give `keras.Input` an
+    integer dtype: its default is float32, which is refused.
+
+    Args:
+        output_dim: D, the numbers of a row; or give `table`.
+        embeddings_initializer: As `initializer` of EmbeddingVariable.
+        combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
+            over the innermost axis of the ids; None: a row for each id.
+        padding_id: An id that stands for no id: zeros, no row, no part in a
+            bag, and False in the Keras mask.
+        default_id: With a combiner: the id whose row an empty bag reads.
+        missing: As `missing` of EmbeddingVariable.
+        salt: Text that keeps this layer's ids apart from those of others on
+            the same table.
+        optimizer: Keras optimizer of this table alone, used inside the
+            wrapper; it keeps its own learning rate and schedule.
+        table: An EmbeddingVariable to share, in place of `output_dim`,
+            `embeddings_initializer`, `missing`, `optimizer` and `seed`.
+        grow: False: training adds no ids.
+        seed: As `seed` of EmbeddingVariable.
+        dtype: Keras dtype policy of the result; rows are float32.
+        name: Name of the layer and of its table.
+        **kwargs: `trainable`: False freezes the table, for all layers on it;
+            this one adds no ids then.
+
+    Call arguments:
+        ids: Integers or strings.
+        weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
+        training: True adds unseen ids. None: whether a gradient tape records.
+
+    Output: shaped as `ids` + `[D]`, with a combiner without the innermost axis.
+
+    Raises:
+        ValueError: Bad arguments, ids of a floating-point dtype.
+    """
+
+    def __init__(
+        self,
+        output_dim: int | None = None,
+        *,
+        embeddings_initializer: Any = "uniform",
+        combiner: str | None = None,
+        padding_id: int | None = None,
+        default_id: int | None = None,
+        missing: Any = "zeros",
+        salt: str | None = None,
+        optimizer: Any = None,
+        table: EmbeddingVariable | None = None,
+        grow: bool = True,
+        seed: int = 0,
+        dtype: Any = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ):
+        for refused, why in _REFUSED.items():
+            if kwargs.pop(refused, None) is not None:
+                raise ValueError(f"`{refused}` is not supported: {why}")
+        kwargs.pop("autocast", None)
+        super().__init__(dtype=dtype, name=name, autocast=False, **kwargs)
+        if (output_dim is None) == (table is None):
+            raise ValueError(
+                f"`output_dim`={output_dim} and `table`={table!r}: give "
+                "exactly one of them."
+            )
+        if table is None:
+            self._own = {
+                "output_dim": output_dim,
+                "embeddings_initializer": embeddings_initializer,
+                "missing": missing,
+                "seed": seed,
+            }
+            table = EmbeddingVariable(
+                output_dim,
+                initializer=embeddings_initializer,
+                missing=missing,
+                seed=seed,
+                name=self.name,
+            )
+        else:
+            given = [
+                option
+                for option, is_given in (
+                    (
+                        "embeddings_initializer",
+                        embeddings_initializer != "uniform",
+                    ),
+                    ("missing", not _is_text(missing, "zeros")),
+                    ("optimizer", optimizer is not None),
+                    ("seed", seed != 0),
+                )
+                if is_given
+            ]
+            if given:
+                raise ValueError(
+                    f"{', '.join(f'`{g}`' for g in given)} given beside "
+                    "`table`; they belong to the table."
+                )
+            self._own = None
+        self.feature = Feature(
+            table,
+            combiner=combiner,
+            salt=salt,
+            padding_id=padding_id,
+            default_id=default_id,
+        )
+        self.table = table
+        self.hook = table.hook
+        if not self.trainable:
+            self.hook.trainable = False  # as setting `trainable` later does
+        self.grow = grow
+        self.optimizer = None
+        if optimizer is not None:
+            self.optimizer = keras.optimizers.get(optimizer)
+            self.hook.row_optimizer = self.optimizer
+        self.supports_jit = False
+        self.supports_masking = True
+        self.built = True  # the table depends on no input
+
+    @property
+    def output_dim(self) -> int:
+        """D, the numbers of a row."""
+        return self.table.dim
+
+    @property
+    def combiner(self) -> str | None:
+        """How the rows of a bag are combined, or None."""
+        return self.feature.combiner
+
+    def call(
+        self, ids: Any, weights: Any = None, training: bool | None = None
+    ) -> Any:
+        """See the class."""
+        feature = self.feature
+        if training is None:
+            training = _private.tape_is_recording()
+        rows = self.table.lookup(
+            feature.table_ids(ids),
+            training=bool(training and self.trainable),
+            weights=weights,
+            combiner=feature.combiner,
+            grow=self.grow,
+            padding_id=feature.table_id(feature.padding_id),
+            default_id=feature.table_id(feature.default_id),
+        )
+        return tf.cast(rows, self.compute_dtype)
+
+    def compute_output_spec(
+        self, ids: Any, weights: Any = None, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """The symbolic result; see the class."""
+        check_symbolic_ids(ids, "ids")
+        return symbolic_rows(
+            ids, self.combiner, self.output_dim, self.compute_dtype
+        )
+
+    def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
+        """`ids_shape` + `[D]`, with a combiner without the innermost axis."""
+        shape = tuple(ids_shape)
+        if self.combiner is not None:
+            shape = shape[:-1]
+        return (*shape, self.output_dim)
+
+    def compute_mask(self, ids: Any, previous_mask: Any = None) -> Any:
+        """Where `ids` is not `padding_id`; None for bags and ragged ids."""
+        padding_id = self.feature.padding_id
+        if padding_id is None or self.combiner is not None:
+            return None
+        if isinstance(ids, keras.KerasTensor):
+            if ids.dtype == "string" or ids.ragged or ids.sparse:
+                return None
+            return keras.ops.not_equal(ids, padding_id)
+        ids = ids_lib.to_int64(ids, strings=True)
+        if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+            return None
+        return tf.not_equal(ids, tf.constant(padding_id, tf.int64))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments; the inverse of `from_config`."""
+        config = super().get_config()
+        config.pop("autocast", None)
+        serialize = keras.saving.serialize_keras_object
+        feature = self.feature
+        config.update(
+            combiner=feature.combiner,
+            padding_id=feature.padding_id,
+            default_id=feature.default_id,
+            salt=feature.salt,
+            grow=self.grow,
+        )
+        if self._own is None:
+            config["table"] = serialize_table(self.table)
+            return config
+        config.update(self._own)
+        initializer = self._own["embeddings_initializer"]
+        if isinstance(initializer, keras.initializers.Initializer):
+            config["embeddings_initializer"] = serialize(initializer)
+        if not isinstance(self._own["missing"], str):
+            config["missing"] = np.asarray(self._own["missing"]).tolist()
+        if self.optimizer is not None:
+            config["optimizer"] = serialize(self.optimizer)
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
+        """Makes a layer of the same arguments, without rows."""
+        config = dict(config)
+        for name in ("table", "optimizer"):
+            if isinstance(config.get(name), dict):
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name]
+                )
+        return cls(**config)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the table, for `.keras` and `.weights.h5` files."""
+        table_store.save_table(self.table, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
+        table_store.load_table(self.table, store)
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text

@@ -1,0 +1,69 @@
+"""Which hash sends an unknown key to its bucket."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class HasherSpec(NamedTuple):
+    """A hash, as TensorFlow's lookup tables name them.
+
+    Attributes:
+      hasher: "fasthash", "stronghash" or "legacy": the hash of
+        `tf.strings.to_hash_bucket_fast`, `_strong` and `to_hash_bucket`.
+      key: Two words for "stronghash", else None.
+    """
+
+    hasher: str
+    key: Sequence[int] | None
+
+
+FastHashSpec = HasherSpec("fasthash", None)
+LegacyHashSpec = HasherSpec("legacy", None)
+
+
+def StrongHashSpec(key: Sequence[int]) -> HasherSpec:  # noqa: N802
+    """Returns the hash that outsiders cannot aim at a bucket.
+
+    Args:
+      key: Two unsigned 64-bit words.
+
+    Raises:
+      ValueError: `key` is not two integers.
+    """
+    return _checked(HasherSpec("stronghash", tuple(key)))
+
+
+def _checked(spec) -> HasherSpec:
+    hasher = getattr(spec, "hasher", None)
+    key = getattr(spec, "key", None)
+    if hasher not in ("fasthash", "stronghash", "legacy"):
+        raise ValueError(
+            f"`hasher_spec` is {spec!r}, wanted FastHashSpec, LegacyHashSpec or "
+            "StrongHashSpec(key)"
+        )
+    if hasher == "stronghash":
+        if key is None or len(key) != 2:
+            raise ValueError(
+                f"the strong hash takes a key of two words, found {key!r}"
+            )
+        if not all(isinstance(word, int) for word in key):
+            raise ValueError(
+                f"the strong hash's key must be integers, found {key!r}"
+            )
+        return HasherSpec(hasher, tuple(key))
+    return HasherSpec(hasher, None)
+
+
+def hasher_attributes(spec) -> tuple[str, list[int]]:
+    """Returns the op's `hasher` and `hasher_key` of a spec, ours or TensorFlow's.
+
+    Raises:
+      ValueError: not a spec; a strong hash without a key of two integers.
+    """
+    spec = _checked(spec)
+    # The attribute is signed; the words are bit patterns.
+    words = [
+        (word & (2**64 - 1)) - (2**64 if word & 2**63 else 0)
+        for word in spec.key or ()
+    ]
+    return spec.hasher, words

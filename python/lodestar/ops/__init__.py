@@ -1,0 +1,1 @@
+"""Functions over the custom ops, and their gradients."""

@@ -1,0 +1,271 @@
+"""Look-ups of the embedding variable's ops and their registered gradients.
+
+The gradient of a look-up with respect to its `hook` (float32 `[0, D]`) is
+`tf.IndexedSlices(values=[U, D], indices=[U] ids, dense_shape=[-1, D])`:
+
+- The indices are ids, so that slices of several look-ups can be concatenated.
+- `dense_shape` is int32 because the empty slices that `tf.cond` makes for the
+  branch not taken carry int32, and -1 so that any attempt to make the gradient
+  dense fails instead of allocating 2^63 rows.
+- Every component is made by an op of the backward graph: TensorFlow refuses a
+  forward tensor where the look-up ran in an inner `tf.function`.
+"""
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
+MISSING = ("zeros", "initial", "vector")
+
+_Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
+
+
+def find(
+    handle: tf.Tensor,
+    hook: tf.Tensor,
+    ids: tf.Tensor,
+    missing_row: tf.Tensor,
+    *,
+    missing: str = "zeros",
+    padding_id: int | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Reads rows; writes nothing. Differentiable in `hook`.
+
+    Args:
+        handle: Scalar resource, an embedding variable.
+        hook: float32 `[0, D]`.
+        ids: int64, any shape.
+        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        missing: What an id without a row reads: `"zeros"`, `"initial"` (the
+            value that its row would start with) or `"vector"`.
+        padding_id: Reads zeros and gets no gradient.
+
+    Returns:
+        rows, float32 `ids.shape + [D]`, and found, bool `ids.shape`.
+    """
+    return gen_ops.lodestar_embedding_find(
+        handle,
+        hook,
+        ids,
+        missing_row,
+        missing=missing,
+        use_padding=padding_id is not None,
+        padding_id=padding_id or 0,
+    )
+
+
+def find_or_insert(
+    handle: tf.Tensor,
+    hook: tf.Tensor,
+    ids: tf.Tensor,
+    missing_row: tf.Tensor,
+    *,
+    insert: bool = True,
+    count: bool = True,
+    missing: str = "zeros",
+    padding_id: int | None = None,
+) -> tf.Tensor:
+    """Reads rows, making those that are missing. Differentiable in `hook`.
+
+    Args:
+        handle: Scalar resource, an embedding variable.
+        hook: float32 `[0, D]`.
+        ids: int64, any shape.
+        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        insert: Whether an unseen id gets a row.
+        count: Whether frequencies and last-seen steps are written.
+        missing: As in `find`; what an id reads that gets no row.
+        padding_id: Reads zeros, gets neither row nor gradient.
+
+    Returns:
+        float32 `ids.shape + [D]`.
+    """
+    rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
+        handle,
+        hook,
+        ids,
+        missing_row,
+        insert=insert,
+        count=count,
+        missing=missing,
+        use_padding=padding_id is not None,
+        padding_id=padding_id or 0,
+    )
+    return rows
+
+
+def pooled_lookup(
+    handle: tf.Tensor,
+    hook: tf.Tensor,
+    ids: tf.Tensor,
+    row_splits: tf.Tensor,
+    weights: tf.Tensor,
+    missing_row: tf.Tensor,
+    *,
+    combiner: str,
+    insert: bool,
+    count: bool,
+    missing: str = "zeros",
+    padding_id: int | None = None,
+    default_id: int | None = None,
+) -> tf.Tensor:
+    """Combines the rows of each bag of ids; differentiable in `hook`, `weights`.
+
+    Args:
+        handle: Scalar resource, an embedding variable.
+        hook: float32 `[0, D]`.
+        ids: int64 `[N]`, all bags in order.
+        row_splits: int64 `[B + 1]`, non-decreasing from 0 to `N`.
+        weights: float32 `[N]`, or `[0]` for none.
+        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        combiner: One of `COMBINERS`. mean = sum(w x) / sum(w) and
+            sqrtn = sum(w x) / sqrt(sum w^2).
+        insert: Whether an unseen id gets a row.
+        count: Whether frequencies and last-seen steps are written.
+        missing: As in `find`.
+        padding_id: Left out of its bag, of the denominator too.
+        default_id: The id whose row an empty bag reads; None: zeros.
+
+    Returns:
+        float32 `[B, D]`.
+    """
+    pooled, _, _, _ = gen_ops.lodestar_embedding_pooled_lookup(
+        handle,
+        hook,
+        ids,
+        row_splits,
+        weights,
+        missing_row,
+        combiner=combiner,
+        insert=insert,
+        count=count,
+        missing=missing,
+        use_padding=padding_id is not None,
+        padding_id=padding_id or 0,
+        use_default=default_id is not None,
+        default_id=default_id or 0,
+    )
+    return pooled
+
+
+def _text(op: tf.Operation, name: str) -> str:
+    value = op.get_attr(name)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _slices(values: tf.Tensor, ids: tf.Tensor, dim: int) -> tf.IndexedSlices:
+    return tf.IndexedSlices(
+        values, tf.identity(ids), tf.constant([-1, dim], tf.int32)
+    )
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingFind")
+def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
+    dim = op.inputs[1].shape[1]
+    unique_ids, positions = gen_ops.lodestar_embedding_unique(
+        tf.reshape(op.inputs[2], [-1]),
+        use_padding=op.get_attr("use_padding"),
+        padding_id=op.get_attr("padding_id"),
+    )
+    values = gen_ops.lodestar_embedding_gradient(
+        tf.reshape(grad, [-1, dim]), positions, unique_ids
+    )
+    return None, _slices(values, unique_ids, dim), None, None
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingFindOrInsert")
+def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
+    dim = op.inputs[1].shape[1]
+    _, unique_ids, positions = op.outputs
+    values = gen_ops.lodestar_embedding_gradient(
+        tf.reshape(grad, [-1, dim]), positions, unique_ids
+    )
+    return None, _slices(values, unique_ids, dim), None, None
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingPooledLookup")
+def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
+    _, hook, _, row_splits, weights, _ = op.inputs
+    winners = op.outputs[3]
+    unique_ids, positions = _unique_ids_and_positions(op)
+    values = gen_ops.lodestar_embedding_pooled_gradient(
+        grad,
+        positions,
+        unique_ids,
+        row_splits,
+        weights,
+        winners,
+        combiner=_text(op, "combiner"),
+    )
+    slices = _slices(values, unique_ids, hook.shape[1])
+    weights_gradient = _weights_gradient(op, grad, positions)
+    return None, slices, None, None, weights_gradient, None
+
+
+def _unique_ids_and_positions(
+    op: tf.Operation,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    if op.get_attr("insert") or op.get_attr("count"):
+        return op.outputs[1], op.outputs[2]
+    # A look-up that only reads does not spend time on them.
+    return gen_ops.lodestar_embedding_unique(
+        op.inputs[2],
+        use_padding=op.get_attr("use_padding"),
+        padding_id=op.get_attr("padding_id"),
+    )
+
+
+def _weights_gradient(
+    op: tf.Operation, grad: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor | None:
+    """d/dw of the pooled rows; reads all rows again, so only where wanted."""
+    handle, hook, ids, row_splits, weights, missing_row = op.inputs
+    combiner = _text(op, "combiner")
+    if combiner not in WEIGHTED_COMBINERS or weights.shape == [0]:
+        return None
+    if 4 in (getattr(op, "skip_input_indices", None) or ()):
+        return None
+    pooled = op.outputs[0]
+    rows, _ = gen_ops.lodestar_embedding_find(
+        handle,
+        tf.stop_gradient(hook),
+        ids,
+        missing_row,
+        missing=_text(op, "missing"),
+        use_padding=op.get_attr("use_padding"),
+        padding_id=op.get_attr("padding_id"),
+    )
+    lengths = row_splits[1:] - row_splits[:-1]
+    bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
+    counted = tf.cast(positions >= 0, weights.dtype)  # padding has no weight
+    used = weights * counted
+    bag_count = tf.size(lengths)
+    grad = tf.gather(grad, bags)
+    along_row = tf.reduce_sum(grad * rows, axis=1)
+    if combiner == "sum":
+        result = along_row
+    else:
+        along_pooled = tf.reduce_sum(grad * tf.gather(pooled, bags), axis=1)
+        if combiner == "mean":  # y = sum(w x) / W: dy/dw = (x - y) / W
+            total = tf.math.unsorted_segment_sum(used, bags, bag_count)
+            result = tf.math.divide_no_nan(
+                along_row - along_pooled, tf.gather(total, bags)
+            )
+        else:  # y = sum(w x) / S, S^2 = sum(w^2): dy/dw = x / S - y w / S^2
+            squares = tf.gather(
+                tf.math.unsorted_segment_sum(used * used, bags, bag_count),
+                bags,
+            )
+            result = tf.math.divide_no_nan(
+                along_row, tf.sqrt(squares)
+            ) - tf.math.divide_no_nan(along_pooled * weights, squares)
+    return result * counted
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingGradient")
+def _gradient_gradient(op: tf.Operation, grad: tf.Tensor) -> _Grads:
+    positions = op.inputs[1]
+    rows = tf.gather(grad, tf.maximum(positions, 0))
+    return tf.where(positions[:, None] >= 0, rows, 0.0), None, None

@@ -1,0 +1,117 @@
+"""Arithmetic on gradients that may be sparse over ids.
+
+Look-ups of one table in one step give slices in which an id can occur several
+times. Its gradient is their sum, so norms are taken after merging: the norm of
+the unmerged slices is another number.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Sums the rows of equal indices, in order of first occurrence.
+
+    Args:
+        gradient: values `[N, ...]`, indices `[N]` of any integer type.
+
+    Returns:
+        The same gradient with distinct indices; float32 rows `[N, D]` in one
+        pass, anything else through stock ops.
+    """
+    values, indices = gradient.values, gradient.indices
+    if values.dtype == tf.float32 and values.shape.rank == 2:
+        ids, positions = gen_ops.lodestar_embedding_unique(
+            tf.cast(indices, tf.int64)
+        )
+        sums = gen_ops.lodestar_embedding_gradient(values, positions, ids)
+        ids = tf.cast(ids, indices.dtype)
+    else:
+        ids, positions = tf.unique(indices)
+        sums = tf.math.unsorted_segment_sum(values, positions, tf.size(ids))
+    return tf.IndexedSlices(sums, ids, gradient.dense_shape)
+
+
+def map_values(
+    function: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient
+) -> Gradient:
+    """Applies an elementwise `function`, to the rows where it is sparse."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            function(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return function(tf.convert_to_tensor(gradient))
+
+
+def scale(gradient: Gradient, factor: Any) -> Gradient:
+    """Multiplies by a scalar."""
+    return map_values(lambda g: g * tf.cast(factor, g.dtype), gradient)
+
+
+def _merged(gradient: Gradient) -> Gradient:
+    if isinstance(gradient, tf.IndexedSlices):
+        return merge_duplicates(gradient)
+    return gradient
+
+
+def _norm(merged: Sequence[Gradient]) -> tf.Tensor:
+    squares = [
+        tf.reduce_sum(
+            tf.square(
+                tf.cast(
+                    g.values if isinstance(g, tf.IndexedSlices) else g,
+                    tf.float32,
+                )
+            )
+        )
+        for g in merged
+        if g is not None
+    ]
+    return tf.sqrt(tf.add_n(squares)) if squares else tf.constant(0.0)
+
+
+def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
+    """The norm of all gradients together, each id's rows summed first.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or None, which is left out.
+    """
+    return _norm([_merged(g) for g in gradients])
+
+
+def clip_by_global_norm(
+    gradients: Sequence[Gradient], clip_norm: Any
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Scales all gradients so that their joint norm is at most `clip_norm`.
+
+    As `tf.clip_by_global_norm`, but an id that occurs several times counts by
+    the sum of its rows. Sparse gradients come back merged.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or None, which stays None.
+        clip_norm: Positive scalar.
+
+    Returns:
+        The clipped gradients, all NaN where the norm is not finite, and the
+        norm before clipping.
+    """
+    merged = [_merged(g) for g in gradients]
+    norm = _norm(merged)
+    clip_norm = tf.cast(clip_norm, tf.float32)
+    # The last term is 0, or NaN where the norm is not finite.
+    factor = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm) + (norm - norm)
+    return [scale(g, factor) for g in merged], norm
+
+
+def clip_by_norm(gradient: tf.IndexedSlices, clip_norm: float) -> Gradient:
+    """Scales one merged gradient to a norm of at most `clip_norm`."""
+    factor = clip_norm / tf.maximum(_norm([gradient]), clip_norm)
+    return scale(gradient, factor)

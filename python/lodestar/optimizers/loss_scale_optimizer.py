@@ -1,0 +1,73 @@
+"""Dynamic loss scaling for models with dynamic embeddings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding.hook_variable import as_hook
+from lodestar.optimizers import gradients as gradients_lib
+from lodestar.optimizers.dynamic_embedding_optimizer import (
+    DynamicEmbeddingOptimizer,
+)
+from lodestar.optimizers.gradients import Gradient
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Keras's LossScaleOptimizer for the mixed_float16 policy, with tables.
+
+    Under that policy `compile` puts Keras's own around any optimizer but one;
+    that one would make the tables' gradients dense, which fails. A step whose
+    gradients are not finite changes no table.
+
+    >>> optimizer = lodestar.optimizers.LossScaleOptimizer(
+    ...     lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    ... )
+
+    Args:
+        inner_optimizer: A DynamicEmbeddingOptimizer.
+        **kwargs: As `keras.optimizers.LossScaleOptimizer`.
+
+    Raises:
+        ValueError: `inner_optimizer` is something else.
+    """
+
+    def __init__(
+        self, inner_optimizer: DynamicEmbeddingOptimizer, **kwargs: Any
+    ):
+        if not isinstance(inner_optimizer, DynamicEmbeddingOptimizer):
+            raise ValueError(
+                f"`inner_optimizer` is a {type(inner_optimizer).__name__}, "
+                "wanted a lodestar.optimizers.DynamicEmbeddingOptimizer."
+            )
+        super().__init__(inner_optimizer, **kwargs)
+
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Any] | None = None,
+    ) -> None:
+        """Unscales the gradients and applies them if all are finite."""
+        variables = trainable_variables
+        if variables is None:
+            variables = self._trainable_variables
+        elif not self.built:
+            self.build(list(variables))
+        # Keras leaves the gradient of a variable that it overwrites, as a hook
+        # is one, as it is; so it is unscaled here.
+        inverse = 1.0 / tf.cast(
+            tf.convert_to_tensor(self.dynamic_scale), tf.float32
+        )
+        grads = [
+            g if as_hook(v) is None else gradients_lib.scale(g, inverse)
+            for g, v in zip(grads, variables)
+        ]
+        super().apply(grads, trainable_variables)
+
+    def check_finite(self, grads: Sequence[Gradient]) -> Any:
+        """As Keras, on the rows of a sparse gradient."""
+        return super().check_finite(
+            [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        )

@@ -1,0 +1,91 @@
+"""Pooling of sequences."""
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_pool_ops
+from lodestar.ragged import LoDTensor
+
+_COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+_PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
+
+
+def check_combiner(combiner: str) -> None:
+    """Raises ValueError unless `combiner` is one of ours."""
+    if combiner in _PADDLE_NAMES:
+        raise ValueError(
+            f"`combiner` is {combiner!r}, which is called "
+            f"{_PADDLE_NAMES[combiner]!r} here"
+        )
+    if combiner not in _COMBINERS:
+        raise ValueError(
+            f"`combiner` is {combiner!r}, wanted one of {', '.join(_COMBINERS)}"
+        )
+
+
+def pool(
+    x: tf.RaggedTensor | LoDTensor,
+    combiner: str = "sum",
+    *,
+    pad_value: float = 0.0,
+    with_index: bool = False,
+    name: str | None = None,
+):
+    """Pools the innermost sequences to one row each.
+
+    The semantics of Paddle's `sequence_pool`, whose `average` is mean here and
+    whose `sqrt` is sqrtn (the sum over the root of the length).
+
+    >>> pool(tf.ragged.constant([[1., 3.], [], [2., 4., 6.]]), "mean").numpy()
+    array([2., 0., 4.], dtype=float32)
+
+    Args:
+      x: RaggedTensor or LoDTensor of float32, float64, int32 or int64;
+        `flat_values` (or `values`) `[N, ...]`. Integer means are cut to
+        integers.
+      combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
+      pad_value: What an empty sequence gives; it gets no gradient.
+      with_index: For "max", also returns which row won.
+      name: A name for the op.
+
+    Returns:
+      `[B, ...]`, a Tensor if x has one level, else a RaggedTensor or LoDTensor
+      (as x is) with the levels above. With `with_index` a pair of it and the
+      int64 row indices of the first maxima, -1 in empty sequences.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: another combiner; `with_index` without "max".
+      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+    """
+    check_combiner(combiner)
+    if with_index and combiner != "max":
+        raise ValueError(f"`with_index` goes with 'max', not {combiner!r}")
+    if isinstance(x, LoDTensor):
+        values, splits = x.values, x.lod
+    elif isinstance(x, tf.RaggedTensor):
+        values, splits = x.flat_values, x.nested_row_splits
+    else:
+        raise TypeError(
+            f"`x` must be a RaggedTensor or LoDTensor, found {type(x)}"
+        )
+    if values.dtype not in (tf.float32, tf.float64, tf.int32, tf.int64):
+        raise TypeError(
+            f"`x` has dtype {values.dtype.name}, wanted float32, float64, "
+            "int32 or int64"
+        )
+    with tf.name_scope(name or "sequence_pool"):
+        pooled, index = sequence_pool_ops.sequence_pool(
+            values, tf.cast(splits[-1], tf.int64), combiner, pad_value
+        )
+
+        def rebuild(rows):
+            if len(splits) == 1:
+                return rows
+            if isinstance(x, LoDTensor):
+                return LoDTensor(rows, x.lod[:-1])
+            return tf.RaggedTensor.from_nested_row_splits(
+                rows, splits[:-1], validate=False
+            )
+
+        pooled = rebuild(pooled)
+        return (pooled, rebuild(index)) if with_index else pooled

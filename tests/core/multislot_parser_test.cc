@@ -1,0 +1,230 @@
+#include "tf_ops/core/multislot_parser.h"
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+MultiSlotSpec Ids(std::string name) { return {std::move(name), false, -1, 0}; }
+MultiSlotSpec Floats(std::string name, int64_t size) {
+  return {std::move(name), true, size, 0};
+}
+MultiSlotSpec Label(std::string name) { return {std::move(name), false, 1, 2}; }
+
+Status Parse(const MultiSlotParser& parser, const std::string& line,
+             MultiSlotRows* rows) {
+  return parser.ParseLine(line.data(), line.data() + line.size(), rows);
+}
+
+// words, label: the slots of the format's worked examples.
+std::vector<MultiSlotSpec> WordsAndLabel() {
+  return {Ids("words"), Label("label")};
+}
+
+TEST(MultiSlotParserTest, WorkedBatch) {
+  const MultiSlotParser parser(WordsAndLabel());
+  MultiSlotRows rows(parser.specs());
+  ASSERT_TRUE(Parse(parser, "3 1926 8 17 1 1", &rows).ok());
+  ASSERT_TRUE(Parse(parser, "2 0 5 1 0", &rows).ok());
+  EXPECT_EQ(rows.num_rows(), 2);
+  EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{1926, 8, 17, 0, 5}));
+  EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 3, 5}));
+  EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{1, 0}));
+}
+
+TEST(MultiSlotParserTest, FloatSlot) {
+  const MultiSlotParser parser({Floats("d", 2), Label("label")});
+  MultiSlotRows rows(parser.specs());
+  ASSERT_TRUE(Parse(parser, "2 0.5 2.0 1 1", &rows).ok());
+  ASSERT_TRUE(Parse(parser, "2 1e3 -0x1p1 1 0", &rows).ok());
+  EXPECT_EQ(rows.columns()[0].floats,
+            (std::vector<float>{0.5f, 2.0f, 1000.0f, -2.0f}));
+}
+
+TEST(MultiSlotParserTest, AnEmptySparseSlotIsValid) {
+  const MultiSlotParser parser({Ids("a"), Ids("b")});
+  MultiSlotRows rows(parser.specs());
+  ASSERT_TRUE(Parse(parser, "0 1 7", &rows).ok());
+  ASSERT_TRUE(Parse(parser, "2 1 2 0", &rows).ok());
+  EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 0, 2}));
+  EXPECT_EQ(rows.columns()[1].row_splits, (std::vector<int64_t>{0, 1, 1}));
+}
+
+TEST(MultiSlotParserTest, BlanksTabsAndCarriageReturnsMayEndALine) {
+  const MultiSlotParser parser(WordsAndLabel());
+  MultiSlotRows rows(parser.specs());
+  EXPECT_TRUE(Parse(parser, "1 5 1 0\t", &rows).ok());
+  EXPECT_TRUE(Parse(parser, "1 5 1 0 \r", &rows).ok());
+  EXPECT_TRUE(Parse(parser, "1\t5  1 0", &rows).ok());
+  EXPECT_EQ(rows.num_rows(), 3);
+}
+
+TEST(MultiSlotParserTest, IdsKeepTheirBits) {
+  const MultiSlotParser parser({Ids("a")});
+  MultiSlotRows rows(parser.specs());
+  ASSERT_TRUE(
+      Parse(parser, "3 18446744073709551615 -2 9223372036854775808", &rows)
+          .ok());
+  EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{-1, -2, INT64_MIN}));
+}
+
+struct BadLine {
+  std::string line;
+  std::string message;
+};
+
+TEST(MultiSlotParserTest, ErrorsNameSlotByteFoundAndWanted) {
+  const MultiSlotParser parser(
+      {Label("click"), Floats("I", 2), Ids("C1"), {"color", false, 1, 5}});
+  const BadLine cases[] = {
+      {"", "slot 'click' at byte 1: the line ends where its count should be"},
+      {"1 1 2 .5", "slot 'I' at byte 9: the line ends after 1 of 2 values"},
+      {"1 1 2 .5 1",
+       "slot 'C1' at byte 11: the line ends where its count should be"},
+      {"1 1 2 .5 1 3 7 8",
+       "slot 'C1' at byte 17: the line ends after 2 of 3 values"},
+      // The format's own trap: the missing last value must not read as 0.
+      {"1 1 2 .5 1 2 7 1 1",
+       "slot 'color' at byte 19: the line ends after 0 of 1 values"},
+      {"-1 1", "slot 'click' at byte 1: count is '-1', wanted 0 or more"},
+      {"x 1", "slot 'click' at byte 1: count is 'x', wanted a whole number"},
+      {"1.5 1", "count is '1.5', wanted a whole number"},
+      {"+1 1", "count is '+1', wanted a whole number"},
+      {"99999999999999999999999 1", "wanted a whole number"},
+      {"0 2 .5 1", "slot 'click' at byte 1: count is 0, wanted 1"},
+      {"1 1 3 1 2 3 0 1 1", "slot 'I' at byte 5: count is 3, wanted 2"},
+      {"1 2 2 .5 1 0 1 1",
+       "slot 'click' at byte 3: value 1 of 1 is '2', wanted 0 or 1"},
+      {"1 -1 2 .5 1 0 1 1", "is '-1', wanted 0 or 1"},
+      {"1 1 2 .5 abc 0 1 1",
+       "slot 'I' at byte 10: value 2 of 2 is 'abc', wanted a number"},
+      {"1 1 2 .5 1e39 0 1 1", "is '1e39', out of the range of float"},
+      {"1 1 2 .5 1 1 1.5 1 1",
+       "slot 'C1' at byte 14: value 1 of 1 is '1.5', wanted an integer"},
+      {"1 1 2 .5 1 1 18446744073709551616 1 1", "out of the range of uint64"},
+      {"1 1 2 .5 1 0 1 5",
+       "slot 'color' at byte 16: value 1 of 1 is '5', wanted a whole number "
+       "from 0 to 4"},
+      {"1 1 2 .5 1 0 1 4 9",
+       "byte 18: found '9' after the last slot 'color', wanted the end of the "
+       "line"},
+      {"1 1 2 .5 1 1 \xff\x01"
+       "a 1 1",
+       "is '\\xff\\x01a', wanted an integer"},
+      {std::string("1 1\0 2", 6), "not text: a NUL byte at byte 4"},
+      {"1 1 2 .5 1 1 " + std::string(100, 'z') + " 1 1",
+       "is '" + std::string(32, 'z') + "'..., wanted"},
+  };
+  MultiSlotRows rows(parser.specs());
+  ASSERT_TRUE(Parse(parser, "1 1 2 .5 1 2 7 8 1 4", &rows).ok());
+  for (const BadLine& bad : cases) {
+    const Status status = Parse(parser, bad.line, &rows);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad.line;
+    EXPECT_NE(status.message().find(bad.message), std::string::npos)
+        << bad.line << "\n  gives " << status.message() << "\n  not   "
+        << bad.message;
+    EXPECT_EQ(rows.num_rows(), 1);
+    EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{1}));
+    EXPECT_EQ(rows.columns()[1].floats, (std::vector<float>{.5f, 1.f}));
+    EXPECT_EQ(rows.columns()[2].ints, (std::vector<int64_t>{7, 8}));
+    EXPECT_EQ(rows.columns()[2].row_splits, (std::vector<int64_t>{0, 2}));
+    EXPECT_EQ(rows.columns()[3].ints, (std::vector<int64_t>{4}));
+  }
+}
+
+TEST(MultiSlotParserTest, AFloatLabelMustBeZeroOrOne) {
+  const MultiSlotParser parser({{"click", true, 1, 2}});
+  MultiSlotRows rows(parser.specs());
+  EXPECT_TRUE(Parse(parser, "1 1.0", &rows).ok());
+  EXPECT_TRUE(Parse(parser, "1 0", &rows).ok());
+  for (const char* line : {"1 0.5", "1 2", "1 nan", "1 -1", "1 inf"}) {
+    const Status status = Parse(parser, line, &rows);
+    EXPECT_NE(status.message().find("wanted 0 or 1"), std::string::npos)
+        << line << status.message();
+  }
+}
+
+TEST(MultiSlotParserTest, ALyingCountAllocatesNoMoreThanTheLineIsWorth) {
+  const MultiSlotParser parser({Ids("a")});
+  MultiSlotRows rows(parser.specs());
+  const Status status = Parse(parser, "9000000000000000000 1 2", &rows);
+  EXPECT_EQ(status.message(),
+            "slot 'a' at byte 24: the line ends after 2 of "
+            "9000000000000000000 values");
+  EXPECT_LT(rows.columns()[0].ints.capacity(), 100u);
+}
+
+TEST(MultiSlotParserTest, TextStopsAtTheFirstBadLine) {
+  const MultiSlotParser parser(WordsAndLabel());
+  MultiSlotRows rows(parser.specs());
+  const std::string text = "1 5 1 0\n1 6 1 1\n1 7 1 3\n1 8 1 1\n";
+  int64_t bad_line = -1;
+  const Status status = parser.ParseText(text.data(), text.data() + text.size(),
+                                         &rows, &bad_line);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(bad_line, 2);
+  EXPECT_EQ(rows.num_rows(), 2);
+  EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{5, 6}));
+}
+
+TEST(MultiSlotParserTest, TheLastLineNeedsItsNewline) {
+  const MultiSlotParser parser({Label("label"), Ids("words")});
+  MultiSlotRows rows(parser.specs());
+  const std::string text = "1 0 1 5\n1 1 2 6 12";  // the file had 123456
+  int64_t bad_line = -1;
+  const Status status = parser.ParseText(text.data(), text.data() + text.size(),
+                                         &rows, &bad_line);
+  EXPECT_NE(status.message().find("no newline at its end"), std::string::npos);
+  EXPECT_EQ(bad_line, 1);
+  EXPECT_EQ(rows.num_rows(), 1);
+  EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{5}));
+}
+
+// Mutated lines: an error or a sample, never a read beyond the line (run under
+// --config=asan), and never a change to the rows before.
+TEST(MultiSlotParserTest, SurvivesMutatedLines) {
+  const MultiSlotParser parser(
+      {Label("click"), Floats("I", 3), Ids("C1"), Ids("C2")});
+  const std::string good = "1 1 3 0.5 -1e3 nan 2 12345678901 -8 0";
+  std::mt19937 random(3);
+  int accepted = 0;
+  for (int i = 0; i < 100000; ++i) {
+    std::string line = good;
+    const int edits = 1 + random() % 3;
+    for (int e = 0; e < edits && !line.empty(); ++e) {
+      const size_t at = random() % line.size();
+      switch (random() % 4) {
+        case 0:
+          line.erase(at, 1);
+          break;
+        case 1:
+          line.resize(at);
+          break;
+        case 2:
+          line[at] = static_cast<char>(random() % 256);
+          break;
+        default:
+          line.insert(at, 1, " 0-e"[random() % 4]);
+      }
+    }
+    // A copy of exactly this size, so that a read past it is seen.
+    const std::vector<char> exact(line.begin(), line.end());
+    MultiSlotRows rows(parser.specs());
+    const Status status =
+        parser.ParseLine(exact.data(), exact.data() + exact.size(), &rows);
+    accepted += status.ok();
+    ASSERT_EQ(rows.num_rows(), status.ok() ? 1 : 0);
+    ASSERT_EQ(rows.columns()[1].floats.size(), status.ok() ? 3u : 0u);
+    ASSERT_EQ(static_cast<int64_t>(rows.columns()[2].ints.size()),
+              rows.columns()[2].row_splits.back());
+  }
+  EXPECT_GT(accepted, 1000);
+}
+
+}  // namespace
+}  // namespace lodestar

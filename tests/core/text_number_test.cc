@@ -1,0 +1,124 @@
+#include "tf_ops/core/text_number.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+struct Read {
+  NumberError error;
+  int64_t length;
+};
+
+Read ReadAll(const std::string& text, uint64_t* value) {
+  const char* p = text.data();
+  const NumberError error = ReadUint64(&p, text.data() + text.size(), value);
+  return {error, p - text.data()};
+}
+
+Read ReadAll(const std::string& text, float* value) {
+  const char* p = text.data();
+  const NumberError error = ReadFloat(&p, text.data() + text.size(), value);
+  return {error, p - text.data()};
+}
+
+TEST(ReadUint64Test, AgreesWithStrtoull) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 200000; ++i) {
+    std::string text;
+    const int sign = random() % 4;
+    if (sign == 0) text += '-';
+    if (sign == 1) text += '+';
+    const int digits = 1 + random() % 22;
+    for (int d = 0; d < digits; ++d) text += '0' + random() % 10;
+    if (random() % 2) text += " 12345678";
+    errno = 0;
+    char* end = nullptr;
+    const uint64_t wanted = std::strtoull(text.c_str(), &end, 10);
+    uint64_t value = 0;
+    const Read read = ReadAll(text, &value);
+    ASSERT_EQ(read.length, end - text.c_str()) << text;
+    if (errno == ERANGE) {
+      ASSERT_EQ(read.error, NumberError::kOutOfRange) << text;
+    } else {
+      ASSERT_EQ(read.error, NumberError::kNone) << text;
+      ASSERT_EQ(value, wanted) << text;
+    }
+  }
+}
+
+TEST(ReadUint64Test, Boundaries) {
+  uint64_t value = 0;
+  EXPECT_EQ(ReadAll("18446744073709551615", &value).error, NumberError::kNone);
+  EXPECT_EQ(value, UINT64_MAX);
+  EXPECT_EQ(ReadAll("18446744073709551616", &value).error,
+            NumberError::kOutOfRange);
+  EXPECT_EQ(ReadAll("-18446744073709551616", &value).error,
+            NumberError::kOutOfRange);
+  EXPECT_EQ(ReadAll("0000000000000000000000000000042", &value).error,
+            NumberError::kNone);
+  EXPECT_EQ(value, 42u);
+  EXPECT_EQ(ReadAll("-1", &value).error, NumberError::kNone);
+  EXPECT_EQ(value, UINT64_MAX);
+}
+
+TEST(ReadUint64Test, NoDigitIsNotANumber) {
+  uint64_t value = 0;
+  for (const char* text : {"", "-", "+", "x1", " 1", "+-1", "--1"}) {
+    const Read read = ReadAll(text, &value);
+    EXPECT_EQ(read.error, NumberError::kNotANumber) << text;
+    EXPECT_EQ(read.length, 0) << text;
+  }
+}
+
+TEST(ReadFloatTest, AgreesWithStrtof) {
+  const char* const texts[] = {
+      "0",      "-0",       "1",        "+1.5",  "-2.25",    "1e3",
+      "1E-3",   ".5",       "5.",       "0x1p4", "-0x1.8p3", "0X.8p1",
+      "1e38",   "3.4e38",   "1e-40",    "1e-50", "-1e-60",   "1e-5000",
+      "inf",    "-inf",     "INFINITY", "0.1",   "16777217", "123456789",
+      "1e3abc", "3.25 next"};
+  for (const char* text : texts) {
+    char* end = nullptr;
+    const float wanted = std::strtof(text, &end);
+    float value = 0;
+    const Read read = ReadAll(text, &value);
+    EXPECT_EQ(read.error, NumberError::kNone) << text;
+    EXPECT_EQ(read.length, end - text) << text;
+    EXPECT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
+        << text << ": " << value << " is not " << wanted;
+  }
+}
+
+TEST(ReadFloatTest, Nan) {
+  float value = 0;
+  for (const char* text : {"nan", "NaN", "-nan"}) {
+    EXPECT_EQ(ReadAll(text, &value).error, NumberError::kNone) << text;
+    EXPECT_TRUE(std::isnan(value)) << text;
+  }
+}
+
+TEST(ReadFloatTest, TooLargeIsOutOfRange) {
+  float value = 0;
+  for (const char* text : {"1e39", "-1e39", "1e400", "1e5000"}) {
+    EXPECT_EQ(ReadAll(text, &value).error, NumberError::kOutOfRange) << text;
+  }
+}
+
+TEST(ReadFloatTest, NotANumber) {
+  float value = 0;
+  for (const char* text : {"", "-", "+-1", "--1", "abc", ".", "e3", " 1"}) {
+    EXPECT_EQ(ReadAll(text, &value).error, NumberError::kNotANumber) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

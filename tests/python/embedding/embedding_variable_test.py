@@ -1,0 +1,315 @@
+"""Tests of EmbeddingVariable as a table: rows, ids, export, checkpoints."""
+
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+EXTREMES = np.array([-(2**63), -1, 0, 1, 2**63 - 1, 2**32, -(2**31)])
+
+
+def table(dim=3, **options):
+    return lodestar.EmbeddingVariable(dim, **{"name": "t", **options})
+
+
+def test_training_adds_rows_and_reading_does_not():
+    t = table()
+    assert not t.lookup([1, 2]).numpy().any()
+    assert int(t.size()) == 0
+    rows = t.lookup([[1, 2], [2, 5]], training=True)
+    assert rows.shape == (2, 2, 3)
+    assert int(t.size()) == 3
+    np.testing.assert_array_equal(rows[0, 1], rows[1, 0])
+    np.testing.assert_array_equal(
+        t.lookup([1, 2, 5, 9])[:3], rows.numpy()[[0, 0, 1], [0, 1, 1]]
+    )
+
+
+def test_whole_range_of_ids():
+    t = table()
+    rows = t.lookup(EXTREMES, training=True).numpy()
+    assert len({row.tobytes() for row in rows}) == len(EXTREMES)
+    assert t.export().ids.numpy().tolist() == sorted(EXTREMES.tolist())
+    _, found = t.find(EXTREMES)
+    assert found.numpy().all()
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32]
+)
+def test_narrow_ids_keep_their_values(dtype):
+    top = np.iinfo(dtype).max
+    t = table()
+    t.lookup(np.array([top], dtype), training=True)
+    assert t.export().ids.numpy().tolist() == [top]
+
+
+def test_uint64_ids_keep_their_bits():
+    t = table()
+    t.lookup(np.array([2**64 - 1, 2**63], np.uint64), training=True)
+    assert t.export().ids.numpy().tolist() == [-(2**63), -1]
+
+
+def test_python_lists_are_int64():
+    t = table()
+    t.lookup([2**40, 1], training=True)
+    assert t.export().ids.numpy().tolist() == [1, 2**40]
+    assert t.lookup([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        (np.array([1.5]), "`ids` has dtype float64, wanted integers"),
+        (tf.constant(["a"]), "`ids` has dtype string, wanted integers"),
+        (np.array([True]), "`ids` has dtype bool, wanted integers"),
+    ],
+)
+def test_other_ids_are_refused(ids, message):
+    with pytest.raises(ValueError, match=message):
+        table().lookup(ids)
+
+
+def test_float_ids_in_a_graph_fail_when_it_runs():
+    t = table()
+    function = tf.function(lambda x: t.lookup(x))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="a float cannot hold"
+    ):
+        function(tf.constant([1.0]))
+
+
+def test_first_value_depends_on_seed_salt_and_id_only():
+    ids = np.arange(100)
+    a, b = table(), table(num_shards=3)
+    rows = a.lookup(ids, training=True).numpy()
+    b.lookup(ids[50:][::-1], training=True)
+    np.testing.assert_array_equal(b.lookup(ids, training=True), rows)
+    for other in (table(seed=1), table(name="u"), table(init_salt=5)):
+        difference = other.lookup(ids, training=True).numpy() - rows
+        assert (difference != 0).mean() > 0.99
+    same = table(name="u", init_salt=5), table(name="v", init_salt=5)
+    np.testing.assert_array_equal(
+        same[0].lookup(ids, training=True), same[1].lookup(ids, training=True)
+    )
+    assert abs(rows).max() <= 0.05 and abs(rows.mean()) < 0.01
+
+
+def test_missing():
+    vector = [1.0, 2.0, 3.0]
+    assert not table(missing="zeros").lookup([7]).numpy().any()
+    np.testing.assert_array_equal(table(missing=vector).lookup([7]), [vector])
+    t = table(missing="initial")
+    before = t.lookup([7, 8]).numpy()
+    assert int(t.size()) == 0
+    np.testing.assert_array_equal(before, t.lookup([7, 8], training=True))
+    rows, found = t.find([9])
+    assert not rows.numpy().any() and not found.numpy().any()
+
+
+def test_grow_count_and_frequency():
+    t = table()
+    t.lookup([1, 1, 2], training=True)
+    assert t.frequency([1, 2, 3]).numpy().tolist() == [1, 1, 0]
+    t.lookup([1], training=True)  # the same step
+    t.set_step(5)
+    t.lookup([1, 3], training=True, grow=False)
+    assert t.frequency([1, 2, 3]).numpy().tolist() == [2, 1, 0]
+    t.set_step(6)
+    t.lookup([1, 4], training=True, count=False)
+    assert t.frequency([1, 4]).numpy().tolist()[0] == 2
+    assert int(t.size()) == 3
+    assert int(t.step) == 6
+
+
+def test_padding_id():
+    t = table()
+    rows = t.lookup([0, 4], training=True, padding_id=0).numpy()
+    assert not rows[0].any() and rows[1].any()
+    assert t.export().ids.numpy().tolist() == [4]
+    t.lookup([-1], training=True, padding_id=0)
+    assert not t.lookup([-1], padding_id=-1).numpy().any()
+
+
+def test_insert_or_assign_remove_clear():
+    t = table(2)
+    t.insert_or_assign([3, 1, 3], [[1, 1], [2, 2], [3, 3]])
+    np.testing.assert_array_equal(t.lookup([1, 3]), [[2, 2], [3, 3]])
+    assert int(t.remove([[3, 8], [3, 3]])) == 1
+    assert int(t.size()) == 1
+    t.clear()
+    assert int(t.size()) == 0
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="wanted \\[1,2\\]"
+    ):
+        t.insert_or_assign([1], [[1.0, 2.0, 3.0]])
+
+
+def test_export_and_import():
+    a = table(2)
+    a.lookup([5, -5, 0], training=True)
+    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
+        [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([5], tf.int64))],
+        [a.hook],
+    )
+    rows = a.export()
+    assert rows.ids.numpy().tolist() == [-5, 0, 5]
+    assert rows.optimizer == "adagrad"
+    assert rows.optimizer_slots["accumulator"].shape == (3, 2)
+    np.testing.assert_allclose(
+        rows.optimizer_slots["accumulator"][:, 0], [0.1, 0.1, 1.1]
+    )
+    assert rows.slot_inits == pytest.approx({"accumulator": 0.1})
+    b = table(2, name="b")
+    b.lookup([77], training=True)
+    b.import_(rows)
+    for got, want in zip(b.export(), rows, strict=True):
+        if isinstance(want, tf.Tensor):
+            np.testing.assert_array_equal(got, want)
+    b.lookup([78], training=True)
+    b.import_(lodestar.EmbeddingRows([78, 79], [[1, 2], [3, 4]]), mode="merge")
+    np.testing.assert_array_equal(b.lookup([78, 79]), [[1, 2], [3, 4]])
+    assert int(b.size()) == 5
+    assert a.export(optimizer_slots=False).optimizer_slots == {}
+
+
+def test_import_errors():
+    t = table(2)
+    with pytest.raises(ValueError, match="`mode`='add'"):
+        t.import_(lodestar.EmbeddingRows([1], [[1, 2]]), mode="add")
+    with pytest.raises(ValueError, match="optimizer slots \\['m'\\]"):
+        t.import_(lodestar.EmbeddingRows([1], [[1, 2]], {"m": [[1, 2]]}))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        t.import_(lodestar.EmbeddingRows([1, 1], [[1, 2], [3, 4]]))
+    assert int(t.size()) == 0
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"dim": 0}, "`dim`=0"),
+        ({"dim": True}, "`dim`=True"),
+        ({"dtype": tf.float64}, "`dtype`=float64"),
+        ({"num_shards": 0}, "`num_shards`=0"),
+        ({"missing": "nan"}, "`missing`='nan'"),
+        ({"missing": [1.0]}, "`missing` has shape \\(1,\\)"),
+        ({"initializer": "orthogonal"}, "`initializer`='orthogonal'"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        table(**options)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"combiner": "avg"}, "`combiner`='avg'"),
+        ({"training": tf.constant(True)}, "not a Python bool or None"),
+        ({"weights": [1.0]}, "combiner=None"),
+        ({"weights": [1.0], "combiner": "max"}, "combiner='max'"),
+        ({"default_id": 3}, "`default_id`=3 needs a combiner"),
+    ],
+)
+def test_bad_lookups(options, message):
+    with pytest.raises(ValueError, match=message):
+        table().lookup([1], **options)
+
+
+def test_graph_with_unknown_shapes():
+    t = table()
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
+    def look_up(ids):
+        return t.lookup(ids, training=True)
+
+    assert look_up([[1, 2]]).shape == (1, 2, 3)
+    assert look_up(3).shape == (3,)
+    assert int(t.size()) == 3
+    known = tf.function(lambda x: t.lookup(x)).get_concrete_function(
+        tf.TensorSpec([None, 4], tf.int64)
+    )
+    assert known.output_shapes.as_list() == [None, 4, 3]
+
+
+def test_training_none_asks_the_tape():
+    t = table()
+    t.lookup([1], training=None)
+    assert int(t.size()) == 0
+    with tf.GradientTape():
+        t.lookup([1], training=None)
+    assert int(t.size()) == 1
+    with tf.GradientTape():
+        t.lookup([2], training=False)
+    assert int(t.size()) == 1
+
+
+def test_stats():
+    t = table()
+    t.lookup([1, 2], training=True)
+    t.lookup([1, 3], training=True, grow=False)
+    stats = t.stats()
+    assert (stats["rows"], stats["inserts"]) == (2, 2)
+    assert stats["hits"] >= 1 and stats["misses"] >= 1
+    assert stats["slot_bytes"] == 0
+
+
+def test_checkpoint_restores_everything_into_any_shard_count(tmp_path):
+    a = table(num_shards=2, seed=3)
+    a.lookup([1, 2**62], training=True)
+    a.set_step(41)
+    path = tf.train.Checkpoint(table=a).save(str(tmp_path / "c"))
+    b = table(num_shards=7, name="other")
+    b.lookup([9], training=True)
+    tf.train.Checkpoint(table=b).restore(path).assert_consumed()
+    assert int(b.step) == 41
+    for got, want in zip(b.export()[:2], a.export()[:2], strict=True):
+        np.testing.assert_array_equal(got, want)
+    # Seed and init_salt come with it: new rows agree as well.
+    np.testing.assert_array_equal(
+        a.lookup([5], training=True), b.lookup([5], training=True)
+    )
+
+
+def test_checkpoint_of_another_dim_is_refused(tmp_path):
+    path = tf.train.Checkpoint(t=table(3)).write(str(tmp_path / "c"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`rows`"):
+        tf.train.Checkpoint(t=table(4)).restore(path)
+
+
+def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
+    module = tf.Module()
+    module.table = table(missing=[7.0, 8.0, 9.0])
+    want = module.table.lookup([1, 2], training=True).numpy()
+    module.look_up = tf.function(
+        lambda ids: module.table.lookup(ids),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    first = tf.saved_model.load(str(tmp_path))
+    second = tf.saved_model.load(str(tmp_path))
+    ids = tf.constant([1, 2, 3], tf.int64)
+    for loaded in (first, second):
+        got = loaded.look_up(ids).numpy()
+        np.testing.assert_array_equal(got[:2], want)
+        np.testing.assert_array_equal(got[2], [7, 8, 9])
+    module.table.clear()
+    np.testing.assert_array_equal(first.look_up(ids)[:2], want)
+
+
+def test_rows_go_with_the_last_reference():
+    handles = []
+    for _ in range(3):
+        t = table()
+        t.lookup([1], training=True)
+        handles.append(t.resource_handle)
+        del t
+    gc.collect()
+    from lodestar._library import gen_ops
+
+    for handle in handles:
+        with pytest.raises(tf.errors.NotFoundError):
+            gen_ops.lodestar_embedding_size(handle)

@@ -1,0 +1,217 @@
+"""Tests of the registered gradients, in rows and in weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+BAGS = [[3, 1, 3], [], [7], [1, 2, 3, 4]]
+IDS = [1, 2, 3, 4, 7]
+
+
+def table(**options):
+    t = lodestar.EmbeddingVariable(3, name="gradient", **options)
+    t.lookup(IDS, training=True)
+    return t
+
+
+def by_id(slices):
+    """Id -> summed row of an IndexedSlices."""
+    result = {}
+    rows = zip(slices.indices.numpy(), slices.values.numpy(), strict=True)
+    for i, row in rows:
+        result[int(i)] = result.get(int(i), 0) + row
+    return result
+
+
+def numeric(t, loss, step=1e-2):
+    """Id -> d loss / d row, by changing one number of one row at a time."""
+    result = {}
+    for i in IDS:
+        row = t.lookup([i]).numpy()
+        result[i] = np.zeros(3)
+        for c in range(3):
+            ends = []
+            for sign in (1, -1):
+                moved = row.copy()
+                moved[0, c] += sign * step
+                t.insert_or_assign([i], moved)
+                ends.append(float(loss()))
+            result[i][c] = (ends[0] - ends[1]) / (2 * step)
+        t.insert_or_assign([i], row)
+    return result
+
+
+def check(t, loss, graph=False):
+    def gradient():
+        with tf.GradientTape() as tape:
+            value = loss()
+        return tape.gradient(value, t.hook)
+
+    slices = (tf.function(gradient) if graph else gradient)()
+    got, want = by_id(slices), numeric(t, loss)
+    for i in IDS:
+        np.testing.assert_allclose(got.get(i, np.zeros(3)), want[i], atol=2e-3)
+    return slices
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_rows(training, graph):
+    t = table()
+    ids = np.array([[3, 1], [3, 7]])
+    slices = check(
+        t,
+        lambda: tf.reduce_sum(tf.sin(t.lookup(ids, training) * 3.0)),
+        graph,
+    )
+    assert slices.indices.numpy().tolist() == [3, 1, 7]  # first occurrence
+    assert slices.dense_shape.numpy().tolist() == [-1, 3]
+    assert slices.dense_shape.dtype == tf.int32
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_pooled_rows(combiner, training, graph):
+    t = table(initializer="normal")
+    t.insert_or_assign(IDS, np.arange(15).reshape(5, 3) / 10.0)
+    ids = tf.ragged.constant(BAGS, tf.int64)
+    check(
+        t,
+        lambda: tf.reduce_sum(tf.sin(t.lookup(ids, training, None, combiner))),
+        graph,
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("padding_id", [None, 1])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_weights(combiner, padding_id, graph):
+    t = table()
+    t.insert_or_assign(IDS, np.arange(15).reshape(5, 3) / 10.0)
+    ids = tf.ragged.constant(BAGS, tf.int64)
+    start = np.array([0.5, 1.0, 2.0, 3.0, 0.7, 1.5, 1.1, 0.9], np.float32)
+
+    def loss(w):
+        pooled = t.lookup(
+            ids,
+            training=True,
+            weights=ids.with_values(w),
+            combiner=combiner,
+            padding_id=padding_id,
+        )
+        return tf.reduce_sum(tf.sin(pooled))
+
+    def gradients(w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            value = loss(w)
+        return tape.gradient(value, [w, t.hook])
+
+    got, slices = (tf.function(gradients) if graph else gradients)(
+        tf.constant(start)
+    )
+    want = []
+    for k in range(len(start)):
+        step = np.zeros_like(start)
+        step[k] = 1e-2
+        want.append(float(loss(start + step) - loss(start - step)) / 2e-2)
+    np.testing.assert_allclose(got, want, atol=2e-3)
+    assert (padding_id in slices.indices.numpy()) is False
+    check(t, lambda: loss(tf.constant(start)))
+
+
+def test_padding_has_no_gradient():
+    t = table()
+    for combiner in (None, "mean"):
+        with tf.GradientTape() as tape:
+            rows = t.lookup([[1, 3]], True, None, combiner, padding_id=1)
+            loss = tf.reduce_sum(rows)
+        assert list(by_id(tape.gradient(loss, t.hook))) == [3]
+
+
+def test_several_lookups_concatenate():
+    t = table()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(t.lookup([1, 2], True)) + tf.reduce_sum(
+            t.lookup([2, 3], True) * 2.0
+        )
+    slices = tape.gradient(loss, t.hook)
+    assert slices.indices.shape == (4,)
+    got = by_id(slices)
+    assert [got[i][0] for i in (1, 2, 3)] == [1, 3, 2]
+
+
+def test_persistent_and_nested_tapes():
+    t = table()
+    with tf.GradientTape(persistent=True) as outer:
+        with tf.GradientTape() as inner:
+            loss = tf.reduce_sum(t.lookup([1], True) ** 2)
+        first = inner.gradient(loss, t.hook)
+        norm = tf.reduce_sum(first.values**2)
+    for _ in range(2):
+        assert by_id(outer.gradient(loss, t.hook))[1].shape == (3,)
+    row = t.lookup([1]).numpy()[0]
+    np.testing.assert_allclose(
+        by_id(outer.gradient(norm, t.hook))[1], 8 * row, 1e-5
+    )
+
+
+def test_tape_around_an_inner_function():
+    t = table()
+    inner = tf.function(lambda x: tf.reduce_sum(t.lookup(x, True) * 3.0))
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            loss = inner(tf.constant([1, 1, 2], tf.int64))
+        got = by_id(tape.gradient(loss, t.hook))
+        assert (got[1][0], got[2][0]) == (6, 3)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_conditional_lookup(taken):
+    t = table()
+
+    @tf.function
+    def step(condition):
+        with tf.GradientTape() as tape:
+            loss = tf.cond(
+                condition,
+                lambda: tf.reduce_sum(t.lookup([1, 2], True)),
+                lambda: 0.0,
+            )
+        return tape.gradient(loss, t.hook)
+
+    slices = step(tf.constant(taken))
+    assert slices.indices.numpy().tolist() == ([1, 2] if taken else [])
+
+
+@pytest.mark.parametrize("combiner", [None, "mean"])
+def test_no_ids(combiner):
+    t = table()
+    ids = tf.zeros([2, 0], tf.int64)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(t.lookup(ids, True, None, combiner))
+    slices = tape.gradient(loss, t.hook)
+    assert slices.values.shape == (0, 3) and slices.indices.shape == (0,)
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adam")
+    optimizer.apply([slices], [t.hook])
+    assert int(t.step) == 1
+
+
+def test_loaded_function_is_differentiable(tmp_path):
+    module = tf.Module()
+    module.table = table()
+    module.loss = tf.function(
+        lambda x: tf.reduce_sum(module.table.lookup(x) ** 2),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    with tf.GradientTape() as tape:
+        loss = loaded.loss(tf.constant([1, 1], tf.int64))
+    slices = tape.gradient(loss, loaded.table.hook)
+    row = module.table.lookup([1]).numpy()
+    np.testing.assert_allclose(slices.values, 4 * row, 1e-6)

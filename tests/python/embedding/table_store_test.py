@@ -1,0 +1,43 @@
+"""Tests of tables in a Keras variable store."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding import table_store
+
+
+def trained(count):
+    t = lodestar.EmbeddingVariable(2, name="stored")
+    ids = np.arange(count) * 3 - 5
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
+    lodestar.optimizers.DynamicEmbeddingOptimizer("adam").apply(
+        [tape.gradient(loss, t.hook)], [t.hook]
+    )
+    return t
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8])
+@pytest.mark.parametrize("chunk_bytes", [1, 4 * 2 * 3 * 4, 1 << 20])
+def test_round_trip(count, chunk_bytes, monkeypatch):
+    monkeypatch.setattr(table_store, "_CHUNK_BYTES", chunk_bytes)
+    a = trained(count)
+    store = {}
+    table_store.save_table(a, store, "p_")
+    assert all(k.startswith("p_") for k in store)
+    largest = max(np.asarray(v).nbytes for v in store.values())
+    assert largest <= max(chunk_bytes, 256)
+    b = lodestar.EmbeddingVariable(2, name="another")
+    b.lookup([10**9], training=True)
+    table_store.load_table(b, store, "p_")
+    for name, want in a.export_all().items():
+        np.testing.assert_array_equal(b.export_all()[name], want, name)
+
+
+def test_another_dim_is_refused():
+    store = {}
+    table_store.save_table(trained(2), store)
+    with pytest.raises(ValueError, match="saved table has dim 2"):
+        table_store.load_table(lodestar.EmbeddingVariable(3, name="x"), store)

@@ -1,0 +1,387 @@
+"""Tests of the DynamicEmbedding layer: inputs, symbols, masks, training."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding import ids as ids_lib
+
+Layer = lodestar.layers.DynamicEmbedding
+BAGS = [[3, 1, 3], [], [7], [1, 2]]
+
+
+def wrap(optimizer="sgd"):
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+
+
+def ragged(bags=BAGS):
+    return tf.ragged.constant(bags, tf.int64)
+
+
+def ids_of(layer):
+    return layer.table.export().ids.numpy().tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (None,), (2, 3)])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_dense_functional_model(shape, dtype):
+    ids = keras.Input(shape, dtype=dtype)
+    layer = Layer(4)
+    rows = layer(ids)
+    assert rows.shape == (None, *shape, 4) and rows.dtype == "float32"
+    model = keras.Model(ids, rows)
+    x = np.ones((5, *[2 if s is None else s for s in shape]), dtype)
+    got = model(x)
+    assert got.shape == (*x.shape, 4)
+    assert not got.numpy().any() and ids_of(layer) == []
+    model(x, training=True)
+    assert ids_of(layer) == [1]
+    assert model.count_params() == 0
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("combiner", [None, "mean"])
+def test_ragged_functional_model(combiner, eager):
+    ids = keras.Input((None,), dtype="int64", ragged=True)
+    layer = Layer(4, combiner=combiner)
+    rows = layer(ids)
+    assert bool(rows.ragged) == (combiner is None)
+    assert rows.shape == ((None, None, 4) if combiner is None else (None, 4))
+    if combiner is None:
+        rows = keras.layers.Lambda(
+            lambda r: tf.reduce_sum(r, axis=1), output_shape=(4,)
+        )(rows)
+    model = keras.Model(ids, keras.layers.Dense(1)(rows))
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    model.fit(ragged(), np.ones((4, 1)), batch_size=2, verbose=0)
+    assert ids_of(layer) == [1, 2, 3, 7]
+    data = tf.data.Dataset.from_tensor_slices((ragged(), np.ones((4, 1))))
+    model.fit(data.batch(2), verbose=0)
+    assert model.predict(ragged(), verbose=0).shape == (4, 1)
+
+
+def test_nested_ragged_functional_model():
+    ids = keras.Input((None, None), dtype="int64", ragged=True)
+    layer = Layer(4, combiner="sum")
+    rows = layer(ids)
+    assert rows.ragged and rows.shape == (None, None, 4)
+    got = keras.Model(ids, rows)(
+        tf.ragged.constant([[[1, 2], []], []], tf.int64), training=True
+    )
+    assert isinstance(got, tf.RaggedTensor)
+    assert got.row_lengths().numpy().tolist() == [2, 0]
+
+
+def test_sparse_functional_model_equals_ragged():
+    table = lodestar.EmbeddingVariable(4, name="shared")
+    table.lookup([1, 2, 3, 7], training=True)
+    got = []
+    for options, x in (
+        ({"ragged": True}, ragged()),
+        ({"sparse": True}, ragged().to_sparse()),
+    ):
+        ids = keras.Input((None,), dtype="int64", **options)
+        model = keras.Model(ids, Layer(table=table, combiner="mean")(ids))
+        got.append(model(x).numpy())
+    np.testing.assert_array_equal(*got)
+
+
+@pytest.mark.parametrize("kind", ["dense", "ragged", "sparse"])
+def test_string_ids(kind):
+    words = tf.ragged.constant([["a", "b"], ["a", "zz"]])
+    x = {
+        "dense": words.to_tensor(),
+        "ragged": words,
+        "sparse": words.to_sparse(),
+    }[kind]
+    options = {} if kind == "dense" else {kind: True}
+    ids = keras.Input((None,), dtype="string", **options)
+    layer = Layer(4, combiner="sum")
+    model = keras.Model(ids, layer(ids))
+    model(x, training=True)
+    want = ids_lib.fingerprint(tf.constant(["a", "b", "zz"])).numpy()
+    assert ids_of(layer) == sorted(want.tolist())
+
+
+def test_float_ids_are_refused():
+    with pytest.raises(ValueError, match="`ids` has dtype float32"):
+        Layer(4)(keras.Input((3,)))
+    with pytest.raises(ValueError, match="a float cannot hold a 64-bit id"):
+        Layer(4)(np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match="a float cannot hold a 64-bit id"):
+        model = keras.Sequential([Layer(4, combiner="sum")])
+        model.compile(wrap(), "mse")
+        model.fit(np.ones((4, 2), int), np.ones((4, 4)), verbose=0)
+    layer = Layer(4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cannot hold"):
+        tf.function(layer)(tf.ones([2]))
+
+
+def test_sequential_with_input():
+    model = keras.Sequential(
+        [
+            keras.Input((2,), dtype="int64"),
+            Layer(4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(wrap(), "mse")
+    big = np.array([[2**53 + 3, -(2**63)]])
+    model.fit(big, np.ones((1, 1)), verbose=0)
+    assert ids_of(model.layers[0]) == [-(2**63), 2**53 + 3]
+
+
+class NoTrainingArgument(keras.Model):
+    """A subclassed model whose call says nothing about training."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = Layer(4, combiner="sum")
+
+    def call(self, ids):
+        return self.embed(ids)
+
+
+class TrainingArgument(NoTrainingArgument):
+    def call(self, ids, training=None):
+        return self.embed(ids, training=training)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("kind", [NoTrainingArgument, TrainingArgument])
+def test_subclassed_models_add_ids_in_training_only(kind, eager):
+    model = kind()
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    x, y = np.array([[1, 2], [2, 3]]), np.zeros((2, 4))
+    model(x)
+    model.predict(x, verbose=0)
+    model.evaluate(x, y, verbose=0)
+    assert ids_of(model.embed) == []
+    model.fit(x, y, verbose=0)
+    assert ids_of(model.embed) == [1, 2, 3]
+    model.predict(x + 10, verbose=0)
+    assert ids_of(model.embed) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_training_flag_against_the_tape(graph):
+    layer = Layer(4)
+
+    def call(x, tape, training):
+        if tape:
+            with tf.GradientTape():
+                return layer(x, training=training)
+        return layer(x, training=training)
+
+    cases = [(t, f) for t in (False, True) for f in (None, False, True)]
+    for i, (tape, training) in enumerate(cases):
+        function = tf.function(call) if graph else call
+        function(tf.constant([i], tf.int64), tape, training)
+    inserts = [i for i, (t, f) in enumerate(cases) if f or (f is None and t)]
+    assert ids_of(layer) == inserts
+
+
+@pytest.mark.parametrize("how", ["layer", "grow", "constructor"])
+def test_frozen_layer_adds_nothing(how):
+    layer = Layer(
+        4,
+        combiner="sum",
+        **{"grow": {"grow": False}, "constructor": {"trainable": False}}.get(
+            how, {}
+        ),
+    )
+    if how == "layer":
+        layer.trainable = False
+    layer.table.insert_or_assign([1], np.ones((1, 4)))
+    ids = keras.Input((2,), dtype="int64")
+    model = keras.Model(ids, keras.layers.Dense(4)(layer(ids)))
+    model.compile(wrap(), "mse")
+    model.fit(np.array([[1, 2]]), np.zeros((1, 4)), verbose=0)
+    assert ids_of(layer) == [1]
+    changed = (layer.table.lookup([1]).numpy() != 1).all()
+    assert changed == (how == "grow")
+
+
+def test_layer_called_twice():
+    a, b = (keras.Input((2,), dtype="int64") for _ in range(2))
+    layer = Layer(3, combiner="sum", embeddings_initializer="ones")
+    model = keras.Model([a, b], keras.layers.Add()([layer(a), layer(b)]))
+    assert len(model.trainable_variables) == 1
+    model.compile(wrap(keras.optimizers.SGD(0.5)), "mse")
+    x = [np.array([[1, 2]]), np.array([[2, 3]])]
+    model.fit(x, np.zeros((1, 3)), verbose=0)
+    # d loss / d output = 2 * 4 / 3; id 2 is in it twice.
+    step = 0.5 * 8 / 3
+    np.testing.assert_allclose(
+        layer.table.lookup([1, 2, 3])[:, 0],
+        [1 - step, 1 - 2 * step, 1 - step],
+        1e-6,
+    )
+
+
+def test_weights_argument():
+    ids = keras.Input((None,), dtype="int64", ragged=True)
+    weights = keras.Input((None,), ragged=True)
+    layer = Layer(2, combiner="mean", embeddings_initializer="ones")
+    model = keras.Model([ids, weights], layer(ids, weights=weights))
+    w = tf.ragged.constant([[1.0, 2.0], [3.0]])
+    got = model([ragged([[1, 9], [1]]), w], training=True)
+    np.testing.assert_allclose(got, np.ones((2, 2)))
+    layer.table.remove([9])
+    got = model([ragged([[1, 9], [1]]), w])
+    np.testing.assert_allclose(got, [[1 / 3] * 2, [1] * 2], 1e-6)
+
+
+def test_padding_id_and_mask():
+    layer = Layer(3, padding_id=0)
+    x = np.array([[5, 6, 0], [7, 0, 0]])
+    rows = layer(x, training=True)
+    assert not rows.numpy()[x == 0].any()
+    assert ids_of(layer) == [5, 6, 7]
+    np.testing.assert_array_equal(layer.compute_mask(x), x != 0)
+    np.testing.assert_array_equal(rows._keras_mask, x != 0)
+    assert Layer(3).compute_mask(x) is None
+    assert Layer(3, combiner="sum", padding_id=0).compute_mask(x) is None
+    assert layer.compute_mask(ragged()) is None
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_mask_reaches_the_next_layer(eager):
+    ids = keras.Input((3,), dtype="int64")
+    layer = Layer(4, padding_id=-1)
+    pooled = keras.layers.GlobalAveragePooling1D()(layer(ids))
+    model = keras.Model(ids, pooled)
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    x = np.array([[5, 6, -1], [7, -1, -1]])
+    model.fit(x, np.zeros((2, 4)), verbose=0)
+    rows = layer.table.lookup([5, 6, 7]).numpy()
+    want = [rows[:2].mean(0), rows[2]]
+    np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
+
+
+def test_padding_and_default_with_a_salt():
+    layer = Layer(3, combiner="sum", padding_id=0, default_id=9, salt="s")
+    layer(np.array([[0, 9], [0, 4]]), training=True)
+    assert ids_of(layer) == sorted(ids_lib.salted_id(i, "s") for i in (9, 4))
+    row = layer.table.lookup([ids_lib.salted_id(9, "s")])
+    np.testing.assert_array_equal(layer(np.array([[0, 0]])), row)
+
+
+def test_salts_keep_features_apart():
+    table = lodestar.EmbeddingVariable(4, name="salted")
+    layers = [Layer(table=table, salt=salt) for salt in ("a", "b", None)]
+    rows = [layer(np.array([1]), training=True).numpy() for layer in layers]
+    assert int(table.size()) == 3
+    assert len({row.tobytes() for row in rows}) == 3
+
+
+def test_missing_rows_at_inference():
+    layer = Layer(2, missing=[1.0, 2.0])
+    np.testing.assert_array_equal(layer(np.array([5])), [[1, 2]])
+    layer = Layer(2, missing="initial")
+    before = layer(np.array([5])).numpy()
+    np.testing.assert_array_equal(layer(np.array([5]), training=True), before)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16", "float64"])
+def test_result_has_the_compute_dtype(dtype):
+    layer = Layer(2, dtype=dtype)
+    want = layer.compute_dtype
+    assert layer(np.array([1])).dtype.name == want
+    assert layer(keras.Input((), dtype="int64")).dtype == want
+    assert layer.table.lookup([1]).dtype == tf.float32
+
+
+def test_no_xla():
+    ids = keras.Input((2,), dtype="int64")
+    layer = Layer(2, combiner="sum")
+    assert not layer.supports_jit
+    model = keras.Model(ids, layer(ids))
+    model.compile(wrap(), "mse")
+    assert model.jit_compile is False
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, "exactly one"),
+        ({"output_dim": 2, "table": "t"}, "exactly one"),
+        ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
+        ({"table": "t", "optimizer": "sgd"}, "`optimizer` given beside"),
+        ({"table": "t", "missing": [0.0, 0.0]}, "`missing` given beside"),
+        (
+            {"table": "t", "embeddings_initializer": "ones"},
+            "`embeddings_initializer` given beside",
+        ),
+        ({"output_dim": 2, "combiner": "avg"}, "`combiner`='avg'"),
+        ({"output_dim": 2, "default_id": 3}, "needs a combiner"),
+        (
+            {"output_dim": 2, "embeddings_regularizer": "l2"},
+            r"keras.optimizers.Adam\(1e-3, weight_decay=1e-5\)",
+        ),
+        (
+            {"output_dim": 2, "embeddings_constraint": "unit_norm"},
+            r"keras.layers.UnitNormalization\(\)\(rows\)",
+        ),
+    ],
+)
+def test_bad_arguments(options, message):
+    if "table" in options:
+        table = lodestar.EmbeddingVariable(2, name="t")
+        options = {**options, "table": table}
+    with pytest.raises(ValueError, match=message):
+        Layer(**options)
+
+
+def test_sparse_without_combiner_is_refused():
+    with pytest.raises(ValueError, match="`ids` is sparse"):
+        Layer(2)(ragged().to_sparse())
+
+
+def test_compute_output_shape():
+    assert Layer(4).compute_output_shape((None, 3)) == (None, 3, 4)
+    layer = Layer(4, combiner="max")
+    assert layer.compute_output_shape((None, 3)) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "embeddings_initializer": keras.initializers.RandomNormal(1.0, 2.0),
+            "combiner": "sqrtn",
+            "padding_id": -1,
+            "default_id": 2**62,
+            "missing": [1.0, 2.0],
+            "salt": "s",
+            "optimizer": keras.optimizers.Adagrad(0.5),
+            "grow": False,
+            "seed": 3,
+            "dtype": "bfloat16",
+            "name": "named",
+        },
+    ],
+)
+def test_config_round_trip(options):
+    a = Layer(2, **options)
+    config = keras.saving.serialize_keras_object(a)
+    b = keras.saving.deserialize_keras_object(config)
+    assert keras.saving.serialize_keras_object(b) == config
+    x = np.array([[1, 2], [3, 4]])
+    a.grow = b.grow = True
+    np.testing.assert_array_equal(a(x, training=True), b(x, training=True))
+    assert (a.optimizer is None) == (b.optimizer is None)
+
+
+def test_config_round_trip_with_a_table():
+    table = lodestar.EmbeddingVariable(
+        2, initializer="normal", missing=[1.0, 2.0], num_shards=3, name="t"
+    )
+    a = Layer(table=table, combiner="sum")
+    b = Layer.from_config(a.get_config())
+    assert b.table is not table
+    assert b.table.get_config() == table.get_config()

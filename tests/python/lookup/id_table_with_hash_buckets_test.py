@@ -1,0 +1,147 @@
+"""IdTableWithHashBuckets against tf.lookup.StaticVocabularyTable, bit for bit."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.lookup import (
+    FastHashSpec,
+    IdTable,
+    IdTableWithHashBuckets,
+    LegacyHashSpec,
+    StrongHashSpec,
+    index_table_from_tensor,
+)
+
+STRINGS = ["emerson", "lake", "palmer"]
+
+
+@pytest.fixture(scope="module")
+def strings():
+    """Byte strings of every branch of the hashes."""
+    rng = np.random.default_rng(1)
+    keys = [rng.bytes(n) for n in list(range(300)) * 2]
+    return tf.constant([*keys, b"", b"\0" * 9, b"\xff", b"y" * 10**6, b"lake"])
+
+
+INTEGERS = [-(2**63), -(2**31), -10, -1, 0, 7, 9, 10, 99, 2**31, 2**63 - 1]
+
+
+@pytest.mark.parametrize("buckets", [1, 10, 12345, 2**31])
+def test_strings_agree_with_tensorflow(buckets, strings):
+    table = index_table_from_tensor(STRINGS, buckets)
+    stock = tf.lookup.StaticVocabularyTable(
+        tf.lookup.KeyValueTensorInitializer(
+            STRINGS, tf.range(3, dtype=tf.int64)
+        ),
+        buckets,
+    )
+    np.testing.assert_array_equal(table[strings], stock.lookup(strings))
+    assert int(table.size()) == int(stock.size())
+
+
+@pytest.mark.parametrize("dtype", [tf.int64, tf.int32])
+@pytest.mark.parametrize("buckets", [1, 10, 2**31])
+def test_integers_hash_as_their_text(dtype, buckets):
+    limit = dtype.limits
+    numbers = [n for n in INTEGERS if limit[0] <= n <= limit[1]]
+    vocabulary = tf.constant([7, limit[0], 99], dtype)
+    table = index_table_from_tensor(vocabulary, buckets, dtype=dtype)
+    stock = tf.lookup.StaticVocabularyTable(
+        tf.lookup.KeyValueTensorInitializer(
+            tf.cast(vocabulary, tf.int64), tf.range(3, dtype=tf.int64)
+        ),
+        buckets,
+        lookup_key_dtype=tf.int64,
+    )
+    keys = tf.constant(numbers, dtype)
+    np.testing.assert_array_equal(
+        table[keys], stock.lookup(tf.cast(keys, tf.int64))
+    )
+
+
+@pytest.mark.parametrize("key", [(0, 0), (1, 2**64 - 1), (-5, 2**63)])
+def test_strong_hash(key, strings):
+    signed = [int(np.uint64(word % 2**64).astype(np.int64)) for word in key]
+    table = IdTableWithHashBuckets(None, 1000, StrongHashSpec(key))
+    np.testing.assert_array_equal(
+        table.lookup(strings),
+        tf.strings.to_hash_bucket_strong(strings, 1000, signed),
+    )
+    numbers = tf.constant(INTEGERS, tf.int64)
+    table = IdTableWithHashBuckets(
+        None, 1000, StrongHashSpec(key), key_dtype=tf.int64
+    )
+    np.testing.assert_array_equal(
+        table.lookup(numbers),
+        tf.strings.to_hash_bucket_strong(
+            tf.strings.as_string(numbers), 1000, signed
+        ),
+    )
+
+
+def test_legacy_hash(strings):
+    table = IdTableWithHashBuckets(IdTable([b"lake"]), 77, LegacyHashSpec)
+    wanted = tf.strings.to_hash_bucket(strings, 77) + 1
+    wanted = tf.where(strings == b"lake", tf.zeros_like(wanted), wanted)
+    np.testing.assert_array_equal(table.lookup(strings), wanted)
+
+
+def test_no_buckets_give_the_default_value():
+    table = IdTableWithHashBuckets(IdTable(["a"], default_value=-9), 0)
+    assert table.lookup(tf.constant(["a", "b"])).numpy().tolist() == [0, -9]
+
+
+def test_a_value_equal_to_the_default_is_found():
+    names = IdTable(["a", "b"], [-1, 5])
+    table = IdTableWithHashBuckets(names, 1)
+    assert table.lookup(tf.constant(["a", "b", "c"])).numpy().tolist() == [
+        -1,
+        5,
+        2,
+    ]
+
+
+def test_ragged_sparse_empty_and_functions():
+    table = index_table_from_tensor(STRINGS, 1)
+    ragged = tf.ragged.constant([["lake"], [], ["x", "emerson"]])
+    assert table.lookup(ragged).to_list() == [[1], [], [3, 0]]
+    sparse = ragged.to_sparse()
+    assert table.lookup(sparse).values.numpy().tolist() == [1, 3, 0]
+    assert table.lookup(tf.zeros([0], tf.string)).shape == (0,)
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.string)])
+    def find(keys):
+        return table[keys]
+
+    assert find(tf.constant([["palmer", "y"]])).numpy().tolist() == [[2, 3]]
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="`num_oov_buckets` is -1"):
+        IdTableWithHashBuckets(IdTable(["a"]), -1)
+    with pytest.raises(ValueError, match="there is no table"):
+        IdTableWithHashBuckets(None, 0)
+    with pytest.raises(ValueError, match="`table` is mutable"):
+        IdTableWithHashBuckets(IdTable(["a"], mutable=True), 1)
+    with pytest.raises(TypeError, match="must be an IdTable or None"):
+        IdTableWithHashBuckets({"a": 1}, 1)
+    with pytest.raises(TypeError, match="the table's keys are string"):
+        IdTableWithHashBuckets(IdTable(["a"]), 1, key_dtype=tf.int64)
+    with pytest.raises(ValueError, match="a key of two words"):
+        IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec([1]))
+    with pytest.raises(ValueError, match="wanted FastHashSpec"):
+        IdTableWithHashBuckets(IdTable(["a"]), 1, "fast")
+
+
+def test_saved_model_keeps_table_and_hash(tmp_path):
+    module = tf.Module()
+    module.table = IdTableWithHashBuckets(IdTable(STRINGS), 10, FastHashSpec)
+    module.find = tf.function(
+        module.table.lookup, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    keys = tf.constant([*STRINGS, "x", "y"])
+    wanted = module.find(keys)
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(loaded.find(keys), wanted)

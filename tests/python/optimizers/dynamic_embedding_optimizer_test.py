@@ -1,0 +1,249 @@
+"""Tests of the wrapper: what it refuses, its config, its state."""
+
+import os
+import subprocess
+import sys
+
+import dense_reference as reference
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+
+
+def table(name="t", **options):
+    t = lodestar.EmbeddingVariable(2, name=name, **options)
+    t.lookup([1, 2], training=True)
+    return t
+
+
+def slices(ids, value=1.0):
+    return tf.IndexedSlices(
+        tf.fill([len(ids), 2], value),
+        tf.constant(ids, tf.int64),
+        tf.constant([-1, 2], tf.int32),
+    )
+
+
+@pytest.mark.parametrize(
+    "inner, message",
+    [
+        ("adafactor", "keras.optimizers.Adafactor has no row-wise update"),
+        ("lion", "supported: Adagrad, Adam, Ftrl, SGD"),
+        (keras.optimizers.Adam(amsgrad=True), "amsgrad=True"),
+        (keras.optimizers.SGD(use_ema=True), "use_ema=True"),
+        (
+            keras.optimizers.SGD(gradient_accumulation_steps=4),
+            "gradient_accumulation_steps=4",
+        ),
+    ],
+)
+@pytest.mark.parametrize("graph", [False, True])
+def test_unsupported_optimizers_are_refused_at_trace_time(
+    inner, message, graph
+):
+    t = table()
+    optimizer = wrap(inner)
+
+    def step():
+        optimizer.apply([slices([1])], [t.hook])
+
+    before = t.lookup([1]).numpy()
+    with pytest.raises(NotImplementedError, match=message):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1]), before)
+
+
+def test_unsupported_optimizer_without_tables_works():
+    variable = keras.Variable(1.0)
+    wrap("lion").apply([tf.constant(1.0)], [variable])
+    assert float(variable.value) != 1.0
+
+
+def test_unsupported_layer_optimizer_is_refused():
+    layer = lodestar.layers.DynamicEmbedding(2, optimizer="lion")
+    with pytest.raises(NotImplementedError, match="Lion"):
+        wrap("sgd").build([layer.hook])
+
+
+def test_several_replicas_are_refused():
+    code = """
+import lodestar, tensorflow as tf
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], two)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    table = lodestar.EmbeddingVariable(2, name="t")
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer.build([table.hook])
+gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1], tf.int64))
+try:
+    strategy.run(lambda: optimizer.apply([gradient], [table.hook]))
+except NotImplementedError as error:
+    print("refused:", error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "refused: Dynamic embeddings under a strategy" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
+        lambda: wrap("sgd"),
+    ],
+)
+def test_wrappers_are_not_wrapped(inner):
+    with pytest.raises(ValueError, match="cannot be wrapped"):
+        wrap(inner())
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="`nonfinite`='drop'"):
+        wrap("sgd", nonfinite="drop")
+    with pytest.raises(ValueError, match="not built"):
+        wrap("sgd").apply([tf.constant(1.0)])
+    with pytest.raises(ValueError, match="No gradients provided"):
+        wrap("sgd").apply([None], [table().hook])
+
+
+@pytest.mark.parametrize("clip", [{}, {"clipnorm": 1e6}])
+def test_duplicate_ids_are_summed(clip):
+    t = table()
+    before = t.lookup([1, 2]).numpy()
+    wrap(keras.optimizers.SGD(0.5, **clip)).apply([slices([1, 2, 1])], [t.hook])
+    np.testing.assert_allclose(
+        t.lookup([1, 2]), before - [[1.0], [0.5]], rtol=1e-6
+    )
+
+
+def test_gradient_of_a_removed_row_is_dropped_and_counted():
+    t = table()
+    t.remove([2])
+    wrap("sgd").apply([slices([1, 2])], [t.hook])
+    assert int(t.size()) == 1
+    assert t.stats()["gradients_dropped"] == 1
+
+
+@pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
+def test_nonfinite_gradients(nonfinite):
+    t = table()
+    before = t.lookup([1, 2]).numpy()
+    gradient = tf.IndexedSlices(
+        tf.constant([[1.0, np.nan], [1.0, 1.0]]),
+        tf.constant([1, 2], tf.int64),
+    )
+    optimizer = wrap("sgd", nonfinite=nonfinite)
+    if nonfinite == "raise":
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="the gradient of id 1"
+        ):
+            optimizer.apply([gradient], [t.hook])
+        np.testing.assert_array_equal(t.lookup([1, 2]), before)
+        return
+    optimizer.apply([gradient], [t.hook])
+    after = t.lookup([1, 2]).numpy()
+    assert (after[1] != before[1]).all()
+    if nonfinite == "skip":
+        np.testing.assert_array_equal(after[0], before[0])
+        assert t.stats()["nonfinite_gradients"] == 1
+    else:
+        assert np.isnan(after[0, 1])
+
+
+def test_step_follows_iterations():
+    a, b = table("a"), table("b")
+    dense = keras.Variable(1.0)
+    optimizer = wrap(keras.optimizers.Adam())
+    variables = [a.hook, dense, b.hook]
+    optimizer.build(variables)
+    optimizer.iterations.assign(10)
+    optimizer.apply([slices([1]), tf.constant(1.0), slices([1])], variables)
+    assert int(a.step) == int(b.step) == int(optimizer.iterations) == 11
+    optimizer.apply([slices([1]), None, None], variables)
+    assert int(a.step) == int(optimizer.iterations) == 12
+    # Frequencies count once a step, however many look-ups.
+    a.lookup([1, 1], training=True)
+    a.lookup([1], training=True)
+    assert int(a.frequency(1)) == 2
+
+
+def test_shared_table_in_two_layers():
+    t = lodestar.EmbeddingVariable(2, name="shared", initializer="ones")
+    one = lodestar.layers.DynamicEmbedding(table=t)
+    two = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")
+    assert one.trainable_variables == two.trainable_variables == [t.hook]
+    ids = keras.Input((2,), dtype="int64")
+    out = keras.layers.Add()(
+        [
+            keras.layers.Flatten()(one(ids)),
+            keras.layers.Concatenate()([two(ids)] * 2),
+        ]
+    )
+    model = keras.Model(ids, out)
+    assert model.trainable_variables == [t.hook]
+    model.compile(wrap(keras.optimizers.SGD(1.0)), "mse")
+    model.fit(np.array([[1, 2]]), np.zeros((1, 4)), verbose=0)
+    # Each output is 1 + 2 = 3; d loss / d output = 2 * 3 / 4; an id is in its
+    # own output once and in every sum once.
+    np.testing.assert_allclose(t.lookup([1, 2]), np.full((2, 2), 1 - 4.5))
+
+
+def test_config_round_trip():
+    a = wrap(
+        keras.optimizers.Adam(
+            keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5),
+            clipnorm=2.0,
+        ),
+        nonfinite="skip",
+        name="mine",
+    )
+    b = keras.optimizers.deserialize(keras.optimizers.serialize(a))
+    assert isinstance(b, wrap) and b.get_config() == a.get_config()
+    assert b.nonfinite == "skip" and b.name == "mine"
+    assert b.inner_optimizer.clipnorm == 2.0
+
+
+def test_variables_are_the_inner_ones():
+    dynamic, _ = reference.models()
+    optimizer = wrap("adam")
+    optimizer.build(dynamic.trainable_variables)
+    dense = dynamic.dense.trainable_variables
+    # iteration, learning rate, and two for each dense variable.
+    assert len(optimizer.variables) == 2 + 2 * len(dense)
+    other = wrap("adam")
+    other.build(dynamic.trainable_variables)
+    data = reference.batches(count=1)
+    reference.train(dynamic, optimizer, data)
+    store = {}
+    optimizer.save_own_variables(store)
+    other.load_own_variables(store)
+    for a, b in zip(optimizer.variables, other.variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_learning_rate_callbacks_in_fit():
+    dynamic, _ = reference.models()
+    dynamic.compile(wrap(keras.optimizers.SGD(0.5)), "mse")
+    data = reference.batches(count=1)
+    dynamic.fit(
+        reference.KEYS[data[0][0]],
+        data[0][1],
+        epochs=3,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.LearningRateScheduler(lambda e: 0.1 / (e + 1))
+        ],
+    )
+    assert float(dynamic.optimizer.learning_rate) == pytest.approx(0.1 / 3)

@@ -1,0 +1,50 @@
+"""The formatters and linters, as the tests check them and as one runs them.
+
+`bazel run //tests/repo:formatters` rewrites the files of the checkout.
+"""
+
+import os
+import subprocess
+import sys
+
+import checkout
+
+
+def _tool(name: str) -> str:
+    return os.path.join(os.path.dirname(sys.executable), name)
+
+
+def _cpp() -> list[str]:
+    return [str(path) for path in checkout.files(".h", ".cc")]
+
+
+def checks() -> dict[str, list[str]]:
+    """Returns the commands that fail where a file is not as it should be."""
+    return {
+        "clang-format": [
+            _tool("clang-format"),
+            "--dry-run",
+            "-Werror",
+            *_cpp(),
+        ],
+        "ruff format": [_tool("ruff"), "format", "--no-cache", "--check", "."],
+        "ruff check": [_tool("ruff"), "check", "--no-cache", "--quiet", "."],
+    }
+
+
+def fixes() -> list[list[str]]:
+    """Returns the commands that rewrite the files."""
+    return [
+        [_tool("clang-format"), "-i", *_cpp()],
+        [_tool("ruff"), "format", "--no-cache", "."],
+        [_tool("ruff"), "check", "--no-cache", "--fix", "."],
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(
+        max(
+            subprocess.run(command, cwd=checkout.ROOT).returncode
+            for command in fixes()
+        )
+    )

@@ -1,0 +1,148 @@
+"""What CONTRIBUTING.md asks of the sources, as far as a program can see it."""
+
+import ast
+import re
+
+import checkout
+
+_CPP = (".h", ".cc")
+_SOURCES = (*_CPP, ".py", ".bzl", "BUILD", ".sh", "WORKSPACE")
+
+# Documented by Keras and TensorFlow, which call them.
+_FRAMEWORK_METHODS = {
+    "apply",
+    "apply_gradients",
+    "build",
+    "build_from_config",
+    "call",
+    "compute_mask",
+    "compute_output_shape",
+    "compute_output_spec",
+    "from_config",
+    "get_build_config",
+    "get_config",
+    "load_own_variables",
+    "reset_state",
+    "result",
+    "save_own_variables",
+    "update_state",
+    "update_step",
+}
+
+
+def _lines(pattern, suffixes, under=".", allowed=()):
+    """Returns `file:line: text` for every line that the pattern is found in."""
+    return [
+        f"{checkout.label(path)}:{number}: {line.strip()}"
+        for path in checkout.files(*suffixes, under=under)
+        if checkout.label(path) not in allowed
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_core_includes_only_core_and_the_standard_library():
+    assert not _lines(r'#include "(?!tf_ops/core/)', _CPP, "tf_ops/core")
+    foreign = "tensorflow|absl|tsl|xla|unsupported|Eigen|google|gtest"
+    assert not _lines(rf"#include <({foreign})\b", _CPP, "tf_ops/core")
+
+
+def test_core_does_not_throw():
+    assert not _lines(r"^[^/]*\bthrow\b", _CPP, "tf_ops/core")
+
+
+def _registrations():
+    """Yields (op name, file, text of its registration)."""
+    for path in checkout.files(".cc", under="tf_ops/ops"):
+        for text in path.read_text().split("REGISTER_OP(")[1:]:
+            name = re.match(r'\s*"([^"]*)"', text)
+            yield name and name.group(1), checkout.label(path), text
+
+
+def test_ops_are_registered_in_their_folder_under_our_prefix():
+    elsewhere = _lines(r"^\s*REGISTER_OP\(", (".cc", ".h"), "tf_ops")
+    assert not [line for line in elsewhere if "tf_ops/ops/" not in line]
+    for name, file, _ in _registrations():
+        assert name and name.startswith("Lodestar>"), (file, name)
+
+
+def test_every_op_has_a_shape_function_and_a_doc():
+    missing = [
+        f"{file}: {name} has no {call[1:-1]}"
+        for name, file, text in _registrations()
+        for call in (".SetShapeFn(", ".Doc(")
+        if call not in text
+    ]
+    assert not missing
+
+
+def test_private_names_are_in_one_module():
+    private = r"\b(tensorflow\.python|keras\.src|keras\._[a-z]|tf\._[a-z])"
+    allowed = ("python/lodestar/_private.py",)
+    assert not _lines(private, (".py",), "python", allowed)
+
+
+def _undocumented(node, where):
+    for child in node.body:
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef):
+            continue
+        method = isinstance(node, ast.ClassDef)
+        setter = any(
+            isinstance(decorator, ast.Attribute) and decorator.attr == "setter"
+            for decorator in child.decorator_list
+        )
+        if (
+            child.name.startswith("_")
+            or (method and child.name in _FRAMEWORK_METHODS)
+            or (method and child.name.startswith("on_"))
+            or setter
+        ):
+            continue
+        if not ast.get_docstring(child):
+            yield f"{where}:{child.lineno}: {child.name}"
+        if isinstance(child, ast.ClassDef):
+            yield from _undocumented(child, where)
+
+
+def test_public_names_have_docstrings():
+    assert not [
+        line
+        for path in checkout.files(".py", under="python/lodestar")
+        for line in _undocumented(
+            ast.parse(path.read_text()), checkout.label(path)
+        )
+    ]
+
+
+def test_every_test_file_is_in_its_build_file():
+    # One that is not would never run, and nothing would say so.
+    assert not [
+        checkout.label(path)
+        for path in checkout.files("_test.py", "_test.cc", under="tests")
+        if path.stem not in (path.parent / "BUILD").read_text()
+    ]
+
+
+def test_paths_in_the_pages_exist():
+    named = r"`((?:tf_ops|python|tests|examples|benchmarks|docs)/[\w./]+\w)`"
+    assert not [
+        f"{checkout.label(page)}: {path}"
+        for page in checkout.files(".md")
+        for path in re.findall(named, page.read_text())
+        # `x` stands for the reader's own file.
+        if not re.search(r"/x(_\w+)?\.", path)
+        and not (checkout.ROOT / path).exists()
+    ]
+
+
+def test_files_stay_readable_in_one_sitting():
+    assert not [
+        checkout.label(path)
+        for path in checkout.files(*_SOURCES)
+        if len(path.read_text().splitlines()) > 700
+    ]
+
+
+def test_nothing_is_left_for_later():
+    # Written so as not to find itself.
+    assert not _lines(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b", _SOURCES)

@@ -1,0 +1,215 @@
+#include "tf_ops/core/multislot_parser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "tf_ops/core/text_number.h"
+
+namespace lodestar {
+namespace {
+
+bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+const char* SkipBlanks(const char* p, const char* end) {
+  while (p < end && IsBlank(*p)) ++p;
+  return p;
+}
+
+const char* TokenEnd(const char* p, const char* end) {
+  while (p < end && !IsBlank(*p)) ++p;
+  return p;
+}
+
+// The token at `p` in quotes, printable and of bounded length.
+std::string Quoted(const char* p, const char* end) {
+  constexpr int64_t kMaxShown = 32;
+  static const char kHex[] = "0123456789abcdef";
+  const char* const token_end = TokenEnd(p, end);
+  const char* const shown_end = std::min(token_end, p + kMaxShown);
+  std::string text = "'";
+  for (; p < shown_end; ++p) {
+    const unsigned char c = *p;
+    if (c >= 0x20 && c < 0x7f) {
+      text += *p;
+    } else {
+      text += "\\x";
+      text += kHex[c >> 4];
+      text += kHex[c & 15];
+    }
+  }
+  return text + (shown_end < token_end ? "'..." : "'");
+}
+
+std::string Where(const MultiSlotSpec& spec, const char* begin, const char* p) {
+  return StrCat("slot '", spec.name, "' at byte ", p - begin + 1, ": ");
+}
+
+// Names what is wrong with the count at `p`.
+Status BadCount(const MultiSlotSpec& spec, const char* begin, const char* p,
+                const char* end) {
+  if (p == end) {
+    return InvalidArgument(Where(spec, begin, p),
+                           "the line ends where its count should be");
+  }
+  const char* q = p;
+  uint64_t ignored;
+  if (*p == '-' && ReadUint64(&q, end, &ignored) == NumberError::kNone &&
+      (q == end || IsBlank(*q))) {
+    return InvalidArgument(Where(spec, begin, p), "count is ", Quoted(p, end),
+                           ", wanted 0 or more");
+  }
+  return InvalidArgument(Where(spec, begin, p), "count is ", Quoted(p, end),
+                         ", wanted a whole number");
+}
+
+NumberError ReadValue(const char** p, const char* end, int64_t* value) {
+  uint64_t bits = 0;
+  const NumberError error = ReadUint64(p, end, &bits);
+  std::memcpy(value, &bits, sizeof(bits));
+  return error;
+}
+
+NumberError ReadValue(const char** p, const char* end, float* value) {
+  return ReadFloat(p, end, value);
+}
+
+bool WithinLimit(int64_t value, int64_t limit) {
+  return value >= 0 && value < limit;
+}
+
+bool WithinLimit(float value, int64_t limit) {
+  return value >= 0 && value < static_cast<float>(limit) &&
+         value == std::floor(value);
+}
+
+std::string WantedByLimit(int64_t limit) {
+  return limit == 2 ? "0 or 1" : StrCat("a whole number from 0 to ", limit - 1);
+}
+
+// Appends `count` values from *position; moves it past them.
+template <typename T>
+Status ReadValues(const MultiSlotSpec& spec, const char* begin,
+                  const char** position, const char* end, uint64_t count,
+                  std::vector<T>* values) {
+  const char* p = *position;
+  // A value takes a blank and a digit at least, so that a lying count cannot
+  // make this allocate more than the line is worth.
+  const uint64_t most = static_cast<uint64_t>(end - p) / 2 + 1;
+  const size_t old_size = values->size();
+  values->resize(old_size + std::min(count, most));
+  T* const out = values->data() + old_size;
+  for (uint64_t i = 0; i < count; ++i) {
+    p = SkipBlanks(p, end);
+    if (p == end) {
+      return InvalidArgument(Where(spec, begin, p), "the line ends after ", i,
+                             " of ", count, " values");
+    }
+    const char* const token = p;
+    T value = 0;
+    const NumberError error = ReadValue(&p, end, &value);
+    if (error == NumberError::kNotANumber || (p < end && !IsBlank(*p))) {
+      return InvalidArgument(
+          Where(spec, begin, token), "value ", i + 1, " of ", count, " is ",
+          Quoted(token, end), ", wanted ",
+          std::is_same<T, float>::value ? "a number" : "an integer");
+    }
+    if (error == NumberError::kOutOfRange) {
+      return InvalidArgument(
+          Where(spec, begin, token), "value ", i + 1, " of ", count, " is ",
+          Quoted(token, end), ", out of the range of ",
+          std::is_same<T, float>::value ? "float" : "uint64");
+    }
+    if (spec.limit > 0 && !WithinLimit(value, spec.limit)) {
+      return InvalidArgument(Where(spec, begin, token), "value ", i + 1, " of ",
+                             count, " is ", Quoted(token, end), ", wanted ",
+                             WantedByLimit(spec.limit));
+    }
+    out[i] = value;
+  }
+  *position = p;
+  return Status();
+}
+
+}  // namespace
+
+Status MultiSlotParser::ParseSlot(const MultiSlotSpec& spec, const char* begin,
+                                  const char** position, const char* end,
+                                  MultiSlotColumn* column) const {
+  const char* p = SkipBlanks(*position, end);
+  const char* const token = p;
+  uint64_t count = 0;
+  if (p == end || *p < '0' || *p > '9' ||
+      ReadUint64(&p, end, &count) != NumberError::kNone ||
+      (p < end && !IsBlank(*p))) {
+    return BadCount(spec, begin, token, end);
+  }
+  if (spec.size >= 0 && count != static_cast<uint64_t>(spec.size)) {
+    return InvalidArgument(Where(spec, begin, token), "count is ", count,
+                           ", wanted ", spec.size);
+  }
+  LODESTAR_RETURN_IF_ERROR(
+      spec.is_float ? ReadValues(spec, begin, &p, end, count, &column->floats)
+                    : ReadValues(spec, begin, &p, end, count, &column->ints));
+  if (spec.size < 0) {
+    column->row_splits.push_back(column->row_splits.back() +
+                                 static_cast<int64_t>(count));
+  }
+  *position = p;
+  return Status();
+}
+
+Status MultiSlotParser::ParseLine(const char* begin, const char* end,
+                                  MultiSlotRows* rows) const {
+  const int64_t old_rows = rows->num_rows_;
+  const char* p = begin;
+  Status status;
+  const int64_t num_slots = static_cast<int64_t>(specs_.size());
+  int64_t c = 0;
+  for (; c < num_slots && status.ok(); ++c) {
+    status = ParseSlot(specs_[c], begin, &p, end, &rows->columns_[c]);
+  }
+  if (status.ok()) {
+    p = SkipBlanks(p, end);
+    if (p == end) {
+      ++rows->num_rows_;
+      return status;
+    }
+    status = InvalidArgument("byte ", p - begin + 1, ": found ", Quoted(p, end),
+                             " after the last slot", specs_.empty() ? "" : " '",
+                             specs_.empty() ? "" : specs_.back().name,
+                             specs_.empty() ? "" : "'",
+                             ", wanted the end of the line");
+  }
+  rows->TruncateTo(old_rows, c);
+  const void* nul = std::memchr(begin, 0, end - begin);
+  if (nul != nullptr) {
+    status = InvalidArgument("not text: a NUL byte at byte ",
+                             static_cast<const char*>(nul) - begin + 1, " (",
+                             status.message(), ")");
+  }
+  return status;
+}
+
+Status MultiSlotParser::ParseText(const char* begin, const char* end,
+                                  MultiSlotRows* rows,
+                                  int64_t* bad_line) const {
+  const char* line = begin;
+  for (*bad_line = 0; line < end; ++*bad_line) {
+    const void* newline = std::memchr(line, '\n', end - line);
+    const char* const line_end =
+        newline == nullptr ? end : static_cast<const char*>(newline);
+    LODESTAR_RETURN_IF_ERROR(ParseLine(line, line_end, rows));
+    if (newline == nullptr) {
+      rows->TruncateTo(rows->num_rows_ - 1,
+                       static_cast<int64_t>(specs_.size()));
+      return InvalidArgument(
+          "the last line has no newline at its end, so the file was cut short");
+    }
+    line = line_end + 1;
+  }
+  return Status();
+}
+
+}  // namespace lodestar

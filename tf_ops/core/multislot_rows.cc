@@ -1,0 +1,88 @@
+#include "tf_ops/core/multislot_rows.h"
+
+#include <utility>
+
+#include "tf_ops/core/hash.h"
+
+namespace lodestar {
+
+MultiSlotRows::MultiSlotRows(const std::vector<MultiSlotSpec>& specs)
+    : columns_(specs.size()) {
+  sizes_.reserve(specs.size());
+  for (size_t c = 0; c < specs.size(); ++c) {
+    sizes_.push_back(specs[c].size);
+    if (specs[c].size < 0) columns_[c].row_splits.push_back(0);
+  }
+}
+
+void MultiSlotRows::Append(const MultiSlotRows& from, int64_t begin,
+                           int64_t count) {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    MultiSlotColumn& to = columns_[c];
+    const MultiSlotColumn& column = from.columns_[c];
+    const int64_t first = from.ValueOffset(c, begin);
+    const int64_t last = from.ValueOffset(c, begin + count);
+    // A column fills one of the two vectors; the other stays empty.
+    if (column.floats.empty()) {
+      to.ints.insert(to.ints.end(), column.ints.begin() + first,
+                     column.ints.begin() + last);
+    } else {
+      to.floats.insert(to.floats.end(), column.floats.begin() + first,
+                       column.floats.begin() + last);
+    }
+    if (sizes_[c] < 0) {
+      const int64_t shift = to.row_splits.back() - first;
+      for (int64_t row = begin + 1; row <= begin + count; ++row) {
+        to.row_splits.push_back(column.row_splits[row] + shift);
+      }
+    }
+  }
+  num_rows_ += count;
+}
+
+void MultiSlotRows::TruncateTo(int64_t num_rows, int64_t end) {
+  for (int64_t c = 0; c < end; ++c) {
+    MultiSlotColumn& column = columns_[c];
+    const int64_t size = ValueOffset(c, num_rows);
+    if (static_cast<int64_t>(column.ints.size()) > size) {
+      column.ints.resize(size);
+    }
+    if (static_cast<int64_t>(column.floats.size()) > size) {
+      column.floats.resize(size);
+    }
+    if (sizes_[c] < 0) column.row_splits.resize(num_rows + 1);
+  }
+  num_rows_ = num_rows;
+}
+
+void MultiSlotShuffler::Add(MultiSlotRows rows) {
+  const int64_t count = rows.num_rows();
+  if (count == 0) return;
+  int64_t block = static_cast<int64_t>(blocks_.size());
+  if (free_blocks_.empty()) {
+    blocks_.push_back({std::move(rows), count});
+  } else {
+    block = free_blocks_.back();
+    free_blocks_.pop_back();
+    blocks_[block] = {std::move(rows), count};
+  }
+  for (int64_t row = 0; row < count; ++row) order_.push_back({block, row});
+}
+
+void MultiSlotShuffler::Draw(MultiSlotRows* out) {
+  state_ += kGoldenGamma;
+  const uint64_t word = Mix64(state_) >> 32;
+  // The window is far below 2^32 rows, so the product keeps its high part.
+  const int64_t pick = static_cast<int64_t>((word * order_.size()) >> 32);
+  const Position position = order_[pick];
+  order_[pick] = order_.back();
+  order_.pop_back();
+  Block& block = blocks_[position.block];
+  out->Append(block.rows, position.row, 1);
+  if (--block.left == 0) {
+    block.rows = MultiSlotRows();
+    free_blocks_.push_back(position.block);
+  }
+}
+
+}  // namespace lodestar

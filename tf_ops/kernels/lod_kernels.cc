@@ -1,0 +1,106 @@
+// Kernels of level-of-detail offsets. Contracts: tf_ops/ops/lod_ops.cc;
+// algorithms: tf_ops/core/lod.h.
+
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lod.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// Inputs from `first` on, as levels.
+absl::Status ReadLevels(OpKernelContext* ctx, int first, const char* name,
+                        LodLevels* levels) {
+  for (int k = first; k < ctx->num_inputs(); ++k) {
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(k), name, 1));
+    levels->push_back(FlatSpan<int64_t>(ctx->input(k)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputLevels(OpKernelContext* ctx,
+                          const std::vector<std::vector<int64_t>>& levels) {
+  for (size_t k = 0; k < levels.size(); ++k) {
+    Tensor* output = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(
+        static_cast<int>(k), {static_cast<int64_t>(levels[k].size())},
+        &output));
+    std::copy(levels[k].begin(), levels[k].end(),
+              output->flat<int64_t>().data());
+  }
+  return absl::OkStatus();
+}
+
+class LodValidateOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(0), "num_rows", 0));
+    LodLevels levels;
+    OP_REQUIRES_OK(ctx, ReadLevels(ctx, 1, "levels", &levels));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(ValidateLod(
+                            levels, ctx->input(0).scalar<int64_t>()())));
+    for (int k = 1; k < ctx->num_inputs(); ++k) {
+      ctx->set_output(k - 1, ctx->input(k));
+    }
+  }
+};
+
+class LodFromLengthsOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    LodLevels lengths;
+    OP_REQUIRES_OK(ctx, ReadLevels(ctx, 0, "lengths", &lengths));
+    std::vector<std::vector<int64_t>> levels(lengths.size());
+    for (size_t k = 0; k < lengths.size(); ++k) {
+      OP_REQUIRES_OK(ctx, ToTensorFlow(LodLengthsToOffsets(
+                              static_cast<int>(k), lengths[k], &levels[k])));
+    }
+    OP_REQUIRES_OK(ctx, OutputLevels(ctx, levels));
+  }
+};
+
+class LodToAbsoluteOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    LodLevels levels;
+    OP_REQUIRES_OK(ctx, ReadLevels(ctx, 0, "levels", &levels));
+    const Span<const int64_t>& last = levels.back();
+    const int64_t rows = last.empty() ? 0 : last[last.size() - 1];
+    OP_REQUIRES_OK(ctx, ToTensorFlow(ValidateLod(levels, rows)));
+    OP_REQUIRES_OK(ctx, OutputLevels(ctx, AbsoluteLod(levels)));
+  }
+};
+
+class LodFromAbsoluteOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    LodLevels absolute;
+    OP_REQUIRES_OK(ctx, ReadLevels(ctx, 0, "absolute", &absolute));
+    std::vector<std::vector<int64_t>> levels;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(RelativeLod(absolute, &levels)));
+    OP_REQUIRES_OK(ctx, OutputLevels(ctx, levels));
+  }
+};
+
+#define REGISTER(name) \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
+REGISTER(LodValidate);
+REGISTER(LodFromLengths);
+REGISTER(LodToAbsolute);
+REGISTER(LodFromAbsolute);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,53 @@
+// TextFileReader: a file of any scheme that TensorFlow's file systems know, as
+// pieces of whole lines. A name that ends in ".gz" is decompressed.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_TEXT_FILE_READER_H_
+#define LODESTAR_TF_OPS_KERNELS_TEXT_FILE_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tensorflow/core/lib/io/inputstream_interface.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/status.h"
+#include "tensorflow/core/platform/tstring.h"
+
+namespace lodestar {
+
+class TextFileReader {
+ public:
+  // Errors name the path: NotFound if there is no such file.
+  static absl::Status Open(tensorflow::Env* env, const std::string& path,
+                           std::unique_ptr<TextFileReader>* reader);
+
+  // Replaces `text` by the next piece and *first_line by the number, from 0, of
+  // its first line. Every line is whole and ends in a newline, but the file's
+  // last one may lack it. An empty piece means the end of the file.
+  // InvalidArgument if a line is longer than 64 MiB or the file has no bytes.
+  absl::Status Read(std::string* text, int64_t* first_line);
+
+  // Starts at line `line`, from 0. OutOfRange if the file has fewer.
+  // REQUIRES: nothing was read yet.
+  absl::Status SkipTo(int64_t line);
+
+ private:
+  TextFileReader(std::string path,
+                 std::unique_ptr<tensorflow::RandomAccessFile> file,
+                 std::unique_ptr<tensorflow::io::InputStreamInterface> stream)
+      : path_(std::move(path)),
+        file_(std::move(file)),
+        stream_(std::move(stream)) {}
+
+  const std::string path_;
+  const std::unique_ptr<tensorflow::RandomAccessFile> file_;
+  const std::unique_ptr<tensorflow::io::InputStreamInterface> stream_;
+  std::string rest_;  // what was read beyond the last piece
+  int64_t next_line_ = 0;
+  bool at_end_ = false;
+  tensorflow::tstring buffer_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_TEXT_FILE_READER_H_

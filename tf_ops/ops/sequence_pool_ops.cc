@@ -1,0 +1,85 @@
+// Ops of sequence pooling.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// [count] + the shape of `rows` without its first dimension.
+absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
+                          DimensionHandle count, int output) {
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(rows, 1, &rows));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(rows, 0, count, &shape));
+  c->set_output(output, shape);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>SequencePool")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Output("pooled: T")
+    .Output("index: int64")
+    .Attr("T: {float, double, int32, int64}")
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
+    .Attr("pad_value: float = 0.0")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle splits;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
+      DimensionHandle batch;
+      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &batch));
+      TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(0), batch, 0));
+      std::string combiner;
+      TF_RETURN_IF_ERROR(c->GetAttr("combiner", &combiner));
+      c->set_output(1, combiner == "max" ? c->output(0) : c->Vector(0));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Pools each sequence of rows to one row.
+
+values: [N, ...].
+row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+pooled: [B, ...]; pad_value where a sequence is empty.
+index: For max [B, ...], the row of each first maximum, -1 where a sequence is
+  empty; else [0].
+INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+On a GPU the splits are not checked: an offset is read as the nearest one in
+[0, N] instead.
+)doc");
+
+REGISTER_OP("Lodestar>SequencePoolGradient")
+    .Input("gradient: T")
+    .Input("row_splits: int64")
+    .Input("index: int64")
+    .Input("num_rows: int64")
+    .Output("values_gradient: T")
+    .Attr("T: {float, double}")
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &unused));
+      DimensionHandle rows;
+      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &rows));
+      return ReplaceFirst(c, c->input(0), rows, 0);
+    })
+    .Doc(R"doc(
+The gradient of SequencePool in its values.
+
+gradient: [B, ...], of the pooled rows.
+row_splits: [B + 1].
+index: As SequencePool gave it.
+num_rows: N.
+values_gradient: [N, ...].
+INVALID_ARGUMENT if the splits are bad or an index lies outside its sequence.
+)doc");
+
+}  // namespace lodestar
