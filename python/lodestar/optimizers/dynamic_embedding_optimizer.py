@@ -53,8 +53,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
 
     Raises:
         NotImplementedError: While tracing the first step that has a table:
-            `inner` has no row-wise update (SGD, Adagrad, Adam and Ftrl have),
-            averages its weights or accumulates gradients; or the strategy has
+            `inner` has no row-wise update (SGD, Adagrad, Adam, AdamW and Ftrl
+            have), averages its weights or accumulates gradients; or the strategy has
             several replicas.
         ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
     """

@@ -84,6 +84,7 @@ def _ftrl(
 _RULES: dict[type, Callable[..., _Rule]] = {
     keras.optimizers.Adagrad: _adagrad,
     keras.optimizers.Adam: _adam,
+    keras.optimizers.AdamW: _adam,  # Adam with a default weight decay
     keras.optimizers.Ftrl: _ftrl,
     keras.optimizers.SGD: _sgd,
 }

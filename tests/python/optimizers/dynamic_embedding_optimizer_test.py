@@ -33,7 +33,7 @@ def slices(ids, value=1.0):
     "inner, message",
     [
         ("adafactor", "keras.optimizers.Adafactor has no row-wise update"),
-        ("lion", "supported: Adagrad, Adam, Ftrl, SGD"),
+        ("lion", "supported: Adagrad, Adam, AdamW, Ftrl, SGD"),
         (keras.optimizers.Adam(amsgrad=True), "amsgrad=True"),
         (keras.optimizers.SGD(use_ema=True), "use_ema=True"),
         (

@@ -42,6 +42,7 @@ ALL_ROWS = {
     "adam_schedule": lambda: Adam(
         keras.optimizers.schedules.InverseTimeDecay(0.05, 1, 0.5)
     ),
+    "adamw": lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
     "ftrl": lambda: Ftrl(0.1),
     "ftrl_all": lambda: Ftrl(
         0.1,
