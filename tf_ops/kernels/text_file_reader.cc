@@ -89,7 +89,8 @@ absl::Status TextFileReader::SkipTo(int64_t line) {
     absl::Status status = Read(&text, &first_line);
     if (!status.ok()) return status;
     if (text.empty()) {
-      return tensorflow::errors::OutOfRange(
+      // Not OutOfRange: a dataset takes that for its end.
+      return tensorflow::errors::FailedPrecondition(
           path_, ": has ", next_line_,
           " lines, but reading was to go on at line ", line + 1,
           "; it was changed since");

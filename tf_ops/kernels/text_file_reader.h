@@ -27,7 +27,8 @@ class TextFileReader {
   // InvalidArgument if a line is longer than 64 MiB or the file has no bytes.
   absl::Status Read(std::string* text, int64_t* first_line);
 
-  // Starts at line `line`, from 0. OutOfRange if the file has fewer.
+  // Starts at line `line`, from 0. FailedPrecondition if the file has
+  // fewer.
   // REQUIRES: nothing was read yet.
   absl::Status SkipTo(int64_t line);
 

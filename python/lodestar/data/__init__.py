@@ -1,10 +1,34 @@
 """Data sets of click logs: readers, writers, conversion, generation."""
 
+from lodestar.data.click_log import (
+    ClickLog,
+    click_log_slots,
+    exact_auc,
+    generate_click_log,
+)
+from lodestar.data.csv_convert import convert_csv, parse_label, slots_path
+from lodestar.data.errors import DataError, describe_error
+from lodestar.data.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.multislot_dataset import MultiSlotDataset
+from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.split_samples import split_samples
 
 __all__ = [
+    "ClickLog",
+    "DataError",
     "MultiSlotDataset",
+    "MultiSlotWriter",
     "Slot",
     "SlotSpec",
+    "click_log_slots",
+    "convert_csv",
+    "describe_error",
+    "exact_auc",
+    "generate_click_log",
+    "hash_ids",
+    "hash_ids_tensor",
+    "parse_label",
+    "slots_path",
+    "split_samples",
 ]

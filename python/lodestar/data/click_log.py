@@ -15,6 +15,7 @@ As the probabilities are known, so is the best AUC that any model can have.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable
 
@@ -116,7 +117,7 @@ def generate_click_log(
     spec.to_yaml(slots_file)
     files, probability_files = [], []
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
-    for part, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:])):
+    for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
         stem = os.path.join(directory, f"part-{part:05d}")
         rng = np.random.default_rng([seed, 1, part])
         pairs = []

@@ -11,7 +11,7 @@ from lodestar._library import gen_ops
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 
-def MultiSlotDataset(  # noqa: N802  (a dataset, named as tf.data names its own)
+def MultiSlotDataset(
     files: str | os.PathLike | Iterable[str | os.PathLike],
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
     batch_size: int,

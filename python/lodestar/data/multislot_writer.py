@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import math
+import itertools
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -52,7 +52,7 @@ class MultiSlotWriter:
         """Samples written so far."""
         return self._num_samples
 
-    def __enter__(self) -> MultiSlotWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, exc_type, exc_value, traceback) -> None:
@@ -78,9 +78,10 @@ class MultiSlotWriter:
             if slot.kind != "sparse":
                 if slot.name not in sample:
                     raise ValueError(self._where(slot) + "is missing")
-                columns[slot.name] = np.asarray(sample[slot.name])[np.newaxis]
+                values = _as_array(slot, sample[slot.name])
+                columns[slot.name] = values[np.newaxis]
             else:
-                values = np.asarray(sample.get(slot.name, ()))
+                values = _as_array(slot, sample.get(slot.name, ()))
                 if values.ndim == 0:
                     values = values[np.newaxis]
                 columns[slot.name] = (values, [0, values.size])
@@ -173,7 +174,7 @@ class MultiSlotWriter:
                     self._where(slot)
                     + "must be a RaggedTensor or (values, row_splits)"
                 )
-            values = np.asarray(column[0])
+            values = _as_array(slot, column[0])
             splits = np.asarray(column[1], dtype=np.int64)
             if (
                 values.ndim != 1
@@ -188,7 +189,7 @@ class MultiSlotWriter:
                     f"0 to its {values.size} values, or values of rank not 1"
                 )
         else:
-            values = np.asarray(column)
+            values = _as_array(slot, column)
             size = slot.num_values
             shape = slot.shape if slot.kind == "dense" else (1,)
             if values.ndim == 1 and size == 1:
@@ -208,11 +209,6 @@ class MultiSlotWriter:
     ) -> np.ndarray:
         if values.size == 0:
             return np.zeros(0, np.int64)
-        if values.dtype == object:  # Python integers of 64 bits without sign
-            try:
-                values = values.astype(np.uint64)
-            except (OverflowError, TypeError, ValueError):
-                pass
         wanted = "biu" if slot.dtype == "uint64" else "biuf"
         if values.dtype.kind not in wanted:
             raise ValueError(
@@ -241,6 +237,21 @@ class MultiSlotWriter:
         return values
 
 
+def _as_array(slot: Slot, values: Any) -> np.ndarray:
+    """An array of `values`; integers of 64 bits with or without sign are kept,
+    where NumPy alone would make floats of a list that has both."""
+    if slot.dtype != "uint64" or hasattr(values, "dtype"):
+        return np.asarray(values)
+    integers = np.asarray(values, dtype=object)
+    if not all(
+        isinstance(v, (int, np.integer)) and -(2**63) <= v < 2**64
+        for v in integers.flat
+    ):
+        return np.asarray(values)
+    words = [int(v) % 2**64 for v in integers.flat]
+    return np.array(words, np.uint64).view(np.int64).reshape(integers.shape)
+
+
 def _texts(slot: Slot, values: np.ndarray) -> list[str]:
     if slot.dtype == "uint64":
         if values.dtype.kind == "i":
@@ -250,8 +261,8 @@ def _texts(slot: Slot, values: np.ndarray) -> list[str]:
         return list(map(str, values.tolist()))
     if values.dtype == np.float32:
         # The shortest text that reads back as the same float32.
-        return values.astype(str).tolist()
-    return [repr(v) if math.isfinite(v) else str(v) for v in values.tolist()]
+        return [t.removesuffix(".0") for t in values.astype(str).tolist()]
+    return [repr(v).removesuffix(".0") for v in values.tolist()]
 
 
 def _format(
@@ -284,5 +295,5 @@ def _format(
         tokens[np.repeat(starts[:, i] + 1, count) + within] = texts
     flat = tokens.tolist()
     bounds = [*starts[:, 0].tolist(), len(flat)]
-    lines = [" ".join(flat[a:b]) for a, b in zip(bounds, bounds[1:])]
+    lines = [" ".join(flat[a:b]) for a, b in itertools.pairwise(bounds)]
     return ("\n".join(lines) + "\n").encode()

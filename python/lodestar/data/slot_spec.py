@@ -203,7 +203,10 @@ class SlotSpec:
     def to_yaml(self, path: str | os.PathLike) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
         text = yaml.safe_dump(
-            _sections(self), sort_keys=False, allow_unicode=True
+            _sections(self),
+            sort_keys=False,
+            allow_unicode=True,
+            default_flow_style=None,
         )
         path = os.fspath(path)
         temporary = f"{path}.tmp-{os.getpid()}"

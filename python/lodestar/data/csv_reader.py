@@ -1,0 +1,165 @@
+"""CsvReader: the rows of a CSV or TSV file with a header, strictly."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+
+_DELIMITERS = (",", "\t", ";", "|")
+_MAX_LINE_BYTES = 16 << 20
+
+
+class CsvReader:
+    """Iterates over the rows of a CSV file, several times if wanted.
+
+    Blanks around fields are stripped, quoted fields may hold delimiters and
+    newlines, blank lines are skipped. The text must be UTF-8.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        *,
+        delimiter: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ):
+        """Opens the file and reads its header.
+
+        Args:
+            path: The file, of any scheme that `tf.io.gfile` knows.
+            delimiter: One character; None takes the one of comma, tab,
+                semicolon and bar that is most frequent in the header.
+            on_progress: Called with the number of bytes of each piece read.
+
+        Raises:
+            DataError: The file is missing, empty or not text, or its header has
+                an empty or repeated name.
+        """
+        self.path = os.fspath(path)
+        self._on_progress = on_progress
+        self._delimiter = delimiter
+        self.ends_without_newline = False
+        """Whether the last line, once read, had no newline: perhaps cut."""
+        if delimiter is not None and len(delimiter) != 1:
+            raise DataError(
+                f"the delimiter must be one character, found {delimiter!r}"
+            )
+        self.columns = self._read_header()
+
+    def column_index(self, name: str) -> int:
+        """The position of a column, or DataError naming the columns there are."""
+        if name not in self.columns:
+            raise DataError(
+                f"{self.path}: unknown column '{name}'; the columns are "
+                + ", ".join(self.columns)
+            )
+        return self.columns.index(name)
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields (line number from 1, stripped fields) of each data row.
+
+        Raises:
+            DataError: A row has not as many fields as the header, the file is
+                not text, or has no row; names path and line.
+        """
+        wanted = len(self.columns)
+        rows = self._records()
+        next(rows)
+        found_any = False
+        for line, fields in rows:
+            if len(fields) != wanted:
+                raise DataError(
+                    f"{self.path}:{line}: found {len(fields)} fields, wanted "
+                    f"{wanted} as in the header"
+                )
+            found_any = True
+            yield line, [field.strip() for field in fields]
+        if not found_any:
+            raise DataError(f"{self.path}: has a header but no rows")
+
+    def _read_header(self) -> list[str]:
+        for _, fields in self._records():
+            names = [field.strip() for field in fields]
+            for name in names:
+                if not name:
+                    raise DataError(
+                        f"{self.path}:1: column {names.index(name) + 1} of the "
+                        "header has no name"
+                    )
+                if names.count(name) > 1:
+                    raise DataError(
+                        f"{self.path}:1: column '{name}' occurs twice in the "
+                        "header"
+                    )
+            return names
+        raise DataError(f"{self.path}: the file is empty")
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """(line number, fields) of the header and each row, blank lines left out."""
+        lines = self._lines()
+        first = next((line for line in lines if line.strip()), None)
+        if first is None:
+            return
+        if self._delimiter is None:
+            self._delimiter = max(_DELIMITERS, key=first.count)
+
+        def all_lines():
+            yield first
+            yield from lines
+
+        reader = csv.reader(
+            all_lines(),
+            delimiter=self._delimiter,
+            skipinitialspace=True,
+            strict=True,
+        )
+        skipped = self._line_number - 1
+        try:
+            for fields in reader:
+                if fields and (len(fields) > 1 or fields[0].strip()):
+                    yield skipped + reader.line_num, fields
+        except csv.Error as error:
+            line = skipped + reader.line_num
+            raise DataError(f"{self.path}:{line}: {error}") from error
+
+    def _lines(self) -> Iterator[str]:
+        self._line_number = 0
+        try:
+            with tf.io.gfile.GFile(self.path, "rb") as file:
+                while True:
+                    raw = file.readline()
+                    if not raw:
+                        return
+                    self._line_number += 1
+                    self.ends_without_newline = not raw.endswith(b"\n")
+                    yield self._decode(raw)
+                    if self._on_progress is not None:
+                        self._on_progress(len(raw))
+        except tf.errors.OpError as error:
+            raise DataError(f"{self.path}: {_reason(error)}") from error
+
+    def _decode(self, raw: bytes) -> str:
+        where = f"{self.path}:{self._line_number}: not text: "
+        if len(raw) > _MAX_LINE_BYTES:
+            raise DataError(f"{where}a line of {len(raw)} bytes")
+        if b"\0" in raw:
+            raise DataError(f"{where}a NUL byte at byte {raw.index(0) + 1}")
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{where}byte {error.start + 1} is not UTF-8"
+            ) from error
+        # A byte order mark, as spreadsheets write it.
+        return text.removeprefix("\ufeff") if self._line_number == 1 else text
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    if isinstance(error, tf.errors.NotFoundError):
+        return "no such file"
+    return " ".join(error.message.split())

@@ -1,0 +1,68 @@
+"""lodestar.data.describe_error: one line, however deep the error was raised."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lodestar.data import (
+    DataError,
+    MultiSlotDataset,
+    Slot,
+    SlotSpec,
+    describe_error,
+)
+
+SPEC = SlotSpec([Slot.label("click"), Slot.dense("I", (1,))])
+
+
+@pytest.fixture
+def bad_file(tmp_path):
+    path = tmp_path / "bad"
+    path.write_text("1 1 1 2\n" * 3 + "1 1 1 x\n")
+    return path
+
+
+def wanted(path):
+    return f"{path}:4: slot 'I' at byte 7: value 1 of 1 is 'x', wanted a number"
+
+
+def test_an_eager_error(bad_file):
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(MultiSlotDataset(bad_file, SPEC, 1))
+    assert describe_error(error.value) == wanted(bad_file)
+
+
+def test_an_error_inside_tf_function(bad_file):
+    dataset = MultiSlotDataset(bad_file, SPEC, 1)
+
+    @tf.function
+    def run():
+        total = 0.0
+        for _, label in dataset:
+            total += tf.reduce_sum(label)
+        return total
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        run()
+    assert describe_error(error.value) == wanted(bad_file)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, False])
+def test_an_error_inside_fit(bad_file, run_eagerly):
+    dense = keras.Input([1], name="I")
+    model = keras.Model({"I": dense}, keras.layers.Dense(1)(dense))
+    model.compile("sgd", "mse", run_eagerly=run_eagerly)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        model.fit(MultiSlotDataset(bad_file, SPEC, 1), verbose=0)
+    assert describe_error(error.value) == wanted(bad_file)
+
+
+def test_other_errors():
+    assert describe_error(DataError("a: b")) == "a: b"
+    assert describe_error(ValueError("two\n  lines")) == "two lines"
+    assert describe_error(KeyError()) == "KeyError"
+    with pytest.raises(OSError) as error:
+        open("/nowhere/at/all")
+    assert describe_error(error.value) == (
+        "/nowhere/at/all: No such file or directory"
+    )
