@@ -1,21 +1,21 @@
 """The whole job: data, training, evaluation, export, serving, a table."""
 
-import keras
-import numpy as np
-
 import folder
-import lodestar
+import keras
 import model as models
+import numpy as np
 import report
 from dense_tables import DenseTable
 from errors import InputError
-from examples import Examples
-from lodestar.data import exact_auc
 from options import Options
 from prepare import Data, prepare
 from serving import serve_in_new_process
 from summary import vocabulary
 from training import Checkpoints, compile_model, train
+
+import lodestar
+from examples import Examples
+from lodestar.data import exact_auc
 
 _EVAL_BATCH_SIZE = 4096
 # Of two ways to run the same arithmetic.

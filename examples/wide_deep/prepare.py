@@ -6,7 +6,11 @@ import pathlib
 from typing import Any
 
 import folder
+import tensorflow as tf
 from errors import InputError
+from options import Options
+from summary import summarize
+
 from lodestar.data import (
     SlotSpec,
     convert_csv,
@@ -15,10 +19,6 @@ from lodestar.data import (
     slots_path,
     split_samples,
 )
-from options import Options
-from summary import summarize
-
-import tensorflow as tf
 
 _GENERATED_FILES = 12
 _EVALUATED_FILES = 2  # the last ones in time

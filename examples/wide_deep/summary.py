@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-
 from errors import InputError
+
 from lodestar.data import MultiSlotDataset, SlotSpec
 
 _BATCH_SIZE = 4096

@@ -5,10 +5,10 @@ import time
 
 import keras
 import tensorflow as tf
+from metrics import BatchAUC
 
 import lodestar
 from examples import Examples
-from metrics import BatchAUC
 
 # Rows of the tables get gradients of a few examples in a batch of hundreds: a
 # start of Keras's 0.1 would drown them, and rare ids would hardly move.
