@@ -98,6 +98,17 @@ class _Progress(keras.callbacks.Callback):
         return (self.done - self._first) / (time.perf_counter() - self.began)
 
 
+class _Bar(keras.callbacks.ProgbarLogger):
+    """A progress bar that knows the epochs of all calls of fit together."""
+
+    def __init__(self, epochs: int):
+        super().__init__()
+        self._all_epochs = epochs
+
+    def set_params(self, params):
+        super().set_params({**params, "epochs": self._all_epochs})
+
+
 def train(
     model: keras.Model,
     examples: Examples,
@@ -128,8 +139,8 @@ def train(
             initial_epoch=epoch,
             epochs=epoch + 1,
             shuffle=False,
-            callbacks=[progress],
+            callbacks=[progress, _Bar(epochs)],
         )
         skipped = 0
     speed = progress.steps_per_second
-    return speed and speed * examples.batch_size
+    return speed and speed * examples.count / examples.steps
