@@ -1,8 +1,9 @@
 """SavedModels whose signatures keep ragged features ragged."""
 
 import os
+import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -46,7 +47,9 @@ def saved_model(
             takes a ragged input `x`: `"ragged"`: as `x_values`, all values in
             order, and `x_row_splits`; `"values_and_lengths"`: as `x_values`
             and `x_lengths`. With several ragged axes `x_row_splits_0`, ...,
-            outermost first. `serve` takes RaggedTensors in both.
+            outermost first. `serve` takes RaggedTensors in both. Where a name
+            is no identifier, its characters that are not become `_` here, but
+            not for `serve`.
         inputs: Name -> tf.TypeSpec, for a subclassed model, which is then
             called with a dict (with the one value if `inputs` has one entry);
             default: the inputs of a functional or sequential model.
@@ -128,11 +131,15 @@ def _inputs(
             "tf.RaggedTensorSpec([None, None], tf.int64)})."
         )
     if isinstance(structure, Mapping):
-        specs = {k: _spec(t, k) for k, t in structure.items()}
+        names = _argument_names(structure)
+        specs = {k: _spec(t, names[k]) for k, t in structure.items()}
         return specs, dict
     tensors = keras.tree.flatten(structure)
     names = [t.name for t in tensors]
-    specs = {n: _spec(t, n) for n, t in zip(names, tensors, strict=True)}
+    arguments = _argument_names(names)
+    specs = {
+        n: _spec(t, arguments[n]) for n, t in zip(names, tensors, strict=True)
+    }
     return specs, lambda features: keras.tree.pack_sequence_as(
         structure, [features[name] for name in names]
     )
@@ -175,16 +182,20 @@ def _plain_tensors(
     }[signature]
     flat: _Specs = {}
     parts: dict[str, list[str]] = {}
-    for name, spec in specs.items():
+    for name, argument in _argument_names(specs).items():
+        spec = specs[name]
         if not isinstance(spec, tf.RaggedTensorSpec):
-            flat[name] = spec
+            parts[name] = [argument]
+            if isinstance(spec, tf.TensorSpec):
+                spec = tf.TensorSpec(spec.shape, spec.dtype, name=argument)
+            flat[argument] = spec
             continue
         rank = spec.ragged_rank
-        parts[name] = [f"{name}_values"]
+        parts[name] = [f"{argument}_values"]
         parts[name] += (
-            [f"{name}_{suffix}"]
+            [f"{argument}_{suffix}"]
             if rank == 1
-            else [f"{name}_{suffix}_{axis}" for axis in range(rank)]
+            else [f"{argument}_{suffix}_{axis}" for axis in range(rank)]
         )
         inner = spec.shape[rank + 1 :]
         values, *partitions = parts[name]
@@ -194,12 +205,25 @@ def _plain_tensors(
 
     def unflatten(tensors: Mapping[str, Any]) -> dict[str, Any]:
         features = {}
-        for name in specs:
-            if name in parts:
-                values, *partitions = (tensors[part] for part in parts[name])
-                features[name] = build(values, partitions)
-            else:
-                features[name] = tensors[name]
+        for name, arguments in parts.items():
+            values, *partitions = (tensors[part] for part in arguments)
+            features[name] = build(values, partitions) if partitions else values
         return features
 
     return flat, unflatten
+
+
+def _argument_names(names: Iterable[str]) -> dict[str, str]:
+    """Name -> what TensorFlow takes as the name of an argument, all different.
+
+    What is no letter of ASCII, digit or `_` becomes `_`.
+    """
+    arguments: dict[str, str] = {}
+    for name in names:
+        argument = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        if not argument[:1].isalpha():
+            argument = "x" + argument
+        while argument in arguments.values():
+            argument += "_"
+        arguments[name] = argument
+    return arguments

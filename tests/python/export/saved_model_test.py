@@ -218,6 +218,30 @@ def test_list_inputs_and_several_outputs(tmp_path):
     assert set(got) == {"output_0", "output_1"}
 
 
+def test_names_that_are_no_identifiers(tmp_path):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="native-land")
+    number = keras.Input((1,), name="gain ($)")
+    other = keras.Input((1,), name="gain (%)")
+    layer = lodestar.layers.DynamicEmbedding(1, combiner="sum")
+    out = keras.layers.Add()([layer(ids), number, other])
+    m = keras.Model({x.name: x for x in (ids, number, other)}, out)
+    lodestar.export.saved_model(m, str(tmp_path / "s"))
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    features = {
+        "native-land": tf.ragged.constant([[7]], tf.int64),
+        "gain ($)": tf.constant([[2.0]]),
+        "gain (%)": tf.constant([[3.0]]),
+    }
+    np.testing.assert_array_equal(loaded.serve(features)["output_0"], [[5.0]])
+    got = loaded.signatures["serving_default"](
+        native_land_values=tf.constant([7], tf.int64),
+        native_land_row_splits=tf.constant([0, 1], tf.int64),
+        gain____=tf.constant([[2.0]]),
+        gain_____=tf.constant([[3.0]]),
+    )
+    np.testing.assert_array_equal(got["output_0"], [[5.0]])
+
+
 def test_bad_row_splits_are_refused_when_served(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")

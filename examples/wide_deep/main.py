@@ -1,0 +1,199 @@
+"""Trains, evaluates, exports and serves a wide-and-deep click model.
+
+bazel run //examples:wide_deep                  on a generated click log
+bazel run //examples:wide_deep -- --data FILES  on your own examples
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+# Before TensorFlow is imported: warnings of its runtime are not for users.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from errors import InputError  # noqa: E402
+from options import Options  # noqa: E402
+
+_INTERRUPTED = 130  # as a shell says after Ctrl-C
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """Reads the command line; ends the process where it is wrong."""
+    parser = _Parser(
+        prog="wide_deep",
+        description="Trains a wide-and-deep click model on dynamic embeddings,"
+        " evaluates, exports and serves it. Without --data it generates a"
+        " click log whose click probabilities are known. The same command on"
+        " the same output folder goes on where the last one stopped.",
+    )
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--data",
+        nargs="+",
+        type=_path,
+        metavar="FILE",
+        help="train on these: CSV with a header, which needs --label, or"
+        " MultiSlot text, which needs --slots",
+    )
+    data.add_argument(
+        "--label",
+        metavar="COLUMN[=POSITIVE]",
+        help="label column of CSV files: 0 and 1, or 1 where it says POSITIVE",
+    )
+    data.add_argument(
+        "--slots",
+        type=_path,
+        metavar="YAML",
+        help="slot file of MultiSlot files",
+    )
+    data.add_argument(
+        "--eval-data",
+        nargs="+",
+        type=_path,
+        metavar="FILE",
+        help="evaluate on these, of the same form as --data (default: a part"
+        " of --data is held out)",
+    )
+    data.add_argument(
+        "--eval-fraction",
+        type=_fraction,
+        default=0.2,
+        metavar="X",
+        help="part of --data to hold out (default: %(default)s)",
+    )
+    data.add_argument(
+        "--examples",
+        type=_at_least(1000),
+        default=360_000,
+        metavar="N",
+        help="size of the generated log, whose last sixth is for evaluation"
+        " (default: %(default)s)",
+    )
+    training = parser.add_argument_group("training")
+    training.add_argument(
+        "--epochs",
+        type=_at_least(1),
+        metavar="N",
+        help="passes over the data (default: 1 over the generated log, else 8)",
+    )
+    training.add_argument(
+        "--batch-size",
+        type=_at_least(1),
+        default=512,
+        metavar="N",
+        help="examples a step (default: %(default)s)",
+    )
+    training.add_argument(
+        "--learning-rate",
+        type=_positive,
+        default=0.02,
+        metavar="X",
+        help="of Adagrad (default: %(default)s)",
+    )
+    training.add_argument(
+        "--checkpoint-steps",
+        type=_at_least(1),
+        default=200,
+        metavar="N",
+        help="steps between two checkpoints (default: %(default)s)",
+    )
+    training.add_argument(
+        "--seed",
+        type=_at_least(0),
+        default=0,
+        metavar="N",
+        help="of everything random (default: %(default)s)",
+    )
+    training.add_argument(
+        "--baseline",
+        action="store_true",
+        help="train the same model on keras.layers.Embedding, too",
+    )
+    parser.add_argument(
+        "--output",
+        type=_path,
+        default=_path("wide_deep_output"),
+        metavar="DIR",
+        help="folder for data, checkpoints and the exported model (default:"
+        " wide_deep_output)",
+    )
+    options = parser.parse_args(arguments)
+    if options.epochs is None:
+        options.epochs = 8 if options.data else 1
+    _check_data_options(parser, options)
+    return Options(**vars(options))
+
+
+def main() -> int:
+    """Runs the command line; returns the exit code."""
+    options = parse()
+    try:
+        # TensorFlow takes seconds to import; --help does not wait for it.
+        import job
+
+        return job.run(options)
+    except InputError as error:
+        print(f"wide_deep: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "\nInterrupted. The same command goes on from the last checkpoint "
+            f"in {options.output}, if there is one.",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
+
+
+def _check_data_options(parser, options) -> None:
+    if not options.data:
+        for name in ("label", "slots", "eval_data"):
+            if getattr(options, name):
+                flag = "--" + name.replace("_", "-")
+                parser.error(f"{flag} needs --data")
+    elif options.label and options.slots:
+        parser.error("--label is for CSV, --slots for MultiSlot: give one")
+    elif not options.label and not options.slots:
+        parser.error(
+            "--data needs --label (CSV files) or --slots (MultiSlot files)"
+        )
+
+
+def _path(text: str) -> pathlib.Path:
+    """Relative to where the user stands: `bazel run` starts elsewhere."""
+    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
+
+
+def _at_least(least: int):
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is not at least {least}")
+        return value
+
+    return integer
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The table that ends a run."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import lodestar
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a run measured; None where it did not."""
+
+    steps: int
+    examples_per_second: float | None
+    auc: float
+    best_auc: float | None
+    baseline_auc: float | None
+    accuracy: float
+    tables: Sequence[lodestar.EmbeddingVariable]
+    checkpoint_bytes: int
+    saved_model_bytes: int
+    served: int
+    difference: float
+
+
+def show(results: Results) -> None:
+    """Prints the table."""
+    lines = [("steps", f"{results.steps:,}")]
+    if results.examples_per_second:
+        lines.append(
+            ("examples a second", f"{results.examples_per_second:,.0f}")
+        )
+    lines.append(("AUC, held-out data", f"{results.auc:.4f}"))
+    if results.best_auc is not None:
+        lines.append(
+            ("  best that any model can have", f"{results.best_auc:.4f}")
+        )
+    if results.baseline_auc is not None:
+        lines.append(("  with dense tables", f"{results.baseline_auc:.4f}"))
+    lines.append(("accuracy", f"{results.accuracy:.4f}"))
+    for table in results.tables:
+        stats = table.stats()
+        rows = stats["rows"]
+        used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
+        lines.append(
+            (
+                f"table {table.name!r}, {table.dim} wide",
+                f"{rows:,} ids, {used / max(rows, 1):,.0f} bytes each",
+            )
+        )
+    lines += [
+        ("checkpoint", _megabytes(results.checkpoint_bytes)),
+        ("SavedModel", _megabytes(results.saved_model_bytes)),
+        (
+            f"{results.served:,} served scores",
+            f"differ by at most {results.difference:.1e}",
+        ),
+    ]
+    width = max(len(name) for name, _ in lines)
+    print()
+    for name, value in lines:
+        print(f"{name:<{width}}  {value}")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
