@@ -22,8 +22,10 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 def parse_label(text: str) -> tuple[str, str | None]:
-    """Splits `COLUMN[=POSITIVE]` at the first `=`: `Salary=>50K` has the column
-    `Salary` and the positive value `>50K`.
+    """Splits `COLUMN[=POSITIVE]` at the first `=`.
+
+    >>> parse_label("Salary=>50K")
+    ('Salary', '>50K')
     """
     column, found, positive = text.partition("=")
     if not column or (found and not positive):

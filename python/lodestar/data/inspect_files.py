@@ -19,8 +19,9 @@ _MAX_DISTINCT = 1_000_000
 def inspect_files(
     files: Sequence[str | os.PathLike], slots: str | os.PathLike
 ) -> Iterator[str]:
-    """Reads every sample and yields lines of text: the number of samples, then
-    for each slot its values.
+    """Reads every sample and yields lines of text.
+
+    First the number of samples, then for each slot what it holds.
 
     Raises:
         ValueError, tf.errors.OpError: As `MultiSlotDataset`.

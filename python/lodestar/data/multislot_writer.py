@@ -238,8 +238,9 @@ class MultiSlotWriter:
 
 
 def _as_array(slot: Slot, values: Any) -> np.ndarray:
-    """An array of `values`; integers of 64 bits with or without sign are kept,
-    where NumPy alone would make floats of a list that has both.
+    """An array of `values` that keeps 64-bit integers with and without sign.
+
+    NumPy alone would make floats of a list that has both.
     """
     if slot.dtype != "uint64" or hasattr(values, "dtype"):
         return np.asarray(values)

@@ -18,8 +18,10 @@ def split_samples(
     fraction: float = 0.2,
     seed: int = 0,
 ) -> tuple[int, int]:
-    """Copies each line of `source` to `train` or, with probability `fraction`,
-    to `test`. The lines are not parsed; their order is kept.
+    """Copies each line of `source` to `train` or to `test`.
+
+    To `test` with probability `fraction`. The lines are not parsed; their order
+    is kept.
 
     Returns:
         The number of samples in `train` and in `test`.
