@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "tf_ops/core/batch_unique.h"
+#include "tf_ops/core/embedding_run.h"
 
 namespace lodestar {
 namespace {
-
-// Rows fetched together; see EmbeddingStore::Find.
-constexpr int64_t kRun = 32;
 
 bool IsPadding(const Bags& bags, int64_t id) {
   return bags.padding_id != nullptr && id == *bags.padding_id;
@@ -107,7 +105,7 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
       for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
         if (i == fetched) {
           first = i;
-          const int64_t count = std::min(kRun, last - i);
+          const int64_t count = std::min<int64_t>(kRun, last - i);
           fetch(i, count, rows.data());
           fetched = i + count;
         }

@@ -1,0 +1,26 @@
+// Ids that are probed together, and what a row costs to fetch.
+
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_RUN_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_RUN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lodestar {
+
+// Enough misses in flight to hide memory, few enough to stay in the first
+// cache.
+constexpr int kRun = 32;
+
+inline void PrefetchRow(const float* row, int dim) {
+  const char* begin = reinterpret_cast<const char*>(row);
+  const int64_t bytes = std::min<int64_t>(dim * sizeof(float), 512);
+  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(begin + b);
+}
+
+// A guess of the nanoseconds to find and copy one row.
+inline int64_t RowCost(int dim) { return 40 + dim; }
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_RUN_H_
