@@ -58,7 +58,8 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
   RowStore store(2, &arena);
   const uint32_t old_row = Add(&store, 1, 0.0f, 2);
   const std::vector<float> inits = {0.1f, 0.0f};
-  ASSERT_TRUE(store.AttachSlots(inits).ok());
+  ASSERT_TRUE(store.ReserveSlots(2).ok());
+  store.AttachSlots(inits);
   EXPECT_EQ(store.num_slots(), 2);
   EXPECT_EQ(store.slot(old_row, 0)[1], 0.1f);
   EXPECT_EQ(store.slot(old_row, 1)[1], 0.0f);

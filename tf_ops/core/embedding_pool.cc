@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_run.h"
@@ -93,10 +92,11 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
   const int dim = store.dim();
   const int64_t mean_size =
       bags.size() == 0 ? 0 : bags.ids.size() / bags.size() + 1;
+  const int64_t run = std::clamp(kMaxDim / dim, 1, kRun);
   const auto body = [&](int64_t begin, int64_t end) {
-    std::vector<float> rows(kRun * dim);
+    float rows[kMaxDim];
     Bag bag(bags, dim);
-    int64_t fetched = bags.row_splits[begin];  // rows [fetched - kRun, fetched)
+    int64_t fetched = bags.row_splits[begin];  // rows [first, fetched)
     int64_t first = fetched;
     const int64_t last = bags.row_splits[end];
     for (int64_t b = begin; b < end; ++b) {
@@ -105,12 +105,12 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
       for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
         if (i == fetched) {
           first = i;
-          const int64_t count = std::min<int64_t>(kRun, last - i);
-          fetch(i, count, rows.data());
+          const int64_t count = std::min<int64_t>(run, last - i);
+          fetch(i, count, rows);
           fetched = i + count;
         }
         if (IsPadding(bags, bags.ids[i])) continue;
-        bag.Add(i, rows.data() + (i - first) * dim);
+        bag.Add(i, rows + (i - first) * dim);
       }
       bag.End();
       if (bag.count() == 0 && bags.default_id != nullptr) {

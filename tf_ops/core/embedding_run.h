@@ -12,6 +12,10 @@ namespace lodestar {
 // cache.
 constexpr int kRun = 32;
 
+// The widest row; as many numbers fit a thread's stack where a row is worked on
+// and no memory may be asked for.
+constexpr int kMaxDim = 65536;
+
 inline void PrefetchRow(const float* row, int dim) {
   const char* begin = reinterpret_cast<const char*>(row);
   const int64_t bytes = std::min<int64_t>(dim * sizeof(float), 512);

@@ -206,17 +206,23 @@ class EmbeddingStore {
              const ParallelFor* parallel);
 
   // Adds rows for the ids at `indices` that have none; fill(index, ref) writes
-  // value and slots before anyone can see them.
+  // value and slots before anyone can see them. If `optimizer` is given and the
+  // table has none yet, it is attached in the same way: both or nothing.
   using Fill = std::function<void(int64_t index, const RowRef& ref)>;
   Status InsertMissing(Span<const int64_t> ids,
                        const std::vector<int64_t>& indices, int64_t last_seen,
                        uint32_t frequency, Span<RowRef> refs,
-                       const ParallelFor* parallel, const Fill& fill);
+                       const ParallelFor* parallel, const Fill& fill,
+                       const AttachedOptimizer* optimizer = nullptr);
   void FillNewRow(int64_t id, const RowRef& ref) const;
   void FillSlots(const RowRef& ref) const;
   Status CheckOptimizer(const std::string& name) const;
-  Status Attach(const std::string& name, Span<const float> slot_inits);
-  Status AttachLocked(const AttachedOptimizer& optimizer);
+  // With every shard's mutex: memory for its slots, then the rest, which cannot
+  // fail.
+  Status ReserveOptimizer(const AttachedOptimizer& optimizer);
+  void Attach(AttachedOptimizer optimizer);
+  // Which attachment of this optimizer is in force; kNoAttachment: none.
+  uint64_t AttachmentOf(const std::string& name) const;
   Status ReplaceAll(const EmbeddingRowsView& rows, const ParallelFor* parallel);
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
   void WriteImported(const EmbeddingRowsView& rows, int64_t i,
@@ -231,6 +237,9 @@ class EmbeddingStore {
   mutable std::mutex optimizer_mutex_;  // taken after every shard's
   AttachedOptimizer optimizer_;
   std::atomic<bool> attached_{false};
+  static constexpr uint64_t kNoAttachment = 0;
+  // Tells an update that an import has changed the optimizer under it.
+  std::atomic<uint64_t> attachment_{kNoAttachment};
 
   std::atomic<int64_t> size_{0};
   std::atomic<int64_t> step_{0};

@@ -19,7 +19,7 @@ Status CheckSize(const char* name, int64_t found, int64_t wanted) {
 }  // namespace
 
 Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
-                              const ParallelFor* parallel) const {
+                              const ParallelFor* parallel) const try {
   // Rows stay where they are; updates go on.
   ShardLocks locks(*this);
   EmbeddingRows result;
@@ -29,27 +29,22 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   if (with_slots) result.optimizer = optimizer_;
   const int64_t num_slots = result.optimizer.slot_inits.size();
   std::vector<std::pair<int64_t, RowRef>> order;
-  try {
-    order.reserve(size());
-    for (size_t s = 0; s < shards_.size(); ++s) {
-      const RowStore& rows = shards_[s]->rows;
-      for (uint32_t row = 0; row < rows.high_water(); ++row) {
-        if (!rows.resident(row)) continue;
-        order.push_back({rows.meta(row)->id.load(std::memory_order_relaxed),
-                         {static_cast<uint32_t>(s), row}});
-      }
+  order.reserve(size());
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    const RowStore& rows = shards_[s]->rows;
+    for (uint32_t row = 0; row < rows.high_water(); ++row) {
+      if (!rows.resident(row)) continue;
+      order.push_back({rows.meta(row)->id.load(std::memory_order_relaxed),
+                       {static_cast<uint32_t>(s), row}});
     }
-    std::sort(order.begin(), order.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
-    result.ids.resize(order.size());
-    result.values.resize(order.size() * dim_);
-    result.slots.resize(order.size() * dim_ * num_slots);
-    result.frequencies.resize(order.size());
-    result.last_seen.resize(order.size());
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory while ", size(),
-                             " rows are exported");
   }
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  result.ids.resize(order.size());
+  result.values.resize(order.size() * dim_);
+  result.slots.resize(order.size() * dim_ * num_slots);
+  result.frequencies.resize(order.size());
+  result.last_seen.resize(order.size());
   const int64_t count = static_cast<int64_t>(order.size());
   RunParallel(parallel, count, 100 + dim_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -71,6 +66,9 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   });
   *out = std::move(result);
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while ", size(),
+                           " rows are exported");
 }
 
 void EmbeddingStore::WriteImported(const EmbeddingRowsView& rows, int64_t i,
@@ -86,7 +84,7 @@ void EmbeddingStore::WriteImported(const EmbeddingRowsView& rows, int64_t i,
 }
 
 Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
-                              const ParallelFor* parallel) {
+                              const ParallelFor* parallel) try {
   const int64_t count = rows.ids.size();
   const int64_t num_slots = rows.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckSize("rows", rows.values.size(), count * dim_));
@@ -137,6 +135,9 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
     }
   }
   return replace ? ReplaceAll(rows, parallel) : Merge(rows, parallel);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while ", rows.ids.size(),
+                           " rows are imported");
 }
 
 Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
@@ -157,26 +158,29 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
     LODESTAR_RETURN_IF_ERROR(
         shards_[s]->rows.ReserveCapacity(members[s].size()));
   }
-  LODESTAR_RETURN_IF_ERROR(AttachLocked(rows.optimizer));
+  LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(rows.optimizer));
+  AttachedOptimizer optimizer = rows.optimizer;
+  // Nothing from here on can fail.
+  const int64_t cost = rows.ids.size() / num_shards * 100 + 1;
+  RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) shards_[s]->rows.FreeAll();
+  });
+  Attach(std::move(optimizer));
   if (rows.with_counters) initializer_.SetSeed(rows.seed, rows.salt);
-  RunParallel(parallel, num_shards, rows.ids.size() / num_shards * 100 + 1,
-              [&](int64_t begin, int64_t end) {
-                for (int64_t s = begin; s < end; ++s) {
-                  Shard& shard = *shards_[s];
-                  shard.rows.FreeAll();
-                  for (size_t k = 0; k < members[s].size(); ++k) {
-                    const int64_t i = members[s][k];
-                    const RowRef ref = {static_cast<uint32_t>(s),
-                                        shard.rows.Allocate()};
-                    WriteImported(rows, i, ref);
-                    shard.rows.Publish(
-                        ref.row, rows.ids[i], rows.last_seen[i],
-                        static_cast<uint32_t>(rows.frequencies[i]));
-                    fresh[s]->Insert(tags[s][k], ref.row);
-                  }
-                  shard.index.Replace(fresh[s].get());
-                }
-              });
+  RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      Shard& shard = *shards_[s];
+      for (size_t k = 0; k < members[s].size(); ++k) {
+        const int64_t i = members[s][k];
+        const RowRef ref = {static_cast<uint32_t>(s), shard.rows.Allocate()};
+        WriteImported(rows, i, ref);
+        shard.rows.Publish(ref.row, rows.ids[i], rows.last_seen[i],
+                           static_cast<uint32_t>(rows.frequencies[i]));
+        fresh[s]->Insert(tags[s][k], ref.row);
+      }
+      shard.index.Replace(fresh[s].get());
+    }
+  });
   size_.store(rows.ids.size(), std::memory_order_relaxed);
   if (rows.with_counters) SetStep(rows.step);
   return Status();
@@ -184,22 +188,19 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
                              const ParallelFor* parallel) {
-  if (!rows.optimizer.name.empty()) {
-    LODESTAR_RETURN_IF_ERROR(
-        Attach(rows.optimizer.name, rows.optimizer.slot_inits));
-  }
   std::vector<RowRef> refs(rows.ids.size());
   FindAll(rows.ids, refs, parallel);
   std::vector<int64_t> missing;
   for (int64_t i = 0; i < rows.ids.size(); ++i) {
     if (!refs[i].found()) missing.push_back(i);
   }
-  LODESTAR_RETURN_IF_ERROR(InsertMissing(rows.ids, missing, 0, 0, refs,
-                                         parallel,
-                                         [&](int64_t i, const RowRef& ref) {
-                                           FillSlots(ref);
-                                           WriteImported(rows, i, ref);
-                                         }));
+  LODESTAR_RETURN_IF_ERROR(InsertMissing(
+      rows.ids, missing, 0, 0, refs, parallel,
+      [&](int64_t i, const RowRef& ref) {
+        FillSlots(ref);
+        WriteImported(rows, i, ref);
+      },
+      rows.optimizer.name.empty() ? nullptr : &rows.optimizer));
   RunParallel(
       parallel, rows.ids.size(), 100 + dim_, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {

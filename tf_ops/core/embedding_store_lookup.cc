@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/guards.h"
 #include "tf_ops/core/hash.h"
 
 namespace lodestar {
@@ -131,20 +133,20 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
 void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
                            const ParallelFor* parallel) {
   const int64_t now = step();
+  const auto is_counted = [&](const RowMeta* meta) {
+    return GuardHolds(StoreGuard::kSightingSet) &&
+           meta->last_seen.load(std::memory_order_relaxed) == now &&
+           meta->frequency.load(std::memory_order_relaxed) != 0;
+  };
   RunParallel(parallel, ids.size(), 20, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (!refs[i].found()) continue;
       const RowStore& rows = shards_[refs[i].shard]->rows;
       RowMeta* meta = rows.meta(refs[i].row);
-      if (meta->last_seen.load(std::memory_order_relaxed) == now &&
-          meta->frequency.load(std::memory_order_relaxed) != 0) {
-        continue;
-      }
-      if (!rows.Lock(refs[i].row, ids[i])) continue;
-      const uint32_t frequency =
-          meta->frequency.load(std::memory_order_relaxed);
-      if (meta->last_seen.load(std::memory_order_relaxed) != now ||
-          frequency == 0) {
+      if (is_counted(meta) || !rows.Lock(refs[i].row, ids[i])) continue;
+      if (!is_counted(meta)) {
+        const uint32_t frequency =
+            meta->frequency.load(std::memory_order_relaxed);
         meta->last_seen.store(now, std::memory_order_relaxed);
         if (frequency != std::numeric_limits<uint32_t>::max()) {
           meta->frequency.store(frequency + 1, std::memory_order_relaxed);
@@ -158,7 +160,7 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
 Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
                                     const SightingOptions& options,
                                     Span<RowRef> refs,
-                                    const ParallelFor* parallel) {
+                                    const ParallelFor* parallel) try {
   FindAll(unique_ids, refs, parallel);
   std::vector<int64_t> missing;
   for (int64_t i = 0; i < unique_ids.size(); ++i) {
@@ -174,6 +176,9 @@ Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
   hits_.fetch_add(unique_ids.size() - missing.size(),
                   std::memory_order_relaxed);
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of ", unique_ids.size(),
+                           " ids");
 }
 
 void EmbeddingStore::Frequency(Span<const int64_t> ids,

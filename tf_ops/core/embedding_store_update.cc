@@ -1,3 +1,5 @@
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
@@ -14,58 +16,64 @@ Status EmbeddingStore::CheckOptimizer(const std::string& name) const {
              "', but '", name, "' is to be applied"));
 }
 
-Status EmbeddingStore::AttachLocked(const AttachedOptimizer& optimizer) {
+Status EmbeddingStore::ReserveOptimizer(const AttachedOptimizer& optimizer) {
   for (const auto& shard : shards_) {
-    LODESTAR_RETURN_IF_ERROR(shard->rows.AttachSlots(optimizer.slot_inits));
+    LODESTAR_RETURN_IF_ERROR(
+        shard->rows.ReserveSlots(optimizer.slot_inits.size()));
   }
-  std::lock_guard<std::mutex> lock(optimizer_mutex_);
-  optimizer_ = optimizer;
-  attached_.store(!optimizer.name.empty(), std::memory_order_release);
   return Status();
 }
 
-Status EmbeddingStore::Attach(const std::string& name,
-                              Span<const float> slot_inits) {
-  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(name));
-  if (attached_.load(std::memory_order_acquire)) return Status();
-  ShardLocks locks(*this);
-  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(name));
-  if (attached_.load(std::memory_order_acquire)) return Status();
-  AttachedOptimizer optimizer;
-  optimizer.name = name;
-  if (!SparseOptimizer::SlotNames(name, &optimizer.slot_names)) {
-    return InvalidArgument("unknown optimizer '", name, "'");
+void EmbeddingStore::Attach(AttachedOptimizer optimizer) {
+  // First, so that updates of another optimizer keep off the slots.
+  attachment_.fetch_add(1, std::memory_order_relaxed);
+  for (const auto& shard : shards_) {
+    shard->rows.AttachSlots(optimizer.slot_inits);
   }
-  optimizer.slot_inits.assign(slot_inits.begin(), slot_inits.end());
-  return AttachLocked(optimizer);
+  std::lock_guard<std::mutex> lock(optimizer_mutex_);
+  optimizer_ = std::move(optimizer);
+  attached_.store(!optimizer_.name.empty(), std::memory_order_release);
+}
+
+uint64_t EmbeddingStore::AttachmentOf(const std::string& name) const {
+  std::lock_guard<std::mutex> lock(optimizer_mutex_);
+  return optimizer_.name == name ? attachment_.load(std::memory_order_relaxed)
+                                 : kNoAttachment;
 }
 
 Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                              const float* gradients, const std::string& name,
                              const SparseOptimizer& optimizer,
                              Span<const float> slot_inits, bool create_missing,
-                             int64_t next_step, const ParallelFor* parallel) {
+                             int64_t next_step,
+                             const ParallelFor* parallel) try {
   if (slot_inits.size() != optimizer.num_slots()) {
     return InvalidArgument("`slot_inits` has ", slot_inits.size(),
                            " numbers, but '", name, "' has ",
                            optimizer.num_slots(), " optimizer slots");
   }
-  LODESTAR_RETURN_IF_ERROR(Attach(name, slot_inits));
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(name));
+  AttachedOptimizer attached;
+  attached.name = name;
+  if (!SparseOptimizer::SlotNames(name, &attached.slot_names)) {
+    return InvalidArgument("unknown optimizer '", name, "'");
+  }
+  attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
   std::vector<RowRef> refs(unique_ids.size());
   FindAll(unique_ids, refs, parallel);
-  if (create_missing) {
-    std::vector<int64_t> missing;
-    for (int64_t i = 0; i < unique_ids.size(); ++i) {
-      if (!refs[i].found()) missing.push_back(i);
-    }
-    LODESTAR_RETURN_IF_ERROR(InsertMissing(
-        unique_ids, missing, step(), 0, refs, parallel,
-        [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); }));
+  std::vector<int64_t> missing;
+  for (int64_t i = 0; create_missing && i < unique_ids.size(); ++i) {
+    if (!refs[i].found()) missing.push_back(i);
   }
+  LODESTAR_RETURN_IF_ERROR(InsertMissing(
+      unique_ids, missing, step(), 0, refs, parallel,
+      [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); },
+      &attached));
+  const uint64_t attachment = AttachmentOf(name);
   const int num_slots = optimizer.num_slots();
   const auto body = [&](int64_t begin, int64_t end) {
     constexpr int64_t kAhead = 8;
-    std::vector<float> value(dim_);
+    float value[kMaxDim];
     int64_t dropped = 0;
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end && refs[i + kAhead].found()) {
@@ -87,6 +95,10 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                           unique_ids[i]);
         held = ref.found() && rows.Lock(ref.row, unique_ids[i]);
       }
+      if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
+        rows.Unlock(ref.row);
+        held = false;
+      }
       if (!held) {
         ++dropped;
         continue;
@@ -94,9 +106,9 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
       float* row = rows.values(ref.row);
       float* slots[RowStore::kMaxSlots];
       for (int s = 0; s < num_slots; ++s) slots[s] = rows.slot(ref.row, s);
-      CopyRowOut(row, dim_, value.data());
-      optimizer.Update(gradients + i * dim_, dim_, value.data(), slots);
-      CopyRowIn(value.data(), dim_, row);
+      CopyRowOut(row, dim_, value);
+      optimizer.Update(gradients + i * dim_, dim_, value, slots);
+      CopyRowIn(value, dim_, row);
       rows.Unlock(ref.row);
     }
     if (dropped > 0) {
@@ -111,6 +123,9 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
     SetStep(next_step);
   }
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradients of ",
+                           unique_ids.size(), " ids");
 }
 
 }  // namespace lodestar

@@ -1,13 +1,18 @@
 #include "tf_ops/core/epoch.h"
 
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <thread>
+#include <utility>
+
+#include "tf_ops/core/guards.h"
 
 namespace lodestar {
 
 EpochDomain::~EpochDomain() {
-  for (const Retired& r : retired_) r.deleter(r.object);
+  while (retired_ != nullptr)
+    std::free(std::exchange(retired_, retired_->next_));
 }
 
 std::atomic<uint64_t>* EpochDomain::Enter() {
@@ -26,27 +31,31 @@ std::atomic<uint64_t>* EpochDomain::Enter() {
   }
 }
 
-void EpochDomain::Retire(void* object, void (*deleter)(void*)) {
-  std::vector<Retired> ready;
+void EpochDomain::Retire(Retirable* object) {
+  Retirable* ready = nullptr;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    retired_.push_back({epoch_.fetch_add(1), object, deleter});
+    object->epoch_ = epoch_.fetch_add(1);
+    object->next_ = retired_;
+    retired_ = object;
     uint64_t oldest = std::numeric_limits<uint64_t>::max();
     for (const Slot& slot : slots_) {
       const uint64_t epoch = slot.epoch.load();
+      if (!GuardHolds(StoreGuard::kEpochs)) continue;
       if (epoch != 0 && epoch < oldest) oldest = epoch;
     }
-    size_t kept = 0;
-    for (const Retired& r : retired_) {
-      if (r.epoch < oldest) {
-        ready.push_back(r);
+    for (Retirable** link = &retired_; *link != nullptr;) {
+      Retirable* retired = *link;
+      if (retired->epoch_ < oldest) {
+        *link = retired->next_;
+        retired->next_ = ready;
+        ready = retired;
       } else {
-        retired_[kept++] = r;
+        link = &retired->next_;
       }
     }
-    retired_.resize(kept);
   }
-  for (const Retired& r : ready) r.deleter(r.object);
+  while (ready != nullptr) std::free(std::exchange(ready, ready->next_));
 }
 
 }  // namespace lodestar

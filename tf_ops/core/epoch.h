@@ -2,7 +2,7 @@
 // reader can still see it.
 //
 //   reader:  { EpochDomain::Guard guard(&domain);  ... follow pointers ... }
-//   writer:  swap the pointer; domain.Retire(old, deleter);
+//   writer:  swap the pointer; domain.Retire(old);
 //
 // A reader announces the epoch it began in; what was retired in an epoch is
 // freed once every announced epoch is later. Announcing is one
@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 namespace lodestar {
 
@@ -37,19 +36,22 @@ class EpochDomain {
     std::atomic<uint64_t>* slot_;
   };
 
-  // Calls deleter(object) once no reader can see it: now or in a later Retire.
-  // The caller has already unlinked it.
-  void Retire(void* object, void (*deleter)(void*));
+  // What can be retired, made in memory of std::malloc. The links lie in the
+  // object, so letting go of memory needs none.
+  class Retirable {
+    friend class EpochDomain;
+    uint64_t epoch_ = 0;
+    Retirable* next_ = nullptr;
+  };
+
+  // Frees `object` once no reader can see it: now or in a later Retire. The
+  // caller has already unlinked it.
+  void Retire(Retirable* object);
 
  private:
   static constexpr int kSlots = 64;
   struct alignas(64) Slot {
     std::atomic<uint64_t> epoch{0};  // 0: free
-  };
-  struct Retired {
-    uint64_t epoch;
-    void* object;
-    void (*deleter)(void*);
   };
 
   std::atomic<uint64_t>* Enter();
@@ -57,7 +59,7 @@ class EpochDomain {
   std::atomic<uint64_t> epoch_{1};
   Slot slots_[kSlots];
   std::mutex mutex_;
-  std::vector<Retired> retired_;  // guarded by mutex_
+  Retirable* retired_ = nullptr;  // guarded by mutex_
 };
 
 }  // namespace lodestar

@@ -62,17 +62,25 @@ LeafIndex::Directory* LeafIndex::NewDirectory(int depth) {
   return directory;
 }
 
-void LeafIndex::Retire(Leaf* leaf) {
+void LeafIndex::Uncount(const Leaf* leaf) {
   bytes_.fetch_sub(sizeof(Leaf) + leaf->capacity * sizeof(uint64_t),
                    std::memory_order_relaxed);
-  epochs_->Retire(leaf, &std::free);
 }
 
-void LeafIndex::Retire(Directory* directory) {
+void LeafIndex::Uncount(const Directory* directory) {
   bytes_.fetch_sub(
       sizeof(Directory) + directory->size() * sizeof(std::atomic<Leaf*>),
       std::memory_order_relaxed);
-  epochs_->Retire(directory, &std::free);
+}
+
+void LeafIndex::Retire(Leaf* leaf) {
+  Uncount(leaf);
+  epochs_->Retire(leaf);
+}
+
+void LeafIndex::Retire(Directory* directory) {
+  Uncount(directory);
+  epochs_->Retire(directory);
 }
 
 // Points every directory entry of the leaf's prefix to it.
@@ -131,7 +139,10 @@ bool LeafIndex::Split(Leaf* leaf) {
   for (int half = 0; half < 2; ++half) {
     halves[half] = NewLeaf(depth, leaf->prefix * 2 + half, counts[half]);
     if (halves[half] == nullptr) {
-      std::free(halves[0]);
+      if (half == 1) {
+        Uncount(halves[0]);
+        std::free(halves[0]);
+      }
       return false;
     }
   }
@@ -154,16 +165,22 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
   };
   if (directory_.load(std::memory_order_relaxed) == nullptr) {
     Directory* directory = NewDirectory(0);
+    if (directory == nullptr) return exhausted();
     Leaf* leaf = NewLeaf(0, 0, 0);
-    if (directory == nullptr || leaf == nullptr) {
+    if (leaf == nullptr) {
+      Uncount(directory);
       std::free(directory);
-      std::free(leaf);
       return exhausted();
     }
     directory->leaves()[0].store(leaf);
     directory_.store(directory, std::memory_order_seq_cst);
   }
   std::vector<Leaf*> touched;
+  try {
+    touched.reserve(tags.size());
+  } catch (const std::bad_alloc&) {
+    return exhausted();
+  }
   while (true) {
     const Directory* directory = directory_.load(std::memory_order_relaxed);
     touched.clear();
@@ -224,10 +241,10 @@ void LeafIndex::Replace(LeafIndex* fresh) {
   Leaf* last = nullptr;
   for (uint32_t i = 0; i < old->size(); ++i) {
     Leaf* leaf = old->leaves()[i].load();
-    if (leaf != last) epochs_->Retire(leaf, &std::free);
+    if (leaf != last) epochs_->Retire(leaf);
     last = leaf;
   }
-  epochs_->Retire(old, &std::free);
+  epochs_->Retire(old);
 }
 
 }  // namespace lodestar

@@ -95,7 +95,7 @@ class LeafIndex {
   static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
   static constexpr int kMaxDepth = 20;
 
-  struct alignas(8) Leaf {
+  struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
     uint32_t used;     // entries and removed ones
     uint32_t live;     // entries
@@ -117,7 +117,7 @@ class LeafIndex {
              static_cast<uint64_t>(capacity) * 3;
     }
   };
-  struct alignas(8) Directory {
+  struct alignas(8) Directory : EpochDomain::Retirable {
     int depth;
     uint32_t size() const { return 1u << depth; }
     std::atomic<Leaf*>* leaves() const {
@@ -132,6 +132,8 @@ class LeafIndex {
   Leaf* NewLeaf(int depth, uint32_t prefix, uint64_t entries);
   Directory* NewDirectory(int depth);
   void Publish(Leaf* leaf);
+  void Uncount(const Leaf* leaf);
+  void Uncount(const Directory* directory);
   void Retire(Leaf* leaf);
   void Retire(Directory* directory);
   static void Put(Leaf* leaf, uint64_t slot);

@@ -16,14 +16,16 @@ using ParallelFor =
     std::function<void(int64_t total, int64_t cost,
                        const std::function<void(int64_t, int64_t)>& body)>;
 
-inline void RunParallel(const ParallelFor* parallel, int64_t total,
-                        int64_t cost,
-                        const std::function<void(int64_t, int64_t)>& body) {
+// Allocates nothing itself. A body must not throw: it may run on a thread of
+// which nobody would catch it.
+template <typename Body>
+void RunParallel(const ParallelFor* parallel, int64_t total, int64_t cost,
+                 const Body& body) {
   if (total <= 0) return;
   if (parallel == nullptr || !*parallel) {
     body(0, total);
   } else {
-    (*parallel)(total, cost, body);
+    (*parallel)(total, cost, std::cref(body));
   }
 }
 

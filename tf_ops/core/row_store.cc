@@ -4,6 +4,8 @@
 #include <new>
 #include <thread>
 
+#include "tf_ops/core/guards.h"
+
 namespace lodestar {
 namespace {
 
@@ -53,6 +55,10 @@ void CopyRowIn(const float* in, int dim, float* row) {
 bool RowStore::Read(uint32_t row, int64_t id, float* out) const {
   const RowMeta* m = meta(row);
   const float* from = values(row);
+  if (!GuardHolds(StoreGuard::kSequenceWord)) {
+    CopyRowOut(from, dim_, out);
+    return m->id.load(std::memory_order_relaxed) == id;
+  }
   for (int spins = 0;; ++spins) {
     const uint32_t before = m->sequence.load(std::memory_order_acquire);
     if ((before & kHeld) == 0) {
@@ -98,11 +104,17 @@ bool RowStore::Lock(uint32_t row, int64_t id) const {
   return false;
 }
 
-float* RowStore::NewSlotArray(float init) {
-  const int64_t count = int64_t{kSegmentRows} * dim_;
-  float* array = static_cast<float*>(arena_->Allocate(count * sizeof(float)));
-  if (array != nullptr && init != 0.0f) std::fill_n(array, count, init);
-  return array;
+// Those of the first `count` that it lacks.
+bool RowStore::AddSlotArrays(Segment* segment, int count) {
+  for (int s = 0; s < count; ++s) {
+    if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
+    void* array =
+        arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float));
+    if (array == nullptr) return false;
+    segment->slots[s].store(static_cast<float*>(array),
+                            std::memory_order_release);
+  }
+  return true;
 }
 
 bool RowStore::AddSegment() {
@@ -116,19 +128,21 @@ bool RowStore::AddSegment() {
     for (uint32_t i = 0; i < (1u << block); ++i) new (segments + i) Segment();
     blocks_[block].store(segments, std::memory_order_release);
   }
-  void* meta = arena_->Allocate(kSegmentRows * sizeof(RowMeta));
-  void* values = arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float));
-  if (meta == nullptr || values == nullptr) return false;
   Segment& segment =
       blocks_[block].load(std::memory_order_relaxed)[number ^ (1u << block)];
-  segment.meta = static_cast<RowMeta*>(meta);
-  for (int i = 0; i < kSegmentRows; ++i) new (segment.meta + i) RowMeta();
-  segment.values = static_cast<float*>(values);
-  for (size_t s = 0; s < slot_inits_.size(); ++s) {
-    float* array = NewSlotArray(0.0f);  // who inserts a row fills its slots
-    if (array == nullptr) return false;
-    segment.slots[s].store(array, std::memory_order_release);
+  // What an attempt that failed left is used.
+  if (segment.meta == nullptr) {
+    void* memory = arena_->Allocate(kSegmentRows * sizeof(RowMeta));
+    if (memory == nullptr) return false;
+    segment.meta = static_cast<RowMeta*>(memory);
+    for (int i = 0; i < kSegmentRows; ++i) new (segment.meta + i) RowMeta();
   }
+  if (segment.values == nullptr) {
+    segment.values = static_cast<float*>(
+        arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float)));
+    if (segment.values == nullptr) return false;
+  }
+  if (!AddSlotArrays(&segment, slot_arrays_)) return false;
   ++segments_;
   return true;
 }
@@ -192,29 +206,36 @@ void RowStore::FreeAll() {
   high_water_ = 0;
 }
 
-Status RowStore::AttachSlots(Span<const float> inits) {
-  std::vector<float*> arrays;
-  const int64_t first = std::min<int64_t>(num_slots(), inits.size());
-  for (int64_t s = first; s < inits.size(); ++s) {
-    for (int64_t i = 0; i < segments_; ++i) {
-      float* array = NewSlotArray(inits[s]);
-      if (array == nullptr) {
-        return ResourceExhausted("out of memory for ", inits.size(),
-                                 " optimizer slots of ", capacity(), " rows");
-      }
-      arrays.push_back(array);
+Status RowStore::ReserveSlots(int64_t count) {
+  if (count <= slot_arrays_) return Status();
+  for (int64_t i = 0; i < segments_; ++i) {
+    if (!AddSlotArrays(&segment(static_cast<uint32_t>(i * kSegmentRows)),
+                       static_cast<int>(count))) {
+      return ResourceExhausted("out of memory for ", count,
+                               " optimizer slots of ", capacity(), " rows");
     }
   }
-  for (int64_t s = first; s < inits.size(); ++s) {
-    for (int64_t i = 0; i < segments_; ++i) {
-      segment(static_cast<uint32_t>(i * kSegmentRows))
-          .slots[s]
-          .store(arrays[(s - first) * segments_ + i],
-                 std::memory_order_release);
-    }
-  }
-  slot_inits_.assign(inits.begin(), inits.end());
+  slot_arrays_ = static_cast<int>(count);
   return Status();
+}
+
+void RowStore::AttachSlots(Span<const float> inits) {
+  num_slots_ = static_cast<int>(inits.size());
+  const int used = used_slots_;
+  used_slots_ = std::max(used, num_slots_);
+  const auto is_filled = [&](int s) { return s >= used && inits[s] == 0.0f; };
+  bool filled = true;
+  for (int s = 0; s < num_slots_; ++s) filled = filled && is_filled(s);
+  if (filled) return;
+  // A row that is made later gets its slots filled then. One that is here may
+  // be in the hands of an update that began before.
+  for (uint32_t row = 0; row < high_water_; ++row) {
+    const uint32_t word = Hold(meta(row));
+    for (int s = 0; s < num_slots_; ++s) {
+      if (!is_filled(s)) std::fill_n(slot(row, s), dim_, inits[s]);
+    }
+    Release(meta(row), word & kResident);
+  }
 }
 
 }  // namespace lodestar

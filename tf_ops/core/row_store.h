@@ -55,7 +55,7 @@ class RowStore {
     return segment(row).values +
            static_cast<int64_t>(row % kSegmentRows) * dim_;
   }
-  // REQUIRES: AttachSlots was called for it.
+  // REQUIRES: AttachSlots was called for it at some time.
   float* slot(uint32_t row, int s) const {
     return segment(row).slots[s].load(std::memory_order_acquire) +
            static_cast<int64_t>(row % kSegmentRows) * dim_;
@@ -89,11 +89,13 @@ class RowStore {
   // Frees all rows; their memory is kept for the next ones.
   void FreeAll();
 
-  // Memory for `inits.size()` optimizer slots beside every row there is and
-  // will be; slots that are new to existing rows are filled with their init.
+  // Memory for `count` optimizer slots beside every row there is and will be.
   // ResourceExhausted: out of memory, and the slots that there were stay.
-  Status AttachSlots(Span<const float> inits);
-  int num_slots() const { return static_cast<int>(slot_inits_.size()); }
+  Status ReserveSlots(int64_t count);
+  // From here on rows have these slots; existing rows hold the inits.
+  // REQUIRES: as many are reserved.
+  void AttachSlots(Span<const float> inits);
+  int num_slots() const { return num_slots_; }
 
   // Rows [0, high_water) have been given out at least once.
   uint32_t high_water() const { return high_water_; }
@@ -106,7 +108,7 @@ class RowStore {
     return capacity() * (sizeof(RowMeta) + dim_ * sizeof(float));
   }
   int64_t slot_bytes() const {
-    return capacity() * slot_inits_.size() * dim_ * sizeof(float);
+    return capacity() * slot_arrays_ * dim_ * sizeof(float);
   }
 
  private:
@@ -130,7 +132,7 @@ class RowStore {
   static uint32_t Hold(RowMeta* meta);
   static void Release(RowMeta* meta, uint32_t resident);
   bool AddSegment();
-  float* NewSlotArray(float init);
+  bool AddSlotArrays(Segment* segment, int count);
 
   const int dim_;
   Arena* const arena_;
@@ -138,7 +140,9 @@ class RowStore {
   int64_t segments_ = 0;
   uint32_t high_water_ = 0;
   std::vector<uint32_t> free_;
-  std::vector<float> slot_inits_;
+  int slot_arrays_ = 0;  // that every segment has; never fewer again
+  int used_slots_ = 0;   // that an optimizer ever had
+  int num_slots_ = 0;    // that the optimizer has
 };
 
 }  // namespace lodestar

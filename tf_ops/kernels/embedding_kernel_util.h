@@ -27,7 +27,7 @@ class EmbeddingKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx,
                    tensorflow::LookupResource(
                        ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
-    ComputeOn(ctx, resource->store());
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx, resource->store()); });
   }
 
  protected:

@@ -31,14 +31,26 @@ absl::Status CheckPositions(Span<const int64_t> positions, int64_t num_unique) {
   return absl::OkStatus();
 }
 
-class EmbeddingUniqueOp : public tensorflow::OpKernel {
+// A kernel without a variable.
+class StatelessKernel : public tensorflow::OpKernel {
  public:
-  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) final {
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx); });
+  }
+
+ protected:
+  virtual void ComputeOn(OpKernelContext* ctx) = 0;
+};
+
+class EmbeddingUniqueOp : public StatelessKernel {
+ public:
+  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : StatelessKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("use_padding", &use_padding_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_id", &padding_id_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
+  void ComputeOn(OpKernelContext* ctx) override {
     const Tensor& ids = ctx->input(0);
     Tensor* positions = nullptr;
     OP_REQUIRES_OK(ctx,
@@ -54,11 +66,11 @@ class EmbeddingUniqueOp : public tensorflow::OpKernel {
   int64_t padding_id_ = 0;
 };
 
-class EmbeddingGradientOp : public tensorflow::OpKernel {
+class EmbeddingGradientOp : public StatelessKernel {
  public:
-  using OpKernel::OpKernel;
+  using StatelessKernel::StatelessKernel;
 
-  void Compute(OpKernelContext* ctx) override {
+  void ComputeOn(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
@@ -80,16 +92,16 @@ class EmbeddingGradientOp : public tensorflow::OpKernel {
   }
 };
 
-class EmbeddingPooledGradientOp : public tensorflow::OpKernel {
+class EmbeddingPooledGradientOp : public StatelessKernel {
  public:
   explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx)
-      : OpKernel(ctx) {
+      : StatelessKernel(ctx) {
     std::string combiner;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
     OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
   }
 
-  void Compute(OpKernelContext* ctx) override {
+  void ComputeOn(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
     const Tensor& winners = ctx->input(5);
     OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));

@@ -3,7 +3,10 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_STATUS_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_STATUS_UTIL_H_
 
+#include <new>
+
 #include "absl/status/status.h"
+#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/status.h"
 
 namespace lodestar {
@@ -38,6 +41,17 @@ inline absl::Status ToTensorFlow(const Status& status) {
 template <typename... Args>
 absl::Status InvalidArgumentError(const Args&... args) {
   return ToTensorFlow(InvalidArgument(args...));
+}
+
+// Runs the body of a kernel's Compute. An allocation of the standard library
+// that fails in it is RESOURCE_EXHAUSTED: TensorFlow would end the process.
+template <typename Body>
+void CatchBadAlloc(tensorflow::OpKernelContext* ctx, const Body& body) {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
+  }
 }
 
 }  // namespace lodestar
