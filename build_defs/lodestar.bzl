@@ -1,4 +1,4 @@
-"""The four macros that every BUILD file of this repository uses."""
+"""The macros that the BUILD files of this repository use."""
 
 load("@local_config_cuda//:cuda.bzl", "NVCC")
 load("@local_config_tf//:tf.bzl", "TF_COPTS", "TF_VERSION")
@@ -89,6 +89,40 @@ def lodestar_cc_test(name, srcs, deps = [], **kwargs):
         linkstatic = True,
         deps = deps + ["@local_config_gtest//:gtest_main"],
         **kwargs
+    )
+
+def lodestar_broken_guard_test(name, guard, guarded_src, srcs, deps = []):
+    """Passes only if a GoogleTest fails with a guard of core broken.
+
+    Args:
+      name: target name.
+      guard: a guard of tf_ops/core/guards.h, without its k; also the case of
+        the GoogleTest that has to fail.
+      guarded_src: the source of tf_ops/core that consults the guard. Its
+        broken object is linked before the libraries, so the sound one that they
+        hold is not.
+      srcs: the GoogleTest.
+      deps: its libraries.
+    """
+    native.cc_binary(
+        name = name + "_binary",
+        testonly = True,
+        srcs = srcs + [guarded_src],
+        copts = _COPTS,
+        linkopts = ["-lpthread"],
+        linkstatic = True,
+        local_defines = ["LODESTAR_BROKEN_GUARD=k" + guard],
+        deps = deps + ["@local_config_gtest//:gtest_main"],
+    )
+    native.sh_test(
+        name = name,
+        size = "small",
+        srcs = ["//build_defs:require_failure.sh"],
+        args = [
+            "$(location :%s_binary)" % name,
+            guard,
+        ],
+        data = [":%s_binary" % name],
     )
 
 def lodestar_py_test(name, srcs, deps = [], data = [], args = [], **kwargs):

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# require_failure.sh BINARY CASE: passes only if this case of the GoogleTest
+# fails: by an expectation or a sanitizer's finding, not by a crash.
+set -u
+unset XML_OUTPUT_FILE # the failure is no result of ours
+output=$("$1" --gtest_filter="*.$2" 2>&1)
+status=$?
+echo "$output"
+if [[ $status -eq 0 ]]; then
+  echo "$2 passes although its guard is broken"
+  exit 1
+fi
+[[ $output == *"[  FAILED  ] "*".$2"* || $output == *"Sanitizer: "* ]]

@@ -1,0 +1,257 @@
+// Every allocation of every call that changes a table fails in turn: the call
+// says so, and the table, its counters included, is as it was.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/core/allocation_failure.h"
+#include "tf_ops/core/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 3;
+using Store = std::unique_ptr<EmbeddingStore>;
+
+RowInitializer Uniform() {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
+  return initializer;
+}
+
+std::vector<int64_t> Ids(int64_t begin, int64_t end) {
+  std::vector<int64_t> ids;
+  for (int64_t id = begin; id < end; ++id) ids.push_back(id * 4096);
+  return ids;
+}
+
+const std::vector<float> kAdamNumbers = {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f};
+const std::vector<float> kNoInits = {0.0f, 0.0f};
+
+SparseOptimizer Adam() {
+  SparseOptimizer optimizer;
+  EXPECT_TRUE(SparseOptimizer::Create("adam", kAdamNumbers, &optimizer).ok());
+  return optimizer;
+}
+
+// A table of rows [0, count), some of them removed again.
+Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
+  Store store;
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Uniform(), &store).ok());
+  const std::vector<int64_t> ids = Ids(0, count);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  EXPECT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+  if (with_optimizer) {
+    const std::vector<float> gradients(ids.size() * kDim, 1.0f);
+    EXPECT_TRUE(store
+                    ->Apply(ids, gradients.data(), "adam", Adam(), kNoInits,
+                            false, -1, nullptr)
+                    .ok());
+  }
+  int64_t removed;
+  EXPECT_TRUE(store->Remove(Ids(0, count / 4), &removed).ok());
+  return store;
+}
+
+// All that can be seen of a table.
+auto ContentOf(const EmbeddingStore& store) {
+  EmbeddingRows rows;
+  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
+  const EmbeddingStats s = store.Stats();
+  return std::make_tuple(rows.ids, rows.values, rows.slots, rows.frequencies,
+                         rows.last_seen, rows.optimizer.name,
+                         rows.optimizer.slot_inits, rows.step, rows.seed,
+                         rows.salt, s.rows, s.hits, s.misses, s.inserts,
+                         s.removed, s.gradients_dropped);
+}
+
+void FailEachAllocation(const std::function<Store()>& make,
+                        const std::function<Status(EmbeddingStore*)>& call,
+                        int64_t at_least) {
+  const Store sound = make();
+  ASSERT_TRUE(call(sound.get()).ok());
+  const auto wanted = ContentOf(*sound);
+  for (int64_t allocation = 0;; ++allocation) {
+    const Store store = make();
+    const auto before = ContentOf(*store);
+    Status status;
+    bool failed;
+    {
+      FailAllocation fail(allocation);
+      status = call(store.get());
+      failed = fail.failed();
+    }
+    if (!failed) {
+      EXPECT_TRUE(status.ok());
+      EXPECT_GE(allocation, at_least);
+      return;
+    }
+    ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
+    ASSERT_NE(status.message().find("out of memory"), std::string::npos);
+    ASSERT_TRUE(ContentOf(*store) == before) << allocation;
+    // Nothing hidden is left behind either.
+    ASSERT_TRUE(call(store.get()).ok()) << allocation;
+    ASSERT_TRUE(ContentOf(*store) == wanted) << allocation;
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
+  const std::vector<int64_t> ids = Ids(1000, 6000);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  const auto call = [&](EmbeddingStore* store) {
+    return store->FindOrInsert(ids, options, refs, nullptr);
+  };
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(4, 2000, with_optimizer); }, call,
+                       20);
+  }
+}
+
+// Leaves that split, and the directory over them.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
+  const std::vector<int64_t> ids = Ids(50, 70000);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  FailEachAllocation([&] { return MakeStore(1, 100, false); },
+                     [&](EmbeddingStore* store) {
+                       return store->FindOrInsert(ids, options, refs, nullptr);
+                     },
+                     20);
+}
+
+// The first call attaches the optimizer: its slots and the new rows come
+// together or not at all.
+TEST(EmbeddingStoreMemoryTest, Apply) {
+  const std::vector<int64_t> ids = Ids(1000, 6000);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const SparseOptimizer adam = Adam();
+  const auto call = [&](EmbeddingStore* store) {
+    return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
+                        nullptr);
+  };
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); }, call,
+                       20);
+  }
+}
+
+// After an attempt to attach that ran out of memory half-way, another optimizer
+// finds no trace of it.
+TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
+  const std::vector<int64_t> ids = Ids(0, 3000);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const std::vector<float> ftrl_numbers = {0.1f, 0, -0.5f, 0, 0, 0, 0};
+  const std::vector<float> ftrl_inits = {0.1f, 0.0f};
+  SparseOptimizer ftrl;
+  ASSERT_TRUE(SparseOptimizer::Create("ftrl", ftrl_numbers, &ftrl).ok());
+  const SparseOptimizer adam = Adam();
+  const auto apply_adam = [&](EmbeddingStore* store) {
+    return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
+                        nullptr);
+  };
+  const Store sound = MakeStore(4, 3000, false);
+  ASSERT_TRUE(apply_adam(sound.get()).ok());
+  for (int64_t allocation = 0;; ++allocation) {
+    const Store store = MakeStore(4, 3000, false);
+    {
+      FailAllocation fail(allocation);
+      const Status status = store->Apply(ids, gradients.data(), "ftrl", ftrl,
+                                         ftrl_inits, true, -1, nullptr);
+      if (!fail.failed()) break;
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted);
+    }
+    ASSERT_TRUE(apply_adam(store.get()).ok());
+    ASSERT_TRUE(ContentOf(*store) == ContentOf(*sound)) << allocation;
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, InsertOrAssign) {
+  const std::vector<int64_t> ids = Ids(1000, 6000);
+  const std::vector<float> rows(ids.size() * kDim, 0.5f);
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); },
+                       [&](EmbeddingStore* store) {
+                         return store->InsertOrAssign(ids, rows.data(),
+                                                      nullptr);
+                       },
+                       20);
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, RemoveAndClear) {
+  const std::vector<int64_t> ids = Ids(0, 2900);
+  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+                     [&](EmbeddingStore* store) {
+                       int64_t removed;
+                       return store->Remove(ids, &removed);
+                     },
+                     5);
+  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+                     [&](EmbeddingStore* store) { return store->Clear(); }, 1);
+}
+
+TEST(EmbeddingStoreMemoryTest, Export) {
+  EmbeddingRows rows;
+  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+                     [&](EmbeddingStore* store) {
+                       return store->Export(true, &rows, nullptr);
+                     },
+                     7);
+}
+
+TEST(EmbeddingStoreMemoryTest, Import) {
+  const Store from = MakeStore(2, 9000, true);
+  EmbeddingRows rows;
+  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  EmbeddingRowsView view;
+  view.ids = rows.ids;
+  view.values = rows.values;
+  view.slots = rows.slots;
+  view.frequencies = rows.frequencies;
+  view.last_seen = rows.last_seen;
+  view.optimizer = rows.optimizer;
+  view.with_counters = true;
+  view.step = 17;
+  view.seed = 18;
+  view.salt = 19;
+  for (bool replace : {false, true}) {
+    for (bool with_optimizer : {false, true}) {
+      FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); },
+                         [&](EmbeddingStore* store) {
+                           return store->Import(view, replace, nullptr);
+                         },
+                         20);
+    }
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, Create) {
+  const RowInitializer initializer = Uniform();
+  for (int64_t allocation = 0;; ++allocation) {
+    Store store;
+    FailAllocation fail(allocation);
+    const Status status = EmbeddingStore::Create(kDim, 16, initializer, &store);
+    if (!fail.failed()) {
+      EXPECT_TRUE(status.ok());
+      break;
+    }
+    ASSERT_EQ(status.code(), StatusCode::kResourceExhausted);
+    ASSERT_EQ(store, nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
