@@ -1,0 +1,297 @@
+// Threads do everything to one table at once. LODESTAR_STRESS_SECONDS says for
+// how long (a few seconds unless set); run it under --config=tsan and
+// --config=asan too.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tf_ops/core/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+using Store = std::unique_ptr<EmbeddingStore>;
+using Rng = std::mt19937_64;
+
+// `share` of the time that the whole file may take.
+std::chrono::milliseconds StressTime(double share) {
+  const char* seconds = std::getenv("LODESTAR_STRESS_SECONDS");
+  return std::chrono::milliseconds(static_cast<int64_t>(
+      1000 * share * (seconds != nullptr ? std::atof(seconds) : 4.0)));
+}
+
+// Every role in a thread of its own, again and again until the time is up or an
+// expectation has failed.
+void RunUntilTimeIsUp(double share,
+                      const std::vector<std::function<void(Rng*)>>& roles) {
+  const auto end = std::chrono::steady_clock::now() + StressTime(share);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < roles.size(); ++t) {
+    threads.emplace_back([&, t] {
+      Rng rng(t);
+      do {
+        roles[t](&rng);
+      } while (std::chrono::steady_clock::now() < end &&
+               !testing::Test::HasFailure());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Store MakeStore(int dim) {
+  RowInitializer zeros;
+  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
+  Store store;
+  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store).ok());
+  return store;
+}
+
+std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
+                             int draws) {
+  std::vector<int64_t> ids;
+  for (int i = 0; i < draws; ++i) ids.push_back(first + (*rng)() % count);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void See(EmbeddingStore* store, const std::vector<int64_t>& ids) {
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
+}
+
+void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
+  int64_t removed;
+  ASSERT_TRUE(store->Remove(ids, &removed).ok());
+}
+
+// The optimizer adds one to the slot, and the slot to the value: after n
+// updates of a row that began with zeros they are n and n (n + 1) / 2.
+constexpr char kCounter[] = "sgd_momentum";
+void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
+           bool create_missing) {
+  const std::vector<float> numbers = {1.0f, 0.0f, 1.0f, 0.0f};
+  const std::vector<float> inits = {0.0f};
+  SparseOptimizer optimizer;
+  ASSERT_TRUE(SparseOptimizer::Create(kCounter, numbers, &optimizer).ok());
+  const std::vector<float> gradients(ids.size() * store->dim(), -1.0f);
+  ASSERT_TRUE(store
+                  ->Apply(ids, gradients.data(), kCounter, optimizer, inits,
+                          create_missing, -1, nullptr)
+                  .ok());
+}
+float ValueAfter(float n) { return n * (n + 1) / 2; }
+constexpr float kMostUpdates = 5000.0f;  // their value is an exact float
+
+// Ids below kCounted are only counted; those above are assigned too, and then
+// each column stands off the first by its own number.
+constexpr int64_t kCounted = 2000;
+constexpr int64_t kIds = 3000;
+float Checksum(int64_t id, int column) {
+  if (id < kCounted) return 0.0f;
+  return static_cast<float>((id * 31 + column * 17) % 1009 - (id * 31) % 1009);
+}
+
+bool IsWhole(int64_t id, const float* row, int dim) {
+  // Zeros: not there, or no longer.
+  if (std::all_of(row, row + dim, [](float x) { return x == 0.0f; })) {
+    return true;
+  }
+  for (int c = 0; c < dim; ++c) {
+    if (row[c] - row[0] != Checksum(id, c)) return false;
+  }
+  return true;
+}
+
+std::string Show(int64_t id, const float* row, int dim) {
+  std::string text = StrCat("row of id ", id, ":");
+  for (int c = 0; c < dim; ++c) text += StrCat(" ", row[c]);
+  return text;
+}
+
+EmbeddingRowsView View(const EmbeddingRows& rows) {
+  EmbeddingRowsView view;
+  view.ids = rows.ids;
+  view.values = rows.values;
+  view.slots = rows.slots;
+  view.frequencies = rows.frequencies;
+  view.last_seen = rows.last_seen;
+  view.optimizer = rows.optimizer;
+  return view;
+}
+
+// Values, and slots beside values, agree in everything that is exported.
+void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
+  ASSERT_TRUE(store->Export(true, rows, nullptr).ok());
+  ASSERT_TRUE(std::is_sorted(rows->ids.begin(), rows->ids.end()));
+  const int dim = store->dim();
+  std::vector<int64_t> full;
+  for (size_t i = 0; i < rows->ids.size(); ++i) {
+    const int64_t id = rows->ids[i];
+    const float* value = &rows->values[i * dim];
+    ASSERT_TRUE(IsWhole(id, value, dim)) << Show(id, value, dim);
+    if (rows->optimizer.name.empty()) continue;
+    const float* slot = &rows->slots[i * dim];
+    for (int c = 0; c < dim; ++c) {
+      ASSERT_EQ(slot[c], slot[0]) << Show(id, slot, dim);
+      if (id < kCounted) {
+        ASSERT_EQ(value[c], ValueAfter(slot[0]));
+      }
+    }
+    if (slot[0] > kMostUpdates / 2) full.push_back(id);
+  }
+  Remove(store, full);
+}
+
+// Reads, training look-ups, updates, assignments, removals, exports, imports
+// and clears: no row that is read or exported is half of one thing and half of
+// another.
+void RowsAreWhole(int dim, double share) {
+  const Store store = MakeStore(dim);
+  std::atomic<int64_t> rows_read{0};
+  const auto read = [&](Rng* rng) {
+    const std::vector<int64_t> ids = SomeIds(rng, 0, kIds, 500);
+    std::vector<float> rows(ids.size() * dim);
+    const auto found = std::make_unique<bool[]>(ids.size());
+    store->Find(ids, nullptr, Missing(), rows.data(), found.get(), nullptr);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const float* row = &rows[i * dim];
+      ASSERT_TRUE(IsWhole(ids[i], row, dim)) << Show(ids[i], row, dim);
+      if (row[dim - 1] != 0.0f) ++rows_read;
+    }
+  };
+  const auto train = [&](Rng* rng) {
+    const std::vector<int64_t> ids = SomeIds(rng, 0, kCounted, 200);
+    See(store.get(), ids);
+    Count(store.get(), ids, (*rng)() % 2 == 0);
+    Count(store.get(), SomeIds(rng, kCounted, kIds - kCounted, 100), false);
+  };
+  const auto assign = [&](Rng* rng) {
+    const std::vector<int64_t> ids =
+        SomeIds(rng, kCounted, kIds - kCounted, 100);
+    std::vector<float> rows;
+    for (int64_t id : ids) {
+      const float first = static_cast<float>(1 + (*rng)() % 100000);
+      for (int c = 0; c < dim; ++c) rows.push_back(first + Checksum(id, c));
+    }
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    Remove(store.get(), SomeIds(rng, 0, kIds, 50));
+  };
+  EmbeddingRows kept;
+  const auto save = [&](Rng* rng) {
+    EmbeddingRows rows;
+    ExportAndCheck(store.get(), &rows);
+    switch ((*rng)() % 8) {
+      case 0:
+        ASSERT_TRUE(store->Clear().ok());
+        break;
+      case 1:
+        kept = std::move(rows);
+        break;
+      case 2:
+      case 3:
+        ASSERT_TRUE(store->Import(View(kept), (*rng)() % 2 == 0, nullptr).ok());
+        break;
+      default:
+        break;
+    }
+  };
+  RunUntilTimeIsUp(share, {read, read, train, train, assign, save});
+  EXPECT_GT(rows_read, 0);
+  ASSERT_TRUE(store->Export(false, &kept, nullptr).ok());
+  EXPECT_EQ(static_cast<int64_t>(kept.ids.size()), store->size());
+}
+
+TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreWhole) {
+  RowsAreWhole(16, 0.3);
+}
+TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.3); }
+
+// Other rows come and go beside, and the index grows and shrinks; of the
+// increments that threads send to a few rows, none is missing at the end.
+TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
+  constexpr int kDim = 3;
+  constexpr int kRows = 40;
+  const Store store = MakeStore(kDim);
+  std::vector<int64_t> ids(kRows);
+  for (int i = 0; i < kRows; ++i) ids[i] = i * 4096;
+  See(store.get(), ids);
+  const std::vector<float> numbers = {1.0f, 0.0f};
+  SparseOptimizer sgd;
+  ASSERT_TRUE(SparseOptimizer::Create("sgd", numbers, &sgd).ok());
+  std::atomic<int64_t> sent{0};
+  const auto count = [&](Rng* rng) {
+    if (sent > (1 << 24) - 100) return;  // floats count no further
+    const std::vector<float> gradients(ids.size() * kDim, -1.0f);
+    std::vector<int64_t> shuffled = ids;
+    std::shuffle(shuffled.begin(), shuffled.end(), *rng);
+    ASSERT_TRUE(store
+                    ->Apply(shuffled, gradients.data(), "sgd", sgd, {}, false,
+                            -1, nullptr)
+                    .ok());
+    ++sent;
+  };
+  const auto come_and_go = [&](Rng* rng) {
+    const int64_t first = (*rng)() % 1000 * 4096 + 1;
+    std::vector<int64_t> others;
+    for (int64_t i = 0; i < 2000; ++i) others.push_back(first + i * 4096);
+    See(store.get(), others);
+    Remove(store.get(), others);
+  };
+  const auto save = [&](Rng*) {
+    EmbeddingRows rows;
+    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  };
+  RunUntilTimeIsUp(0.2, {count, count, count, come_and_go, save});
+  std::vector<float> rows(ids.size() * kDim);
+  store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
+  for (float value : rows) {
+    ASSERT_EQ(value, static_cast<float>(sent.load()));
+  }
+  EXPECT_EQ(store->step(), sent);
+  EXPECT_EQ(store->Stats().gradients_dropped, 0);
+}
+
+// Threads see the same ids in every step; each step counts once.
+TEST(EmbeddingStoreStressTest, EverySightingCountsOnceAStep) {
+  const Store store = MakeStore(2);
+  std::vector<int64_t> ids(500);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  const auto end = std::chrono::steady_clock::now() + StressTime(0.2);
+  int64_t step = 0;
+  while (std::chrono::steady_clock::now() < end || step == 0) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        Rng rng(step * 4 + t);
+        std::vector<int64_t> shuffled = ids;
+        for (int lookup = 0; lookup < 3; ++lookup) {
+          std::shuffle(shuffled.begin(), shuffled.end(), rng);
+          See(store.get(), shuffled);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    store->SetStep(++step);
+    std::vector<int64_t> frequencies(ids.size());
+    store->Frequency(ids, frequencies, nullptr);
+    ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), step));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
