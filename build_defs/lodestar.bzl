@@ -23,7 +23,8 @@ def lodestar_core_library(name, srcs = [], hdrs = [], deps = [], **kwargs):
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _COPTS,
+        # A square root that sets errno would be a call, not a vector of them.
+        copts = _COPTS + ["-fno-math-errno"],
         deps = deps,
         visibility = ["//visibility:public"],
         **kwargs
