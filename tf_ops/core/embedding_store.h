@@ -140,6 +140,8 @@ class EmbeddingStore {
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,
                int64_t next_step, const ParallelFor* parallel);
+  // FailedPrecondition: another optimizer is attached.
+  Status CheckOptimizer(const std::string& name) const;
   void CountNonfiniteGradients(int64_t count) {
     nonfinite_gradients_.fetch_add(count, std::memory_order_relaxed);
   }
@@ -216,7 +218,6 @@ class EmbeddingStore {
                        const AttachedOptimizer* optimizer = nullptr);
   void FillNewRow(int64_t id, const RowRef& ref) const;
   void FillSlots(const RowRef& ref) const;
-  Status CheckOptimizer(const std::string& name) const;
   // With every shard's mutex: memory for its slots, then the rest, which cannot
   // fail.
   Status ReserveOptimizer(const AttachedOptimizer& optimizer);

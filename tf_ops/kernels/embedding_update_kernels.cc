@@ -1,8 +1,11 @@
-// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingPooledGradient and
-// EmbeddingApply. Contracts: tf_ops/ops/embedding_ops.cc; algorithms:
-// tf_ops/core/embedding_gradient.h, sparse_optimizer.h and embedding_store.h.
+// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingPooledGradient,
+// EmbeddingCheckApply and EmbeddingApply. Contracts:
+// tf_ops/ops/embedding_ops.cc; algorithms: tf_ops/core/embedding_gradient.h,
+// sparse_optimizer.h and embedding_store.h.
 
-#include <cmath>
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -142,12 +145,58 @@ class EmbeddingPooledGradientOp : public StatelessKernel {
   Combiner combiner_ = Combiner::kSum;
 };
 
+// By the bits, a maximum of integers, because that is vectorised.
 bool IsFinite(const float* row, int dim) {
+  uint32_t largest = 0;
   for (int c = 0; c < dim; ++c) {
-    if (!std::isfinite(row[c])) return false;
+    uint32_t bits;
+    std::memcpy(&bits, row + c, sizeof(bits));
+    largest = std::max(largest, bits & 0x7fffffff);
   }
-  return true;
+  return largest < 0x7f800000;  // infinity
 }
+
+absl::Status NonfiniteError(int64_t id) {
+  return InvalidArgumentError("the gradient of id ", id,
+                              " is not finite; no row was changed");
+}
+
+absl::Status CheckGradients(OpKernelContext* ctx, int dim) {
+  const Tensor& ids = ctx->input(1);
+  const Tensor& gradients = ctx->input(2);
+  TF_RETURN_IF_ERROR(CheckRank(ids, "ids", 1));
+  TF_RETURN_IF_ERROR(CheckRank(gradients, "gradients", 2));
+  if (gradients.dim_size(0) == ids.NumElements() &&
+      gradients.dim_size(1) == dim) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("`gradients` has shape ",
+                              gradients.shape().DebugString(), ", wanted [",
+                              ids.NumElements(), ",", dim, "]");
+}
+
+class EmbeddingCheckApplyOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingCheckApplyOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
+  }
+
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    const int dim = store->dim();
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx, dim));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->CheckOptimizer(optimizer_)));
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const float* gradients = ctx->input(2).flat<float>().data();
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      OP_REQUIRES(ctx, IsFinite(gradients + i * dim, dim),
+                  NonfiniteError(ids[i]));
+    }
+  }
+
+ private:
+  std::string optimizer_;
+};
 
 class EmbeddingApplyOp : public EmbeddingKernel {
  public:
@@ -161,17 +210,10 @@ class EmbeddingApplyOp : public EmbeddingKernel {
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
     const Tensor& gradients = ctx->input(2);
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "ids", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(gradients, "gradients", 2));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx, dim));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "hyperparameters", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "next_step", 0));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    OP_REQUIRES(
-        ctx,
-        gradients.dim_size(0) == ids.size() && gradients.dim_size(1) == dim,
-        InvalidArgumentError("`gradients` has shape ",
-                             gradients.shape().DebugString(), ", wanted [",
-                             ids.size(), ",", dim, "]"));
     SparseOptimizer optimizer;
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(SparseOptimizer::Create(
@@ -215,8 +257,7 @@ class EmbeddingApplyOp : public EmbeddingKernel {
       if (IsFinite(*sums + u * dim, dim)) {
         kept.push_back(u);
       } else if (nonfinite_ == "raise") {
-        return InvalidArgumentError("the gradient of id ", (*unique)[u],
-                                    " is not finite; no row was changed");
+        return NonfiniteError((*unique)[u]);
       }
     }
     if (kept.size() == unique->size()) return absl::OkStatus();
@@ -242,6 +283,7 @@ class EmbeddingApplyOp : public EmbeddingKernel {
 REGISTER(EmbeddingUnique);
 REGISTER(EmbeddingGradient);
 REGISTER(EmbeddingPooledGradient);
+REGISTER(EmbeddingCheckApply);
 REGISTER(EmbeddingApply);
 #undef REGISTER
 

@@ -12,6 +12,13 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
+// The update rules of tf_ops/core/sparse_optimizer.h.
+constexpr char kOptimizers[] =
+    "optimizer: {'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "
+    "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "
+    "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
+    "'ftrl'}";
+
 // D, from the hook [0, D].
 Status HookDim(InferenceContext* c, int input, DimensionHandle* dim) {
   ShapeHandle hook;
@@ -288,13 +295,36 @@ sums: [U, D].
 INVALID_ARGUMENT if a position is not in [-1, U) or the splits are bad.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingCheckApply")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("gradients: float")
+    .Attr(kOptimizers)
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      return c->WithRank(c->input(2), 2, &unused);
+    })
+    .Doc(R"doc(
+Fails as EmbeddingApply would with nonfinite = 'raise', and writes nothing.
+
+Run for every variable of a step before any of them is updated.
+
+ids: [N].
+gradients: [N, D].
+INVALID_ARGUMENT if a gradient has a NaN or infinity.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingApply")
     .Input("handle: resource")
     .Input("ids: int64")
     .Input("gradients: float")
     .Input("hyperparameters: float")
     .Input("next_step: int64")
-    .Attr("optimizer: {'sgd', 'sgd_momentum', 'adagrad', 'adam', 'ftrl'}")
+    .Attr(kOptimizers)
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
@@ -312,9 +342,8 @@ Updates rows and their optimizer slots by their gradients.
 
 ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D].
-hyperparameters: Learning rate, weight decay, then by optimizer: momentum and
-  nesterov (sgd_momentum); epsilon (adagrad); 1 - beta_1, 1 - beta_2, epsilon
-  and alpha (adam); learning_rate_power, l1, l2, l2_shrinkage and beta (ftrl).
+hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
+  the order of tf_ops/core/sparse_optimizer.h.
 next_step: The variable's step after this; -1 advances it by one.
 slot_inits: What each optimizer slot of a new row holds.
 create_missing: Makes rows of ids that have none, instead of dropping (and
