@@ -35,3 +35,14 @@ def uses_weight_decay(
     """
     asks = getattr(optimizer, "_use_weight_decay", None)
     return True if asks is None else asks(variable)
+
+
+def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """Returns the variable that counts the calls of `optimizer.apply`.
+
+    With gradient accumulation the public `iterations` is another number, those
+    of the updates, and no variable. Without the private name it is the first
+    of the optimizer's variables.
+    """
+    counter = getattr(optimizer, "_iterations", None)
+    return optimizer.variables[0] if counter is None else counter

@@ -7,13 +7,33 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._library import gen_ops
+from lodestar.embedding import table_store
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.gradients import Gradient
+from lodestar.optimizers.table_updates import (
+    GradientSum,
+    TableUpdate,
+    apply_updates,
+)
 
 _NONFINITE = ("raise", "skip", "pass")
+
+
+def _of_inner(name: str) -> property:
+    """An option that Keras reads and sets on the outermost optimizer."""
+
+    def get(self: Any) -> Any:
+        inner = getattr(self, "inner_optimizer", None)
+        return getattr(inner, name, None)
+
+    # Keras's own __init__ sets it, too, before there is an inner optimizer.
+    def set_(self: Any, value: Any) -> None:
+        if hasattr(self, "inner_optimizer"):
+            setattr(self.inner_optimizer, name, value)
+
+    return property(get, set_, doc=f"`{name}` of the inner optimizer.")
 
 
 class _Split(NamedTuple):
@@ -34,8 +54,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     weight decay) act on the rows of the step only.
 
     clipnorm, clipvalue, global_clipnorm (jointly over tables and dense
-    weights), loss_scale_factor and weight_decay behave as in Keras, on the
-    summed gradient of each id.
+    weights), loss_scale_factor, weight_decay and gradient_accumulation_steps
+    behave as in Keras, on the summed gradient of each id.
 
     >>> model.compile(
     ...     optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
@@ -46,16 +66,17 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
 
     Args:
         inner: A Keras optimizer, or its name or config.
-        nonfinite: What a NaN or infinity in a table's gradient does, looked
-            for before any row of that table is written: `"raise"`, `"skip"`
-            (the rows it is in), or `"pass"`.
+        nonfinite: What a NaN or infinity in a table's gradient does: `"raise"`
+            before any table or variable is written, `"skip"` the rows it is
+            in, or `"pass"`.
         name: Optional name.
 
     Raises:
         NotImplementedError: While tracing the first step that has a table:
-            `inner` has no row-wise update (SGD, Adagrad, Adam, AdamW and Ftrl
-            have), averages its weights or accumulates gradients; or the strategy has
-            several replicas.
+            `inner` has no row-wise update (Adadelta, Adagrad, Adam, AdamW,
+            Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have), averages its
+            weights, or accumulates gradients and clips them; or the strategy
+            has several replicas.
         ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
     """
 
@@ -83,11 +104,22 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.nonfinite = nonfinite
+        # Optimizers with a product over steps, and their products.
+        self._nadams: list[keras.optimizers.Optimizer] = []
+        self._u_products: list[keras.Variable] = []
+        self._gradient_sums = tf.Module()
+        self._gradient_sums.members = []
+
+    clipnorm = _of_inner("clipnorm")
+    clipvalue = _of_inner("clipvalue")
+    global_clipnorm = _of_inner("global_clipnorm")
+    loss_scale_factor = _of_inner("loss_scale_factor")
+    weight_decay = _of_inner("weight_decay")
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The variables of the inner optimizer."""
-        return self.inner_optimizer.variables
+        """The variables of the inner optimizer, then the wrapper's own."""
+        return self.inner_optimizer.variables + list(self._u_products)
 
     @property
     def iterations(self) -> Any:
@@ -103,6 +135,12 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     def learning_rate(self, learning_rate: Any) -> None:
         self.inner_optimizer.learning_rate = learning_rate
 
+    def exclude_from_weight_decay(
+        self, var_list: Any = None, var_names: Any = None
+    ) -> None:
+        """As the inner optimizer; `var_list` may hold hooks of tables."""
+        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
+
     def scale_loss(self, loss: Any) -> Any:
         """As the inner optimizer."""
         return self.inner_optimizer.scale_loss(loss)
@@ -117,18 +155,36 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         """Makes the inner optimizer's variables for the dense `variables`."""
         if self.built:
             return
-        for hook in map(as_hook, variables):
-            if hook is None:
-                continue
-            row_optimizers.check_supported(
-                hook.row_optimizer or self.inner_optimizer
-            )
+        hooks = [h for h in map(as_hook, variables) if h is not None]
+        for hook in hooks:
+            self._prepare(hook)
         dense = [v for v in variables if as_hook(v) is None]
         if dense:
             self.inner_optimizer.build(dense)
         # Assigning _trainable_variables here instead would make Keras track
         # the model's variables as the optimizer's own.
         super().build(variables)
+
+    def _prepare(self, hook: HookVariable) -> None:
+        """Checks, and makes what the table needs beside its own rows."""
+        optimizer = self._optimizer_of(hook)
+        row_optimizers.check_supported(
+            optimizer, own=optimizer is not self.inner_optimizer
+        )
+        if row_optimizers.has_u_product(optimizer) and not any(
+            known is optimizer for known in self._nadams
+        ):
+            self._nadams.append(optimizer)
+            self._u_products.append(
+                self.add_variable((), "ones", "float32", name="u_product")
+            )
+        if self.inner_optimizer.gradient_accumulation_steps:
+            members = self._gradient_sums.members
+            if not any(member.hook is hook for member in members):
+                members.append(GradientSum(hook))
+
+    def _optimizer_of(self, hook: HookVariable) -> keras.optimizers.Optimizer:
+        return hook.row_optimizer or self.inner_optimizer
 
     def apply_gradients(self, grads_and_vars: Any) -> Any:
         """As `apply`, for pairs; returns `iterations`."""
@@ -148,7 +204,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             trainable_variables: Default: those the optimizer was built with.
 
         Raises:
-            ValueError: There is no gradient at all.
+            ValueError: There is no gradient at all, or not one a variable.
             NotImplementedError: As the class.
         """
         if not grads:
@@ -167,22 +223,29 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         if not split.hooks and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
         split = self._unscale_and_clip(split)
-        # The tables first: `iterations` moves with the inner apply.
-        self._apply_to_tables(split.hooks)
-        if any(g is not None for g, _ in split.dense):
-            self.inner_optimizer.apply(
-                [g for g, _ in split.dense], [v for _, v in split.dense]
-            )
-        else:
-            self.inner_optimizer.iterations.assign_add(1)
+        # The tables first: `iterations` moves with the inner apply, and what a
+        # table refuses leaves the dense variables as they are.
+        with tf.control_dependencies(self._apply_to_tables(split.hooks)):
+            if any(g is not None for g, _ in split.dense):
+                self.inner_optimizer.apply(
+                    [g for g, _ in split.dense], [v for _, v in split.dense]
+                )
+            else:
+                _private.raw_iterations(self.inner_optimizer).assign_add(1)
 
     def _split(self, grads: Sequence[Gradient], variables: list[Any]) -> _Split:
+        if len(grads) != len(variables):
+            raise ValueError(
+                f"`grads` has {len(grads)} gradients, but there are "
+                f"{len(variables)} variables; wanted one for each."
+            )
         split = _Split([], [])
         for gradient, variable in zip(grads, variables):
             hook = as_hook(variable)
             if hook is None:
                 split.dense.append((gradient, variable))
             elif gradient is not None:
+                self._prepare(hook)
                 split.hooks.append((gradient, hook))
         if (
             split.hooks
@@ -246,35 +309,81 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
 
     def _apply_to_tables(
         self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
-    ) -> None:
-        if not hooks:
-            return
-        step = tf.cast(
-            tf.convert_to_tensor(self.inner_optimizer.iterations), tf.int64
+    ) -> list[Any]:
+        """Returns what has run when all tables are updated, in a graph."""
+        steps = self.inner_optimizer.gradient_accumulation_steps
+        if not steps:
+            return self._update_tables(hooks)
+        members = self._gradient_sums.members
+        added = apply_updates(
+            [
+                next(m for m in members if m.hook is hook).addition(gradient)
+                for gradient, hook in hooks
+            ],
+            self.nonfinite,
         )
+
+        def update() -> tf.Tensor:
+            means = [
+                (member.take_mean(steps), member.hook)
+                for member in members
+                if member.hook is not None
+            ]
+            with tf.control_dependencies(self._update_tables(means)):
+                return tf.constant(True)
+
+        calls = _private.raw_iterations(self.inner_optimizer) + 1
+        with tf.control_dependencies(added):
+            updated = tf.cond(
+                tf.equal(calls % steps, 0), update, lambda: tf.constant(False)
+            )
+        return [] if tf.executing_eagerly() else [updated]
+
+    def _update_tables(
+        self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+    ) -> list[Any]:
+        inner = self.inner_optimizer
+        step = tf.cast(tf.convert_to_tensor(inner.iterations), tf.int64)
+        products = []
+        for optimizer, variable in zip(self._nadams, self._u_products):
+            product = row_optimizers.next_u_product(
+                optimizer, tf.convert_to_tensor(variable), step
+            )
+            variable.assign(product)
+            products.append((optimizer, product))
         updates: dict[Any, row_optimizers.RowUpdate] = {}
+        applies = []
         for gradient, hook in hooks:
-            optimizer = hook.row_optimizer or self.inner_optimizer
+            optimizer = self._optimizer_of(hook)
             decays = _private.uses_weight_decay(optimizer, hook)
             key = (id(optimizer), decays)
             if key not in updates:
-                if optimizer is not self.inner_optimizer:
+                if optimizer is not inner:
                     # Its schedule follows the wrapper's steps.
-                    optimizer.iterations.assign(step)
+                    optimizer.iterations.assign(_private.raw_iterations(inner))
+                u_product = [p for known, p in products if known is optimizer]
                 updates[key] = row_optimizers.row_update(
-                    optimizer, optimizer.learning_rate, step, decays
+                    optimizer, step, decays, *u_product
                 )
-            update = updates[key]
-            gen_ops.lodestar_embedding_apply(
-                hook.table.resource_handle,
-                tf.cast(gradient.indices, tf.int64),
-                tf.cast(gradient.values, tf.float32),
-                update.hyperparameters,
-                step + 1,
-                optimizer=update.optimizer,
-                slot_inits=update.slot_inits,
-                nonfinite=self.nonfinite,
+            applies.append(
+                TableUpdate(hook.table, gradient, updates[key], step + 1)
             )
+        return apply_updates(applies, self.nonfinite)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes `variables`, and gradients that wait for their update."""
+        super().save_own_variables(store)
+        for i, member in enumerate(self._gradient_sums.members):
+            table_store.save_table(member.sums, store, f"gradient_sum_{i}_")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
+        own = {k: store[k] for k in store.keys() if k.isdigit()}
+        super().load_own_variables(own)
+        for i, member in enumerate(self._gradient_sums.members):
+            prefix = f"gradient_sum_{i}_"
+            if f"{prefix}header" in store.keys():
+                table_store.load_table(member.sums, store, prefix)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments; the inverse of `from_config`."""

@@ -44,17 +44,33 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
             )
         super().__init__(inner_optimizer, **kwargs)
 
+    def build(self, var_list: Sequence[Any]) -> None:
+        """Makes the variables of all optimizers inside, and its own."""
+        # Before Keras does it with tracking switched off, and so would not
+        # save what Nadam keeps beside its slots.
+        self.inner_optimizer.build(var_list)
+        super().build(var_list)
+
     def apply(
         self,
         grads: Sequence[Gradient],
         trainable_variables: Sequence[Any] | None = None,
     ) -> None:
-        """Unscales the gradients and applies them if all are finite."""
+        """Unscales the gradients and applies them if all are finite.
+
+        Raises:
+            ValueError: There is not one gradient for each variable.
+        """
         variables = trainable_variables
         if variables is None:
             variables = self._trainable_variables
         elif not self.built:
             self.build(list(variables))
+        if len(grads) != len(variables):
+            raise ValueError(
+                f"`grads` has {len(grads)} gradients, but there are "
+                f"{len(variables)} variables; wanted one for each."
+            )
         # Keras leaves the gradient of a variable that it overwrites, as a hook
         # is one, as it is; so it is unscaled here.
         inverse = 1.0 / tf.cast(

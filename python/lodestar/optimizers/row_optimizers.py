@@ -26,50 +26,105 @@ class RowUpdate(NamedTuple):
     hyperparameters: tf.Tensor
 
 
+class Step(NamedTuple):
+    """What a rule may depend on besides the optimizer.
+
+    Attributes:
+        rate: float32 scalar, the learning rate.
+        number: float32 scalar, 1 in the first step.
+        u_product: float32 scalar, Nadam's product of this step; else None.
+    """
+
+    rate: tf.Tensor
+    number: tf.Tensor
+    u_product: tf.Tensor | None
+
+
 # Rule name, slot initial values, and the numbers after learning rate and
 # weight decay.
 _Rule = tuple[str, list[float], list[Any]]
 
 
-def _sgd(optimizer: keras.optimizers.SGD, rate: tf.Tensor, step: Any) -> _Rule:
+def _sgd(optimizer: keras.optimizers.SGD, step: Step) -> _Rule:
     if not optimizer.momentum:
         return "sgd", [], []
     numbers = [optimizer.momentum, float(optimizer.nesterov)]
     return "sgd_momentum", [0.0], numbers
 
 
-def _adagrad(
-    optimizer: keras.optimizers.Adagrad, rate: tf.Tensor, step: Any
-) -> _Rule:
+def _adagrad(optimizer: keras.optimizers.Adagrad, step: Step) -> _Rule:
     initial = optimizer.initial_accumulator_value
     return "adagrad", [initial], [optimizer.epsilon]
 
 
-def _adam(
-    optimizer: keras.optimizers.Adam, rate: tf.Tensor, step: Any
-) -> _Rule:
-    if optimizer.amsgrad:
-        raise NotImplementedError(
-            f"{_describe(optimizer)} has amsgrad=True, which has no row-wise "
-            "update yet; use amsgrad=False."
-        )
-    step = tf.cast(step + 1, tf.float32)
-    power_1 = tf.pow(tf.constant(optimizer.beta_1, tf.float32), step)
-    power_2 = tf.pow(tf.constant(optimizer.beta_2, tf.float32), step)
-    alpha = rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1)
-    # 1 - beta in double: in float32 it would be off by 1e-5.
+def _adam(optimizer: keras.optimizers.Adam, step: Step) -> _Rule:
+    power_1 = _power(optimizer.beta_1, step.number)
+    power_2 = _power(optimizer.beta_2, step.number)
+    # 1 - beta in double, as Keras has it: in float32 it is off by 1e-5.
     numbers = [
         1.0 - optimizer.beta_1,
         1.0 - optimizer.beta_2,
         optimizer.epsilon,
-        alpha,
+        step.rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1),
     ]
+    if optimizer.amsgrad:
+        return "adam_amsgrad", [0.0, 0.0, 0.0], numbers
     return "adam", [0.0, 0.0], numbers
 
 
-def _ftrl(
-    optimizer: keras.optimizers.Ftrl, rate: tf.Tensor, step: Any
-) -> _Rule:
+def _rmsprop(optimizer: keras.optimizers.RMSprop, step: Step) -> _Rule:
+    name = "rmsprop"
+    if optimizer.momentum > 0:
+        name += "_momentum"
+    if optimizer.centered:
+        name += "_centered"
+    numbers = [
+        optimizer.rho,
+        1.0 - optimizer.rho,
+        optimizer.epsilon,
+        optimizer.momentum,
+    ]
+    return name, [0.0] * len(name.split("_")), numbers
+
+
+def _adadelta(optimizer: keras.optimizers.Adadelta, step: Step) -> _Rule:
+    numbers = [optimizer.rho, 1.0 - optimizer.rho, optimizer.epsilon]
+    return "adadelta", [0.0, 0.0], numbers
+
+
+def _adamax(optimizer: keras.optimizers.Adamax, step: Step) -> _Rule:
+    numbers = [
+        1.0 - optimizer.beta_1,
+        optimizer.beta_2,
+        optimizer.epsilon,
+        1.0 - _power(optimizer.beta_1, step.number),
+    ]
+    return "adamax", [0.0, 0.0], numbers
+
+
+def _nadam(optimizer: keras.optimizers.Nadam, step: Step) -> _Rule:
+    beta_1 = tf.constant(optimizer.beta_1, tf.float32)
+    beta_2 = tf.constant(optimizer.beta_2, tf.float32)
+    numbers = [
+        1.0 - beta_1,  # in float32, as Keras has it here
+        1.0 - beta_2,
+        optimizer.epsilon,
+        1.0 - _power(beta_2, step.number),
+        beta_1 * _nadam_decay(step.number),
+        beta_1 * _nadam_decay(step.number + 1.0),
+        step.u_product,
+    ]
+    return "nadam", [0.0, 0.0], numbers
+
+
+def _lion(optimizer: keras.optimizers.Lion, step: Step) -> _Rule:
+    beta_1 = tf.constant(optimizer.beta_1, tf.float32)
+    beta_2 = tf.constant(optimizer.beta_2, tf.float32)
+    numbers = [beta_1, 1.0 - beta_1, beta_2, 1.0 - beta_2]
+    return "lion", [0.0], numbers
+
+
+def _ftrl(optimizer: keras.optimizers.Ftrl, step: Step) -> _Rule:
     numbers = [
         optimizer.learning_rate_power,
         optimizer.l1_regularization_strength,
@@ -80,67 +135,164 @@ def _ftrl(
     return "ftrl", [optimizer.initial_accumulator_value, 0.0], numbers
 
 
-# By exact type: a subclass may update differently.
-_RULES: dict[type, Callable[..., _Rule]] = {
+def _power(base: Any, exponent: tf.Tensor) -> tf.Tensor:
+    return tf.pow(tf.cast(base, tf.float32), exponent)
+
+
+def _nadam_decay(number: tf.Tensor) -> tf.Tensor:
+    return 1.0 - 0.5 * _power(0.96, number)
+
+
+_RULES: dict[type, Callable[[Any, Step], _Rule]] = {
+    keras.optimizers.Adadelta: _adadelta,
     keras.optimizers.Adagrad: _adagrad,
     keras.optimizers.Adam: _adam,
     keras.optimizers.AdamW: _adam,  # Adam with a default weight decay
+    keras.optimizers.Adamax: _adamax,
     keras.optimizers.Ftrl: _ftrl,
+    keras.optimizers.Lion: _lion,
+    keras.optimizers.Nadam: _nadam,
+    keras.optimizers.RMSprop: _rmsprop,
     keras.optimizers.SGD: _sgd,
 }
+# Why they are not row-wise. By name: some are not in every Keras release.
+_NOT_ROW_WISE = {
+    "Adafactor": "its second moments are factored over all rows of a matrix",
+    "Lamb": "its step is scaled by the norm of the whole matrix",
+    "LossScaleOptimizer": "it wraps another; put lodestar.optimizers."
+    "LossScaleOptimizer around the DynamicEmbeddingOptimizer",
+    "MultiOptimizer": "it chooses an optimizer by variable; a layer's own "
+    "`optimizer` does that for tables",
+    "Muon": "it orthogonalises the whole matrix",
+    "ScheduleFreeAdamW": "its momentum starts as a copy of the whole matrix",
+}
+# What a subclass may change and still update rows as its base does.
+_HARMLESS = {"from_config", "get_config", "learning_rate"}
 
 
 def _describe(optimizer: keras.optimizers.Optimizer) -> str:
-    return f"keras.optimizers.{type(optimizer).__name__}"
+    cls = type(optimizer)
+    known = getattr(keras.optimizers, cls.__name__, None) is cls
+    return f"keras.optimizers.{cls.__name__}" if known else cls.__name__
 
 
-def check_supported(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises NotImplementedError unless rows can be updated by `optimizer`."""
-    if type(optimizer) not in _RULES:
-        supported = ", ".join(sorted(t.__name__ for t in _RULES))
-        raise NotImplementedError(
-            f"{_describe(optimizer)} has no row-wise update for dynamic "
-            f"embeddings; supported: {supported}. A layer can have one of its "
-            "own: DynamicEmbedding(..., optimizer='adagrad')."
-        )
+def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> None:
+    supported = ", ".join(sorted(t.__name__ for t in _RULES))
+    raise NotImplementedError(
+        f"{_describe(optimizer)} has no row-wise update for dynamic "
+        f"embeddings: {why}. Row-wise are {supported}. To keep it for the "
+        "dense weights, give the table one of its own, which the wrapper then "
+        "uses: DynamicEmbedding(..., optimizer='adagrad')."
+    )
+
+
+def _rule_type(optimizer: keras.optimizers.Optimizer) -> type:
+    """The key of _RULES that `optimizer` updates rows like."""
+    classes = type(optimizer).__mro__
+    base = next((c for c in classes if c in _RULES), None)
+    if base is None:
+        for cls in classes:
+            if getattr(keras.optimizers, cls.__name__, None) is cls:
+                if cls.__name__ in _NOT_ROW_WISE:
+                    _refuse(optimizer, _NOT_ROW_WISE[cls.__name__])
+        _refuse(optimizer, "its update_step is not known here")
+    changed = sorted(
+        name
+        for subclass in classes[: classes.index(base)]
+        for name in vars(subclass)
+        if hasattr(base, name)
+        and not name.startswith("__")
+        and name not in _HARMLESS
+    )
+    changed += [n for n in ("update_step", "apply") if n in vars(optimizer)]
+    if changed:
+        names = ", ".join(f"`{name}`" for name in changed)
+        _refuse(optimizer, f"it replaces {names} of {base.__name__}")
+    return base
+
+
+def check_supported(
+    optimizer: keras.optimizers.Optimizer, own: bool = False
+) -> None:
+    """Raises NotImplementedError unless rows can be updated by `optimizer`.
+
+    Args:
+        optimizer: A Keras optimizer.
+        own: It is the optimizer of one layer, not the wrapped one.
+    """
+    _rule_type(optimizer)
     if optimizer.use_ema:
         raise NotImplementedError(
             f"{_describe(optimizer)} has use_ema=True: a table keeps no moving "
             "average of its rows. Set use_ema=False, or give the layer an "
             "optimizer of its own without it."
         )
-    if optimizer.gradient_accumulation_steps:
+    clipping = [
+        name
+        for name in ("clipnorm", "clipvalue", "global_clipnorm")
+        if getattr(optimizer, name)
+    ]
+    steps = optimizer.gradient_accumulation_steps
+    if own:
+        given = clipping + [
+            name
+            for name in ("loss_scale_factor", "gradient_accumulation_steps")
+            if getattr(optimizer, name)
+        ]
+        if given:
+            raise NotImplementedError(
+                f"{_describe(optimizer)}, the optimizer of one layer, has "
+                f"{given[0]}={getattr(optimizer, given[0])}; set it on the "
+                "optimizer inside DynamicEmbeddingOptimizer, whose "
+                "clipping, loss scale and accumulation are for all layers."
+            )
+    elif steps and clipping:
         raise NotImplementedError(
-            f"{_describe(optimizer)} has gradient_accumulation_steps="
-            f"{optimizer.gradient_accumulation_steps}, which tables do not "
-            "support; use a larger batch, or sum gradients in a custom loop "
-            "and apply them together."
+            f"{_describe(optimizer)} has gradient_accumulation_steps={steps} "
+            f"and {clipping[0]}={getattr(optimizer, clipping[0])}: tables "
+            "accumulate without clipping only. Use a larger batch in place of "
+            "accumulation, or clip each gradient yourself in a custom loop: "
+            "lodestar.optimizers.clip_by_global_norm."
         )
+
+
+def has_u_product(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether `optimizer` keeps a number that each step advances."""
+    return isinstance(optimizer, keras.optimizers.Nadam)
+
+
+def next_u_product(
+    optimizer: keras.optimizers.Nadam, u_product: tf.Tensor, step: Any
+) -> tf.Tensor:
+    """Returns Nadam's product over all steps, after step number `step` + 1."""
+    number = tf.cast(step + 1, tf.float32)
+    return u_product * optimizer.beta_1 * _nadam_decay(number)
 
 
 def row_update(
     optimizer: keras.optimizers.Optimizer,
-    learning_rate: Any,
     step: Any,
     weight_decay: bool,
+    u_product: tf.Tensor | None = None,
 ) -> RowUpdate:
     """Returns how `optimizer` updates the rows of a table in one step.
 
     Args:
-        optimizer: A Keras optimizer.
-        learning_rate: Scalar, of this step.
+        optimizer: A Keras optimizer; its learning rate is that of now.
         step: Integer scalar, the number of steps already made.
         weight_decay: Whether the optimizer's weight decay is for this table.
+        u_product: What `next_u_product` gave, if `has_u_product`.
 
     Raises:
         NotImplementedError: It has no row-wise update.
     """
-    check_supported(optimizer)
-    rate = tf.cast(learning_rate, tf.float32)
-    name, slot_inits, numbers = _RULES[type(optimizer)](optimizer, rate, step)
+    rule = _RULES[_rule_type(optimizer)]
+    rate = tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)
+    number = tf.cast(step + 1, tf.float32)
+    name, slot_inits, numbers = rule(optimizer, Step(rate, number, u_product))
     decay = optimizer.weight_decay if weight_decay else None
     return RowUpdate(
         name,
-        slot_inits,
+        [float(init) for init in slot_inits],
         tf.stack([rate, decay or 0.0, *numbers]),
     )

@@ -29,47 +29,6 @@ def slices(ids, value=1.0):
     )
 
 
-@pytest.mark.parametrize(
-    "inner, message",
-    [
-        ("adafactor", "keras.optimizers.Adafactor has no row-wise update"),
-        ("lion", "supported: Adagrad, Adam, AdamW, Ftrl, SGD"),
-        (keras.optimizers.Adam(amsgrad=True), "amsgrad=True"),
-        (keras.optimizers.SGD(use_ema=True), "use_ema=True"),
-        (
-            keras.optimizers.SGD(gradient_accumulation_steps=4),
-            "gradient_accumulation_steps=4",
-        ),
-    ],
-)
-@pytest.mark.parametrize("graph", [False, True])
-def test_unsupported_optimizers_are_refused_at_trace_time(
-    inner, message, graph
-):
-    t = table()
-    optimizer = wrap(inner)
-
-    def step():
-        optimizer.apply([slices([1])], [t.hook])
-
-    before = t.lookup([1]).numpy()
-    with pytest.raises(NotImplementedError, match=message):
-        (tf.function(step) if graph else step)()
-    np.testing.assert_array_equal(t.lookup([1]), before)
-
-
-def test_unsupported_optimizer_without_tables_works():
-    variable = keras.Variable(1.0)
-    wrap("lion").apply([tf.constant(1.0)], [variable])
-    assert float(variable.value) != 1.0
-
-
-def test_unsupported_layer_optimizer_is_refused():
-    layer = lodestar.layers.DynamicEmbedding(2, optimizer="lion")
-    with pytest.raises(NotImplementedError, match="Lion"):
-        wrap("sgd").build([layer.hook])
-
-
 def test_several_replicas_are_refused():
     code = """
 import lodestar, tensorflow as tf
@@ -116,6 +75,8 @@ def test_bad_arguments():
         wrap("sgd").apply([tf.constant(1.0)])
     with pytest.raises(ValueError, match="No gradients provided"):
         wrap("sgd").apply([None], [table().hook])
+    with pytest.raises(ValueError, match="1 gradients, but there are 2 var"):
+        wrap("sgd").apply([slices([1])], [table().hook, keras.Variable(1.0)])
 
 
 @pytest.mark.parametrize("clip", [{}, {"clipnorm": 1e6}])
@@ -160,6 +121,44 @@ def test_nonfinite_gradients(nonfinite):
         assert t.stats()["nonfinite_gradients"] == 1
     else:
         assert np.isnan(after[0, 1])
+
+
+@pytest.mark.parametrize("accumulate", [None, 2])
+@pytest.mark.parametrize("graph", [False, True])
+def test_nonfinite_gradient_of_one_table_leaves_all_alone(graph, accumulate):
+    tables = [table("first"), table("second"), table("third")]
+    dense = keras.Variable([1.0, 2.0])
+    variables = [tables[0].hook, dense, tables[1].hook, tables[2].hook]
+    optimizer = wrap(
+        keras.optimizers.Adam(gradient_accumulation_steps=accumulate)
+    )
+    optimizer.build(variables)
+    gradients = [slices([1]), tf.ones([2]), slices([1, 2]), slices([2], np.inf)]
+
+    def step():
+        optimizer.apply(gradients, variables)
+
+    before = [t.lookup([1, 2]).numpy() for t in tables]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="the gradient of id 2"
+    ):
+        (tf.function(step) if graph else step)()
+    for t, rows in zip(tables, before, strict=True):
+        np.testing.assert_array_equal(t.lookup([1, 2]), rows)
+        assert int(t.step) == 0
+    np.testing.assert_array_equal(dense.numpy(), [1.0, 2.0])
+    assert int(optimizer.iterations) == 0
+
+
+def test_other_optimizer_of_one_table_leaves_all_alone():
+    one, two = table("one"), table("two")
+    wrap("adagrad").apply([slices([1])], [two.hook])
+    before = one.lookup([1]).numpy()
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="'adagrad', but 'sgd'"
+    ):
+        wrap("sgd").apply([slices([1]), slices([1])], [one.hook, two.hook])
+    np.testing.assert_array_equal(one.lookup([1]), before)
 
 
 def test_step_follows_iterations():
@@ -213,6 +212,35 @@ def test_config_round_trip():
     assert isinstance(b, wrap) and b.get_config() == a.get_config()
     assert b.nonfinite == "skip" and b.name == "mine"
     assert b.inner_optimizer.clipnorm == 2.0
+
+
+def test_options_are_those_of_the_inner_optimizer():
+    inner = keras.optimizers.SGD(
+        0.1, clipnorm=2.0, loss_scale_factor=8.0, weight_decay=0.5
+    )
+    optimizer = wrap(inner)
+    assert (optimizer.clipnorm, optimizer.weight_decay) == (2.0, 0.5)
+    assert optimizer.clipvalue is optimizer.global_clipnorm is None
+    optimizer.clipnorm = 3.0
+    optimizer.loss_scale_factor = None
+    assert inner.clipnorm == 3.0 and inner.loss_scale_factor is None
+
+
+@pytest.mark.parametrize(
+    "exclude", [{"var_list": True}, {"var_names": ["t_hook"]}]
+)
+def test_exclude_from_weight_decay(exclude):
+    decayed, kept = table("u"), table("t")
+    if exclude.get("var_list"):
+        exclude = {"var_list": [kept.hook]}
+    optimizer = wrap(keras.optimizers.SGD(0.1, weight_decay=0.5))
+    optimizer.exclude_from_weight_decay(**exclude)
+    before = [t.lookup([1]).numpy() for t in (decayed, kept)]
+    optimizer.apply([slices([1]), slices([1])], [decayed.hook, kept.hook])
+    np.testing.assert_allclose(
+        decayed.lookup([1]), before[0] * (1 - 0.5 * 0.1) - 0.1, 1e-6
+    )
+    np.testing.assert_allclose(kept.lookup([1]), before[1] - 0.1, 1e-6)
 
 
 def test_variables_are_the_inner_ones():

@@ -1,0 +1,110 @@
+"""Gradients of one step, into the tables that they belong to."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import HookVariable
+from lodestar.optimizers.row_optimizers import RowUpdate
+
+
+class TableUpdate(NamedTuple):
+    """One apply op.
+
+    Attributes:
+        table: What is updated.
+        gradient: Rows `[N, dim]` by id; those of equal ids are summed.
+        update: How.
+        next_step: The table's step afterwards; -1 advances it.
+        create_missing: Makes rows of ids without one, in place of dropping
+            their gradients.
+    """
+
+    table: EmbeddingVariable
+    gradient: tf.IndexedSlices
+    update: RowUpdate
+    next_step: Any = -1
+    create_missing: bool = False
+
+
+def apply_updates(
+    updates: Sequence[TableUpdate], nonfinite: str
+) -> list[tf.Operation]:
+    """Applies all `updates`, or none where `nonfinite` is "raise".
+
+    Returns:
+        In a graph, the operations that have then run.
+    """
+    checks = []
+    if nonfinite == "raise" and len(updates) > 1:
+        # An apply looks at its own gradient before it writes; what another
+        # one would refuse must be known before, too.
+        checks = [
+            gen_ops.lodestar_embedding_check_apply(
+                u.table.resource_handle,
+                tf.cast(u.gradient.indices, tf.int64),
+                tf.cast(u.gradient.values, tf.float32),
+                optimizer=u.update.optimizer,
+            )
+            for u in updates
+        ]
+    with tf.control_dependencies(_operations(checks)):
+        return _operations(
+            [
+                gen_ops.lodestar_embedding_apply(
+                    u.table.resource_handle,
+                    tf.cast(u.gradient.indices, tf.int64),
+                    tf.cast(u.gradient.values, tf.float32),
+                    u.update.hyperparameters,
+                    tf.cast(u.next_step, tf.int64),
+                    optimizer=u.update.optimizer,
+                    slot_inits=u.update.slot_inits,
+                    create_missing=u.create_missing,
+                    nonfinite=nonfinite,
+                )
+                for u in updates
+            ]
+        )
+
+
+def _operations(results: list[Any]) -> list[tf.Operation]:
+    return [] if tf.executing_eagerly() else results
+
+
+class GradientSum(tf.Module):
+    """The sum of one table's gradients over several steps, itself a table."""
+
+    def __init__(self, hook: HookVariable):
+        super().__init__()
+        self._hook = weakref.ref(hook)
+        self.sums = EmbeddingVariable(
+            hook.table.dim,
+            initializer="zeros",
+            init_salt=0,
+            name=f"{hook.table.name}_gradient_sum",
+        )
+
+    @property
+    def hook(self) -> HookVariable | None:
+        """The hook whose gradients are summed; None when it is gone."""
+        return self._hook()
+
+    def addition(self, gradient: tf.IndexedSlices) -> TableUpdate:
+        """What adds `gradient`: plain SGD of learning rate -1."""
+        add = RowUpdate("sgd", [], tf.constant([-1.0, 0.0]))
+        return TableUpdate(self.sums, gradient, add, create_missing=True)
+
+    def take_mean(self, steps: int) -> tf.IndexedSlices:
+        """Returns the sum divided by `steps`, and starts again from nothing."""
+        rows = self.sums.export_all(optimizer_slots=False)
+        with tf.control_dependencies([rows["ids"], rows["rows"]]):
+            self.sums.clear()
+        return tf.IndexedSlices(
+            rows["rows"] / steps,
+            rows["ids"],
+            tf.constant([-1, self.sums.dim], tf.int32),
+        )

@@ -1,0 +1,130 @@
+"""Tests of gradient accumulation: averages and step rule are Keras's."""
+
+import dense_reference as reference
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+SGD = keras.optimizers.SGD
+Adam = keras.optimizers.Adam
+wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+STEPS = {"gradient_accumulation_steps": 3}
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.8)
+
+CASES = {
+    "sgd": lambda: SGD(0.1, **STEPS),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1, **STEPS),
+    "schedule": lambda: SGD(SCHEDULE, **STEPS),
+    "loss_scale": lambda: SGD(0.1, loss_scale_factor=64.0, **STEPS),
+}
+ALL_ROWS = {
+    "adam": lambda: Adam(0.05, **STEPS),
+    "nadam_weight_decay": lambda: keras.optimizers.Nadam(
+        0.05, weight_decay=0.1, **STEPS
+    ),
+}
+
+
+def table(name="t"):
+    t = lodestar.EmbeddingVariable(2, name=name)
+    t.lookup([1, 2, 3], training=True)
+    return t
+
+
+def slices(ids, value=1.0):
+    return tf.IndexedSlices(
+        tf.fill([len(ids), 2], value), tf.constant(ids, tf.int64)
+    )
+
+
+@pytest.mark.parametrize(
+    "name, graph",
+    [(name, True) for name in [*CASES, *ALL_ROWS]] + [("adam", False)],
+)
+def test_equals_keras_on_a_dense_matrix(name, graph):
+    make = {**CASES, **ALL_ROWS}[name]
+    # Seven calls of three: two updates, and one gradient that waits.
+    data = reference.batches(count=7, all_rows=name in ALL_ROWS)
+    dynamic, dense = reference.models()
+    optimizer, expected = wrap(make()), make()
+    reference.train(dynamic, optimizer, data, graph)
+    reference.train(dense, expected, data, graph)
+    reference.assert_same(dynamic, dense)
+    assert int(optimizer.iterations) == int(expected.iterations) == 2
+    assert int(dynamic.embed.table.step) == 2
+
+
+def test_rows_wait_for_the_update():
+    t = table()
+    optimizer = wrap(SGD(1.0, **STEPS))
+    before = t.lookup([1, 2, 3]).numpy()
+    optimizer.apply([slices([1, 1])], [t.hook])
+    optimizer.apply([slices([2], 3.0)], [t.hook])
+    np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
+    assert int(t.step) == int(optimizer.iterations) == 0
+    optimizer.apply([slices([1])], [t.hook])
+    np.testing.assert_allclose(
+        t.lookup([1, 2, 3]), before - [[1.0], [1.0], [0.0]], 1e-6
+    )
+    assert int(t.step) == int(optimizer.iterations) == 1
+    # Nothing of the first three is in the next update.
+    before = t.lookup([1, 2, 3]).numpy()
+    for _ in range(3):
+        optimizer.apply([slices([3])], [t.hook])
+    np.testing.assert_allclose(
+        t.lookup([1, 2, 3]), before - [[0.0], [0.0], [1.0]], 1e-6
+    )
+
+
+def test_optimizer_of_a_layer_accumulates_with_the_wrapper():
+    layer = lodestar.layers.DynamicEmbedding(2, optimizer=SGD(2.0))
+    layer.table.lookup([1], training=True)
+    other = table()
+    optimizer = wrap(SGD(1.0, **STEPS))
+    before = [layer.table.lookup([1]).numpy(), other.lookup([1]).numpy()]
+    for _ in range(3):
+        np.testing.assert_array_equal(layer.table.lookup([1]), before[0])
+        optimizer.apply([slices([1]), slices([1])], [layer.hook, other.hook])
+    np.testing.assert_allclose(layer.table.lookup([1]), before[0] - 2.0, 1e-6)
+    np.testing.assert_allclose(other.lookup([1]), before[1] - 1.0, 1e-6)
+
+
+def test_gradient_of_a_row_removed_meanwhile_is_dropped():
+    t = table()
+    optimizer = wrap(SGD(1.0, **STEPS))
+    for i in range(3):
+        optimizer.apply([slices([1, 2])], [t.hook])
+        if i == 0:
+            t.remove([2])
+    assert int(t.size()) == 2
+    assert t.stats()["gradients_dropped"] == 1
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "own_variables"])
+def test_waiting_gradients_are_saved(way, tmp_path):
+    def make():
+        t = table()
+        optimizer = wrap(SGD(1.0, **STEPS))
+        optimizer.build([t.hook])
+        return t, optimizer
+
+    one, first = make()
+    for ids in ([1], [1, 2]):
+        first.apply([slices(ids)], [one.hook])
+    two, second = make()
+    if way == "checkpoint":
+        saved = tf.train.Checkpoint(table=one, optimizer=first)
+        path = saved.save(str(tmp_path / "c"))
+        restored = tf.train.Checkpoint(table=two, optimizer=second)
+        restored.restore(path).assert_consumed()
+    else:
+        store = {}
+        first.save_own_variables(store)
+        second.load_own_variables(store)
+    for t, optimizer in ((one, first), (two, second)):
+        optimizer.apply([slices([3])], [t.hook])
+    np.testing.assert_array_equal(one.lookup([1, 2, 3]), two.lookup([1, 2, 3]))
+    assert int(second.iterations) == 1

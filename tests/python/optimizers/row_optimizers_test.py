@@ -1,0 +1,228 @@
+"""Tests of what has a row-wise update, and of what is refused."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+
+
+class SameStep(keras.optimizers.Adagrad):
+    """A subclass that changes no formula."""
+
+    def __init__(self, **kwargs):
+        super().__init__(0.5, **kwargs)
+        self.remark = "mine"
+
+    @property
+    def learning_rate(self):
+        return 0.25
+
+    def get_config(self):
+        return {**super().get_config(), "remark": self.remark}
+
+
+class OtherStep(keras.optimizers.Adagrad):
+    """A subclass that updates in its own way."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, gradient)
+
+
+class OtherBuild(OtherStep):
+    """A subclass of such a subclass."""
+
+    def build(self, variables):
+        super().build(variables)
+
+
+class Foreign(keras.optimizers.Optimizer):
+    """An optimizer of no known kind."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, gradient)
+
+
+def instance_with_other_step():
+    optimizer = keras.optimizers.SGD()
+    optimizer.update_step = lambda *args: None
+    return optimizer
+
+
+def table(name="t"):
+    t = lodestar.EmbeddingVariable(2, name=name)
+    t.lookup([1, 2], training=True)
+    return t
+
+
+def slices(ids):
+    return tf.IndexedSlices(tf.ones([len(ids), 2]), tf.constant(ids, tf.int64))
+
+
+ALTERNATIVE = r"DynamicEmbedding\(..., optimizer='adagrad'\)"
+REFUSED = {
+    "adafactor": (
+        lambda: "adafactor",
+        f"keras.optimizers.Adafactor has no row-wise .*factored.*{ALTERNATIVE}",
+    ),
+    "muon": (
+        lambda: keras.optimizers.Muon(1e-3),
+        f"keras.optimizers.Muon has no .*orthogonalises.*{ALTERNATIVE}",
+    ),
+    "lamb": (
+        keras.optimizers.Lamb,
+        "keras.optimizers.Lamb .*Row-wise are Adadelta, Adagrad, Adam, AdamW, "
+        "Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
+    ),
+    "update_step": (OtherStep, "OtherStep .*replaces `update_step` of Adagrad"),
+    "build": (
+        lambda: OtherBuild(0.1),
+        "OtherBuild .*replaces `build`, `update_step` of Adagrad",
+    ),
+    "instance": (
+        instance_with_other_step,
+        "keras.optimizers.SGD .*replaces `update_step` of SGD",
+    ),
+    "foreign": (
+        lambda: Foreign(0.1),
+        "Foreign has no row-wise update .*its update_step is not known",
+    ),
+    "use_ema": (
+        lambda: keras.optimizers.SGD(use_ema=True),
+        "keras.optimizers.SGD has use_ema=True.*Set use_ema=False",
+    ),
+}
+for _clip in ("clipnorm", "clipvalue", "global_clipnorm"):
+    REFUSED[f"accumulation_{_clip}"] = (
+        lambda clip=_clip: keras.optimizers.SGD(
+            gradient_accumulation_steps=4, **{clip: 1.5}
+        ),
+        f"gradient_accumulation_steps=4 and {_clip}=1.5.*clip_by_global_norm",
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_by_name_while_tracing(name, graph):
+    make, message = REFUSED[name]
+    t = table()
+    optimizer = wrap(make())
+
+    def step():
+        optimizer.apply([slices([1])], [t.hook])
+
+    before = t.lookup([1]).numpy()
+    with pytest.raises(NotImplementedError, match=message):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1]), before)
+
+
+def test_is_refused_for_a_table_that_comes_later():
+    optimizer = wrap(keras.optimizers.Lamb())
+    dense = keras.Variable([1.0, 2.0])
+    optimizer.apply([tf.ones([2])], [dense])
+    with pytest.raises(NotImplementedError, match="Lamb"):
+        optimizer.apply([tf.ones([2]), slices([1])], [dense, table().hook])
+
+
+@pytest.mark.parametrize("inner", ["adafactor", keras.optimizers.Lamb()])
+def test_serves_a_model_without_tables(inner):
+    variable = keras.Variable([1.0, 2.0])
+    wrap(inner).apply([tf.ones([2])], [variable])
+    assert (variable.numpy() != [1.0, 2.0]).all()
+
+
+def test_serves_beside_an_optimizer_of_the_layer():
+    layer = lodestar.layers.DynamicEmbedding(2, optimizer="adagrad")
+    layer.table.lookup([1], training=True)
+    before = layer.table.lookup([1]).numpy()
+    dense = keras.Variable([1.0, 2.0])
+    wrap(keras.optimizers.Lamb()).apply(
+        [slices([1]), tf.ones([2])], [layer.hook, dense]
+    )
+    assert (layer.table.lookup([1]).numpy() < before).all()
+    assert layer.table.export().optimizer == "adagrad"
+
+
+@pytest.mark.parametrize(
+    "optimizer, message",
+    [
+        (
+            keras.optimizers.Lamb(),
+            "keras.optimizers.Lamb has no row-wise update",
+        ),
+        (
+            {"class_name": "Muon", "config": {"learning_rate": 0.1}},
+            "keras.optimizers.Muon has no row-wise update",
+        ),
+        (
+            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
+            "LossScaleOptimizer around the DynamicEmbeddingOptimizer",
+        ),
+        (keras.optimizers.SGD(clipnorm=1.5), "one layer, has clipnorm=1.5"),
+        (
+            keras.optimizers.SGD(gradient_accumulation_steps=4),
+            "has gradient_accumulation_steps=4; set it on the optimizer inside",
+        ),
+        (keras.optimizers.SGD(loss_scale_factor=2.0), "loss_scale_factor=2.0"),
+        (keras.optimizers.SGD(use_ema=True), "use_ema=True"),
+    ],
+)
+def test_optimizer_of_a_layer_is_refused(optimizer, message):
+    layer = lodestar.layers.DynamicEmbedding(2, optimizer=optimizer)
+    with pytest.raises(NotImplementedError, match=message):
+        wrap("sgd").build([layer.hook])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "lion",
+        {"class_name": "Lion", "config": {"learning_rate": 0.001}},
+        keras.optimizers.Lion(0.001),
+    ],
+)
+def test_optimizer_of_a_layer_in_every_form(optimizer):
+    layer = lodestar.layers.DynamicEmbedding(2, optimizer=optimizer)
+    layer.table.lookup([1], training=True)
+    before = layer.table.lookup([1]).numpy()
+    wrap(keras.optimizers.SGD(7.0)).apply([slices([1])], [layer.hook])
+    np.testing.assert_allclose(layer.table.lookup([1]), before - 0.001, 0, 1e-6)
+
+
+def test_subclass_that_changes_no_formula_is_its_base():
+    one, two = table(), table()
+    np.testing.assert_array_equal(one.lookup([1, 2]), two.lookup([1, 2]))
+    wrap(SameStep()).apply([slices([1, 2])], [one.hook])
+    wrap(keras.optimizers.Adagrad(0.25)).apply([slices([1, 2])], [two.hook])
+    np.testing.assert_array_equal(one.lookup([1, 2]), two.lookup([1, 2]))
+    assert one.export().optimizer == "adagrad"
+
+
+@pytest.mark.parametrize(
+    "inner, slots",
+    [
+        ("adam", ["momentum", "velocity"]),
+        (
+            keras.optimizers.Adam(amsgrad=True),
+            ["momentum", "velocity", "velocity_hat"],
+        ),
+        (
+            keras.optimizers.RMSprop(momentum=0.5, centered=True),
+            ["velocity", "momentum", "average_gradient"],
+        ),
+        ("adadelta", ["accumulated_grad", "accumulated_delta_var"]),
+        ("adamax", ["momentum", "norm"]),
+        ("nadam", ["momentum", "velocity"]),
+        ("lion", ["momentum"]),
+        ("ftrl", ["accumulator", "linear"]),
+        ("sgd", []),
+    ],
+)
+def test_optimizer_slots_are_named_as_in_keras(inner, slots):
+    t = table()
+    wrap(inner).apply([slices([1])], [t.hook])
+    assert list(t.export().optimizer_slots) == slots

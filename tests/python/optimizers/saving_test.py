@@ -1,0 +1,127 @@
+"""Tests of saving: training goes on as if nothing had been."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+X = np.arange(24).reshape(8, 3) % 10
+Y = np.sin(np.arange(8.0)).reshape(8, 1)
+
+
+def make(inner, **layer_options):
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(
+        2, combiner="mean", name="embed", **layer_options
+    )
+    out = keras.layers.Dense(1, kernel_initializer="ones")(layer(ids))
+    model = keras.Model(ids, out)
+    model.compile(wrap(inner), "mse")
+    return model
+
+
+def fit(model, epochs=2):
+    model.fit(X, Y, batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+
+
+def state(model):
+    rows = model.get_layer("embed").table.export()
+    arrays = [rows.ids, rows.rows, *rows.optimizer_slots.values()]
+    return [np.array(a) for a in arrays + model.get_weights()[:2]] + [
+        v.numpy() for v in model.optimizer.variables
+    ]
+
+
+def assert_equal(a, b):
+    for left, right in zip(state(a), state(b), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+INNERS = {
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "nadam": lambda: keras.optimizers.Nadam(0.05),
+    "rmsprop": lambda: keras.optimizers.RMSprop(
+        0.05, momentum=0.5, centered=True
+    ),
+    "accumulation": lambda: keras.optimizers.Adagrad(
+        0.05, gradient_accumulation_steps=3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INNERS)
+def test_keras_file_resumes_bit_for_bit(name, tmp_path):
+    model = make(INNERS[name]())
+    fit(model)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    assert isinstance(loaded.optimizer, wrap)
+    assert_equal(model, loaded)
+    fit(model)
+    fit(loaded)
+    assert_equal(model, loaded)
+
+
+@pytest.mark.parametrize("name", INNERS)
+def test_checkpoint_resumes_bit_for_bit(name, tmp_path):
+    model, other = make(INNERS[name]()), make(INNERS[name]())
+    fit(model)
+    fit(other, epochs=1)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "c"))
+    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
+    assert_equal(model, other)
+    fit(model)
+    fit(other)
+    assert_equal(model, other)
+
+
+def test_optimizer_of_a_layer_is_saved(tmp_path):
+    own = keras.optimizers.Nadam(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    )
+    model = make(keras.optimizers.SGD(0.1), optimizer=own)
+    fit(model)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    assert isinstance(loaded.get_layer("embed").optimizer, type(own))
+    fit(model)
+    fit(loaded)
+    assert_equal(model, loaded)
+
+
+@pytest.mark.parametrize("way", ["keras", "checkpoint"])
+def test_another_optimizer_is_an_error_that_names_both(way, tmp_path):
+    model = make("adagrad")
+    fit(model)
+    if way == "keras":
+        model.save(tmp_path / "m.keras")
+        other = keras.saving.load_model(tmp_path / "m.keras")
+        other.compile(wrap("adam"), "mse")
+    else:
+        other = make("adam")
+        checkpoint = tf.train.Checkpoint(layer=model.get_layer("embed"))
+        path = checkpoint.save(str(tmp_path / "c"))
+        layer = other.get_layer("embed")
+        tf.train.Checkpoint(layer=layer).restore(path).assert_consumed()
+    with pytest.raises(
+        tf.errors.FailedPreconditionError,
+        match="the optimizer slots of 'adagrad', but 'adam' is to be applied",
+    ):
+        fit(other)
+
+
+def test_loss_scale_wrapper_in_a_keras_file(tmp_path):
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="mean", name="embed")
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile(lodestar.optimizers.LossScaleOptimizer(wrap("nadam")), "mse")
+    fit(model)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    assert_equal(model, loaded)
+    fit(model)
+    fit(loaded)
+    assert_equal(model, loaded)
