@@ -1,0 +1,464 @@
+"""Raw ops of the embedding variable, given what no wrapper would give them.
+
+Whatever the tensors hold, an op returns or raises an error of TensorFlow; it
+never ends the process, and one that raises has changed no table.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar._library import gen_ops
+
+DIM = 4
+MIN, MAX = -(2**63), 2**63 - 1
+
+# A call that each op takes: inputs by name, and the attributes that have no
+# default. Random calls begin with these.
+BAGS = {"row_splits": [0, 2, 3], "weights": [1.0, 2.0, 3.0]}
+LOOKUP = {"ids": [1, 2, 2], "missing_row": np.zeros(DIM)}
+CALLS = {
+    "EmbeddingFind": LOOKUP,
+    "EmbeddingFindOrInsert": LOOKUP,
+    "EmbeddingPooledLookup": {**LOOKUP, **BAGS},
+    "EmbeddingGradient": {
+        "gradient": np.ones([3, DIM]),
+        "positions": [0, 1, 1],
+        "unique_ids": [1, 2],
+    },
+    "EmbeddingPooledGradient": {
+        "gradient": np.ones([2, DIM]),
+        "positions": [0, 1, 1],
+        "unique_ids": [1, 2],
+        "winners": np.zeros([2, DIM]),
+        "combiner": "sum",
+        **BAGS,
+    },
+    "EmbeddingApply": {
+        "ids": [1, 2, 2],
+        "gradients": np.ones([3, DIM]),
+        "hyperparameters": [0.1, 0.0, 1e-7],
+        "next_step": -1,
+        "optimizer": "adagrad",
+        "slot_inits": [0.1],
+    },
+    "EmbeddingInsertOrAssign": {
+        "ids": [1, 2, 2],
+        "rows": np.ones([3, DIM]),
+    },
+    "EmbeddingImport": {
+        "ids": [1, 2, 3],
+        "rows": np.ones([3, DIM]),
+        "slots": np.ones([1, 3, DIM]),
+        "frequencies": [1, 2, 3],
+        "last_seen": [1, 2, 3],
+        "optimizer": "adagrad",
+        "slot_names": ["accumulator"],
+        "slot_inits": [0.1],
+        "counters": [1, 2, 3],
+    },
+    "EmbeddingVariable": {"dim": DIM},
+    "EmbeddingUnique": {"ids": [1, 2, 2]},
+    "EmbeddingRemove": {"ids": [1, 9]},
+    "EmbeddingFrequency": {"ids": [1, 9]},
+    "EmbeddingSetStep": {"step": 5},
+}
+
+SHAPES = [
+    (), (0,), (1,), (2,), (3,), (4,), (5,), (0, 0), (0, DIM), (2, 2), (2, DIM),
+    (3, 1), (3, DIM), (3, DIM + 1), (0, 3, DIM), (1, 3, DIM), (2, 3, DIM),
+    (1, 1, 1, 1),
+]  # fmt: skip
+VALUES = {
+    tf.int64: [MIN, -2, -1, 0, 1, 2, 3, 1000, 2**31, 2**32 - 1, 2**62, MAX],
+    tf.float32: [np.nan, np.inf, -np.inf, -1.0, 0.0, 1.0, 1e38, 1e-45],
+    tf.string: ["", "adam", "adagrad", "lamb", "momentum", "x" * 10000],
+    tf.int32: [-(2**31), -1, 0, 1, 2, 2**31 - 1],
+    tf.bool: [True, False],
+    tf.uint8: [0, 1, 255],
+}
+
+
+def op_def(name):
+    return tf.Graph().op_def_for_type(f"Lodestar>{name}")
+
+
+def op_names():
+    found = re.findall(r"lodestar_(embedding_\w+)", "\n".join(dir(gen_ops)))
+    names = {
+        "".join(word.title() for word in stem.split("_"))
+        for stem in found
+        if "eager_fallback" not in stem
+    }
+    return sorted(names)
+
+
+def call(name, **arguments):
+    stem = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    return getattr(gen_ops, f"lodestar_{stem}")(**arguments)
+
+
+def table():
+    t = lodestar.EmbeddingVariable(DIM, initializer="ones", name="raw")
+    t.lookup([1, 2, 3], training=True)
+    return t
+
+
+def content(t):
+    return [
+        repr(x.tolist()) if x.dtype == object else x.tobytes()
+        for x in map(np.asarray, t.export_all().values())
+    ]
+
+
+def usual_arguments(name, t):
+    """Returns a call that the op takes, as far as it is known."""
+    known = CALLS.get(name, {})
+    arguments = {}
+    for argument in op_def(name).input_arg:
+        dtype = tf.as_dtype(argument.type)
+        if argument.name == "handle":
+            arguments["handle"] = t.resource_handle
+        elif argument.name == "hook":
+            arguments["hook"] = tf.zeros([0, DIM])
+        else:
+            value = known.get(argument.name, np.zeros([0]))
+            arguments[argument.name] = tf.constant(
+                np.asarray(value, dtype.as_numpy_dtype), dtype
+            )
+    for attr in op_def(name).attr:
+        if attr.name in known:
+            arguments[attr.name] = known[attr.name]
+    return arguments
+
+
+def random_tensor(rng, dtype):
+    shape = SHAPES[rng.integers(len(SHAPES))]
+    values = VALUES[dtype]
+    drawn = rng.integers(len(values), size=shape)
+    if dtype == tf.int64 and rng.integers(2):
+        drawn = rng.integers(3, size=shape)  # the small ones
+    flat = [values[i] for i in np.ravel(drawn)]
+    return tf.reshape(tf.constant(flat, dtype), shape)
+
+
+def random_attr(rng, attr):
+    """Returns another value of an attribute, or None to leave it as it is."""
+    if attr.HasField("allowed_values") and rng.integers(3) == 0:
+        allowed = attr.allowed_values.list.s
+        return allowed[rng.integers(len(allowed))].decode()
+    if attr.type == "bool" and rng.integers(3) == 0:
+        return bool(rng.integers(2))
+    if attr.name.endswith("_id") and rng.integers(3) == 0:
+        return int([MIN, -1, 0, 1, 2, MAX][rng.integers(6)])
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_usual_arguments_are_taken(name):
+    # Else the random calls would be refused for a reason of their own.
+    t = table()
+    call(name, **usual_arguments(name, t))
+
+
+@pytest.mark.parametrize("name", op_names())
+def test_random_arguments_are_taken_or_refused(name, rng):
+    t = table()
+    before = content(t)
+    taken = refused = 0
+    for _ in range(200):
+        arguments = usual_arguments(name, t)
+        tensors = [a for a in op_def(name).input_arg if a.name != "handle"]
+        for _ in range(rng.integers(1, 3) if tensors else 0):
+            changed = tensors[rng.integers(len(tensors))]
+            arguments[changed.name] = random_tensor(
+                rng, tf.as_dtype(changed.type)
+            )
+        for attr in op_def(name).attr:
+            value = random_attr(rng, attr)
+            if value is not None:
+                arguments[attr.name] = value
+        try:
+            call(name, **arguments)
+        except tf.errors.OpError:
+            refused += 1
+            assert content(t) == before, arguments
+        else:
+            taken += 1
+            before = content(t)
+    if name in CALLS:
+        assert taken
+    # It still is a table.
+    t.lookup([MIN, -1, 0, MAX], training=True)
+    assert t.find([MIN, -1, 0, MAX])[1].numpy().all()
+
+
+def with_handle():
+    return [
+        name
+        for name in op_names()
+        if any(a.name == "handle" for a in op_def(name).input_arg)
+    ]
+
+
+@pytest.mark.parametrize("name", with_handle())
+def test_handles_of_other_things_are_refused(name):
+    t = table()
+    arguments = usual_arguments(name, t)
+    others = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+    variable = tf.Variable([1.0])
+    for handle in (others.resource_handle, variable.handle):
+        with pytest.raises(tf.errors.OpError):
+            call(name, **{**arguments, "handle": handle})
+
+
+@pytest.mark.parametrize("name", with_handle())
+def test_a_destroyed_table_is_not_found(name):
+    t = table()
+    arguments = usual_arguments(name, t)
+    tf.raw_ops.DestroyResourceOp(
+        resource=t.resource_handle, ignore_lookup_error=False
+    )
+    with pytest.raises(tf.errors.NotFoundError, match="does not exist"):
+        call(name, **arguments)
+
+
+LOOKUPS = ["EmbeddingFind", "EmbeddingFindOrInsert", "EmbeddingPooledLookup"]
+POOLED = ["EmbeddingPooledLookup", "EmbeddingPooledGradient"]
+GRADIENTS = ["EmbeddingGradient", "EmbeddingPooledGradient"]
+
+
+def cases(names, message, **changed):
+    return [(name, changed, message) for name in names]
+
+
+@pytest.mark.parametrize(
+    "name, changed, message",
+    [
+        *cases(
+            LOOKUPS,
+            "`hook` must have shape [0,4], found [0,5]",
+            hook=tf.zeros([0, 5]),
+        ),
+        *cases(
+            LOOKUPS, "`hook` must have shape [0,4], found []", hook=tf.zeros([])
+        ),
+        *cases(
+            LOOKUPS,
+            "`hook` must have shape [0,4], found [1,4]",
+            hook=tf.zeros([1, 4]),
+        ),
+        *cases(
+            LOOKUPS,
+            "`missing_row` has 3 numbers, but the variable's dim is 4",
+            missing="vector",
+            missing_row=tf.zeros([3]),
+        ),
+        *cases(
+            LOOKUPS,
+            "`missing_row` must have rank 1, found shape [1,4]",
+            missing="vector",
+            missing_row=tf.zeros([1, 4]),
+        ),
+        *cases(
+            POOLED,
+            "`row_splits` is empty",
+            row_splits=np.zeros([0], np.int64),
+        ),
+        *cases(POOLED, "`row_splits[0]` is 1, wanted 0", row_splits=[1, 2, 3]),
+        *cases(
+            POOLED,
+            f"`row_splits[0]` is {MIN}, wanted 0",
+            row_splits=[MIN, 2, 3],
+        ),
+        *cases(
+            POOLED,
+            "`row_splits[1]`=3 is greater than `row_splits[2]`=2",
+            row_splits=[0, 3, 2],
+        ),
+        *cases(
+            POOLED,
+            "`row_splits` ends at 4, but there are 3 ids",
+            row_splits=[0, 2, 4],
+        ),
+        *cases(
+            POOLED,
+            "`row_splits` must have rank 1, found shape [1,3]",
+            row_splits=[[0, 2, 3]],
+        ),
+        *cases(
+            POOLED,
+            "`weights` has 2 numbers, but there are 3 ids",
+            weights=[1.0, 2.0],
+        ),
+        *cases(
+            POOLED,
+            "`weights` must have rank 1, found shape []",
+            weights=1.0,
+        ),
+        *cases(
+            POOLED,
+            "`weights` go with the combiners sum, mean and sqrtn only",
+            combiner="first",
+        ),
+        *cases(
+            ["EmbeddingPooledLookup"],
+            "`ids` must have rank 1, found shape [1,3]",
+            ids=[[1, 2, 2]],
+        ),
+        *cases(
+            GRADIENTS,
+            "`positions[1]` is 2, wanted -1 to 1",
+            positions=[0, 2, 1],
+        ),
+        *cases(
+            GRADIENTS,
+            f"`positions[2]` is {MIN}, wanted -1 to 1",
+            positions=[0, 1, MIN],
+        ),
+        *cases(
+            GRADIENTS,
+            "`positions[0]` is 0, wanted -1 to -1",
+            unique_ids=np.zeros([0], np.int64),
+        ),
+        *cases(
+            GRADIENTS,
+            "`gradient` must have rank 2, found shape [3]",
+            gradient=tf.zeros([3]),
+        ),
+        (
+            "EmbeddingGradient",
+            {"gradient": tf.zeros([2, DIM])},
+            "`gradient` has 2 rows, but `positions` has 3 numbers",
+        ),
+        (
+            "EmbeddingPooledGradient",
+            {"gradient": tf.zeros([3, DIM])},
+            "`gradient` has 3 rows, but `row_splits` makes 2 bags",
+        ),
+        (
+            "EmbeddingPooledGradient",
+            {
+                "combiner": "max",
+                "weights": np.zeros([0], np.float32),
+                "winners": np.zeros([2, 3], np.int64),
+            },
+            "`winners` has shape [2,3], wanted the gradient's [2,4]",
+        ),
+        (
+            "EmbeddingApply",
+            {"gradients": tf.zeros([3, 5])},
+            "`gradients` has shape [3,5], wanted [3,4]",
+        ),
+        (
+            "EmbeddingApply",
+            {"gradients": tf.zeros([2, 4])},
+            "`gradients` has shape [2,4], wanted [3,4]",
+        ),
+        (
+            "EmbeddingApply",
+            {"ids": 1},
+            "`ids` must have rank 1, found shape []",
+        ),
+        (
+            "EmbeddingApply",
+            {"next_step": [1]},
+            "`next_step` must have rank 0, found shape [1]",
+        ),
+        (
+            "EmbeddingApply",
+            {"hyperparameters": [0.1]},
+            "optimizer 'adagrad' takes 3 hyperparameters, found 1",
+        ),
+        (
+            "EmbeddingApply",
+            {"slot_inits": [0.1, 0.2]},
+            "`slot_inits` has 2 numbers, but 'adagrad' has 1 optimizer slots",
+        ),
+        (
+            "EmbeddingApply",
+            {"gradients": tf.fill([3, DIM], np.nan)},
+            "the gradient of id 1 is not finite; no row was changed",
+        ),
+        (
+            "EmbeddingInsertOrAssign",
+            {"rows": tf.zeros([3, 5])},
+            "`rows` has shape [3,5], wanted [3,4]",
+        ),
+        (
+            "EmbeddingInsertOrAssign",
+            {"ids": [[1, 2, 2]]},
+            "`ids` must have rank 1, found shape [1,3]",
+        ),
+        (
+            "EmbeddingSetStep",
+            {"step": [1]},
+            "`step` must have rank 0, found shape [1]",
+        ),
+        (
+            "EmbeddingImport",
+            {"ids": [1, 2, 1]},
+            "`ids` holds 1 twice, at 0 and 2",
+        ),
+        (
+            "EmbeddingImport",
+            {"rows": tf.zeros([3, 5])},
+            "`rows` has shape [3,5], wanted [3,4]",
+        ),
+        (
+            "EmbeddingImport",
+            {"slots": tf.zeros([2, 3, DIM])},
+            "`slots` has 24 numbers, wanted 12",
+        ),
+        (
+            "EmbeddingImport",
+            {"frequencies": [1, 2]},
+            "`frequencies` has 2 numbers, wanted 3",
+        ),
+        (
+            "EmbeddingImport",
+            {"frequencies": [1, 2, 2**32]},
+            f"`frequencies[2]` is {2**32}, wanted 0 to 2^32 - 1",
+        ),
+        (
+            "EmbeddingImport",
+            {"optimizer": "lamb"},
+            "the rows come with the optimizer 'lamb', which is unknown",
+        ),
+        (
+            "EmbeddingVariable",
+            {"dim": 65537},
+            "`dim` is 65537, wanted 1 to 65536",
+        ),
+        (
+            "EmbeddingVariable",
+            {"dim": DIM, "num_shards": 4097},
+            "`num_shards` is 4097, wanted 1 to 4096",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(name, changed, message):
+    t = table()
+    arguments = {**usual_arguments(name, t), **changed}
+    before = content(t)
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        call(name, **arguments)
+    assert message in raised.value.message
+    assert content(t) == before
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_other_dtypes_are_refused(name):
+    t = table()
+    arguments = usual_arguments(name, t)
+    for changed in (
+        {"ids": tf.constant([1.5])},
+        {"ids": tf.constant([1], tf.int32)},
+        {"hook": tf.zeros([0, DIM], tf.float64)},
+        {"handle": tf.constant(1)},
+    ):
+        with pytest.raises((tf.errors.InvalidArgumentError, TypeError)):
+            call(name, **{**arguments, **changed})
