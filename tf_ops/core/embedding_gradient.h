@@ -19,9 +19,15 @@ void SumByPosition(const float* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, float* sums,
                    const ParallelFor* parallel);
 
-// The same through a pooled look-up. gradients: [B, D]; bags.ids is not read;
-// winners: [B, D] as PoolFound wrote them, for max only.
-// REQUIRES: CheckBags(bags) and positions as above.
+// What the gradient of bag b is multiplied with for each of its ids; ones for
+// max, whose winners say which columns an id gets. bags.ids is not read.
+// REQUIRES: CheckBags(bags); factors has room for the ids of the bag.
+void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
+                float* factors);
+
+// The same sums through a pooled look-up. gradients: [B, D]; bags.ids is not
+// read; winners: [B, D] as PoolFound wrote them, for max only. REQUIRES:
+// CheckBags(bags) and positions as above.
 void SumPooledByPosition(const float* gradients, const Bags& bags,
                          Span<const int64_t> positions, int64_t num_unique,
                          const int64_t* winners, int dim, float* sums,
