@@ -118,11 +118,12 @@ class EmbeddingStore {
     bool insert = false;  // make rows of ids that have none
     bool count = false;   // count a sighting of each id, once a step
   };
-  // Where the rows of distinct ids are.
+  // Where the rows of distinct ids are. resident[i], if wanted: whether
+  // unique_ids[i] had a row before.
   // ResourceExhausted: out of memory; nothing changed.
   Status FindOrInsert(Span<const int64_t> unique_ids,
                       const SightingOptions& options, Span<RowRef> refs,
-                      const ParallelFor* parallel);
+                      const ParallelFor* parallel, char* resident = nullptr);
 
   // The row of `id`, or what a missing id reads.
   void ReadRow(const RowRef& ref, int64_t id, const Missing& missing,

@@ -160,11 +160,13 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
 Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
                                     const SightingOptions& options,
                                     Span<RowRef> refs,
-                                    const ParallelFor* parallel) try {
+                                    const ParallelFor* parallel,
+                                    char* resident) try {
   FindAll(unique_ids, refs, parallel);
   std::vector<int64_t> missing;
   for (int64_t i = 0; i < unique_ids.size(); ++i) {
     if (!refs[i].found()) missing.push_back(i);
+    if (resident != nullptr) resident[i] = refs[i].found();
   }
   if (options.insert) {
     LODESTAR_RETURN_IF_ERROR(InsertMissing(

@@ -9,6 +9,7 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/kernels/embedding_resource.h"
 #include "tf_ops/kernels/parallel_util.h"
@@ -35,15 +36,47 @@ class EmbeddingKernel : public tensorflow::OpKernel {
                          EmbeddingStore* store) = 0;
 };
 
+// A kernel whose input 0 is no variable.
+class StatelessKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) final {
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx); });
+  }
+
+ protected:
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
+};
+
+// What an item of the attribute `missing` says.
+inline Missing::Kind ParseMissing(const std::string& missing) {
+  return missing == "initial"  ? Missing::Kind::kInitial
+         : missing == "vector" ? Missing::Kind::kVector
+                               : Missing::Kind::kZeros;
+}
+
+// `missing_row` is read if kind is kVector; it must outlive `missing`.
+inline absl::Status ReadMissing(Missing::Kind kind,
+                                const tensorflow::Tensor& missing_row, int dim,
+                                Missing* missing) {
+  missing->kind = kind;
+  if (kind != Missing::Kind::kVector) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckRank(missing_row, "missing_row", 1));
+  if (missing_row.NumElements() != dim) {
+    return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
+                                " numbers, but the variable's dim is ", dim);
+  }
+  missing->vector = missing_row.flat<float>().data();
+  return absl::OkStatus();
+}
+
 // The attributes missing, use_padding and padding_id.
 class LookupAttributes {
  public:
   absl::Status Init(tensorflow::OpKernelConstruction* ctx) {
     std::string missing;
     TF_RETURN_IF_ERROR(ctx->GetAttr("missing", &missing));
-    kind_ = missing == "initial"  ? Missing::Kind::kInitial
-            : missing == "vector" ? Missing::Kind::kVector
-                                  : Missing::Kind::kZeros;
+    kind_ = ParseMissing(missing);
     TF_RETURN_IF_ERROR(ctx->GetAttr("use_padding", &use_padding_));
     return ctx->GetAttr("padding_id", &padding_id_);
   }
@@ -55,16 +88,7 @@ class LookupAttributes {
 
   absl::Status ReadMissing(const tensorflow::Tensor& missing_row, int dim,
                            Missing* missing) const {
-    missing->kind = kind_;
-    if (kind_ != Missing::Kind::kVector) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(CheckRank(missing_row, "missing_row", 1));
-    if (missing_row.NumElements() != dim) {
-      return InvalidArgumentError("`missing_row` has ",
-                                  missing_row.NumElements(),
-                                  " numbers, but the variable's dim is ", dim);
-    }
-    missing->vector = missing_row.flat<float>().data();
-    return absl::OkStatus();
+    return lodestar::ReadMissing(kind_, missing_row, dim, missing);
   }
 
  private:
@@ -72,6 +96,18 @@ class LookupAttributes {
   bool use_padding_ = false;
   int64_t padding_id_ = 0;
 };
+
+// InvalidArgument unless every position is kNoPosition or in [0, num_unique).
+inline absl::Status CheckPositions(Span<const int64_t> positions,
+                                   int64_t num_unique) {
+  for (int64_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < kNoPosition || positions[i] >= num_unique) {
+      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
+                                  ", wanted -1 to ", num_unique - 1);
+    }
+  }
+  return absl::OkStatus();
+}
 
 // InvalidArgument unless the hook, an input called `hook`, is [0, dim].
 inline absl::Status CheckHook(const tensorflow::Tensor& hook, int dim) {

@@ -24,28 +24,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-absl::Status CheckPositions(Span<const int64_t> positions, int64_t num_unique) {
-  for (int64_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] < kNoPosition || positions[i] >= num_unique) {
-      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
-                                  ", wanted -1 to ", num_unique - 1);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// A kernel without a variable.
-class StatelessKernel : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) final {
-    CatchBadAlloc(ctx, [&] { ComputeOn(ctx); });
-  }
-
- protected:
-  virtual void ComputeOn(OpKernelContext* ctx) = 0;
-};
-
 class EmbeddingUniqueOp : public StatelessKernel {
  public:
   explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : StatelessKernel(ctx) {

@@ -60,18 +60,30 @@ def _layout_error(ids: Any, weights: Any) -> ValueError:
     )
 
 
+def dense_weights(ids: tf.Tensor, weights: Any) -> tf.Tensor | None:
+    """Weights of dense `ids` as float32, or None.
+
+    Raises:
+        ValueError: They are known to be laid out otherwise.
+    """
+    if weights is None:
+        return None
+    if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
+        raise _layout_error(ids, weights)
+    weights = tf.convert_to_tensor(weights)
+    if not weights.shape.is_compatible_with(ids.shape):
+        raise _layout_error(ids, weights)
+    return _as_float(weights)
+
+
 def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
     if ids.shape.rank is None or ids.shape.rank == 0:
         raise ValueError(
             f"`ids` has shape {ids.shape}; a combiner needs a known rank of "
             "at least 1, whose last axis it pools."
         )
+    weights = dense_weights(ids, weights)
     if weights is not None:
-        if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
-            raise _layout_error(ids, weights)
-        weights = tf.convert_to_tensor(weights)
-        if not weights.shape.is_compatible_with(ids.shape):
-            raise _layout_error(ids, weights)
         if not (
             weights.shape.is_fully_defined() and ids.shape.is_fully_defined()
         ):
@@ -82,7 +94,7 @@ def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
             )
             with tf.control_dependencies([] if check is None else [check]):
                 weights = tf.identity(weights)
-        weights = tf.reshape(_as_float(weights), [-1])
+        weights = tf.reshape(weights, [-1])
     shape = tf.shape(ids, tf.int64)
     outer = shape[:-1]
     row_splits = tf.range(tf.reduce_prod(outer) + 1) * shape[-1]

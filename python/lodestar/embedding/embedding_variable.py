@@ -341,6 +341,11 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             default_id=default_id,
         )
 
+    def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
+        """What a look-up of several tables takes: hook, missing row, kind."""
+        hook, missing_row, _ = self._constants()
+        return hook, missing_row, self._missing
+
     def find(self, ids: Any) -> tuple[Any, Any]:
         """Reads rows; writes nothing.
 

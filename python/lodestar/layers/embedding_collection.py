@@ -1,13 +1,14 @@
 """Many features over few tables, looked up together."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import bags as bags_lib
+from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import (
@@ -15,12 +16,14 @@ from lodestar.layers.dynamic_embedding import (
     symbolic_rows,
 )
 from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.lookup_counters import LookupCounters
+from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class EmbeddingCollection(keras.layers.Layer):
-    """Looks up all features of a model; those of one table in one op.
+    """Looks up all features of a model in one op, forward and back.
 
     >>> user = lodestar.EmbeddingVariable(8, name="user")
     >>> item = lodestar.EmbeddingVariable(16, name="item")
@@ -30,8 +33,10 @@ class EmbeddingCollection(keras.layers.Layer):
     ...     "items": lodestar.Feature(item, combiner="sum"),
     ... })
 
-    Features that agree in table, combiner, padding and default id (after
-    salting) are concatenated and looked up by one op, forward and back.
+    Tables may differ in dim, and a table may serve features with different
+    options: its ids are made distinct once over all of them, so that an id
+    counts as seen once a step and gets one gradient row. A step trains the ids
+    of all features, with zeros for features that its loss does not use.
 
     Args:
         features: Name -> Feature.
@@ -76,6 +81,21 @@ class EmbeddingCollection(keras.layers.Layer):
             if not any(feature.table is table for table in tables):
                 tables.append(feature.table)
         self._tables = tuple(tables)
+        self._attrs = tuple(
+            collection_ops.FeatureAttrs(
+                name=key,
+                table=[feature.table is t for t in tables].index(True),
+                combiner=feature.combiner,
+                salt=feature.salt_word,
+                padding_id=feature.padding_id,
+                default_id=feature.default_id,
+                max_length=None
+                if feature.combiner is None
+                else feature.max_length,
+            )
+            for key, feature in self._features
+        )
+        self._counters = LookupCounters(len(self._features))
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
@@ -107,21 +127,56 @@ class EmbeddingCollection(keras.layers.Layer):
         if training is None:
             training = _private.tape_is_recording()
         training = bool(training and self.trainable)
-        groups: dict[Any, list[str]] = {}
-        for name, feature in self._features:
-            groups.setdefault(_group_key(feature), []).append(name)
-        rows: dict[str, Any] = {}
-        for names in groups.values():
-            look_up = (
-                self._look_up_rows
-                if self.features[names[0]].combiner is None
-                else self._look_up_bags
-            )
-            rows.update(look_up(names, inputs, weights, training))
+        batches = [
+            _batch(name, feature, inputs[name], weights.get(name))
+            for name, feature in self._features
+        ]
+        hooks, missing_rows, missing = zip(
+            *(table.collection_inputs() for table in self._tables), strict=True
+        )
+        rows = collection_ops.collection_lookup(
+            [table.resource_handle for table in self._tables],
+            hooks,
+            missing_rows,
+            missing,
+            self._attrs,
+            [batch.inputs for batch in batches],
+            insert=training,
+            count=training,
+            counters=self._counters.resource_handle if training else None,
+        )
         return {
-            name: tf.cast(rows[name], self.compute_dtype)
-            for name, _ in self._features
+            name: tf.cast(batch.restore(part), self.compute_dtype)
+            for (name, _), batch, part in zip(
+                self._features, batches, rows, strict=True
+            )
         }
+
+    def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
+        """What was looked up in training, by feature, eagerly.
+
+        Args:
+            reset: Counts from 0 afterwards.
+
+        Returns:
+            name -> ids (padding included, what `max_length` left out not),
+            padding; unique (distinct ids of each look-up, summed); hits and
+            misses (ids that had a row before, and those that had none);
+            unique_ratio = unique / (ids - padding), padding_share =
+            padding / ids, each 0 where nothing was looked up.
+        """
+        stats = {}
+        for (name, _), counts in zip(
+            self._features, self._counters.read(reset), strict=True
+        ):
+            real = counts["ids"] - counts["padding"]
+            stats[name] = {
+                **counts,
+                "misses": real - counts["hits"],
+                "unique_ratio": counts["unique"] / max(real, 1),
+                "padding_share": counts["padding"] / max(counts["ids"], 1),
+            }
+        return stats
 
     def _check_names(
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
@@ -146,93 +201,6 @@ class EmbeddingCollection(keras.layers.Layer):
                     f"{combiner!r}; they need one of "
                     f"{embedding_ops.WEIGHTED_COMBINERS}."
                 )
-
-    def _look_up_rows(
-        self,
-        names: Sequence[str],
-        inputs: Mapping[str, Any],
-        weights: Mapping[str, Any],
-        training: bool,
-    ) -> dict[str, Any]:
-        features = self.features
-        all_ids = []
-        for name in names:
-            feature = features[name]
-            ids = feature.truncate(feature.table_ids(inputs[name]))
-            if isinstance(ids, tf.SparseTensor):
-                raise ValueError(
-                    f"the ids of {name!r} are sparse, which needs a combiner: "
-                    f"one of {embedding_ops.COMBINERS}."
-                )
-            all_ids.append(ids)
-        dense = [
-            ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
-            for ids in all_ids
-        ]
-        first = features[names[0]]
-        options = dict(
-            insert=training,
-            count=training,
-            padding_id=first.table_id(first.padding_id),
-        )
-        if len(names) == 1:
-            parts = [first.table.lookup_flat(dense[0], **options)]
-        else:
-            flat = [tf.reshape(ids, [-1]) for ids in dense]
-            rows = first.table.lookup_flat(tf.concat(flat, 0), **options)
-            parts = [
-                tf.reshape(part, tf.concat([tf.shape(ids), [-1]], 0))
-                for part, ids in zip(
-                    tf.split(rows, _sizes(flat)), dense, strict=True
-                )
-            ]
-        result = {}
-        for name, ids, part in zip(names, all_ids, parts, strict=True):
-            if isinstance(ids, tf.RaggedTensor):
-                part = tf.ensure_shape(
-                    part, ids.flat_values.shape.concatenate(first.table.dim)
-                )
-                result[name] = ids.with_flat_values(part)
-            else:
-                result[name] = tf.ensure_shape(
-                    part, ids.shape.concatenate(first.table.dim)
-                )
-        return result
-
-    def _look_up_bags(
-        self,
-        names: Sequence[str],
-        inputs: Mapping[str, Any],
-        weights: Mapping[str, Any],
-        training: bool,
-    ) -> dict[str, Any]:
-        features = self.features
-        all_bags = []
-        for name in names:
-            feature = features[name]
-            bags = bags_lib.to_bags(
-                feature.table_ids(inputs[name]), weights.get(name)
-            )
-            all_bags.append(feature.truncate_bags(bags))
-        first = features[names[0]]
-        pooled = first.table.lookup_bags(
-            _concat(all_bags),
-            first.combiner,
-            insert=training,
-            count=training,
-            padding_id=first.table_id(first.padding_id),
-            default_id=first.table_id(first.default_id),
-        )
-        if len(names) == 1:
-            parts = [pooled]
-        else:
-            parts = tf.split(
-                pooled, _sizes([bags.row_splits[1:] for bags in all_bags])
-            )
-        return {
-            name: bags.restore(part)
-            for name, bags, part in zip(names, all_bags, parts, strict=True)
-        }
 
     def compute_output_spec(
         self,
@@ -298,46 +266,39 @@ class EmbeddingCollection(keras.layers.Layer):
             table_store.load_table(table, store, f"table_{index}_")
 
 
-def _group_key(feature: Feature) -> tuple[Any, ...]:
-    return (
-        id(feature.table),
-        feature.combiner,
-        feature.table_id(feature.padding_id),
-        feature.table_id(feature.default_id),
-    )
+class _Batch(NamedTuple):
+    """A batch of a feature as the op takes it, and its rows' way back."""
+
+    inputs: collection_ops.FeatureInputs
+    restore: Callable[[tf.Tensor], Any]
 
 
-def _sizes(tensors: Sequence[tf.Tensor]) -> list[int] | tf.Tensor:
-    if all(t.shape.is_fully_defined() for t in tensors):
-        return [t.shape[0] for t in tensors]
-    return tf.stack([tf.size(t) for t in tensors])
+def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
+    ids = ids_lib.to_int64(ids, strings=True, name=f"inputs[{name!r}]")
+    if feature.combiner is None:
+        if isinstance(ids, tf.SparseTensor):
+            raise ValueError(
+                f"the ids of {name!r} are sparse, which needs a combiner: one "
+                f"of {embedding_ops.COMBINERS}."
+            )
+        ids = feature.truncate(ids)
+        if isinstance(ids, tf.RaggedTensor):
+            flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
+            return _Batch(flat, ids.with_flat_values)
+        return _Batch(collection_ops.FeatureInputs(ids, None, None), _same)
+    try:
+        if not isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+            # The op pools the last axis, so no row_splits have to be made.
+            weights = bags_lib.dense_weights(ids, weights)
+            return _Batch(
+                collection_ops.FeatureInputs(ids, None, weights), _same
+            )
+        bags = bags_lib.to_bags(ids, weights)
+    except ValueError as error:
+        raise ValueError(f"feature {name!r}: {error}") from None
+    flat = collection_ops.FeatureInputs(bags.ids, bags.row_splits, bags.weights)
+    return _Batch(flat, bags.restore)
 
 
-def _concat(all_bags: Sequence[bags_lib.Bags]) -> bags_lib.Bags:
-    """All bags after another, as one batch."""
-    if len(all_bags) == 1:
-        return all_bags[0]
-    counts = tf.stack([tf.size(bags.ids, tf.int64) for bags in all_bags])
-    offsets = tf.unstack(tf.cumsum(counts, exclusive=True), len(all_bags))
-    splits = [all_bags[0].row_splits]
-    splits += [
-        bags.row_splits[1:] + offset
-        for bags, offset in zip(all_bags[1:], offsets[1:], strict=True)
-    ]
-    weights = None
-    if any(bags.weights is not None for bags in all_bags):
-        weights = tf.concat(
-            [
-                tf.ones(tf.shape(bags.ids))
-                if bags.weights is None
-                else bags.weights
-                for bags in all_bags
-            ],
-            0,
-        )
-    return bags_lib.Bags(
-        tf.concat([bags.ids for bags in all_bags], 0),
-        tf.concat(splits, 0),
-        weights,
-        lambda pooled: pooled,
-    )
+def _same(rows: tf.Tensor) -> tf.Tensor:
+    return rows

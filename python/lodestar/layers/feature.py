@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import (
     EmbeddingVariable,
@@ -70,30 +69,19 @@ class Feature:
             lambda flat: ids_lib.salted(flat, self.salt), ids
         )
 
-    def truncate(self, ids: ids_lib.IdTensor) -> ids_lib.IdTensor:
-        """Cuts the innermost axis at `max_length`, but for sparse ids."""
-        if self.max_length is None or isinstance(ids, tf.SparseTensor):
-            return ids
-        axes = [slice(None)] * (ids.shape.rank - 1)
-        return ids[(*axes, slice(self.max_length))]
+    @property
+    def salt_word(self) -> int | None:
+        """hash(salt), the 64 bits that ids are xored with, signed."""
+        return None if self.salt is None else ids_lib.stable_hash(self.salt)
 
-    def truncate_bags(self, bags: bags_lib.Bags) -> bags_lib.Bags:
-        """Cuts each bag at `max_length`."""
+    def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
+        """Cuts the innermost axis at `max_length`."""
         if self.max_length is None:
-            return bags
-        splits = bags.row_splits
-        lengths = splits[1:] - splits[:-1]
-        position = tf.range(tf.size(bags.ids, tf.int64)) - tf.repeat(
-            splits[:-1], lengths
-        )
-        kept = position < self.max_length
-        lengths = tf.minimum(lengths, self.max_length)
-        weights = bags.weights
-        return bags._replace(
-            ids=tf.boolean_mask(bags.ids, kept),
-            row_splits=tf.concat([[0], tf.cumsum(lengths)], 0),
-            weights=None if weights is None else weights[kept],
-        )
+            return ids
+        cut = slice(self.max_length)
+        if isinstance(ids, tf.RaggedTensor):
+            return ids[(*[slice(None)] * (ids.shape.rank - 1), cut)]
+        return ids[..., cut]
 
 
 def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:

@@ -155,7 +155,10 @@ def _text(op: tf.Operation, name: str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _slices(values: tf.Tensor, ids: tf.Tensor, dim: int) -> tf.IndexedSlices:
+def table_gradient(
+    values: tf.Tensor, ids: tf.Tensor, dim: int
+) -> tf.IndexedSlices:
+    """The gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
     return tf.IndexedSlices(
         values, tf.identity(ids), tf.constant([-1, dim], tf.int32)
     )
@@ -172,7 +175,7 @@ def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
     values = gen_ops.lodestar_embedding_gradient(
         tf.reshape(grad, [-1, dim]), positions, unique_ids
     )
-    return None, _slices(values, unique_ids, dim), None, None
+    return None, table_gradient(values, unique_ids, dim), None, None
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFindOrInsert")
@@ -182,7 +185,7 @@ def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
     values = gen_ops.lodestar_embedding_gradient(
         tf.reshape(grad, [-1, dim]), positions, unique_ids
     )
-    return None, _slices(values, unique_ids, dim), None, None
+    return None, table_gradient(values, unique_ids, dim), None, None
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingPooledLookup")
@@ -199,7 +202,7 @@ def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
         winners,
         combiner=_text(op, "combiner"),
     )
-    slices = _slices(values, unique_ids, hook.shape[1])
+    slices = table_gradient(values, unique_ids, hook.shape[1])
     weights_gradient = _weights_gradient(op, grad, positions)
     return None, slices, None, None, weights_gradient, None
 

@@ -1,0 +1,205 @@
+"""The look-up of many features at once and its registered gradient.
+
+The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
+ids of all its features, made as `lodestar.ops.embedding_ops` says.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.ops import embedding_ops
+
+# What each feature is, in all ops of a collection.
+_FEATURE_ATTRS = (
+    "names",
+    "tables",
+    "combiners",
+    "ragged",
+    "weighted",
+    "salted",
+    "salts",
+    "use_padding",
+    "padding_ids",
+    "use_default",
+    "default_ids",
+    "max_lengths",
+)
+
+
+class FeatureAttrs(NamedTuple):
+    """What the op knows of a feature; ids are before salting.
+
+    Attributes:
+        name: For errors.
+        table: Place of its table.
+        combiner: One of `embedding_ops.COMBINERS`, or None.
+        salt: A word: the table knows id as mix64(id xor salt); None: as id.
+        padding_id: An id that stands for no id, or None.
+        default_id: The id whose row an empty bag reads, or None.
+        max_length: Ids of a bag after these are left out; None: none.
+    """
+
+    name: str
+    table: int
+    combiner: str | None
+    salt: int | None
+    padding_id: int | None
+    default_id: int | None
+    max_length: int | None
+
+
+class FeatureInputs(NamedTuple):
+    """A batch of a feature.
+
+    Attributes:
+        ids: int64 `[N]` with row_splits, else any shape.
+        row_splits: int64 `[B + 1]`, or None: with a combiner the last axis of
+            ids is pooled, without one each id gets its row.
+        weights: float32, shaped as ids, or None.
+    """
+
+    ids: tf.Tensor
+    row_splits: tf.Tensor | None
+    weights: tf.Tensor | None
+
+
+def collection_lookup(
+    handles: Sequence[tf.Tensor],
+    hooks: Sequence[tf.Tensor],
+    missing_rows: Sequence[tf.Tensor],
+    missing: Sequence[str],
+    features: Sequence[FeatureAttrs],
+    inputs: Sequence[FeatureInputs],
+    *,
+    insert: bool,
+    count: bool,
+    counters: tf.Tensor | None = None,
+) -> list[tf.Tensor]:
+    """Looks up all features; differentiable in hooks and weights.
+
+    Args:
+        handles: T scalar resources, embedding variables.
+        hooks: T float32 `[0, D]`.
+        missing_rows: T float32 `[D]` where missing is `"vector"`, else `[0]`.
+        missing: T of `embedding_ops.MISSING`.
+        features: F features.
+        inputs: F batches.
+        insert: Whether an unseen id gets a row.
+        count: Whether frequencies and last-seen steps are written.
+        counters: Scalar resource that counts what was looked up, or None.
+
+    Returns:
+        F tensors, float32: the shape of the ids + `[D]`, with a combiner
+        without their last axis; `[B, D]` with row_splits.
+    """
+    return gen_ops.lodestar_embedding_collection_lookup(
+        handles=handles,
+        hooks=hooks,
+        missing_rows=missing_rows,
+        ids=[x.ids for x in inputs],
+        row_splits=[x.row_splits for x in inputs if x.row_splits is not None],
+        weights=[x.weights for x in inputs if x.weights is not None],
+        counters=[] if counters is None else [counters],
+        names=[f.name for f in features],
+        tables=[f.table for f in features],
+        combiners=[f.combiner or "" for f in features],
+        ragged=[x.row_splits is not None for x in inputs],
+        weighted=[x.weights is not None for x in inputs],
+        salted=[f.salt is not None for f in features],
+        salts=[f.salt or 0 for f in features],
+        use_padding=[f.padding_id is not None for f in features],
+        padding_ids=[f.padding_id or 0 for f in features],
+        use_default=[f.default_id is not None for f in features],
+        default_ids=[f.default_id or 0 for f in features],
+        max_lengths=[f.max_length or 0 for f in features],
+        M=sum(f.combiner == "max" for f in features),
+        missing=missing,
+        insert=insert,
+        count=count,
+    ).rows
+
+
+class _Lists:
+    """The inputs and outputs of a look-up op, list by list."""
+
+    def __init__(self, op: tf.Operation):
+        self.attrs = {name: op.get_attr(name) for name in _FEATURE_ATTRS}
+        tables = len(op.get_attr("missing"))
+        features = len(self.attrs["names"])
+        ragged = sum(self.attrs["ragged"])
+        weighted = sum(self.attrs["weighted"])
+        lengths = {
+            "handles": tables,
+            "hooks": tables,
+            "missing_rows": tables,
+            "ids": features,
+            "row_splits": ragged,
+            "weights": weighted,
+        }
+        self.first_weights = 3 * tables + features + ragged
+        self.inputs = self._split(op.inputs, lengths)
+        lengths = {
+            "rows": features,
+            "unique_ids": tables,
+            "positions": tables,
+            "winners": len(op.outputs) - features - 2 * tables,
+        }
+        self.outputs = self._split(op.outputs, lengths)
+
+    @staticmethod
+    def _split(
+        tensors: Sequence[tf.Tensor], lengths: dict[str, int]
+    ) -> dict[str, list[tf.Tensor]]:
+        begin, lists = 0, {}
+        for name, length in lengths.items():
+            lists[name] = list(tensors[begin : begin + length])
+            begin += length
+        return lists
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingCollectionLookup")
+def _lookup_gradient(
+    op: tf.Operation, *grads: tf.Tensor
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    lists = _Lists(op)
+    inputs, outputs = lists.inputs, lists.outputs
+    gradients = list(grads[: len(inputs["ids"])])
+    batch = {name: inputs[name] for name in ("ids", "row_splits", "weights")}
+    dims = [hook.shape[1] for hook in inputs["hooks"]]
+    sums = gen_ops.lodestar_embedding_collection_gradient(
+        gradients=gradients,
+        **batch,
+        unique_ids=outputs["unique_ids"],
+        positions=outputs["positions"],
+        winners=outputs["winners"],
+        dims=dims,
+        deduplicated=op.get_attr("insert") or op.get_attr("count"),
+        **lists.attrs,
+    )
+    slices = [
+        embedding_ops.table_gradient(values, ids, dim)
+        for values, ids, dim in zip(
+            sums.sums, sums.summed_ids, dims, strict=True
+        )
+    ]
+    weight_gradients = [None] * len(inputs["weights"])
+    last = lists.first_weights + len(weight_gradients)
+    unwanted = set(getattr(op, "skip_input_indices", None) or ())
+    if not unwanted.issuperset(range(lists.first_weights, last)):
+        weight_gradients = (
+            gen_ops.lodestar_embedding_collection_weights_gradient(
+                handles=inputs["handles"],
+                missing_rows=inputs["missing_rows"],
+                gradients=gradients,
+                **batch,
+                missing=op.get_attr("missing"),
+                **lists.attrs,
+            )
+        )
+    result = [None] * len(op.inputs)
+    result[len(slices) : 2 * len(slices)] = slices
+    result[lists.first_weights : last] = weight_gradients
+    return result

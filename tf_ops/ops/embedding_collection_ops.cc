@@ -1,0 +1,292 @@
+// Ops of the embedding collection.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using absl::Status;
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// Where the inputs and outputs of each list begin.
+struct Counts {
+  int tables = 0;
+  int features = 0;
+  int ragged = 0;
+  int weighted = 0;
+  int max = 0;
+};
+
+Status GetCounts(InferenceContext* c, Counts* counts) {
+  TF_RETURN_IF_ERROR(c->GetAttr("T", &counts->tables));
+  TF_RETURN_IF_ERROR(c->GetAttr("F", &counts->features));
+  TF_RETURN_IF_ERROR(c->GetAttr("R", &counts->ragged));
+  return c->GetAttr("W", &counts->weighted);
+}
+
+// What `feature` gives: a bag's row for pooled ids, an id's row for others.
+Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
+                 bool ragged, const ShapeHandle& splits,
+                 const DimensionHandle& dim, ShapeHandle* rows) {
+  ShapeHandle lead = ids;
+  if (pooled && ragged) {
+    ShapeHandle vector;
+    TF_RETURN_IF_ERROR(c->WithRank(splits, 1, &vector));
+    DimensionHandle bags;
+    TF_RETURN_IF_ERROR(c->Subtract(c->Dim(vector, 0), 1, &bags));
+    lead = c->Vector(bags);
+  } else if (pooled) {
+    TF_RETURN_IF_ERROR(c->WithRankAtLeast(ids, 1, &lead));
+    TF_RETURN_IF_ERROR(c->Subshape(lead, 0, -1, &lead));
+  }
+  return c->Concatenate(lead, c->Vector(dim), rows);
+}
+
+Status LookupShape(InferenceContext* c) {
+  Counts counts;
+  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &counts.max));
+  std::vector<int64_t> tables;
+  std::vector<std::string> combiners;
+  std::vector<bool> ragged;
+  TF_RETURN_IF_ERROR(c->GetAttr("tables", &tables));
+  TF_RETURN_IF_ERROR(c->GetAttr("combiners", &combiners));
+  TF_RETURN_IF_ERROR(c->GetAttr("ragged", &ragged));
+  const size_t features = counts.features;
+  if (tables.size() != features || combiners.size() != features ||
+      ragged.size() != features) {
+    return absl::InvalidArgumentError(
+        "`tables`, `combiners` and `ragged` must have one item a feature");
+  }
+  const int first_hook = counts.tables;
+  const int first_ids = 3 * counts.tables;
+  int splits = first_ids + counts.features;
+  const int first_weights = splits + counts.ragged;
+  for (int t = 0; t < counts.tables; ++t) {
+    TF_RETURN_IF_ERROR(CheckHandle(c, t));
+  }
+  int output = 0;
+  for (size_t f = 0; f < features; ++f) {
+    if (tables[f] < 0 || tables[f] >= counts.tables) {
+      return absl::InvalidArgumentError("`tables` names a table that is none");
+    }
+    ShapeHandle hook;
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(first_hook + tables[f]), 2, &hook));
+    if (ragged[f] && splits == first_weights) {
+      return absl::InvalidArgumentError("`ragged` names more than R features");
+    }
+    ShapeHandle rows;
+    TF_RETURN_IF_ERROR(
+        RowsShape(c, c->input(first_ids + f), !combiners[f].empty(), ragged[f],
+                  ragged[f] ? c->input(splits++) : c->UnknownShape(),
+                  c->Dim(hook, 1), &rows));
+    c->set_output(output++, rows);
+  }
+  for (int i = 0; i < 2 * counts.tables; ++i) {
+    c->set_output(output++, c->UnknownShapeOfRank(1));
+  }
+  for (int i = 0; i < counts.max; ++i) {
+    c->set_output(output++, c->UnknownShape());
+  }
+  return absl::OkStatus();
+}
+
+Status GradientShape(InferenceContext* c) {
+  int num_tables = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("T", &num_tables));
+  std::vector<int64_t> dims;
+  TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
+  if (static_cast<int>(dims.size()) != num_tables) {
+    return absl::InvalidArgumentError("`dims` must have one item a table");
+  }
+  for (int t = 0; t < num_tables; ++t) {
+    const DimensionHandle unique = c->UnknownDim();
+    c->set_output(t, c->Vector(unique));
+    c->set_output(num_tables + t, c->Matrix(unique, dims[t]));
+  }
+  return absl::OkStatus();
+}
+
+Status WeightsGradientShape(InferenceContext* c) {
+  Counts counts;
+  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
+  for (int i = 0; i < counts.weighted; ++i) {
+    const int weights =
+        2 * counts.tables + 2 * counts.features + counts.ragged + i;
+    c->set_output(i, c->input(weights));
+  }
+  return absl::OkStatus();
+}
+
+Status StatsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  c->set_output(0, c->Matrix(c->UnknownDim(), 4));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// What the features are, in each op that has some.
+#define FEATURE_ATTRS                       \
+  Attr("T: int >= 1")                       \
+      .Attr("F: int >= 1")                  \
+      .Attr("R: int >= 0")                  \
+      .Attr("W: int >= 0")                  \
+      .Attr("names: list(string) >= 1")     \
+      .Attr("tables: list(int) >= 1")       \
+      .Attr("combiners: list(string) >= 1") \
+      .Attr("ragged: list(bool) >= 1")      \
+      .Attr("weighted: list(bool) >= 1")    \
+      .Attr("salted: list(bool) >= 1")      \
+      .Attr("salts: list(int) >= 1")        \
+      .Attr("use_padding: list(bool) >= 1") \
+      .Attr("padding_ids: list(int) >= 1")  \
+      .Attr("use_default: list(bool) >= 1") \
+      .Attr("default_ids: list(int) >= 1")  \
+      .Attr("max_lengths: list(int) >= 1")
+
+REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
+    .Input("handles: T * resource")
+    .Input("hooks: T * float")
+    .Input("missing_rows: T * float")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Input("counters: C * resource")
+    .Output("rows: F * float")
+    .Output("unique_ids: T * int64")
+    .Output("positions: T * int64")
+    .Output("winners: M * int64")
+    .FEATURE_ATTRS.Attr("M: int >= 0")
+    .Attr("C: int >= 0")
+    .Attr("missing: list({'zeros', 'initial', 'vector'}) >= 1")
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .SetIsStateful()
+    .SetShapeFn(LookupShape)
+    .Doc(R"doc(
+Looks up F features in T tables.
+
+A feature is an item of names, tables (the place of its table), combiners ('':
+a row for each id; else sum, mean, sqrtn, max, first or last over bags of ids),
+ragged (whether it has row_splits; a pooled feature without pools the last axis
+of its ids), weighted (whether it has weights), and:
+salts: The table knows id as mix64(id xor salt), if salted.
+padding_ids: No id, if use_padding: reads zeros, no part of a bag. Unsalted.
+default_ids: Whose row an empty bag reads, if use_default. Unsalted.
+max_lengths: Ids of a bag after these are left out; 0: none.
+
+handles: The tables.
+hooks: [0, D] of each table, carry the gradient.
+missing_rows: [D] of each table where missing is 'vector', else not read.
+ids: Of each feature, [N] if ragged, else any shape, of rank 1 or more if
+  pooled.
+row_splits: [B + 1] of each ragged feature.
+weights: Of each weighted feature, shaped as its ids; for sum, mean and sqrtn.
+counters: None, or an EmbeddingCollectionCounters that counts what was looked
+  up, if insert or count.
+rows: Of each feature, [B, D] if ragged; else the shape of its ids, without the
+  last axis if pooled, + [D].
+unique_ids: Of each table, the distinct ids of its features in order of first
+  occurrence, without padding; [0] with neither insert nor count.
+positions: Of each table, the place in unique_ids of each id of its features,
+  after salting and truncation, -1 for padding; [0] as unique_ids.
+winners: Of each feature with combiner max, shaped as its rows: the place among
+  its ids, truncated, of each largest number, or -1.
+insert: False makes no rows.
+count: Counts one sighting of each id, once a step.
+INVALID_ARGUMENT, naming the feature, if the splits do not start at 0, descend
+or do not end at N, or weights are not shaped as ids.
+RESOURCE_EXHAUSTED if memory runs out.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
+    .Input("gradients: F * float")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Input("unique_ids: T * int64")
+    .Input("positions: T * int64")
+    .Input("winners: M * int64")
+    .Output("summed_ids: T * int64")
+    .Output("sums: T * float")
+    .FEATURE_ATTRS.Attr("M: int >= 0")
+    .Attr("dims: list(int) >= 1")
+    .Attr("deduplicated: bool")
+    .SetShapeFn(GradientShape)
+    .Doc(R"doc(
+Sums the gradients of the equal ids of a table over all its features.
+
+Features in order, each in batch order. The attributes and ids, row_splits and
+weights are those of the EmbeddingCollectionLookup.
+
+gradients: Of each feature, shaped as its rows.
+unique_ids, positions, winners: As the look-up gave them.
+summed_ids: Of each table, its distinct ids, [U].
+sums: Of each table, [U, D].
+dims: D of each table.
+deduplicated: False: unique_ids and positions were not given and are found here.
+INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not fit.
+)doc");
+
+// It reads tables but is no stateful op: where no one wants the gradient of
+// the weights, a graph may drop it.
+REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
+    .Input("handles: T * resource")
+    .Input("missing_rows: T * float")
+    .Input("gradients: F * float")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Output("weight_gradients: W * float")
+    .FEATURE_ATTRS.Attr("missing: list({'zeros', 'initial', 'vector'}) >= 1")
+    .SetShapeFn(WeightsGradientShape)
+    .Doc(R"doc(
+The gradient of EmbeddingCollectionLookup with respect to its weights.
+
+The attributes and inputs are those of the look-up.
+
+gradients: Of each feature, shaped as its rows.
+weight_gradients: Of each weighted feature, shaped as its weights; zeros for
+  padding and for what max_length left out.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
+    .Output("handle: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .Attr("num_features: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Creates counters of what a collection looks up, or finds those of this name.
+
+handle: Handle of the counters.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionStats")
+    .Input("handle: resource")
+    .Output("counts: int64")
+    .Attr("reset: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(StatsShape)
+    .Doc(R"doc(
+What was looked up in training, by feature.
+
+counts: [F, 4]: ids (padding included, what max_length left out not), padding,
+  distinct ids (summed over look-ups), and ids that had a row before.
+reset: Counts from 0 afterwards.
+)doc");
+
+}  // namespace lodestar
