@@ -201,8 +201,8 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
       tables->tables()[t].refs = (*refs)[t];
     }
     if (counters != nullptr) {
-      counters->Add(batch.Count({positions.begin(), positions.end()}, resident,
-                                parallel));
+      batch.Count(positions, resident, parallel, &tally);
+      counters->Add(tally.counts);
     }
     return absl::OkStatus();
   }
