@@ -288,6 +288,13 @@ def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
         lambda ids: module.table.lookup(ids),
         input_signature=[tf.TensorSpec([None], tf.int64)],
     )
+    module.assign = tf.function(
+        module.table.insert_or_assign,
+        input_signature=[
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None, 3]),
+        ],
+    )
     tf.saved_model.save(module, str(tmp_path))
     first = tf.saved_model.load(str(tmp_path))
     second = tf.saved_model.load(str(tmp_path))
@@ -297,7 +304,10 @@ def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
         np.testing.assert_array_equal(got[:2], want)
         np.testing.assert_array_equal(got[2], [7, 8, 9])
     module.table.clear()
+    second.assign(ids, tf.zeros([3, 3]))
     np.testing.assert_array_equal(first.look_up(ids)[:2], want)
+    assert not second.look_up(ids).numpy().any()
+    assert int(module.table.size()) == 0
 
 
 def test_rows_go_with_the_last_reference():

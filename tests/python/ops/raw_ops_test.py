@@ -210,7 +210,8 @@ def test_handles_of_other_things_are_refused(name):
     arguments = usual_arguments(name, t)
     others = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
     variable = tf.Variable([1.0])
-    for handle in (others.resource_handle, variable.handle):
+    none = tf.reshape(t.resource_handle, [1])[:0]
+    for handle in (others.resource_handle, variable.handle, none):
         with pytest.raises(tf.errors.OpError):
             call(name, **{**arguments, "handle": handle})
 

@@ -1,0 +1,165 @@
+"""A table's content does not depend on threads, shards or the process.
+
+The number of intra-op threads is fixed when TensorFlow starts, so each is a
+process of its own; each runs the same training on tables of several numbers of
+shards and prints a hash of all that they hold.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+SHARDS = [1, 3, 16, 64]
+DIM = 9
+
+
+def hash_of(table):
+    digest = hashlib.sha256()
+    for name, tensor in table.export_all().items():
+        value = np.asarray(tensor)
+        digest.update(name.encode())
+        digest.update(
+            repr(value.tolist()).encode()
+            if value.dtype == object
+            else value.tobytes()
+        )
+    return digest.hexdigest()
+
+
+def train(num_shards):
+    """Look-ups, bags, gradients, removals and assignments, all seeded."""
+    table = lodestar.EmbeddingVariable(
+        DIM, initializer="normal", num_shards=num_shards, name="user"
+    )
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+        keras.optimizers.Adam(0.01)
+    )
+    optimizer.build(table.trainable_variables)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int64),
+            tf.RaggedTensorSpec([None, None], tf.int64),
+        ]
+    )
+    def step(ids, bags):
+        with tf.GradientTape() as tape:
+            rows = table.lookup(ids, training=True)
+            pooled = table.lookup(bags, combiner="mean", training=True)
+            loss = tf.reduce_sum(tf.sin(rows)) + tf.reduce_sum(pooled**2)
+        gradients = tape.gradient(loss, table.trainable_variables)
+        optimizer.apply(gradients, table.trainable_variables)
+
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        ids = rng.zipf(1.3, 10000) % 5000 * 4096 - 2**62
+        bags = tf.RaggedTensor.from_row_lengths(
+            rng.integers(-3000, 3000, 8000), [2] * 4000
+        )
+        step(ids, bags)
+        table.remove(ids[:50])
+        table.insert_or_assign(ids[:20], rng.normal(size=[20, DIM]))
+    return table
+
+
+def print_hashes(threads):
+    """What the processes of the test run."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    first = lodestar.EmbeddingVariable(3, name="ads", missing="initial")
+    print(
+        json.dumps(
+            {
+                "hashes": [hash_of(train(shards)) for shards in SHARDS],
+                "first": first.lookup([-1, 0, 2**62]).numpy().tolist(),
+            }
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def processes():
+    running = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(threads)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+            },
+        )
+        for threads in (1, 8)
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def test_threads_and_shards_do_not_show(processes):
+    hashes = [h for process in processes for h in process["hashes"]]
+    assert len(hashes) == 2 * len(SHARDS)
+    assert len(set(hashes)) == 1
+
+
+def test_the_hash_sees_a_single_bit():
+    tables = [lodestar.EmbeddingVariable(2, name="bit") for _ in range(2)]
+    for table in tables:
+        table.lookup([1, 2], training=True)
+    assert hash_of(tables[0]) == hash_of(tables[1])
+    rows = tables[0].find([2])[0]
+    tables[0].insert_or_assign([2], np.nextafter(rows, np.float32(1)))
+    assert hash_of(tables[0]) != hash_of(tables[1])
+
+
+def test_equal_names_start_alike_in_two_processes(processes):
+    here = lodestar.EmbeddingVariable(3, name="ads", missing="initial")
+    wanted = here.lookup([-1, 0, 2**62]).numpy().tolist()
+    assert [process["first"] for process in processes] == [wanted, wanted]
+
+
+def test_first_values_are_frozen():
+    # The name's hash decides them: a change would give every table new rows.
+    table = lodestar.EmbeddingVariable(2, name="ads", seed=5)
+    got = table.lookup([-(2**63), -1, 0, 2**63 - 1], training=True)
+    frozen = [
+        [0x3BCDD830, 0x3C8692C2],
+        [0xBCFFF3A0, 0xBBAE8010],
+        [0xBD30C8CD, 0x3BE50E70],
+        [0x3CFB2226, 0xBB0E33E0],
+    ]
+    np.testing.assert_array_equal(got.numpy().view(np.uint32), frozen)
+
+
+def test_tables_of_two_names_are_uncorrelated():
+    ids = np.arange(5000)
+    one, other = (
+        lodestar.EmbeddingVariable(8, name=name).lookup(ids, training=True)
+        for name in ("ads", "user")
+    )
+    correlation = np.corrcoef(np.ravel(one), np.ravel(other))[0, 1]
+    assert abs(correlation) < 0.025  # five standard deviations
+
+
+def test_equal_salts_are_equal_under_any_name():
+    ids = np.arange(100)
+    one, other = (
+        lodestar.EmbeddingVariable(8, name=name, init_salt=3).lookup(
+            ids, training=True
+        )
+        for name in ("ads", "user")
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+if __name__ == "__main__":
+    print_hashes(int(sys.argv[1]))

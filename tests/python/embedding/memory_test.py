@@ -1,0 +1,69 @@
+"""Out of memory for real, in a process whose address space is bounded."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+DIM = 1024
+ROOM = 1 << 29  # bytes that the process may still map
+
+
+def grow_until_it_is_refused():
+    """What the process of the test runs; prints what it has seen."""
+    table = lodestar.EmbeddingVariable(DIM, initializer="ones", name="big")
+    table.lookup(np.arange(1000), training=True)  # threads and buffers are made
+    bags = tf.RaggedTensor.from_row_lengths(np.arange(20000), [20000])
+    table.lookup(bags, combiner="sum")
+    pages = int(open("/proc/self/statm").read().split()[0])
+    mapped = pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, mapped + ROOM))
+    before = 1000
+    for batch in range(1, 1000):
+        # Pooled: the output is small, so it is the rows that find no room.
+        ids = np.arange(batch * 10000, (batch + 1) * 10000)
+        bags = tf.RaggedTensor.from_row_lengths(ids, [len(ids)])
+        try:
+            table.lookup(bags, combiner="sum", training=True)
+        except tf.errors.ResourceExhaustedError as error:
+            assert "out of memory" in error.message, error.message
+            break
+        before += len(ids)
+    else:
+        raise AssertionError("memory never ran out")
+    assert int(table.size()) == before
+    assert not table.find(ids[:100])[1].numpy().any()
+    rows, found = table.find(np.arange(1000))
+    assert found.numpy().all() and (rows.numpy() == 1).all()
+    # Where there is room it goes on.
+    table.remove(np.arange(500))
+    table.lookup(-np.arange(1, 501), training=True)
+    assert int(table.size()) == before
+    print("refused after", before)
+
+
+def test_a_table_that_finds_no_memory_is_as_it_was():
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    done = subprocess.run(
+        [sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = int(done.stdout.split("refused after")[1])
+    # All but an eighth of the room has become rows.
+    assert rows * DIM * 4 > ROOM * 0.75
+
+
+if __name__ == "__main__":
+    grow_until_it_is_refused()
