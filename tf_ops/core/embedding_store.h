@@ -200,8 +200,20 @@ class EmbeddingStore {
   Place PlaceOf(int64_t id) const;
   // Inside an epoch guard or the shard's mutex.
   uint32_t FindRow(const Shard& shard, uint32_t tag, int64_t id) const;
-  // RowRefs of a run of ids.
-  void FindRun(Span<const int64_t> ids, RowRef* refs) const;
+  // An id on its way to its row.
+  struct Probe {
+    uint32_t tag;
+    RowRef ref;
+    LeafIndex::Cursor cursor;  // behind ref's slot
+  };
+  void BeginRun(Span<const int64_t> ids, Probe* probes) const;
+  void AdvanceRun(int count, Probe* probes) const;
+  // Where the id is, if anywhere.
+  RowRef Confirm(int64_t id, Probe* probe) const;
+  // visit(first, run, probes) for runs of ids from ids[first] on, with memory
+  // on its way to the first row of each id's tag; it may be another id's.
+  template <typename Visit>
+  void ForEachRun(Span<const int64_t> ids, const Visit& visit) const;
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                const ParallelFor* parallel) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;

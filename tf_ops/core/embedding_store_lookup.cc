@@ -23,51 +23,72 @@ uint32_t EmbeddingStore::FindRow(const Shard& shard, uint32_t tag,
   while (true) {
     const uint32_t row = LeafIndex::Next(tag, &cursor);
     if (row == LeafIndex::kNoRow) return row;
-    if (shard.rows.meta(row)->id.load(std::memory_order_relaxed) == id &&
-        shard.rows.resident(row)) {
-      return row;
+    if (shard.rows.Holds(row, id)) return row;
+  }
+}
+
+void EmbeddingStore::BeginRun(Span<const int64_t> ids, Probe* probes) const {
+  for (int i = 0; i < ids.size(); ++i) {
+    const Place place = PlaceOf(ids[i]);
+    probes[i].tag = place.tag;
+    probes[i].ref.shard = place.shard;
+    probes[i].cursor = shards_[place.shard]->index.Begin(place.tag);
+    LeafIndex::Prefetch(probes[i].cursor);
+  }
+}
+
+void EmbeddingStore::AdvanceRun(int count, Probe* probes) const {
+  for (int i = 0; i < count; ++i) {
+    Probe& probe = probes[i];
+    probe.ref.row = LeafIndex::Next(probe.tag, &probe.cursor);
+    if (probe.ref.found()) {
+      shards_[probe.ref.shard]->rows.Prefetch(probe.ref.row);
     }
   }
 }
 
-void EmbeddingStore::FindRun(Span<const int64_t> ids, RowRef* refs) const {
+template <typename Visit>
+void EmbeddingStore::ForEachRun(Span<const int64_t> ids,
+                                const Visit& visit) const {
+  // Three runs are under way: one waits for its slots of the index, one for
+  // its rows, one is visited.
+  constexpr int kStages = 3;
+  Probe probes[kStages][kRun];
+  const auto run = [&](int64_t number) {
+    const int64_t begin = number * kRun;
+    return ids.subspan(begin, std::min<int64_t>(kRun, ids.size() - begin));
+  };
+  const int64_t runs = (ids.size() + kRun - 1) / kRun;
   EpochDomain::Guard guard(&epochs_);
-  Place places[kRun];
-  LeafIndex::Cursor cursors[kRun];
-  const int count = static_cast<int>(ids.size());
-  for (int i = 0; i < count; ++i) {
-    places[i] = PlaceOf(ids[i]);
-    cursors[i] = shards_[places[i].shard]->index.Begin(places[i].tag);
-    LeafIndex::Prefetch(cursors[i]);
-  }
-  for (int i = 0; i < count; ++i) {
-    const Shard& shard = *shards_[places[i].shard];
-    refs[i] = {places[i].shard, LeafIndex::Next(places[i].tag, &cursors[i])};
-    if (refs[i].found()) {
-      __builtin_prefetch(shard.rows.meta(refs[i].row));
-      PrefetchRow(shard.rows.values(refs[i].row), dim_);
+  for (int64_t step = 0; step < runs + kStages - 1; ++step) {
+    if (step < runs) BeginRun(run(step), probes[step % kStages]);
+    const int64_t second = step - 1;
+    if (second >= 0 && second < runs) {
+      AdvanceRun(static_cast<int>(run(second).size()),
+                 probes[second % kStages]);
     }
+    const int64_t last = step - 2;
+    if (last >= 0) visit(last * kRun, run(last), probes[last % kStages]);
   }
-  for (int i = 0; i < count; ++i) {
-    const Shard& shard = *shards_[places[i].shard];
-    while (refs[i].found()) {
-      const RowMeta* meta = shard.rows.meta(refs[i].row);
-      if (meta->id.load(std::memory_order_relaxed) == ids[i] &&
-          shard.rows.resident(refs[i].row)) {
-        break;
-      }
-      refs[i].row = LeafIndex::Next(places[i].tag, &cursors[i]);
-    }
+}
+
+RowRef EmbeddingStore::Confirm(int64_t id, Probe* probe) const {
+  const RowStore& rows = shards_[probe->ref.shard]->rows;
+  while (probe->ref.found() && !rows.Holds(probe->ref.row, id)) {
+    probe->ref.row = LeafIndex::Next(probe->tag, &probe->cursor);
   }
+  return probe->ref;
 }
 
 void EmbeddingStore::FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                              const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kRun) {
-      const int64_t count = std::min<int64_t>(kRun, end - i);
-      FindRun(ids.subspan(i, count), refs.data() + i);
-    }
+    ForEachRun(ids.subspan(begin, end - begin),
+               [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+                 for (int i = 0; i < run.size(); ++i) {
+                   refs[begin + first + i] = Confirm(run[i], probes + i);
+                 }
+               });
   });
 }
 
@@ -101,33 +122,38 @@ void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
 
 void EmbeddingStore::Prefetch(const RowRef& ref) const {
   if (!ref.found()) return;
-  const RowStore& rows = shards_[ref.shard]->rows;
-  __builtin_prefetch(rows.meta(ref.row));
-  PrefetchRow(rows.values(ref.row), dim_);
+  shards_[ref.shard]->rows.Prefetch(ref.row);
 }
 
 void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
                           const Missing& missing, float* rows, bool* found,
                           const ParallelFor* parallel) const {
-  const auto body = [&](int64_t begin, int64_t end) {
-    RowRef refs[kRun];
-    for (int64_t i = begin; i < end; i += kRun) {
-      const int64_t count = std::min<int64_t>(kRun, end - i);
-      FindRun(ids.subspan(i, count), refs);
-      for (int64_t j = 0; j < count; ++j) {
-        const int64_t id = ids[i + j];
-        float* row = rows + (i + j) * dim_;
-        const bool padding = padding_id != nullptr && id == *padding_id;
-        if (padding) {
-          std::fill_n(row, dim_, 0.0f);
-        } else {
-          ReadRow(refs[j], id, missing, row);
+  const auto visit = [&](int64_t first, Span<const int64_t> run,
+                         Probe* probes) {
+    for (int i = 0; i < run.size(); ++i) {
+      Probe& probe = probes[i];
+      float* row = rows + (first + i) * dim_;
+      bool is_found = false;
+      if (padding_id != nullptr && run[i] == *padding_id) {
+        std::fill_n(row, dim_, 0.0f);
+      } else {
+        const RowStore& store = shards_[probe.ref.shard]->rows;
+        while (probe.ref.found() &&
+               !(is_found = store.Read(probe.ref.row, run[i], row))) {
+          probe.ref.row = LeafIndex::Next(probe.tag, &probe.cursor);
         }
-        if (found != nullptr) found[i + j] = refs[j].found() && !padding;
+        if (!is_found) ReadMissing(run[i], missing, row);
       }
+      if (found != nullptr) found[first + i] = is_found;
     }
   };
-  RunParallel(parallel, ids.size(), RowCost(dim_), body);
+  RunParallel(
+      parallel, ids.size(), RowCost(dim_), [&](int64_t begin, int64_t end) {
+        ForEachRun(ids.subspan(begin, end - begin),
+                   [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+                     visit(begin + first, run, probes);
+                   });
+      });
 }
 
 void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
@@ -187,18 +213,18 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
                                Span<int64_t> frequencies,
                                const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
-    RowRef refs[kRun];
-    for (int64_t i = begin; i < end; i += kRun) {
-      const int64_t count = std::min<int64_t>(kRun, end - i);
-      FindRun(ids.subspan(i, count), refs);
-      for (int64_t j = 0; j < count; ++j) {
-        frequencies[i + j] =
-            refs[j].found() ? shards_[refs[j].shard]
-                                  ->rows.meta(refs[j].row)
-                                  ->frequency.load(std::memory_order_relaxed)
-                            : 0;
-      }
-    }
+    ForEachRun(
+        ids.subspan(begin, end - begin),
+        [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+          for (int i = 0; i < run.size(); ++i) {
+            const RowRef ref = Confirm(run[i], probes + i);
+            frequencies[begin + first + i] =
+                ref.found()
+                    ? shards_[ref.shard]->rows.meta(ref.row)->frequency.load(
+                          std::memory_order_relaxed)
+                    : 0;
+          }
+        });
   });
 }
 

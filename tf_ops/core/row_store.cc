@@ -12,13 +12,21 @@ namespace {
 typedef uint64_t __attribute__((may_alias)) Word64;
 typedef uint32_t __attribute__((may_alias)) Word32;
 
-template <typename Word>
-inline void CopyOut(const void* from, int64_t count, void* to) {
-  const Word* source = static_cast<const Word*>(from);
-  Word* target = static_cast<Word*>(to);
-  for (int64_t i = 0; i < count; ++i) {
-    const Word word = __atomic_load_n(source + i, __ATOMIC_RELAXED);
-    __builtin_memcpy(target + i, &word, sizeof(Word));
+typedef uint64_t __attribute__((vector_size(16))) Pair64;
+
+// Two words a store: it is stores that a copy waits for.
+inline void CopyWords(const float* from, int64_t words, float* to) {
+  const Word64* source = reinterpret_cast<const Word64*>(from);
+  char* target = reinterpret_cast<char*>(to);
+  int64_t i = 0;
+  for (; i + 2 <= words; i += 2) {
+    const Pair64 pair = {__atomic_load_n(source + i, __ATOMIC_RELAXED),
+                         __atomic_load_n(source + i + 1, __ATOMIC_RELAXED)};
+    __builtin_memcpy(target + i * 8, &pair, sizeof(pair));
+  }
+  if (i < words) {
+    const uint64_t word = __atomic_load_n(source + i, __ATOMIC_RELAXED);
+    __builtin_memcpy(target + i * 8, &word, sizeof(word));
   }
 }
 
@@ -37,10 +45,11 @@ inline void CopyIn(const void* from, int64_t count, void* to) {
 
 // Rows of even width start on 8 bytes.
 void CopyRowOut(const float* row, int dim, float* out) {
-  if (dim % 2 == 0) {
-    CopyOut<Word64>(row, dim / 2, out);
-  } else {
-    CopyOut<Word32>(row, dim, out);
+  CopyWords(row, dim / 2, out);
+  if (dim % 2 != 0) {
+    const uint32_t word = __atomic_load_n(
+        reinterpret_cast<const Word32*>(row + dim - 1), __ATOMIC_RELAXED);
+    __builtin_memcpy(out + dim - 1, &word, sizeof(word));
   }
 }
 
@@ -54,7 +63,7 @@ void CopyRowIn(const float* in, int dim, float* row) {
 
 bool RowStore::Read(uint32_t row, int64_t id, float* out) const {
   const RowMeta* m = meta(row);
-  const float* from = values(row);
+  const float* from = reinterpret_cast<const float*>(m + 1);
   if (!GuardHolds(StoreGuard::kSequenceWord)) {
     CopyRowOut(from, dim_, out);
     return m->id.load(std::memory_order_relaxed) == id;
@@ -105,11 +114,10 @@ bool RowStore::Lock(uint32_t row, int64_t id) const {
 }
 
 // Those of the first `count` that it lacks.
-bool RowStore::AddSlotArrays(Segment* segment, int count) {
+bool RowStore::AddSlotArrays(Segment* segment, int bits, int count) {
   for (int s = 0; s < count; ++s) {
     if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
-    void* array =
-        arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float));
+    void* array = arena_->Allocate((int64_t{dim_} << bits) * sizeof(float));
     if (array == nullptr) return false;
     segment->slots[s].store(static_cast<float*>(array),
                             std::memory_order_release);
@@ -118,32 +126,24 @@ bool RowStore::AddSlotArrays(Segment* segment, int count) {
 }
 
 bool RowStore::AddSegment() {
-  const uint32_t number = static_cast<uint32_t>(segments_) + 1;
-  const int block = 31 - __builtin_clz(number);
-  if (block >= kBlocks) return false;
-  if (blocks_[block].load(std::memory_order_relaxed) == nullptr) {
-    void* memory = arena_->Allocate(sizeof(Segment) << block);
+  const Place place = PlaceOf(static_cast<uint32_t>(capacity_));
+  if (place.block >= kBlocks) return false;
+  if (blocks_[place.block].load(std::memory_order_relaxed) == nullptr) {
+    const int count = 1 << (place.block + kSegmentBits - place.bits);
+    void* memory = arena_->Allocate(count * sizeof(Segment));
     if (memory == nullptr) return false;
     Segment* segments = static_cast<Segment*>(memory);
-    for (uint32_t i = 0; i < (1u << block); ++i) new (segments + i) Segment();
-    blocks_[block].store(segments, std::memory_order_release);
+    for (int i = 0; i < count; ++i) new (segments + i) Segment();
+    blocks_[place.block].store(segments, std::memory_order_release);
   }
-  Segment& segment =
-      blocks_[block].load(std::memory_order_relaxed)[number ^ (1u << block)];
   // What an attempt that failed left is used.
-  if (segment.meta == nullptr) {
-    void* memory = arena_->Allocate(kSegmentRows * sizeof(RowMeta));
-    if (memory == nullptr) return false;
-    segment.meta = static_cast<RowMeta*>(memory);
-    for (int i = 0; i < kSegmentRows; ++i) new (segment.meta + i) RowMeta();
+  Segment& added = segment(place);
+  if (added.rows == nullptr) {
+    added.rows = static_cast<char*>(arena_->Allocate(stride_ << place.bits));
+    if (added.rows == nullptr) return false;
   }
-  if (segment.values == nullptr) {
-    segment.values = static_cast<float*>(
-        arena_->Allocate(int64_t{kSegmentRows} * dim_ * sizeof(float)));
-    if (segment.values == nullptr) return false;
-  }
-  if (!AddSlotArrays(&segment, slot_arrays_)) return false;
-  ++segments_;
+  if (!AddSlotArrays(&added, place.bits, slot_arrays_)) return false;
+  capacity_ += int64_t{1} << place.bits;
   return true;
 }
 
@@ -178,6 +178,7 @@ uint32_t RowStore::Allocate() {
     free_.pop_back();
     return row;
   }
+  if (high_water_ == made_) new (meta(made_++)) RowMeta();
   return high_water_++;
 }
 
@@ -208,12 +209,13 @@ void RowStore::FreeAll() {
 
 Status RowStore::ReserveSlots(int64_t count) {
   if (count <= slot_arrays_) return Status();
-  for (int64_t i = 0; i < segments_; ++i) {
-    if (!AddSlotArrays(&segment(static_cast<uint32_t>(i * kSegmentRows)),
-                       static_cast<int>(count))) {
+  for (int64_t row = 0; row < capacity_;) {
+    const Place place = PlaceOf(static_cast<uint32_t>(row));
+    if (!AddSlotArrays(&segment(place), place.bits, static_cast<int>(count))) {
       return ResourceExhausted("out of memory for ", count,
-                               " optimizer slots of ", capacity(), " rows");
+                               " optimizer slots of ", capacity_, " rows");
     }
+    row += int64_t{1} << place.bits;
   }
   slot_arrays_ = static_cast<int>(count);
   return Status();
