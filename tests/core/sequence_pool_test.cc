@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace lodestar {
@@ -49,11 +54,64 @@ TEST(SequencePoolTest, MaxKeepsTheFirstAndNanNeverWins) {
   EXPECT_EQ(Pool(Combiner::kMax, {2.0f, nan, 2.0f}, {0, 3}, 0.0f, &index)[0],
             2.0f);
   EXPECT_EQ(index[0], 0);
+  EXPECT_TRUE(std::isnan(
+      Pool(Combiner::kMax, {nan, 2.0f, 3.0f}, {0, 3}, 0.0f, &index)[0]));
+  EXPECT_EQ(index[0], 0);
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Pool(Combiner::kMax, {-inf, -inf}, {0, 2}, 0.0f, &index)[0], -inf);
+  EXPECT_EQ(index[0], 0);
 }
 
 TEST(SequencePoolTest, IntegersAreCut) {
   EXPECT_EQ(Pool<int64_t>(Combiner::kMean, {3, 4, -3, -4}, {0, 2, 4}),
             (std::vector<int64_t>{3, -3}));
+  EXPECT_EQ(Pool<int32_t>(Combiner::kSqrtn, {3, 4, -3, -4}, {0, 2, 4}),
+            (std::vector<int32_t>{4, -4}));
+}
+
+TEST(SequencePoolTest, LargeIntegers) {
+  constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
+  // A mean fits where the sum does not; a sum wraps around.
+  EXPECT_EQ(Pool<int32_t>(Combiner::kMean, {kMax32, kMax32}, {0, 2})[0],
+            kMax32);
+  EXPECT_EQ(Pool<int32_t>(Combiner::kSum, {kMax32, kMax32}, {0, 2})[0], -2);
+  EXPECT_EQ(Pool<int64_t>(Combiner::kSum, {kMax64, kMax64}, {0, 2})[0], -2);
+  // No way through float64, which would round.
+  EXPECT_EQ(Pool<int64_t>(Combiner::kMean, {kMax64, 0}, {0, 2})[0], kMax64 / 2);
+  EXPECT_EQ(Pool<int64_t>(Combiner::kMax, {kMax64 - 1, kMax64}, {0, 2})[0],
+            kMax64);
+}
+
+// The upper half of a float, as bfloat16 is.
+struct Float16Bits {
+  Float16Bits() = default;
+  explicit Float16Bits(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    upper = static_cast<uint16_t>(bits >> 16);
+  }
+  explicit operator float() const {
+    const uint32_t bits = static_cast<uint32_t>(upper) << 16;
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+  }
+  uint16_t upper = 0;
+};
+
+TEST(SequencePoolTest, SixteenBitFloatsAreSummedInFloat) {
+  // 256 + 1 has no such float; the sum of 257 ones counted in it would stick.
+  std::vector<Float16Bits> rows(512, Float16Bits(1.0f));
+  const std::vector<int64_t> splits = {0, 512};
+  Float16Bits pooled;
+  for (Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kMax}) {
+    int64_t index = -7;
+    SequencePool(combiner, rows.data(), 1, splits, Float16Bits(), &pooled,
+                 &index, nullptr);
+    EXPECT_EQ(static_cast<float>(pooled),
+              combiner == Combiner::kSum ? 512.0f : 1.0f);
+  }
 }
 
 TEST(SequencePoolTest, NoSequencesAndNoRows) {
@@ -62,14 +120,121 @@ TEST(SequencePoolTest, NoSequencesAndNoRows) {
             (std::vector<float>{7, 7}));
 }
 
+// Loops over ranges of `step`, the last one first.
+ParallelFor InSteps(int64_t step) {
+  return [step](int64_t total, int64_t,
+                const std::function<void(int64_t, int64_t)>& body) {
+    for (int64_t begin = (total - 1) / step * step; begin >= 0; begin -= step) {
+      body(begin, std::min(total, begin + step));
+    }
+  };
+}
+
+// Random batches against plain loops, whole and cut everywhere: the bits agree
+// for every cut.
+TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+  std::mt19937_64 random(11);
+  for (int64_t dim : {0, 1, 3, 64, 65, 130}) {
+    for (int trial = 0; trial < 12; ++trial) {
+      std::vector<int64_t> splits = {0};
+      const int64_t batch = trial % 6;
+      for (int64_t b = 0; b < batch; ++b) {
+        splits.push_back(splits.back() +
+                         static_cast<int64_t>(random() % (b == 2 ? 40 : 4)));
+      }
+      const int64_t n = splits.back();
+      std::vector<double> rows(n * dim);
+      for (auto& x : rows) x = static_cast<double>(random() % 9);
+      std::vector<double> gradient(batch * dim);
+      for (auto& x : gradient) x = static_cast<double>(random() % 1000);
+      for (Combiner combiner :
+           {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
+            Combiner::kFirst, Combiner::kLast}) {
+        std::vector<double> wanted(batch * dim, 7.0);
+        std::vector<int64_t> wanted_index(batch * dim, -1);
+        std::vector<double> wanted_gradient(n * dim, 0.0);
+        for (int64_t b = 0; b < batch; ++b) {
+          const int64_t length = splits[b + 1] - splits[b];
+          if (length == 0) continue;
+          for (int64_t c = 0; c < dim; ++c) {
+            double sum = 0.0;
+            int64_t best = splits[b];
+            for (int64_t r = splits[b]; r < splits[b + 1]; ++r) {
+              sum += rows[r * dim + c];
+              if (rows[r * dim + c] > rows[best * dim + c]) best = r;
+            }
+            const double g = gradient[b * dim + c];
+            double divisor = 1.0;
+            if (combiner == Combiner::kMean) divisor = length;
+            if (combiner == Combiner::kSqrtn) divisor = std::sqrt(length);
+            double* out = &wanted[b * dim + c];
+            int64_t source = -1;
+            if (combiner == Combiner::kFirst) source = splits[b];
+            if (combiner == Combiner::kLast) source = splits[b + 1] - 1;
+            if (combiner == Combiner::kMax) {
+              source = wanted_index[b * dim + c] = best;
+            }
+            if (source >= 0) {
+              *out = rows[source * dim + c];
+              wanted_gradient[source * dim + c] = g;
+            } else {
+              *out = sum / divisor;
+              for (int64_t r = splits[b]; r < splits[b + 1]; ++r) {
+                wanted_gradient[r * dim + c] = g / divisor;
+              }
+            }
+          }
+        }
+        for (int64_t step : {1, 2, 3, 7, 1000}) {
+          const ParallelFor parallel = InSteps(step);
+          std::vector<double> pooled(batch * dim, -1.0);
+          std::vector<int64_t> index(batch * dim, -1);
+          SequencePool(combiner, rows.data(), dim, splits, 7.0, pooled.data(),
+                       index.data(), &parallel);
+          ASSERT_EQ(pooled, wanted);
+          if (combiner == Combiner::kMax) {
+            ASSERT_EQ(index, wanted_index);
+          }
+          std::vector<double> back(n * dim, -1.0);
+          ASSERT_TRUE(SequencePoolGradient(combiner, gradient.data(), dim,
+                                           splits, index.data(), back.data(),
+                                           &parallel)
+                          .ok());
+          ASSERT_EQ(back, wanted_gradient);
+        }
+      }
+    }
+  }
+}
+
+TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
+  const std::vector<float> gradient = {1, 2, 3, 4};
+  for (int64_t bad : {int64_t{-1}, int64_t{5}, int64_t{1},
+                      std::numeric_limits<int64_t>::max(),
+                      std::numeric_limits<int64_t>::min()}) {
+    for (int64_t step : {1, 2, 1000}) {
+      // Of the empty sequence any index will do.
+      const std::vector<int64_t> index = {1, bad, 5, 99};
+      std::vector<float> rows(kRows.size());
+      const ParallelFor parallel = InSteps(step);
+      EXPECT_EQ(
+          SequencePoolGradient(Combiner::kMax, gradient.data(), 1, kSplits,
+                               index.data(), rows.data(), &parallel)
+              .message(),
+          StrCat("`index` holds ", bad, " for sequence 1 of rows [2, 5)"));
+    }
+  }
+}
+
 TEST(SequencePoolTest, GradientsGoWhereTheValuesCameFrom) {
   const std::vector<float> gradient = {1, 2, 3, 4};
   const auto back = [&](Combiner combiner) {
     std::vector<int64_t> index;
     Pool(combiner, kRows, kSplits, 0.0f, &index);
     std::vector<float> rows(kRows.size(), -1.0f);
-    SequencePoolGradient<float>(combiner, gradient.data(), 1, kSplits,
-                                index.data(), rows.data(), nullptr);
+    EXPECT_TRUE(SequencePoolGradient(combiner, gradient.data(), 1, kSplits,
+                                     index.data(), rows.data(), nullptr)
+                    .ok());
     return rows;
   };
   EXPECT_EQ(back(Combiner::kSum), (std::vector<float>{1, 1, 2, 2, 2, 3, 3}));

@@ -1,5 +1,6 @@
 #include "tf_ops/core/lod.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -35,6 +36,8 @@ Status ValidateLevel(const std::string& name, Span<const int64_t> offsets,
 Status ValidateLod(const LodLevels& levels, int64_t num_rows) {
   for (size_t k = 0; k < levels.size(); ++k) {
     const bool last = k + 1 == levels.size();
+    // A next level that is empty is reported as such, when its turn comes.
+    if (!last && levels[k + 1].empty()) continue;
     const int64_t end = last ? num_rows : levels[k + 1].size() - 1;
     LODESTAR_RETURN_IF_ERROR(ValidateLevel(
         StrCat("lod[", k, "]"), levels[k], end,
@@ -49,41 +52,48 @@ Status ValidateSplits(const char* name, Span<const int64_t> splits,
 }
 
 Status LodLengthsToOffsets(int level, Span<const int64_t> lengths,
-                           std::vector<int64_t>* offsets) {
-  offsets->assign(1, 0);
-  offsets->reserve(lengths.size() + 1);
+                           Span<int64_t> offsets) {
+  int64_t end = 0;
+  offsets[0] = 0;
   for (int64_t i = 0; i < lengths.size(); ++i) {
-    const int64_t end = offsets->back();
     if (lengths[i] < 0) {
       return InvalidArgument("`lengths[", level, "][", i, "]` is ", lengths[i],
                              ", wanted 0 or more");
     }
     if (lengths[i] > std::numeric_limits<int64_t>::max() - end) {
-      return InvalidArgument("`lengths[", level,
-                             "]` has a sum beyond int64 at ", i);
+      return InvalidArgument("`lengths[", level, "][", i, "]` is ", lengths[i],
+                             ", which takes the sum beyond int64");
     }
-    offsets->push_back(end + lengths[i]);
+    end += lengths[i];
+    offsets[i + 1] = end;
   }
   return Status();
 }
 
-std::vector<std::vector<int64_t>> AbsoluteLod(const LodLevels& levels) {
-  std::vector<std::vector<int64_t>> absolute(levels.size());
+void AbsoluteLod(const LodLevels& levels,
+                 const std::vector<Span<int64_t>>& absolute) {
   for (size_t k = levels.size(); k-- > 0;) {
-    for (int64_t offset : levels[k]) {
-      absolute[k].push_back(k + 1 == levels.size() ? offset
-                                                   : absolute[k + 1][offset]);
+    for (int64_t i = 0; i < levels[k].size(); ++i) {
+      absolute[k][i] =
+          k + 1 == levels.size() ? levels[k][i] : absolute[k + 1][levels[k][i]];
     }
   }
-  return absolute;
 }
 
 Status RelativeLod(const LodLevels& absolute,
-                   std::vector<std::vector<int64_t>>* relative) {
-  relative->assign(absolute.size(), {});
+                   const std::vector<Span<int64_t>>& relative) {
+  if (absolute.empty()) return Status();
+  const Span<const int64_t>& rows = absolute.back();
+  const int64_t num_rows = rows.empty() ? 0 : rows[rows.size() - 1];
+  // The last level first: it says where the others have to end.
+  for (size_t k = absolute.size(); k-- > 0;) {
+    LODESTAR_RETURN_IF_ERROR(
+        ValidateLevel(StrCat("lod[", k, "]"), absolute[k], num_rows,
+                      StrCat("rows in `lod[", absolute.size() - 1, "]`")));
+  }
   for (size_t k = 0; k < absolute.size(); ++k) {
     if (k + 1 == absolute.size()) {
-      (*relative)[k].assign(absolute[k].begin(), absolute[k].end());
+      std::copy(absolute[k].begin(), absolute[k].end(), relative[k].begin());
       continue;
     }
     const Span<const int64_t>& next = absolute[k + 1];
@@ -91,15 +101,16 @@ Status RelativeLod(const LodLevels& absolute,
     for (int64_t i = 0; i < absolute[k].size(); ++i) {
       const int64_t offset = absolute[k][i];
       // The first match after the last one: an empty unit of the next level
-      // belongs to the unit that comes after it.
-      while (unit < next.size() && next[unit] < offset) ++unit;
-      if (unit == next.size() || next[unit] != offset) {
+      // belongs to the unit that comes after it. Both levels end alike, so
+      // there is an offset as large.
+      while (next[unit] < offset) ++unit;
+      if (next[unit] != offset) {
         return InvalidArgument("`lod[", k, "][", i, "]`=", offset,
                                " is not an offset of `lod[", k + 1, "]`");
       }
       // The last offset takes the empty units at the end.
       if (i + 1 == absolute[k].size()) unit = next.size() - 1;
-      (*relative)[k].push_back(unit);
+      relative[k][i] = unit;
     }
   }
   return Status();

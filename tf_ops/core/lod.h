@@ -31,16 +31,21 @@ Status ValidateSplits(const char* name, Span<const int64_t> splits,
 
 // [0, l0, l0 + l1, ...]. InvalidArgument, naming `level` and the index: a
 // negative length, or a sum that does not fit int64.
+// REQUIRES: room for one offset more than lengths.
 Status LodLengthsToOffsets(int level, Span<const int64_t> lengths,
-                           std::vector<int64_t>* offsets);
+                           Span<int64_t> offsets);
 
-// Every level in row offsets. REQUIRES: ValidateLod(levels, n).
-std::vector<std::vector<int64_t>> AbsoluteLod(const LodLevels& levels);
+// Every level in row offsets. REQUIRES: ValidateLod(levels, n), and
+// absolute[k] is as long as levels[k].
+void AbsoluteLod(const LodLevels& levels,
+                 const std::vector<Span<int64_t>>& absolute);
 
-// The inverse. InvalidArgument: a level with an offset that is not an offset
-// of the next level.
+// The inverse. InvalidArgument, naming level and index: a level that does not
+// start at 0, descends or ends elsewhere than the last one, or has an offset
+// that is not an offset of the next level.
+// REQUIRES: relative[k] is as long as absolute[k].
 Status RelativeLod(const LodLevels& absolute,
-                   std::vector<std::vector<int64_t>>* relative);
+                   const std::vector<Span<int64_t>>& relative);
 
 }  // namespace lodestar
 

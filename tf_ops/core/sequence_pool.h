@@ -3,11 +3,15 @@
 // sum, mean, sqrtn (sum / sqrt(length)), max, first, last, over each sequence;
 // an empty sequence gives pad_value and no gradient. The semantics are
 // Paddle's sequence_pool; its `average` is mean here and its `sqrt` is sqrtn.
+//
+// T is float, double, int32_t, int64_t, or a 16-bit float type that converts
+// to and from float.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_POOL_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_POOL_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -15,25 +19,126 @@
 #include "tf_ops/core/combiner.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/span.h"
+#include "tf_ops/core/status.h"
 
 namespace lodestar {
 
-// Integer means and sqrtn are rounded toward zero from float64.
+// Columns that are pooled in one walk over the rows of a sequence: the running
+// result stays in the first-level cache.
+constexpr int64_t kPoolColumns = 64;
+
+// What T is compared in, and what it is summed in: 16-bit floats as float;
+// int32 sums as int64, so that a mean is right where the sum is too large.
 template <typename T>
-T DivideBy(T sum, double divisor) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return sum / static_cast<T>(divisor);
+using PoolValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+template <typename T>
+using PoolSum =
+    std::conditional_t<std::is_same_v<T, int32_t>, int64_t, PoolValue<T>>;
+
+// Integers wrap around, as TensorFlow's do.
+template <typename S>
+S AddWrapping(S a, S b) {
+  if constexpr (std::is_integral_v<S>) {
+    return static_cast<S>(static_cast<std::make_unsigned_t<S>>(a) +
+                          static_cast<std::make_unsigned_t<S>>(b));
   } else {
-    return static_cast<T>(static_cast<double>(sum) / divisor);
+    return a + b;
   }
 }
 
-inline double PoolDivisor(Combiner combiner, int64_t length) {
-  if (combiner == Combiner::kMean) return static_cast<double>(length);
-  if (combiner == Combiner::kSqrtn) {
-    return std::sqrt(static_cast<double>(length));
+// Turns n sums over `length` rows into sums, means or sqrtn. Integers are cut
+// toward zero. REQUIRES: length >= 1.
+template <typename S>
+void DivideSums(Combiner combiner, int64_t length, int64_t n, S* sums) {
+  if (length == 1) return;
+  if (combiner == Combiner::kMean) {
+    const S divisor = static_cast<S>(length);
+    for (int64_t c = 0; c < n; ++c) sums[c] /= divisor;
+  } else if (combiner == Combiner::kSqrtn) {
+    const double root = std::sqrt(static_cast<double>(length));
+    using Divisor = std::conditional_t<std::is_integral_v<S>, double, S>;
+    const Divisor divisor = static_cast<Divisor>(root);
+    for (int64_t c = 0; c < n; ++c) {
+      sums[c] = static_cast<S>(static_cast<Divisor>(sums[c]) / divisor);
+    }
   }
-  return 1.0;
+}
+
+// Sums `length` rows of `stride` numbers each, their first n <= kPoolColumns
+// columns. REQUIRES: length >= 1.
+template <typename T>
+void PoolSums(Combiner combiner, const T* rows, int64_t stride, int64_t length,
+              int64_t n, T* out) {
+  PoolSum<T> sums[kPoolColumns];
+  for (int64_t c = 0; c < n; ++c) sums[c] = static_cast<PoolSum<T>>(rows[c]);
+  for (int64_t r = 1; r < length; ++r) {
+    const T* row = rows + r * stride;
+    for (int64_t c = 0; c < n; ++c) {
+      sums[c] = AddWrapping(sums[c], static_cast<PoolSum<T>>(row[c]));
+    }
+  }
+  DivideSums(combiner, length, n, sums);
+  for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(sums[c]);
+}
+
+// As PoolSums, for the maxima: index gets first_row + the place of each. The
+// first of equal numbers wins; a NaN never replaces a number.
+template <typename T>
+void PoolMaxima(const T* rows, int64_t stride, int64_t length, int64_t n,
+                int64_t first_row, T* out, int64_t* index) {
+  using V = PoolValue<T>;
+  // As wide as V, so that both fill vector registers alike; long sequences go
+  // in pieces whose places fit.
+  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
+  constexpr int64_t kPiece = int64_t{1} << 30;
+  V best[kPoolColumns];
+  for (int64_t c = 0; c < n; ++c) best[c] = static_cast<V>(rows[c]);
+  int64_t begin = 1;
+  do {
+    const int64_t end = std::min(length, begin + kPiece);
+    Place place[kPoolColumns];
+    std::fill_n(place, n, Place{-1});
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = rows + r * stride;
+      const Place here = static_cast<Place>(r - begin);
+      for (int64_t c = 0; c < n; ++c) {
+        const V x = static_cast<V>(row[c]);
+        // Bits, not a choice, which the compiler would make a branch.
+        const Place more = -static_cast<Place>(x > best[c]);
+        place[c] = (here & more) | (place[c] & ~more);
+        best[c] = x > best[c] ? x : best[c];
+      }
+    }
+    // In the first piece -1 is the row before it, the first one of all.
+    for (int64_t c = 0; c < n; ++c) {
+      if (begin == 1 || place[c] >= 0) index[c] = first_row + begin + place[c];
+    }
+    begin = end;
+  } while (begin < length);
+  for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(best[c]);
+}
+
+// The work of a batch as units, one for each sequence and one for each of its
+// rows: sequence b begins at unit splits[b] + b, and its row r is unit
+// r + b + 1. Cutting units, not sequences, shares out a long one fairly.
+inline int64_t PoolUnits(Span<const int64_t> splits) {
+  const int64_t batch = splits.size() - 1;
+  return splits[batch] + batch;
+}
+
+// The first sequence that begins at `unit` or after.
+inline int64_t SequenceFrom(Span<const int64_t> splits, int64_t unit) {
+  int64_t low = 0;
+  int64_t high = splits.size() - 1;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (splits[middle] + middle < unit) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
 }
 
 // `index` is [B, D] for max, else not touched: the row of the first maximum, -1
@@ -43,88 +148,125 @@ template <typename T>
 void SequencePool(Combiner combiner, const T* rows, int64_t dim,
                   Span<const int64_t> splits, T pad_value, T* pooled,
                   int64_t* index, const ParallelFor* parallel) {
-  const int64_t batch = splits.size() - 1;
-  const int64_t mean = batch == 0 ? 0 : splits[batch] / batch + 1;
-  RunParallel(parallel, batch, mean * (4 + dim / 2),
+  if (dim == 0) return;
+  const auto pool = [&](int64_t b) {
+    const int64_t first = splits[b];
+    const int64_t length = splits[b + 1] - first;
+    T* out = pooled + b * dim;
+    if (length == 0) {
+      std::fill_n(out, dim, pad_value);
+      if (combiner == Combiner::kMax) {
+        std::fill_n(index + b * dim, dim, int64_t{-1});
+      }
+      return;
+    }
+    if (combiner == Combiner::kFirst || combiner == Combiner::kLast) {
+      const int64_t r = combiner == Combiner::kFirst ? 0 : length - 1;
+      std::copy_n(rows + (first + r) * dim, dim, out);
+      return;
+    }
+    for (int64_t c = 0; c < dim; c += kPoolColumns) {
+      const int64_t n = std::min(kPoolColumns, dim - c);
+      const T* begin = rows + first * dim + c;
+      if (combiner == Combiner::kMax) {
+        PoolMaxima(begin, dim, length, n, first, out + c, index + b * dim + c);
+      } else {
+        PoolSums(combiner, begin, dim, length, n, out + c);
+      }
+    }
+  };
+  RunParallel(parallel, PoolUnits(splits), 2 + dim / 2,
               [&](int64_t begin, int64_t end) {
-                for (int64_t b = begin; b < end; ++b) {
-                  const int64_t first = splits[b];
-                  const int64_t last = splits[b + 1];
-                  T* out = pooled + b * dim;
-                  int64_t* winner =
-                      combiner == Combiner::kMax ? index + b * dim : nullptr;
-                  if (first == last) {
-                    std::fill_n(out, dim, pad_value);
-                    if (winner != nullptr)
-                      std::fill_n(winner, dim, int64_t{-1});
-                    continue;
-                  }
-                  if (combiner == Combiner::kLast) {
-                    std::copy_n(rows + (last - 1) * dim, dim, out);
-                    continue;
-                  }
-                  std::copy_n(rows + first * dim, dim, out);
-                  if (combiner == Combiner::kFirst) continue;
-                  if (winner != nullptr) std::fill_n(winner, dim, first);
-                  for (int64_t r = first + 1; r < last; ++r) {
-                    const T* row = rows + r * dim;
-                    if (winner != nullptr) {
-                      for (int64_t c = 0; c < dim; ++c) {
-                        if (row[c] > out[c]) {
-                          out[c] = row[c];
-                          winner[c] = r;
-                        }
-                      }
-                    } else {
-                      for (int64_t c = 0; c < dim; ++c) out[c] += row[c];
-                    }
-                  }
-                  const double divisor = PoolDivisor(combiner, last - first);
-                  if (divisor != 1.0) {
-                    for (int64_t c = 0; c < dim; ++c)
-                      out[c] = DivideBy(out[c], divisor);
-                  }
+                const int64_t last = SequenceFrom(splits, end);
+                for (int64_t b = SequenceFrom(splits, begin); b < last; ++b) {
+                  pool(b);
                 }
               });
 }
 
-// The gradient [N, D] of the rows, from that of the pooled rows [B, D].
-// REQUIRES: as SequencePool; index as it wrote it, for max.
+// The gradient of rows [first, last) of one sequence. `in` and `index` are its
+// row of the pooled gradient and of the index.
 template <typename T>
-void SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
-                          Span<const int64_t> splits, const int64_t* index,
-                          T* rows_gradient, const ParallelFor* parallel) {
+void SequencePoolGradientRows(Combiner combiner, const T* in, int64_t dim,
+                              int64_t sequence_first, int64_t sequence_last,
+                              const int64_t* index, int64_t first, int64_t last,
+                              T* rows_gradient) {
+  if (first >= last) return;
+  T* out = rows_gradient + first * dim;
+  if (combiner == Combiner::kSum || combiner == Combiner::kMean ||
+      combiner == Combiner::kSqrtn) {
+    PoolSum<T> scaled[kPoolColumns];
+    for (int64_t c = 0; c < dim; c += kPoolColumns) {
+      const int64_t n = std::min(kPoolColumns, dim - c);
+      for (int64_t i = 0; i < n; ++i) {
+        scaled[i] = static_cast<PoolSum<T>>(in[c + i]);
+      }
+      DivideSums(combiner, sequence_last - sequence_first, n, scaled);
+      for (int64_t i = 0; i < n; ++i) out[c + i] = static_cast<T>(scaled[i]);
+    }
+    for (int64_t r = 1; r < last - first; ++r) {
+      std::copy_n(out, dim, out + r * dim);
+    }
+    return;
+  }
+  std::fill_n(out, (last - first) * dim, static_cast<T>(0));
+  if (combiner == Combiner::kMax) {
+    for (int64_t c = 0; c < dim; ++c) {
+      if (index[c] >= first && index[c] < last) {
+        rows_gradient[index[c] * dim + c] = in[c];
+      }
+    }
+    return;
+  }
+  const int64_t source =
+      combiner == Combiner::kFirst ? sequence_first : sequence_last - 1;
+  if (source >= first && source < last) {
+    std::copy_n(in, dim, rows_gradient + source * dim);
+  }
+}
+
+// The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max
+// `index` is what SequencePool wrote; InvalidArgument, naming the sequence, if
+// it holds a row of another sequence.
+// REQUIRES: as SequencePool; T is a float type.
+template <typename T>
+Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
+                            Span<const int64_t> splits, const int64_t* index,
+                            T* rows_gradient, const ParallelFor* parallel) {
+  if (dim == 0) return Status();
   const int64_t batch = splits.size() - 1;
-  const int64_t mean = batch == 0 ? 0 : splits[batch] / batch + 1;
-  RunParallel(
-      parallel, batch, mean * (4 + dim / 2), [&](int64_t begin, int64_t end) {
-        for (int64_t b = begin; b < end; ++b) {
-          const int64_t first = splits[b];
-          const int64_t last = splits[b + 1];
-          if (first == last) continue;
-          const T* in = gradient + b * dim;
-          T* out = rows_gradient + first * dim;
-          if (combiner == Combiner::kSum || combiner == Combiner::kMean ||
-              combiner == Combiner::kSqrtn) {
-            const double divisor = PoolDivisor(combiner, last - first);
-            for (int64_t c = 0; c < dim; ++c) out[c] = DivideBy(in[c], divisor);
-            for (int64_t r = 1; r < last - first; ++r) {
-              std::copy_n(out, dim, out + r * dim);
-            }
-            continue;
-          }
-          std::fill_n(out, (last - first) * dim, T{0});
-          if (combiner == Combiner::kFirst) {
-            std::copy_n(in, dim, out);
-          } else if (combiner == Combiner::kLast) {
-            std::copy_n(in, dim, out + (last - first - 1) * dim);
-          } else {
-            for (int64_t c = 0; c < dim; ++c) {
-              rows_gradient[index[b * dim + c] * dim + c] = in[c];
-            }
-          }
-        }
-      });
+  // The first number of `index` that is no row of sequence b, or -1.
+  const auto stray = [&](int64_t b) {
+    if (splits[b] == splits[b + 1]) return int64_t{-1};
+    for (int64_t i = b * dim; i < (b + 1) * dim; ++i) {
+      if (index[i] < splits[b] || index[i] >= splits[b + 1]) return i;
+    }
+    return int64_t{-1};
+  };
+  std::atomic<bool> strayed{false};
+  RunParallel(parallel, PoolUnits(splits), 2 + dim / 2,
+              [&](int64_t begin, int64_t end) {
+                int64_t b = SequenceFrom(splits, begin);
+                // The units may begin inside the sequence before.
+                if (b > 0 && splits[b] + b > begin) --b;
+                for (; b < batch && splits[b] + b < end; ++b) {
+                  if (combiner == Combiner::kMax && splits[b] + b >= begin &&
+                      stray(b) >= 0) {
+                    strayed = true;
+                  }
+                  SequencePoolGradientRows(
+                      combiner, gradient + b * dim, dim, splits[b],
+                      splits[b + 1],
+                      index == nullptr ? nullptr : index + b * dim,
+                      std::max(splits[b], begin - b - 1),
+                      std::min(splits[b + 1], end - b - 1), rows_gradient);
+                }
+              });
+  if (!strayed) return Status();
+  int64_t b = 0;
+  while (stray(b) < 0) ++b;
+  return InvalidArgument("`index` holds ", index[stray(b)], " for sequence ", b,
+                         " of rows [", splits[b], ", ", splits[b + 1], ")");
 }
 
 }  // namespace lodestar

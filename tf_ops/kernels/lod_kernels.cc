@@ -1,7 +1,6 @@
 // Kernels of level-of-detail offsets. Contracts: tf_ops/ops/lod_ops.cc;
 // algorithms: tf_ops/core/lod.h.
 
-#include <algorithm>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -26,15 +25,14 @@ absl::Status ReadLevels(OpKernelContext* ctx, int first, const char* name,
   return absl::OkStatus();
 }
 
-absl::Status OutputLevels(OpKernelContext* ctx,
-                          const std::vector<std::vector<int64_t>>& levels) {
-  for (size_t k = 0; k < levels.size(); ++k) {
+// Output k, as long as input k and `extra` more.
+absl::Status AllocateLevels(OpKernelContext* ctx, int64_t extra,
+                            std::vector<Span<int64_t>>* levels) {
+  for (int k = 0; k < ctx->num_outputs(); ++k) {
     Tensor* output = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(
-        static_cast<int>(k), {static_cast<int64_t>(levels[k].size())},
-        &output));
-    std::copy(levels[k].begin(), levels[k].end(),
-              output->flat<int64_t>().data());
+        k, {ctx->input(k).NumElements() + extra}, &output));
+    levels->push_back(FlatSpan<int64_t>(output));
   }
   return absl::OkStatus();
 }
@@ -60,12 +58,12 @@ class LodFromLengthsOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* ctx) override {
     LodLevels lengths;
     OP_REQUIRES_OK(ctx, ReadLevels(ctx, 0, "lengths", &lengths));
-    std::vector<std::vector<int64_t>> levels(lengths.size());
+    std::vector<Span<int64_t>> levels;
+    OP_REQUIRES_OK(ctx, AllocateLevels(ctx, 1, &levels));
     for (size_t k = 0; k < lengths.size(); ++k) {
       OP_REQUIRES_OK(ctx, ToTensorFlow(LodLengthsToOffsets(
-                              static_cast<int>(k), lengths[k], &levels[k])));
+                              static_cast<int>(k), lengths[k], levels[k])));
     }
-    OP_REQUIRES_OK(ctx, OutputLevels(ctx, levels));
   }
 };
 
@@ -78,7 +76,9 @@ class LodToAbsoluteOp : public tensorflow::OpKernel {
     const Span<const int64_t>& last = levels.back();
     const int64_t rows = last.empty() ? 0 : last[last.size() - 1];
     OP_REQUIRES_OK(ctx, ToTensorFlow(ValidateLod(levels, rows)));
-    OP_REQUIRES_OK(ctx, OutputLevels(ctx, AbsoluteLod(levels)));
+    std::vector<Span<int64_t>> absolute;
+    OP_REQUIRES_OK(ctx, AllocateLevels(ctx, 0, &absolute));
+    AbsoluteLod(levels, absolute);
   }
 };
 
@@ -88,9 +88,9 @@ class LodFromAbsoluteOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* ctx) override {
     LodLevels absolute;
     OP_REQUIRES_OK(ctx, ReadLevels(ctx, 0, "absolute", &absolute));
-    std::vector<std::vector<int64_t>> levels;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(RelativeLod(absolute, &levels)));
-    OP_REQUIRES_OK(ctx, OutputLevels(ctx, levels));
+    std::vector<Span<int64_t>> levels;
+    OP_REQUIRES_OK(ctx, AllocateLevels(ctx, 0, &levels));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(RelativeLod(absolute, levels)));
   }
 };
 

@@ -51,19 +51,28 @@ class CombinerKernel : public tensorflow::OpKernel {
           "`values` must have rank 1 or more, found a scalar");
     }
     TF_RETURN_IF_ERROR(CheckRank(splits, "row_splits", 1));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "pad_value", 0));
     if (splits.NumElements() == 0) {
       return InvalidArgumentError(
           "`row_splits` is empty, wanted at least one offset");
     }
     p->num_rows = values.dim_size(0);
     p->batch = splits.NumElements() - 1;
-    TensorShape shape = values.shape();
-    shape.set_dim(0, 1);
-    p->dim = shape.num_elements();
-    shape.set_dim(0, p->batch);
+    TensorShape shape;
+    TF_RETURN_IF_ERROR(ReplaceRows(values.shape(), p->batch, &shape, &p->dim));
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &p->pooled));
     return ctx->allocate_output(
         1, combiner_ == Combiner::kMax ? shape : TensorShape({0}), &p->index);
+  }
+
+  // `shape` with `rows` as its first dimension, and the numbers in a row. The
+  // other dimensions of a tensor without rows may have a product beyond int64.
+  static absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
+                                  TensorShape* replaced, int64_t* dim) {
+    *replaced = shape;
+    TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
+    *dim = replaced->num_elements();
+    return replaced->SetDimWithStatus(0, rows);
   }
 
   Combiner combiner_ = Combiner::kSum;
@@ -72,11 +81,7 @@ class CombinerKernel : public tensorflow::OpKernel {
 template <typename T>
 class SequencePoolOp : public CombinerKernel {
  public:
-  explicit SequencePoolOp(OpKernelConstruction* ctx) : CombinerKernel(ctx) {
-    float pad_value = 0.0f;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("pad_value", &pad_value));
-    pad_value_ = static_cast<T>(pad_value);
-  }
+  using CombinerKernel::CombinerKernel;
   void Compute(OpKernelContext* ctx) override {
     Pooling p;
     OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
@@ -85,12 +90,9 @@ class SequencePoolOp : public CombinerKernel {
         ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequencePool<T>(combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
-                    pad_value_, p.pooled->flat<T>().data(),
+                    ctx->input(2).scalar<T>()(), p.pooled->flat<T>().data(),
                     p.index->flat<int64_t>().data(), &parallel);
   }
-
- private:
-  T pad_value_ = T{0};
 };
 
 template <typename T>
@@ -114,40 +116,22 @@ class SequencePoolGradientOp : public CombinerKernel {
                 InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                      " rows, but `row_splits` makes ", batch,
                                      " sequences"));
-    TensorShape shape = gradient.shape();
-    shape.set_dim(0, 1);
-    const int64_t dim = shape.num_elements();
-    if (combiner_ == Combiner::kMax) {
-      OP_REQUIRES_OK(ctx, CheckIndex(index, gradient.shape(), splits, dim));
-    }
-    shape.set_dim(0, num_rows);
+    OP_REQUIRES(
+        ctx, combiner_ != Combiner::kMax || index.shape() == gradient.shape(),
+        InvalidArgumentError("`index` has shape ", index.shape().DebugString(),
+                             ", wanted ", gradient.shape().DebugString()));
+    TensorShape shape;
+    int64_t dim = 0;
+    OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), num_rows, &shape, &dim));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequencePoolGradient<T>(combiner_, gradient.flat<T>().data(), dim, splits,
-                            index.flat<int64_t>().data(),
-                            output->flat<T>().data(), &parallel);
-  }
-
- private:
-  static absl::Status CheckIndex(const Tensor& index, const TensorShape& shape,
-                                 Span<const int64_t> splits, int64_t dim) {
-    if (index.shape() != shape) {
-      return InvalidArgumentError("`index` has shape ",
-                                  index.shape().DebugString(), ", wanted ",
-                                  shape.DebugString());
-    }
-    const Span<const int64_t> rows = FlatSpan<int64_t>(index);
-    for (int64_t i = 0; i < rows.size(); ++i) {
-      const int64_t first = splits[i / dim];
-      const int64_t last = splits[i / dim + 1];
-      if (first != last && (rows[i] < first || rows[i] >= last)) {
-        return InvalidArgumentError("`index` holds ", rows[i],
-                                    " for a sequence of rows [", first, ", ",
-                                    last, ")");
-      }
-    }
-    return absl::OkStatus();
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(SequencePoolGradient<T>(
+                 combiner_, gradient.flat<T>().data(), dim, splits,
+                 combiner_ == Combiner::kMax ? index.flat<int64_t>().data()
+                                             : nullptr,
+                 output->flat<T>().data(), &parallel)));
   }
 };
 
@@ -155,6 +139,8 @@ class SequencePoolGradientOp : public CombinerKernel {
   REGISTER_KERNEL_BUILDER(                                                     \
       Name("Lodestar>SequencePool").Device(DEVICE_CPU).TypeConstraint<T>("T"), \
       SequencePoolOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
 REGISTER(float);
 REGISTER(double);
 REGISTER(int32_t);
@@ -166,6 +152,8 @@ REGISTER(int64_t);
                               .Device(DEVICE_CPU)               \
                               .TypeConstraint<T>("T"),          \
                           SequencePoolGradientOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
 REGISTER(float);
 REGISTER(double);
 #undef REGISTER
@@ -174,9 +162,7 @@ REGISTER(double);
 
 class SequencePoolGpuOp : public CombinerKernel {
  public:
-  explicit SequencePoolGpuOp(OpKernelConstruction* ctx) : CombinerKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("pad_value", &pad_value_));
-  }
+  using CombinerKernel::CombinerKernel;
   void Compute(OpKernelContext* ctx) override {
     Pooling p;
     OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
@@ -184,19 +170,18 @@ class SequencePoolGpuOp : public CombinerKernel {
         ctx->op_device_context()->stream()->platform_specific_handle().stream);
     const cudaError_t error = LaunchSequencePool(
         stream, combiner_, ctx->input(0).flat<float>().data(), p.num_rows,
-        p.dim, ctx->input(1).flat<int64_t>().data(), p.batch, pad_value_,
-        p.pooled->flat<float>().data(), p.index->flat<int64_t>().data());
+        p.dim, ctx->input(1).flat<int64_t>().data(), p.batch,
+        ctx->input(2).scalar<float>()(), p.pooled->flat<float>().data(),
+        p.index->flat<int64_t>().data());
     OP_REQUIRES(ctx, error == cudaSuccess,
                 absl::InternalError(StrCat("the pooling kernel did not start: ",
                                            cudaGetErrorString(error))));
   }
-
- private:
-  float pad_value_ = 0.0f;
 };
 
 REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")
                             .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("pad_value")
                             .TypeConstraint<float>("T"),
                         SequencePoolGpuOp);
 

@@ -67,7 +67,8 @@ Offsets from the lengths of units.
 
 lengths: A vector a level.
 levels: A vector a level, one number longer.
-INVALID_ARGUMENT, naming level and index, if a length is negative.
+INVALID_ARGUMENT, naming level and index, if a length is negative or a sum
+passes int64.
 )doc");
 
 REGISTER_OP("Lodestar>LodToAbsolute")
@@ -80,7 +81,8 @@ REGISTER_OP("Lodestar>LodToAbsolute")
     .Doc(R"doc(
 Every level in row offsets.
 
-levels: Offsets, outermost level first; level k indexes level k + 1.
+levels: Offsets, outermost level first; level k indexes level k + 1. The last
+  one may end anywhere.
 absolute: The same levels, each indexing rows.
 INVALID_ARGUMENT, naming level and index, if the levels do not nest.
 )doc");
@@ -98,8 +100,9 @@ Levels that index the next one, from levels that all index rows.
 absolute: Row offsets, outermost level first.
 levels: The same levels; level k indexes level k + 1. Empty units of a level
   belong to the unit that follows them above, at the end to the last one.
-INVALID_ARGUMENT, naming level and index, if an offset is not one of the next
-level's.
+INVALID_ARGUMENT, naming level and index, if a level does not start at 0,
+descends, ends elsewhere than the last one, or has an offset that is not one of
+the next level's.
 )doc");
 
 }  // namespace lodestar

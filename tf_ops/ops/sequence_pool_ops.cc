@@ -26,14 +26,16 @@ absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
 REGISTER_OP("Lodestar>SequencePool")
     .Input("values: T")
     .Input("row_splits: int64")
+    .Input("pad_value: T")
     .Output("pooled: T")
     .Output("index: int64")
-    .Attr("T: {float, double, int32, int64}")
+    .Attr("T: {half, bfloat16, float, double, int32, int64}")
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
-    .Attr("pad_value: float = 0.0")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
       DimensionHandle batch;
       TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &batch));
       TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(0), batch, 0));
@@ -47,9 +49,12 @@ Pools each sequence of rows to one row.
 
 values: [N, ...].
 row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+pad_value: A scalar.
 pooled: [B, ...]; pad_value where a sequence is empty.
 index: For max [B, ...], the row of each first maximum, -1 where a sequence is
   empty; else [0].
+Sums and means of 16-bit floats are kept in float32, of int32 in int64; integer
+means and sqrtn are cut toward zero.
 INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
 On a GPU the splits are not checked: an offset is read as the nearest one in
 [0, N] instead.
@@ -61,7 +66,7 @@ REGISTER_OP("Lodestar>SequencePoolGradient")
     .Input("index: int64")
     .Input("num_rows: int64")
     .Output("values_gradient: T")
-    .Attr("T: {float, double}")
+    .Attr("T: {half, bfloat16, float, double}")
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;

@@ -14,7 +14,12 @@ class SequencePool(keras.layers.Layer):
 
     Input: a RaggedTensor or LoDTensor, `[B, None, ...]` or deeper; symbolic
     inputs are `keras.Input(..., ragged=True)`. Output: the input's shape
-    without its innermost ragged dimension; see `lodestar.sequence.pool`.
+    without its innermost ragged dimension, of the same dtype whatever the
+    dtype policy; see `lodestar.sequence.pool`.
+
+    A dense input is refused: its padding would be pooled, too. `model.export`
+    and `tf.saved_model.save` give models dense inputs, so export with
+    `lodestar.export.saved_model`.
 
     Args:
       combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
@@ -26,7 +31,9 @@ class SequencePool(keras.layers.Layer):
     """
 
     def __init__(self, combiner: str = "sum", pad_value: float = 0.0, **kwargs):
-        super().__init__(**kwargs)
+        # A cast in Keras would make a symbolic ragged input a dense one.
+        kwargs.pop("autocast", None)
+        super().__init__(autocast=False, **kwargs)
         check_combiner(combiner)
         self.combiner = combiner
         self.pad_value = float(pad_value)
@@ -44,6 +51,8 @@ class SequencePool(keras.layers.Layer):
 
     def call(self, inputs):
         """Pools `inputs`."""
+        if not isinstance(inputs, tf.RaggedTensor):
+            raise self._dense_error(inputs)
         return sequence.pool(inputs, self.combiner, pad_value=self.pad_value)
 
     def compute_output_shape(self, input_shape):
@@ -54,15 +63,19 @@ class SequencePool(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
         if not getattr(inputs, "ragged", False):
-            raise ValueError(
-                f"{self.name} needs a ragged input, found a dense one of shape "
-                f"{inputs.shape}; use keras.Input(..., ragged=True)"
-            )
+            raise self._dense_error(inputs)
         ragged_rank = self._ragged_rank(inputs.shape)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape),
             dtype=inputs.dtype,
             ragged=ragged_rank > 1,
+        )
+
+    def _dense_error(self, inputs) -> ValueError:
+        return ValueError(
+            f"{self.name} needs a ragged input, found a dense one of shape "
+            f"{inputs.shape}; use keras.Input(..., ragged=True), and to export "
+            "lodestar.export.saved_model"
         )
 
     @staticmethod
@@ -74,8 +87,10 @@ class SequencePool(keras.layers.Layer):
 
     def get_config(self):
         """Returns what `from_config` needs."""
+        config = super().get_config()
+        config.pop("autocast", None)
         return {
-            **super().get_config(),
+            **config,
             "combiner": self.combiner,
             "pad_value": self.pad_value,
         }

@@ -9,9 +9,11 @@ def sequence_pool(
     values: tf.Tensor,
     row_splits: tf.Tensor,
     combiner: str,
-    pad_value: float,
+    pad_value: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pools rows `[N, ...]` by splits `[B + 1]`.
+    """Pools rows `[N, ...]` by int64 splits `[B + 1]`.
+
+    `pad_value` is a scalar of the dtype of `values`.
 
     Returns:
       The pooled rows `[B, ...]`, and for max the row of each first maximum
@@ -27,7 +29,7 @@ def sequence_pool(
 
 @tf.RegisterGradient("Lodestar>SequencePool")
 def _sequence_pool_gradient(op, gradient, unused_index_gradient):
-    values, row_splits = op.inputs
+    values, row_splits, _ = op.inputs
     values_gradient = gen_ops.lodestar_sequence_pool_gradient(
         gradient=gradient,
         row_splits=row_splits,
@@ -35,7 +37,8 @@ def _sequence_pool_gradient(op, gradient, unused_index_gradient):
         num_rows=tf.shape(values, out_type=tf.int64)[0],
         combiner=op.get_attr("combiner").decode(),
     )
-    return values_gradient, None
+    values_gradient.set_shape(values.shape)
+    return values_gradient, None, None
 
 
 @tf.RegisterGradient("Lodestar>SequencePoolGradient")
@@ -43,17 +46,21 @@ def _sequence_pool_gradient_gradient(op, gradient):
     # The gradient is linear in its first input; for max it is a gather.
     _, row_splits, index, _ = op.inputs
     combiner = op.get_attr("combiner").decode()
+    zero = tf.zeros([], gradient.dtype)
     if combiner == "max":
-        flat = tf.reshape(gradient, [tf.shape(gradient)[0], -1])
-        rows = tf.reshape(index, [-1, tf.shape(flat)[1]])
-        columns = tf.broadcast_to(
-            tf.range(tf.shape(flat, out_type=tf.int64)[1]), tf.shape(rows)
+        # Places in the flat gradient; empty sequences take the zero at its end.
+        dim = tf.reduce_prod(tf.shape(gradient, out_type=tf.int64)[1:])
+        flat = tf.concat([tf.reshape(gradient, [-1]), [zero]], 0)
+        count = tf.size(index, out_type=tf.int64)
+        columns = tf.reshape(
+            tf.range(count) % tf.maximum(dim, 1), tf.shape(index)
         )
-        picked = tf.gather_nd(
-            flat, tf.stack([tf.maximum(rows, 0), columns], axis=-1)
+        places = tf.where(
+            index < 0,
+            tf.size(gradient, out_type=tf.int64),
+            index * dim + columns,
         )
-        picked = tf.where(rows < 0, tf.zeros_like(picked), picked)
-        back = tf.reshape(picked, tf.shape(index))
+        back = tf.gather(flat, places)
     else:
-        back, _ = sequence_pool(gradient, row_splits, combiner, 0.0)
+        back, _ = sequence_pool(gradient, row_splits, combiner, zero)
     return back, None, None, None

@@ -11,8 +11,6 @@ def _as_levels(name: str, levels) -> tuple[tf.Tensor, ...]:
     levels = tuple(
         tf.convert_to_tensor(level, dtype_hint=tf.int64) for level in levels
     )
-    if not levels:
-        raise ValueError(f"`{name}` is empty, wanted at least one level")
     for k, level in enumerate(levels):
         if level.dtype not in (tf.int64, tf.int32):
             raise TypeError(
@@ -26,7 +24,16 @@ def _as_levels(name: str, levels) -> tuple[tf.Tensor, ...]:
     return tuple(tf.cast(level, tf.int64) for level in levels)
 
 
+def _as_one_level_or_more(name: str, levels) -> tuple[tf.Tensor, ...]:
+    levels = _as_levels(name, levels)
+    if not levels:
+        raise ValueError(f"`{name}` is empty, wanted at least one level")
+    return levels
+
+
 def _as_values(values) -> tf.Tensor:
+    if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
+        raise TypeError(f"`values` must be a Tensor, found {type(values)}")
     values = tf.convert_to_tensor(values)
     if values.shape.rank == 0:
         raise ValueError("`values` must have rank 1 or more, found a scalar")
@@ -46,7 +53,8 @@ class LoDTensor(tf.experimental.ExtensionType):
     [0, 2, 3]
 
     Build one by its `from_` methods, which check what they are given. The
-    constructor takes offsets that are known to be right.
+    constructor takes offsets that are known to be right, and looks at dtypes
+    and static ranks only.
 
     Attributes:
       values: `[N, ...]`, any dtype.
@@ -57,6 +65,11 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     values: tf.Tensor
     lod: tuple[tf.Tensor, ...]
+
+    def __init__(self, values, lod):
+        """Takes offsets, int64 or int32, that are known to nest."""
+        self.values = _as_values(values)
+        self.lod = _as_levels("lod", lod)
 
     @classmethod
     def from_offsets(
@@ -70,7 +83,8 @@ class LoDTensor(tf.experimental.ExtensionType):
 
         Args:
           values: `[N, ...]`.
-          levels: Offset vectors, int64 or int32, each starting at 0.
+          levels: Offset vectors, int64 or int32, each starting at 0. Messages
+            count them from the outermost one.
           order: "outer_first" or "inner_first", the order of `levels`.
           absolute: Whether every level indexes rows, not the next level. Empty
             units then belong to the unit after them.
@@ -85,7 +99,7 @@ class LoDTensor(tf.experimental.ExtensionType):
                 f"`order` is {order!r}, wanted 'outer_first' or 'inner_first'"
             )
         values = _as_values(values)
-        levels = _as_levels("levels", levels)
+        levels = _as_one_level_or_more("levels", levels)
         if order == "inner_first":
             levels = levels[::-1]
         if absolute:
@@ -106,7 +120,8 @@ class LoDTensor(tf.experimental.ExtensionType):
             not add up (names level and index).
         """
         values = _as_values(values)
-        levels = lod_ops.lod_from_lengths(_as_levels("lengths", lengths))
+        lengths = _as_one_level_or_more("lengths", lengths)
+        levels = lod_ops.lod_from_lengths(lengths)
         return cls._validated(values, levels)
 
     @classmethod
@@ -118,13 +133,19 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_ragged(cls, ragged: tf.RaggedTensor) -> "LoDTensor":
-        """Takes the buffers of a RaggedTensor; one level a ragged dimension."""
+        """Takes the buffers of a RaggedTensor; one level a ragged dimension.
+
+        Raises:
+          TypeError: not a RaggedTensor.
+          tf.errors.InvalidArgumentError: row splits that do not nest, which
+            a RaggedTensor of `validate=False` may hold.
+        """
         if not isinstance(ragged, tf.RaggedTensor):
-            raise TypeError(f"wanted a RaggedTensor, found {type(ragged)}")
-        return cls(
-            ragged.flat_values,
-            tuple(tf.cast(s, tf.int64) for s in ragged.nested_row_splits),
-        )
+            raise TypeError(
+                f"`ragged` must be a RaggedTensor, found {type(ragged)}"
+            )
+        levels = [tf.cast(s, tf.int64) for s in ragged.nested_row_splits]
+        return cls._validated(ragged.flat_values, levels)
 
     def to_ragged(self) -> tf.RaggedTensor:
         """Returns a RaggedTensor over the same buffers."""
@@ -178,7 +199,10 @@ class LoDTensor(tf.experimental.ExtensionType):
         return LoDTensor(self.values[begin:end], tuple(levels))
 
     def __repr__(self):
-        if isinstance(self.values, tf.Tensor) and hasattr(self.values, "numpy"):
-            nested = self.to_ragged().to_list()
-            return f"<LoDTensor {nested} levels={self.num_levels}>"
-        return f"<LoDTensor values={self.values} levels={self.num_levels}>"
+        if not hasattr(self.values, "numpy"):
+            return f"<LoDTensor values={self.values} levels={self.num_levels}>"
+        # As RaggedTensor prints it, without the middle of what is long.
+        text = str(self.to_ragged() if self.lod else self.values.numpy())
+        text = text.removeprefix("<tf.RaggedTensor ").removesuffix(">")
+        text = " ".join(text.split())
+        return f"<LoDTensor {text} levels={self.num_levels}>"

@@ -1,11 +1,21 @@
 """Pooling of sequences."""
 
+import numbers
+
 import tensorflow as tf
 
 from lodestar.ops import sequence_pool_ops
 from lodestar.ragged import LoDTensor
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+_DTYPES = (
+    tf.float16,
+    tf.bfloat16,
+    tf.float32,
+    tf.float64,
+    tf.int32,
+    tf.int64,
+)
 _PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
 
 
@@ -20,6 +30,19 @@ def check_combiner(combiner: str) -> None:
         raise ValueError(
             f"`combiner` is {combiner!r}, wanted one of {', '.join(_COMBINERS)}"
         )
+
+
+def _as_pad_value(pad_value, dtype: tf.DType) -> tf.Tensor:
+    if dtype.is_integer and not isinstance(pad_value, numbers.Integral):
+        if not float(pad_value).is_integer():
+            raise ValueError(
+                f"`pad_value` is {pad_value}, wanted an integer for `x` of "
+                f"{dtype.name}"
+            )
+        pad_value = int(pad_value)
+    if dtype.is_integer and not dtype.min <= pad_value <= dtype.max:
+        raise ValueError(f"`pad_value` is {pad_value}, beyond {dtype.name}")
+    return tf.convert_to_tensor(pad_value, dtype)
 
 
 def pool(
@@ -39,11 +62,11 @@ def pool(
     array([2., 0., 4.], dtype=float32)
 
     Args:
-      x: RaggedTensor or LoDTensor of float32, float64, int32 or int64;
-        `flat_values` (or `values`) `[N, ...]`. Integer means are cut to
-        integers.
+      x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
+        int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit floats
+        are summed in float32. Integer means are cut toward zero.
       combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
-      pad_value: What an empty sequence gives; it gets no gradient.
+      pad_value: The number that an empty sequence gives, of the dtype of x.
       with_index: For "max", also returns which row won.
       name: A name for the op.
 
@@ -54,7 +77,8 @@ def pool(
 
     Raises:
       TypeError: x is neither, or of another dtype.
-      ValueError: another combiner; `with_index` without "max".
+      ValueError: another combiner; `with_index` without "max"; x has no
+        level; a `pad_value` that is none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     check_combiner(combiner)
@@ -68,14 +92,19 @@ def pool(
         raise TypeError(
             f"`x` must be a RaggedTensor or LoDTensor, found {type(x)}"
         )
-    if values.dtype not in (tf.float32, tf.float64, tf.int32, tf.int64):
+    if not splits:
+        raise ValueError("`x` has no level, wanted one or more")
+    if values.dtype not in _DTYPES:
         raise TypeError(
-            f"`x` has dtype {values.dtype.name}, wanted float32, float64, "
-            "int32 or int64"
+            f"`x` has dtype {values.dtype.name}, wanted one of "
+            f"{', '.join(dtype.name for dtype in _DTYPES)}"
         )
     with tf.name_scope(name or "sequence_pool"):
         pooled, index = sequence_pool_ops.sequence_pool(
-            values, tf.cast(splits[-1], tf.int64), combiner, pad_value
+            values,
+            tf.cast(splits[-1], tf.int64),
+            combiner,
+            _as_pad_value(pad_value, values.dtype),
         )
 
         def rebuild(rows):

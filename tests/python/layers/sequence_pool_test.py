@@ -48,8 +48,72 @@ def test_two_ragged_dimensions_leave_one():
     assert twice(x).numpy().tolist() == [[1, 2], [0, 0]]
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "float64", "int32", "int64"]
+)
+def test_dtype_is_the_input_s(dtype, policy):
+    inputs = keras.Input((None, 3), ragged=True, dtype=dtype)
+    outputs = SequencePool("mean", dtype=policy)(inputs)
+    assert outputs.dtype == dtype
+    x = tf.RaggedTensor.from_row_lengths(
+        tf.cast([[1, 2, 3], [3, 4, 5]], dtype), [2, 0]
+    )
+    pooled = keras.Model(inputs, outputs)(x)
+    assert pooled.dtype == dtype
+    assert pooled.numpy().tolist() == [[2, 3, 4], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_subclassed_model_with_lod_inside(run_eagerly):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.pool = SequencePool("max")
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(self.pool(lodestar.LoDTensor.from_ragged(x)))
+
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([6, 3]), [1, 0, 3, 2])
+    model = Model()
+    model.compile("sgd", "mse", run_eagerly=run_eagerly)
+    dataset = tf.data.Dataset.from_tensor_slices((x, np.ones([4, 1])))
+    model.fit(dataset.batch(2), verbose=0)
+    assert model.predict(x, verbose=0).shape == (4, 1)
+
+
+def test_lod_of_two_levels_leaves_one():
+    x = lodestar.LoDTensor.from_lengths([1.0, 2.0, 3.0], [[1, 1], [2, 1]])
+    pooled = SequencePool()(x)
+    assert isinstance(pooled, lodestar.LoDTensor)
+    assert pooled.to_ragged().to_list() == [[3.0], [3.0]]
+
+
+def test_config_and_saved_model(tmp_path):
+    layer = SequencePool("max", -2.5, name="pool")
+    again = SequencePool.from_config(layer.get_config())
+    assert (again.combiner, again.pad_value, again.name) == (
+        "max",
+        -2.5,
+        "pool",
+    )
+    inputs = keras.Input((None, 3), ragged=True, name="x")
+    model = keras.Model(inputs, layer(inputs))
+    path = str(tmp_path / "model")
+    lodestar.export.saved_model(model, path)
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 3]), [1, 0, 2])
+    served = tf.saved_model.load(path).serve({"x": x})["output_0"]
+    np.testing.assert_array_equal(served, model(x))
+    # A dense signature would pool padding: it is refused, and says what to do.
+    with pytest.raises(ValueError, match="lodestar.export.saved_model"):
+        model.export(str(tmp_path / "dense"), verbose=False)
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match="'average', which is called 'mean'"):
         SequencePool("average")
     with pytest.raises(ValueError, match="needs a ragged input"):
         SequencePool()(keras.Input((4, 3)))
+    with pytest.raises(ValueError, match="needs a ragged input, found a dense"):
+        SequencePool()(tf.ones([4, 3]))

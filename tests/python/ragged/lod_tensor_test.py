@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import LoDTensor
+from lodestar._library import gen_ops
 
 OUTER = [0, 2, 3, 6]
 INNER = [0, 2, 5, 7, 10, 12, 13]
@@ -119,8 +120,10 @@ def test_what_python_refuses():
         LoDTensor.from_offsets(ROWS, [[0.0, 13.0]])
     with pytest.raises(ValueError, match="found a scalar"):
         LoDTensor.from_offsets(1.0, [[0, 1]])
-    with pytest.raises(TypeError, match="wanted a RaggedTensor"):
+    with pytest.raises(TypeError, match="must be a RaggedTensor, found"):
         LoDTensor.from_ragged(ROWS)
+    with pytest.raises(TypeError, match="`values` must be a Tensor, found"):
+        LoDTensor.from_lengths(tf.ragged.constant([[1.0]]), [[1]])
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"`lengths\[0\]\[1\]` is -1"
     ):
@@ -131,9 +134,152 @@ def test_what_python_refuses():
         LoDTensor.from_offsets(ROWS, [[0, 6, 13], INNER], absolute=True)
 
 
-def test_function_dataset_and_repr():
+@pytest.mark.parametrize(
+    "levels, message",
+    [
+        ([[0, 13], [0, 13, 5, 13]], r"`lod\[1\]\[1\]`=13 is greater than"),
+        ([[0, 5, 2, 13], INNER], r"`lod\[0\]\[1\]`=5 is greater than"),
+        ([[0, 12], INNER], r"`lod\[0\]` ends at 12, but there are 13 rows"),
+        ([[2, 13], INNER], r"`lod\[0\]\[0\]` is 2, wanted 0"),
+        ([OUTER, []], r"`lod\[1\]` is empty"),
+        ([[0, 12], [0, 12]], r"`lod\[1\]` ends at 12, but there are 13 rows"),
+    ],
+)
+def test_bad_absolute_offsets_are_named(levels, message):
+    levels = [np.array(level, np.int64) for level in levels]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        LoDTensor.from_offsets(ROWS, levels, absolute=True)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_ragged_splits_are_checked(dtype):
+    splits = tf.constant([0, 9], dtype)
+    ragged = tf.RaggedTensor.from_row_splits(ROWS, splits, validate=False)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="ends at 9, but there are 13 rows"
+    ):
+        LoDTensor.from_ragged(ragged)
+
+
+def test_constructor_takes_offsets_as_they_are():
+    assert lod(LoDTensor([1.0, 2.0], [[0, 1, 2]])) == [[0, 1, 2]]
+    assert lod(LoDTensor([1.0], [np.array([0, 1], np.int32)])) == [[0, 1]]
+    assert LoDTensor([1.0], ()).num_levels == 0
+    with pytest.raises(TypeError, match=r"`lod\[0\]` has dtype float32"):
+        LoDTensor([1.0], [[0.0, 1.0]])
+    with pytest.raises(ValueError, match=r"`lod\[0\]` must have rank 1"):
+        LoDTensor([1.0], [0])
+    with pytest.raises(ValueError, match="found a scalar"):
+        LoDTensor(1.0, [[0, 1]])
+
+
+def test_no_rows_and_no_units():
+    for lengths in ([[]], [[], []], [[0]], [[0, 0], []], [[2], [0, 0]]):
+        x = LoDTensor.from_lengths(np.zeros([0, 3], np.float32), lengths)
+        assert [level.numpy().tolist() for level in x.lengths()] == lengths
+        assert x.absolute()[-1].numpy()[-1] == 0
+        back = LoDTensor.from_ragged(x.to_ragged())
+        assert lod(back) == lod(x)
+        assert back.values.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        ("validate", dict(num_rows=[3], levels=[[0, 3]]), "`num_rows` must"),
+        ("validate", dict(num_rows=-1, levels=[[0]]), "there are -1 rows"),
+        ("validate", dict(num_rows=3, levels=[3]), "`levels` must have rank 1"),
+        ("validate", dict(num_rows=3, levels=[]), "at least minimum 1"),
+        ("from_lengths", dict(lengths=[[[1]]]), "`lengths` must have rank 1"),
+        (
+            "from_lengths",
+            dict(lengths=[[2**63 - 1, 1]]),
+            r"`lengths\[0\]\[1\]` is 1, which takes the sum beyond int64",
+        ),
+        ("to_absolute", dict(levels=[[0, 9], [0, 3]]), "there are 1 units in"),
+        ("to_absolute", dict(levels=[[0, 9], []]), "is empty"),
+        ("to_absolute", dict(levels=[[0, -1, 1], [0, 3]]), "is greater than"),
+        ("to_absolute", dict(levels=[]), "at least minimum 1"),
+        ("from_absolute", dict(absolute=[3]), "`absolute` must have rank 1"),
+        ("from_absolute", dict(absolute=[[0, 2**62], [0, 3]]), "ends at"),
+        ("from_absolute", dict(absolute=[[0, 3, 9, 3], [0, 3]]), "greater"),
+        ("from_absolute", dict(absolute=[]), "at least minimum 1"),
+    ],
+)
+def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+    arguments = {
+        name: [tf.constant(level, tf.int64) for level in x]
+        if name != "num_rows"
+        else tf.constant(x, tf.int64)
+        for name, x in arguments.items()
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        getattr(gen_ops, f"lodestar_lod_{op}")(**arguments)
+
+
+def test_slices_in_a_function_of_unknown_shapes():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec(None),
+            tf.TensorSpec(None, tf.int64),
+            tf.TensorSpec([], tf.int32),
+        ]
+    )
+    def part(values, lengths, end):
+        return LoDTensor.from_lengths(values, [lengths]).slice(0, 1, end)
+
+    x = part(tf.ones([3, 2]), tf.constant([1, 2], tf.int64), 2)
+    assert lod(x) == [[0, 2]]
+    assert x.values.shape == (2, 2)
+    for end, message in ((0, "begin <= end"), (3, "end <= units")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            part(tf.ones([3]), tf.constant([1, 2], tf.int64), end)
+
+
+def test_control_flow_and_datasets():
     x = LoDTensor.from_lengths([1.0, 2.0, 3.0], [[2, 1]])
-    assert repr(x) == "<LoDTensor [[1.0, 2.0], [3.0]] levels=1>"
+
+    @tf.function
+    def loop(x):
+        for _ in tf.range(3):
+            x = LoDTensor(x.values * 2, x.lod)
+        return x if tf.reduce_sum(x.values) > 0 else x
+
+    assert loop(x).to_ragged().to_list() == [[8.0, 16.0], [24.0]]
+    dataset = tf.data.Dataset.from_tensors(x).repeat(2).cache().prefetch(1)
+    dataset = dataset.map(lambda y: y.to_ragged(), num_parallel_calls=2)
+    assert [y.to_list() for y in dataset] == [[[1.0, 2.0], [3.0]]] * 2
+
+
+def test_gradient_flows_through_the_conversions():
+    values = tf.constant([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        x = LoDTensor.from_lengths(values, [[1, 2]]).to_ragged()
+        y = tf.reduce_sum(LoDTensor.from_ragged(x).slice(0, 1, 2).values ** 2)
+    assert tape.gradient(y, values).numpy().tolist() == [0.0, 4.0, 6.0]
+
+
+def test_repr_shows_the_nesting_and_stays_short():
+    x = LoDTensor.from_lengths(ROWS[:6], [[2, 0, 1], [3, 1, 2]])
+    assert repr(x) == (
+        "<LoDTensor [[[0.0, 1.0, 2.0], [3.0]], [], [[4.0, 5.0]]] levels=2>"
+    )
+    strings = LoDTensor.from_lengths(["a", "b"], [[2, 0]])
+    assert repr(strings) == "<LoDTensor [[b'a', b'b'], []] levels=1>"
+    assert repr(LoDTensor([1.0, 2.0], ())) == "<LoDTensor [1. 2.] levels=0>"
+    long = LoDTensor.from_lengths(tf.range(9000), [[1] * 9000])
+    assert len(repr(long)) < 200
+    assert (
+        "levels=1"
+        in tf.function(lambda x: tf.constant(repr(x)))(x.slice(1, 0, 1))
+        .numpy()
+        .decode()
+    )
+
+
+def test_function_and_dataset():
+    x = LoDTensor.from_lengths([1.0, 2.0, 3.0], [[2, 1]])
 
     @tf.function
     def twice(x):

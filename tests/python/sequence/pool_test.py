@@ -6,7 +6,16 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import LoDTensor
+from lodestar._library import gen_ops
 
+DTYPES = [
+    tf.float16,
+    tf.bfloat16,
+    tf.float32,
+    tf.float64,
+    tf.int32,
+    tf.int64,
+]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
 
 
@@ -31,23 +40,28 @@ def reference(values, splits, combiner, pad_value):
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(
     "lengths",
     [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [2000, 1, 0, 500]],
 )
 def test_matches_numpy(combiner, dtype, lengths, rng):
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    for shape in ((), (5,), (2, 3)):
-        values = (rng.normal(size=(splits[-1], *shape)) * 20).astype(dtype)
+    for shape in ((), (5,), (2, 3), (0,), (70,)):
+        values = rng.normal(size=(splits[-1], *shape)) * 20
+        values = values.astype(dtype.as_numpy_dtype)
         wanted = reference(values, splits, combiner, 7)
-        if np.issubdtype(dtype, np.integer):
+        if dtype.is_integer:
             wanted = np.trunc(wanted)
         ragged = tf.RaggedTensor.from_row_splits(values, splits)
         got = lodestar.sequence.pool(ragged, combiner, pad_value=7)
-        assert got.dtype == tf.as_dtype(dtype)
+        assert got.dtype == dtype
         assert got.shape == wanted.shape
-        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-3)
+        # One rounding of a 16-bit result; sums are kept in 32 bits.
+        rtol = {tf.float16: 1e-3, tf.bfloat16: 8e-3}.get(dtype, 2e-5)
+        np.testing.assert_allclose(
+            got.numpy().astype(np.float64), wanted, rtol=rtol, atol=1e-2
+        )
 
 
 def test_unknown_dimensions_in_a_function():
@@ -106,6 +120,131 @@ def test_gradients_are_numeric_ones_to_second_order(combiner, rng):
     np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_gradients_of_shorter_floats(combiner, dtype, rng):
+    splits = [0, 2, 2, 5]
+    values = rng.integers(-9, 9, size=(5, 3))
+    upstream = rng.integers(-9, 9, size=(3, 3))
+
+    def slope(dtype):
+        x = tf.constant(values, dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            ragged = tf.RaggedTensor.from_row_splits(x, splits)
+            y = lodestar.sequence.pool(ragged, combiner)
+        gradient = tape.gradient(y, x, tf.constant(upstream, dtype))
+        assert gradient.dtype == dtype
+        return tf.cast(gradient, tf.float64)
+
+    np.testing.assert_allclose(slope(dtype), slope(tf.float64), rtol=8e-3)
+
+
+def test_of_equal_maxima_the_first_gets_the_gradient():
+    x = tf.constant([[1.0, 7.0], [5.0, 7.0], [5.0, 7.0], [2.0, 2.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = lodestar.sequence.pool(
+            tf.RaggedTensor.from_row_splits(x, [0, 0, 3, 4]), "max"
+        )
+    upstream = tf.constant([[9.0, 9.0], [1.0, 2.0], [3.0, 4.0]])
+    gradient = tape.gradient(y, x, upstream)
+    assert gradient.numpy().tolist() == [[0, 2], [1, 0], [0, 0], [3, 4]]
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize(
+    "splits, shape", [([0], [0, 3]), ([0, 0, 0], [0, 3]), ([0, 2, 2], [2, 0])]
+)
+def test_gradients_to_second_order_of_nothing(combiner, splits, shape):
+    x = tf.zeros(shape, tf.float64)
+    with tf.GradientTape() as second:
+        second.watch(x)
+        with tf.GradientTape() as first:
+            first.watch(x)
+            ragged = tf.RaggedTensor.from_row_splits(x, splits)
+            y = lodestar.sequence.pool(ragged, combiner, pad_value=2.0) ** 3
+        slope = first.gradient(y, x)
+    assert slope.shape == shape
+    assert second.gradient(slope, x).shape == shape
+
+
+def test_nan_and_infinity():
+    nan, inf = np.nan, np.inf
+    x = tf.ragged.constant([[1.0, nan, 2.0], [nan, 3.0], [-inf, -inf], [inf]])
+    pooled, index = lodestar.sequence.pool(x, "max", with_index=True)
+    np.testing.assert_array_equal(pooled, [2.0, nan, -inf, inf])
+    assert index.numpy().tolist() == [2, 3, 5, 7]
+    np.testing.assert_array_equal(
+        lodestar.sequence.pool(x), [nan, nan, -inf, inf]
+    )
+
+
+def test_pad_values_are_exact():
+    def padded(dtype, pad_value):
+        x = tf.RaggedTensor.from_row_splits(tf.zeros([0], dtype), [0, 0])
+        return lodestar.sequence.pool(x, pad_value=pad_value).numpy()[0]
+
+    assert padded(tf.float64, 0.1) == 0.1
+    assert padded(tf.int64, 2**62 + 1) == 2**62 + 1
+    assert padded(tf.int32, -3.0) == -3
+    assert padded(tf.float32, -np.inf) == -np.inf
+    for pad_value, message in (
+        (0.5, "`pad_value` is 0.5, wanted an integer for `x` of int32"),
+        (np.nan, "`pad_value` is nan, wanted an integer"),
+        (2**31, "`pad_value` is 2147483648, beyond int32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            padded(tf.int32, pad_value)
+
+
+def test_same_bits_for_any_number_of_threads(rng):
+    # Long enough that the work is cut; a function of one thread is not.
+    lengths = np.concatenate([rng.integers(0, 9, 9000), [10000]])
+    x = tf.RaggedTensor.from_row_lengths(
+        rng.normal(size=(lengths.sum(), 8)).astype(np.float32), lengths
+    )
+    splits = x.row_splits.numpy()
+    for combiner in ("sum", "mean", "max"):
+        pooled = lodestar.sequence.pool(x, combiner).numpy()
+        for b in (0, 17, 4000, 8999, 9000):
+            one = tf.RaggedTensor.from_row_lengths(
+                x.flat_values[splits[b] : splits[b + 1]], [lengths[b]]
+            )
+            alone = lodestar.sequence.pool(one, combiner).numpy()
+            np.testing.assert_array_equal(pooled[b], alone[0])
+
+
+def test_in_a_dataset():
+    dataset = tf.data.Dataset.from_tensors(
+        tf.ragged.constant([[1.0, 3.0], []])
+    ).map(lambda x: lodestar.sequence.pool(x, "mean", pad_value=-1.0))
+    assert dataset.element_spec.shape.as_list() == [2]
+    assert [y.numpy().tolist() for y in dataset] == [[2.0, -1.0]]
+
+
+def test_saved_model_keeps_ragged_and_lod_inputs(tmp_path):
+    module = tf.Module()
+    module.ragged = tf.function(
+        lambda x: lodestar.sequence.pool(x, "max", with_index=True),
+        input_signature=[tf.RaggedTensorSpec([None, None, 2], tf.float32, 1)],
+    )
+    module.lod = tf.function(
+        lambda x: lodestar.sequence.pool(x, "mean"),
+        input_signature=[
+            LoDTensor.Spec(
+                tf.TensorSpec([None]), (tf.TensorSpec([None], tf.int64),) * 2
+            )
+        ],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 0, 1])
+    assert loaded.ragged(x)[1].numpy().tolist() == [[0, 0], [-1, -1], [2, 2]]
+    x = LoDTensor.from_lengths([1.0, 3.0, 5.0], [[1, 2], [2, 0, 1]])
+    assert loaded.lod(x).to_ragged().to_list() == [[2.0], [0.0, 5.0]]
+
+
 def test_gradient_inside_a_function():
     @tf.function
     def slope(x):
@@ -132,8 +271,10 @@ def test_what_is_refused():
         lodestar.sequence.pool(x, with_index=True)
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.pool(tf.ones([2, 2]))
-    with pytest.raises(TypeError, match="dtype string"):
+    with pytest.raises(TypeError, match="dtype string, wanted one of float16"):
         lodestar.sequence.pool(tf.ragged.constant([["a"]]))
+    with pytest.raises(ValueError, match="`x` has no level"):
+        lodestar.sequence.pool(LoDTensor([1.0], ()))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +291,101 @@ def test_splits_are_checked_before_they_are_read(splits, message):
     x = LoDTensor(tf.ones([3, 2]), (tf.constant(splits, tf.int64),))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         lodestar.sequence.pool(x)
+
+
+def pool_op(values=((1.0, 2.0),) * 3, row_splits=(0, 3), pad_value=0.0, **kw):
+    return gen_ops.lodestar_sequence_pool(
+        values=tf.convert_to_tensor(values, tf.float32),
+        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
+        pad_value=tf.convert_to_tensor(pad_value, tf.float32),
+        **kw,
+    )
+
+
+def gradient_op(
+    gradient=((1.0, 2.0),), row_splits=(0, 3), index=(), num_rows=3, **kw
+):
+    return gen_ops.lodestar_sequence_pool_gradient(
+        gradient=tf.convert_to_tensor(gradient, tf.float32),
+        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
+        index=tf.convert_to_tensor(index, tf.int64),
+        num_rows=tf.convert_to_tensor(num_rows, tf.int64),
+        **kw,
+    )
+
+
+WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
+HUGE = 2**62
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        (pool_op, dict(values=1.0), "`values` must have rank 1 or more"),
+        (pool_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (pool_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank 1"),
+        (pool_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (pool_op, dict(row_splits=[0, 9]), "there are 3 rows"),
+        (pool_op, dict(row_splits=[0, 9, 3]), "is greater than"),
+        (pool_op, dict(row_splits=[0, -9, 3]), "is greater than"),
+        (pool_op, dict(pad_value=[0.0]), "`pad_value` must have rank 0"),
+        (pool_op, dict(combiner="median"), "median"),
+        (pool_op, dict(values=WIDE, row_splits=[0, 0]), "overflow"),
+        (gradient_op, dict(gradient=1.0), "`gradient` must have rank 1"),
+        (gradient_op, dict(gradient=[1.0, 2.0]), "`gradient` has 2 rows"),
+        (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (gradient_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
+        (gradient_op, dict(num_rows=-1), "there are -1 rows"),
+        (gradient_op, dict(num_rows=[3]), "`num_rows` must have rank 0"),
+        (gradient_op, dict(row_splits=[0, HUGE], num_rows=HUGE), "overflow"),
+        (gradient_op, dict(combiner="max"), "`index` has shape"),
+        (
+            gradient_op,
+            dict(combiner="max", index=[[0, 3]]),
+            r"`index` holds 3 for sequence 0 of rows \[0, 3\)",
+        ),
+        (
+            gradient_op,
+            dict(combiner="max", index=[[-1, 0]]),
+            "`index` holds -1 for sequence 0",
+        ),
+    ],
+)
+def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        op(**arguments)
+
+
+def test_static_shapes_of_the_ops():
+    def shapes(values, row_splits, combiner):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec(values),
+                tf.TensorSpec(row_splits, tf.int64),
+            ]
+        )
+        def pooled(values, row_splits):
+            return gen_ops.lodestar_sequence_pool(
+                values=values,
+                row_splits=row_splits,
+                pad_value=0.0,
+                combiner=combiner,
+            )
+
+        outputs = pooled.get_concrete_function().structured_outputs
+        return [
+            x.shape.as_list() if x.shape.rank is not None else None
+            for x in outputs
+        ]
+
+    assert shapes([None, 2], [5], "sum") == [[4, 2], [0]]
+    assert shapes([7], [None], "max") == [[None], [None]]
+    assert shapes(None, [5], "max") == [None, None]
+    assert shapes([7, None, 3], None, "max") == [[None, None, 3]] * 2
+    for values, row_splits in (([], [2]), ([3], []), ([3], [2, 2]), ([3], [0])):
+        with pytest.raises(ValueError):
+            shapes(values, row_splits, "sum")
 
 
 @pytest.mark.gpu
