@@ -11,6 +11,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import lodestar
@@ -214,3 +215,17 @@ def test_no_thread_outlives_a_table():
     del table
     gc.collect()
     assert count_threads() <= before
+
+
+def test_rows_of_a_failed_step_stay():
+    table = lodestar.EmbeddingVariable(DIM, name="failing")
+
+    @tf.function
+    def step(ids):
+        rows = table.lookup(ids, training=True)
+        with tf.control_dependencies([rows]):
+            tf.debugging.Assert(False, ["the step fails"])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the step fails"):
+        step(tf.constant([1, 2], tf.int64))
+    assert int(table.size()) == 2

@@ -1,0 +1,199 @@
+// A table grows from nothing to 20M rows, 4,096 new ids a look-up, while a
+// second thread looks up ids that are there. Prints one JSON line a table: the
+// longest look-up and quantiles of both threads, and at sizes 1.2 times apart
+// what a row takes, as stats() says and as the process's memory shows.
+//
+//   growth_benchmark [rows]
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/hash.h"
+
+namespace {
+
+using lodestar::EmbeddingStore;
+
+constexpr int64_t kLookup = 4096;
+constexpr int64_t kFirstPoint = 100000;
+
+double Milliseconds() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int64_t ResidentBytes() {
+  long pages = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr || std::fscanf(file, "%*d %ld", &pages) != 1) return 0;
+  std::fclose(file);
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+struct Times {
+  std::vector<double> all;
+  double longest_since_point = 0.0;
+
+  void Add(double time) {
+    all.push_back(time);
+    longest_since_point = std::max(longest_since_point, time);
+  }
+  double Quantile(double q) {
+    if (all.empty()) return 0.0;
+    std::sort(all.begin(), all.end());
+    return all[static_cast<size_t>(q * (all.size() - 1))];
+  }
+};
+
+void PrintTimes(const char* name, Times* times) {
+  std::printf(
+      "\"%s\": {\"median_ms\": %.3f, \"p99_ms\": %.3f, \"longest_ms\": %.3f}, ",
+      name, times->Quantile(0.5), times->Quantile(0.99), times->Quantile(1.0));
+}
+
+int64_t IdOf(int64_t i) {
+  return static_cast<int64_t>(static_cast<uint64_t>(i) *
+                              lodestar::kGoldenGamma);
+}
+
+// Look-ups of ids below *rows until it is negative.
+void Read(const EmbeddingStore& store, const std::atomic<int64_t>* rows,
+          Times* times) {
+  std::mt19937_64 rng(1);
+  std::vector<int64_t> ids(kLookup);
+  std::vector<float> out(kLookup * store.dim());
+  int64_t count;
+  while ((count = rows->load()) >= 0) {
+    if (count < kFirstPoint) {
+      std::this_thread::yield();
+      continue;
+    }
+    for (int64_t& id : ids) id = IdOf(static_cast<int64_t>(rng() % count));
+    const double begin = Milliseconds();
+    store.Find(ids, nullptr, lodestar::Missing(), out.data(), nullptr, nullptr);
+    times->Add(Milliseconds() - begin);
+  }
+}
+
+bool Grow(int dim, bool with_slot, int64_t rows) {
+  lodestar::RowInitializer initializer;
+  std::unique_ptr<EmbeddingStore> store;
+  if (!lodestar::RowInitializer::Create("uniform", -0.05f, 0.05f, 0, 0,
+                                        &initializer)
+           .ok() ||
+      !EmbeddingStore::Create(dim, 16, initializer, &store).ok()) {
+    return false;
+  }
+  if (with_slot) {
+    const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
+    const std::vector<float> inits = {0.1f};
+    lodestar::SparseOptimizer adagrad;
+    if (!lodestar::SparseOptimizer::Create("adagrad", numbers, &adagrad).ok() ||
+        !store
+             ->Apply({}, nullptr, "adagrad", adagrad, inits, false, -1, nullptr)
+             .ok()) {
+      return false;
+    }
+  }
+  const double limit = 1.25 * (8 + 4 * dim * (with_slot ? 2 : 1)) + 36;
+  Times inserts;
+  Times reads;
+  std::vector<int64_t> ids(kLookup);
+  std::vector<lodestar::RowRef> refs(kLookup);
+  std::vector<float> out(kLookup * dim);
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  std::string points;
+  double most = 0.0;
+  inserts.all.reserve(rows / kLookup + 1);
+  reads.all.resize(1 << 20);  // its memory is no row's
+  reads.all.clear();
+  std::atomic<int64_t> grown{0};
+  std::thread reader([&] { Read(*store, &grown, &reads); });
+  const int64_t resident = ResidentBytes();
+  double next_point = kFirstPoint;
+  bool ok = true;
+  for (int64_t first = 0; first < rows && ok; first += kLookup) {
+    for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(first + i);
+    const double begin = Milliseconds();
+    ok = store->FindOrInsert(ids, options, refs, nullptr).ok();
+    for (int64_t i = 0; i < kLookup; ++i) {
+      store->ReadRow(refs[i], ids[i], lodestar::Missing(), &out[i * dim]);
+    }
+    inserts.Add(Milliseconds() - begin);
+    const int64_t size = first + kLookup;
+    grown = size;
+    if (size < next_point) continue;
+    next_point = size * 1.2;
+    const lodestar::EmbeddingStats stats = store->Stats();
+    const double told =
+        static_cast<double>(stats.index_bytes + stats.row_bytes +
+                            stats.slot_bytes) /
+        size;
+    const double shown = static_cast<double>(ResidentBytes() - resident) / size;
+    most = std::max({most, told / limit, shown / limit});
+    char text[200];
+    std::snprintf(text, sizeof(text),
+                  "%s{\"rows\": %lld, \"stats_bytes\": %.1f, \"rss_bytes\": "
+                  "%.1f, \"longest_ms\": %.3f}",
+                  points.empty() ? "" : ", ", static_cast<long long>(size),
+                  told, shown, inserts.longest_since_point);
+    points += text;
+    inserts.longest_since_point = 0.0;
+  }
+  grown = -1;
+  reader.join();
+  Times rest;
+  std::mt19937_64 rng(2);
+  for (int run = 0; run < 300; ++run) {
+    for (int64_t& id : ids) id = IdOf(static_cast<int64_t>(rng() % rows));
+    const double begin = Milliseconds();
+    store->Find(ids, nullptr, lodestar::Missing(), out.data(), nullptr,
+                nullptr);
+    rest.Add(Milliseconds() - begin);
+  }
+  std::printf(
+      "{\"work\": \"growth to %lld rows\", \"dim\": %d, \"slots\": %d, ",
+      static_cast<long long>(rows), dim, with_slot ? 1 : 0);
+  std::printf("\"ids_a_lookup\": %lld, ", static_cast<long long>(kLookup));
+  PrintTimes("lookups_that_grow", &inserts);
+  PrintTimes("lookups_beside", &reads);
+  PrintTimes("lookups_at_rest", &rest);
+  std::printf(
+      "\"limit_bytes\": %.1f, \"most_of_limit\": %.3f, \"points\": [%s]}\n",
+      limit, most, points.c_str());
+  std::fflush(stdout);
+  return ok;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t rows = argc > 1 ? std::atoll(argv[1]) : 20000000;
+  for (const int dim : {1, 8}) {
+    for (const bool with_slot : {false, true}) {
+      // A process each, so that none lives on another's memory.
+      const pid_t child = fork();
+      if (child == 0) return Grow(dim, with_slot, rows) ? 0 : 1;
+      int status = 0;
+      if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
