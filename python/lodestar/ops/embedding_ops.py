@@ -159,9 +159,14 @@ def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:
     """The gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
-    return tf.IndexedSlices(
-        values, tf.identity(ids), tf.constant([-1, dim], tf.int32)
+    # Who makes the gradient dense gets an error that has the operand's name.
+    shape = tf.constant(
+        [-1, dim],
+        tf.int32,
+        name="use_lodestar.optimizers.DynamicEmbeddingOptimizer"
+        "_and_lodestar.optimizers.LossScaleOptimizer",
     )
+    return tf.IndexedSlices(values, tf.identity(ids), shape)
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")

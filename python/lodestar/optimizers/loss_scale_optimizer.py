@@ -18,9 +18,9 @@ from lodestar.optimizers.gradients import Gradient
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras's LossScaleOptimizer for the mixed_float16 policy, with tables.
 
-    Under that policy `compile` puts Keras's own around any optimizer but one;
-    that one would make the tables' gradients dense, which fails. A step whose
-    gradients are not finite changes no table.
+    Under that policy `compile` puts Keras's own around any other optimizer;
+    Keras's would make the tables' gradients dense, which fails while the step
+    is traced. A step whose gradients are not finite changes no table.
 
     >>> optimizer = lodestar.optimizers.LossScaleOptimizer(
     ...     lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")

@@ -1,5 +1,6 @@
 """Tests of the registered gradients, in rows and in weights."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -186,6 +187,148 @@ def test_conditional_lookup(taken):
 
     slices = step(tf.constant(taken))
     assert slices.indices.numpy().tolist() == ([1, 2] if taken else [])
+
+
+def sgd(rate=1.0):
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(
+        keras.optimizers.SGD(rate)
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_reading_in_the_middle_of_a_training_step(graph):
+    t = table(initializer="ones")
+    optimizer = sgd()
+
+    def step():
+        with tf.GradientTape() as tape:
+            trained = t.lookup([1, 100], training=True)
+            read = t.lookup([1, 2, 200], training=False)
+            loss = tf.reduce_sum(trained) + 2.0 * tf.reduce_sum(read)
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    (tf.function(step) if graph else step)()
+    # What is read has a gradient, too; but reading makes no row, and the
+    # gradient of an id without one is dropped.
+    rows, found = t.find([1, 2, 100, 200])
+    assert found.numpy().tolist() == [True, True, True, False]
+    np.testing.assert_array_equal(rows.numpy()[:, 0], [-2, -1, 0, 0])
+    assert t.stats()["gradients_dropped"] == 1
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_several_lookups_of_every_kind_in_one_step(graph):
+    t = table(initializer="ones")
+    optimizer = sgd()
+    bags = tf.ragged.constant([[1, 2], [2]], tf.int64)
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = (
+                tf.reduce_sum(t.lookup([1, 1, 3], training=True))
+                + tf.reduce_sum(t.lookup(bags, True, None, "sum"))
+                + tf.reduce_sum(t.lookup(bags, True, None, "mean"))
+            )
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    (tf.function(step) if graph else step)()
+    want = {1: 2 + 1 + 0.5, 2: 2 + 1.5, 3: 1}
+    for i, gradient in want.items():
+        np.testing.assert_allclose(t.lookup([i])[0], [1 - gradient] * 3)
+    assert int(t.step) == 1 and int(t.frequency(1)) == 1
+
+
+def test_persistent_tape_applied_twice():
+    t = table(initializer="ones")
+    optimizer = sgd()
+    with tf.GradientTape(persistent=True) as tape:
+        rows = t.lookup([1], True)
+        one, two = tf.reduce_sum(rows), 3.0 * tf.reduce_sum(rows)
+    tape.gradient(one, t.hook)  # looking at a gradient changes nothing
+    np.testing.assert_array_equal(t.lookup([1]), np.ones((1, 3)))
+    for loss in (one, two):
+        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+    np.testing.assert_array_equal(t.lookup([1]), np.full((1, 3), -3.0))
+    assert int(t.step) == 2
+
+
+def test_retracing_trains_one_table():
+    t = table(initializer="ones")
+    optimizer = sgd()
+    traces = []
+
+    @tf.function
+    def step(ids, weight):
+        traces.append(ids.shape)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup(ids, True)) * weight
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    for ids, weight in (([1], 1.0), ([1, 2], 1.0), ([[1], [2]], 2.0)):
+        for _ in range(2):
+            step(tf.constant(ids, tf.int64), weight)
+    assert len(traces) >= 3
+    assert int(t.step) == int(optimizer.iterations) == 6
+    np.testing.assert_array_equal(t.lookup([1, 2])[:, 0], [-7.0, -5.0])
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_lookups_in_both_branches(taken):
+    t = table(initializer="ones")
+    optimizer = sgd()
+
+    @tf.function
+    def step(condition):
+        with tf.GradientTape() as tape:
+            loss = tf.cond(
+                condition,
+                lambda: tf.reduce_sum(t.lookup([1, 100], True)),
+                lambda: 2.0 * tf.reduce_sum(t.lookup([2], True, None, "sum")),
+            )
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    step(tf.constant(taken))
+    want = [0.0, 1.0] if taken else [1.0, -1.0]
+    np.testing.assert_array_equal(t.lookup([1, 2])[:, 0], want)
+    assert bool(t.find([100])[1]) is taken
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_whole_step_in_a_branch(taken):
+    t = table(initializer="ones")
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("nadam")
+    optimizer.build([t.hook])
+
+    def train():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup([1], True))
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+        return True
+
+    @tf.function
+    def step(condition):
+        return tf.cond(condition, train, lambda: False)
+
+    assert bool(step(tf.constant(taken))) is taken
+    assert int(t.step) == int(optimizer.iterations) == int(taken)
+    assert (float(t.lookup([1])[0, 0]) != 1.0) is taken
+
+
+def test_step_inside_a_loop_of_steps():
+    t = table(initializer="ones")
+    optimizer = sgd(0.5)
+    optimizer.build([t.hook])
+
+    @tf.function
+    def steps(batches):
+        for ids in batches:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(t.lookup(ids, True))
+            optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    steps(tf.constant([[1, 2], [1, 3], [1, 2]], tf.int64))
+    np.testing.assert_array_equal(t.lookup([1, 2, 3])[:, 0], [-0.5, 0.0, 0.5])
+    assert int(t.step) == 3
 
 
 @pytest.mark.parametrize("combiner", [None, "mean"])

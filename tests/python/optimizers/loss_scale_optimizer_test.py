@@ -42,25 +42,79 @@ def test_step_that_is_not_finite_changes_nothing(graph):
     assert float(optimizer.dynamic_scale.value) == pytest.approx(5e37)
 
 
-def test_mixed_float16_policy_in_fit():
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        ids = keras.Input((3,), dtype="int64")
-        layer = lodestar.layers.DynamicEmbedding(4, combiner="mean")
-        rows = layer(ids)
-        assert rows.dtype == "float16"
-        out = keras.layers.Dense(1, dtype="float32")(rows)
-        model = keras.Model(ids, out)
-        optimizer = Scaled(wrap(keras.optimizers.Adagrad(0.1)))
-        model.compile(optimizer, "mse")
-        assert model.optimizer is optimizer
-        x = np.arange(24).reshape(8, 3)
-        losses = model.fit(x, np.ones((8, 1)), epochs=20, verbose=0).history
-        assert losses["loss"][-1] < losses["loss"][0] / 2
-        assert layer.table.lookup([1]).dtype == tf.float32
-    finally:
-        keras.config.set_dtype_policy(policy)
+@pytest.fixture
+def mixed_policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)
+
+
+def mixed_model():
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(4, combiner="mean")
+    out = keras.layers.Dense(1, dtype="float32")(layer(ids))
+    return keras.Model(ids, out), layer
+
+
+X, Y = np.arange(24).reshape(8, 3), np.ones((8, 1))
+
+
+@pytest.mark.parametrize(
+    "mixed_policy, make",
+    [("mixed_float16", Scaled), ("mixed_bfloat16", lambda inner: inner)],
+    indirect=["mixed_policy"],
+)
+def test_mixed_policy_in_fit(mixed_policy, make):
+    model, layer = mixed_model()
+    assert layer(X).dtype == mixed_policy[len("mixed_") :]
+    optimizer = make(wrap(keras.optimizers.Adagrad(0.1)))
+    model.compile(optimizer, "mse")
+    assert model.optimizer is optimizer
+    losses = model.fit(X, Y, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] / 2
+    assert layer.table.lookup([1]).dtype == tf.float32
+    assert layer.table.export().optimizer_slots["accumulator"].dtype == (
+        tf.float32
+    )
+
+
+@pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
+@pytest.mark.parametrize("make", [wrap, keras.optimizers.get])
+def test_loss_scaling_of_keras_fails_by_naming_the_right_one(
+    mixed_policy, make
+):
+    model, layer = mixed_model()
+    model.compile(make("adam"), "mse")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    with pytest.raises(
+        ValueError,
+        match="use_lodestar.optimizers.DynamicEmbeddingOptimizer_and_"
+        "lodestar.optimizers.LossScaleOptimizer",
+    ):
+        model.fit(X, Y, verbose=0)
+    assert int(layer.table.step) == 0
+
+
+def test_scale_of_the_inner_optimizer_is_switched_off():
+    inner = keras.optimizers.SGD(0.1, loss_scale_factor=64.0)
+    Scaled(wrap(inner))
+    assert inner.loss_scale_factor is None
+
+
+def test_skipped_step_counts_no_step():
+    dynamic, _ = reference.models()
+    optimizer = Scaled(wrap("nadam"), initial_scale=1e38)
+    data = [(p, y * 1e6) for p, y in reference.batches(count=2)]
+    reference.train(dynamic, optimizer, data)
+    assert int(optimizer.iterations) == int(dynamic.embed.table.step) == 0
+    product = optimizer.inner_optimizer.variables[-1]
+    assert product.path.endswith("u_product") and float(product.value) == 1.0
+
+
+def test_one_gradient_for_each_variable():
+    with pytest.raises(ValueError, match="1 gradients, but there are 0 var"):
+        Scaled(wrap("sgd")).apply([tf.constant(1.0)])
 
 
 def test_config_round_trip():

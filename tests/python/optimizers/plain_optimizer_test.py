@@ -1,0 +1,103 @@
+"""Tests that an optimizer without the wrapper never trains silently wrong."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+LINE = (
+    r"model.compile\(optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer\("
+    r"keras.optimizers.Adam\(...\)\)\)"
+)
+K = keras.optimizers
+PLAIN = {
+    "sgd": lambda: K.SGD(),
+    "adam": lambda: K.Adam(),
+    "adamw": lambda: K.AdamW(),
+    "lamb": lambda: K.Lamb(),
+    "loss_scale": lambda: K.SGD(loss_scale_factor=2.0),
+    "global_clipnorm": lambda: K.SGD(global_clipnorm=1.0),
+    "use_ema": lambda: K.SGD(use_ema=True),
+}
+# What looks at gradients before it looks at variables fails while it makes
+# them dense, which is an error of TensorFlow's.
+DENSE = {
+    "accumulation": lambda: K.SGD(gradient_accumulation_steps=2),
+    "loss_scale_optimizer": lambda: K.LossScaleOptimizer(K.SGD()),
+}
+
+
+def step_of(optimizer, way):
+    t = lodestar.EmbeddingVariable(2, name="plain")
+    t.lookup([1, 2], training=True)
+    dense = keras.Variable([1.0, 2.0])
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup([1, 2], True) * dense.value)
+        variables = [t.hook, dense]
+        if way == "watched_variables":
+            variables = tape.watched_variables()
+        gradients = tape.gradient(loss, variables)
+        if way == "apply":
+            optimizer.apply(gradients, variables)
+        else:
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    return t, dense, step
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("way", ["apply", "apply_gradients"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_custom_loop_raises_the_line_to_paste(name, way, graph):
+    t, dense, step = step_of(PLAIN[name](), way)
+    before = t.lookup([1, 2]).numpy()
+    with pytest.raises(RuntimeError, match=LINE):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1, 2]), before)
+    np.testing.assert_array_equal(dense.numpy(), [1.0, 2.0])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("name", DENSE)
+def test_gradient_that_is_made_dense_raises(name, graph):
+    t, _, step = step_of(DENSE[name](), "apply")
+    before = t.lookup([1, 2]).numpy()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1, 2]), before)
+
+
+# The raw variables behind hooks know nothing of hooks.
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("name", ["sgd", "adam", "global_clipnorm"])
+def test_raw_variables_raise(name, graph):
+    t, _, step = step_of(PLAIN[name](), "watched_variables")
+    before = t.lookup([1, 2]).numpy()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1, 2]), before)
+
+
+def test_the_wrapper_takes_raw_variables():
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(K.SGD(1.0))
+    t, _, step = step_of(optimizer, "watched_variables")
+    before = t.lookup([1, 2]).numpy()
+    step()
+    np.testing.assert_allclose(t.lookup([1, 2]), before - [[1.0, 2.0]], 1e-6)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    "layer_options", [{}, {"optimizer": "adagrad"}], ids=["none", "own"]
+)
+def test_compile_raises_the_line_to_paste(layer_options, eager):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(4, **layer_options)
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile("adam", "mse", run_eagerly=eager)
+    with pytest.raises(RuntimeError, match=LINE):
+        model.fit(np.ones((4, 2), int), np.ones((4, 2, 1)), verbose=0)
