@@ -61,9 +61,9 @@ TEST(SparseOptimizerTest, Adagrad) {
   Row row{{1.0f}, {{0.1f}}};
   double a = 0.1, v = 1;
   for (double g : {2.0, -0.5}) {
-    Step("adagrad", {0.1f, 0, 1e-7f}, g, &row);
+    Step("adagrad", {0.1f, 0, 1e-2f}, g, &row);
     a += g * g;
-    v -= 0.1 * g / std::sqrt(a + 1e-7);
+    v -= 0.1 * g / std::sqrt(a + 1e-2);
   }
   EXPECT_NEAR(row.value[0], v, 1e-6);
   EXPECT_NEAR(row.slots[0][0], a, 1e-6);
@@ -150,7 +150,7 @@ TEST(SparseOptimizerTest, Adamax) {
   Row row{{1.0f}, {{0.0f}, {0.0f}}};
   double m = 0, u = 0, v = 1;
   int t = 0;
-  for (double g : {2.0, -0.5, 0.25}) {
+  for (double g : {2.0, -3.0, 0.25}) {
     const double correction = 1 - std::pow(0.9, ++t);
     Step("adamax",
          {0.1f, 0, 0.1f, 0.75f, 1e-7f, static_cast<float>(correction)}, g,
