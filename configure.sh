@@ -154,7 +154,11 @@ find_python() {
   local found
   found=$("$asked" -c "$probe" 2>/dev/null) ||
     stop 2 "--python is '$asked', which does not run as a Python interpreter"
+  [[ $found == *\ 3.* || $found == *\ 2.* ]] ||
+    stop 2 "--python is '$asked', which is no Python interpreter"
   python=${found% *} python_version=${found##* }
+  [[ $python != "$PWD"/.venv/* ]] ||
+    stop 2 "--python is '$asked', which lies in the .venv that this makes"
   [[ ${python_version%.*} -eq 3 && ${python_version#*.} -ge 11 ]] ||
     stop 1 "$python is Python $python_version, wanted 3.11 or later:" \
       "give one with --python"
