@@ -147,7 +147,8 @@ TEST(ReadFloatTest, TooLargeIsOutOfRange) {
 
 TEST(ReadFloatTest, NotANumber) {
   float value = 0;
-  for (const char* text : {"", "-", "+-1", "--1", "abc", ".", "e3", " 1"}) {
+  for (const char* text : {"", "-", "+-1", "--1", "abc", ".", "e3", " 1",
+                           "0x-1", "0x+1", "0xinf", "0xnan", "-0x-1.8p3"}) {
     EXPECT_EQ(ReadAll(text, &value).error, NumberError::kNotANumber) << text;
   }
 }

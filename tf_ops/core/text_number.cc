@@ -1,6 +1,7 @@
 #include "tf_ops/core/text_number.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -76,6 +77,10 @@ NumberError ReadFloat(const char** position, const char* end, float* value) {
   if (end - p > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
     format = std::chars_format::hex;
     p += 2;
+    // from_chars would take a sign, "inf" and "nan" here, too.
+    if (*p != '.' && !std::isxdigit(static_cast<unsigned char>(*p))) {
+      return NumberError::kNotANumber;
+    }
   }
   const std::from_chars_result read = std::from_chars(p, end, result, format);
   if (read.ec == std::errc::invalid_argument) return NumberError::kNotANumber;

@@ -37,12 +37,42 @@ absl::Status TextFileReader::Open(tensorflow::Env* env, const std::string& path,
   if (!status.ok()) return WithPath(status, path);
   std::unique_ptr<io::InputStreamInterface> stream(
       new io::RandomAccessInputStream(file.get()));
+  int64_t compressed_bytes = -1;
   if (EndsWith(path, ".gz")) {
+    tensorflow::uint64 size = 0;
+    status = env->GetFileSize(path, &size);
+    if (!status.ok()) return WithPath(status, path);
+    compressed_bytes = static_cast<int64_t>(size);
     stream.reset(new io::ZlibInputStream(
         stream.release(), kPieceBytes, kPieceBytes,
         io::ZlibCompressionOptions::GZIP(), /*owns_input_stream=*/true));
   }
-  reader->reset(new TextFileReader(path, std::move(file), std::move(stream)));
+  reader->reset(new TextFileReader(path, compressed_bytes, std::move(file),
+                                   std::move(stream)));
+  return absl::OkStatus();
+}
+
+absl::Status TextFileReader::CheckTrailer() const {
+  // The stream takes the end of the file for the end of the data. A gzip file
+  // ends with the number of bytes that its last member holds, modulo 2^32.
+  constexpr int64_t kLengthBytes = 4;
+  if (compressed_bytes_ <= 0) return absl::OkStatus();
+  uint64_t length = 0;
+  if (compressed_bytes_ >= kLengthBytes) {
+    tensorflow::io::RandomAccessInputStream end(file_.get());
+    tensorflow::tstring bytes;
+    absl::Status status = end.Seek(compressed_bytes_ - kLengthBytes);
+    if (status.ok()) status = end.ReadNBytes(kLengthBytes, &bytes);
+    if (!status.ok()) return WithPath(status, path_);
+    for (int64_t i = 0; i < kLengthBytes; ++i) {
+      length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    }
+  }
+  if (compressed_bytes_ < kLengthBytes || length > bytes_read_) {
+    return tensorflow::errors::InvalidArgument(
+        path_, ": the compressed file was cut short after ", compressed_bytes_,
+        " bytes");
+  }
   return absl::OkStatus();
 }
 
@@ -53,12 +83,16 @@ absl::Status TextFileReader::Read(std::string* text, int64_t* first_line) {
   size_t searched = 0;
   while (!at_end_) {
     const absl::Status status = stream_->ReadNBytes(kPieceBytes, &buffer_);
-    if (tensorflow::errors::IsOutOfRange(status)) {
-      at_end_ = true;
-    } else if (!status.ok()) {
+    if (!status.ok() && !tensorflow::errors::IsOutOfRange(status)) {
       return WithPath(status, path_);
     }
     text->append(buffer_.data(), buffer_.size());
+    bytes_read_ += buffer_.size();
+    if (!status.ok()) {
+      at_end_ = true;
+      const absl::Status whole = CheckTrailer();
+      if (!whole.ok()) return whole;
+    }
     const size_t newline = text->rfind('\n');
     if (newline != std::string::npos && newline >= searched) {
       if (!at_end_) {

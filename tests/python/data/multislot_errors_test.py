@@ -1,5 +1,6 @@
 """What MultiSlotDataset refuses, and in which words."""
 
+import gzip
 import re
 
 import pytest
@@ -143,6 +144,20 @@ def test_bytes_without_a_newline_are_refused(tmp_path):
         tf.errors.InvalidArgumentError, match="binary:1: not text: no newline"
     ):
         read(path)
+
+
+def test_a_compressed_file_cut_anywhere_is_refused(tmp_path):
+    path = tmp_path / "cut.gz"
+    # Uncompressed blocks within, so that some cuts fall between two lines.
+    whole = gzip.compress(GOOD.encode() * 2, compresslevel=0)
+    for keep in range(1, len(whole)):
+        path.write_bytes(whole[:keep])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="cut.gz:"):
+            read(path)
+    path.write_bytes(whole)
+    assert read(path) == 2
+    path.write_bytes(whole + gzip.compress(GOOD.encode()))
+    assert read(path) == 3
 
 
 def test_a_file_that_is_not_gzip_is_named(tmp_path):
