@@ -3,11 +3,18 @@
 import mmap
 import os
 import pathlib
+import struct
+import types
 
-import tensorflow as tf
+from lodestar._startup import quiet_tools
+
+# The first import of TensorFlow in a process of ours.
+with quiet_tools():
+    import tensorflow as tf
 
 _NAME = "_lodestar_ops.so"
 _MARKER = b"LODESTAR_BUILT_FOR_TENSORFLOW="
+_BUILD = f".venv/bin/bazel build //tf_ops:{_NAME}"
 
 
 def _find() -> pathlib.Path:
@@ -23,21 +30,39 @@ def _find() -> pathlib.Path:
         if candidate.exists():
             return candidate
     raise ImportError(
-        f"lodestar: {_NAME} is not built. Build it with "
-        "`.venv/bin/bazel build //tf_ops:_lodestar_ops.so` in the checkout; "
-        "looked for: " + ", ".join(map(str, candidates))
+        f"lodestar: {_NAME} is not built. Build it with `{_BUILD}` in the "
+        "checkout; looked for: " + ", ".join(map(str, candidates))
     )
 
 
 def built_for(path: pathlib.Path) -> str:
     """Returns the TensorFlow version that the object was built for."""
     with open(path, "rb") as file:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            begin = content.find(_MARKER)
-            if begin < 0:
-                raise ImportError(f"lodestar: {path} is not Lodestar's library")
-            begin += len(_MARKER)
-            return content[begin : content.find(b"\0", begin)].decode()
+        # An empty file cannot be mapped.
+        if os.fstat(file.fileno()).st_size:
+            with mmap.mmap(
+                file.fileno(), 0, access=mmap.ACCESS_READ
+            ) as content:
+                begin = content.find(_MARKER)
+                end = content.find(b"\0", begin)
+                if 0 <= begin < end and _is_whole(content):
+                    return content[begin + len(_MARKER) : end].decode()
+    raise ImportError(
+        f"lodestar: {path} is not Lodestar's library, or not all of it. Build "
+        f"it again with `{_BUILD}`."
+    )
+
+
+def _is_whole(elf: bytes | mmap.mmap) -> bool:
+    """Whether a file that begins as a 64-bit ELF has its last table, too.
+
+    The loader takes one that was cut, and the process dies of a bus error.
+    """
+    if elf[:5] != b"\x7fELF\x02":
+        return True  # the loader says what it is instead
+    offset = struct.unpack_from("@Q", elf, 40)[0]
+    size, count = struct.unpack_from("@HH", elf, 58)
+    return offset + size * count <= len(elf)
 
 
 def check_version(built: str, installed: str) -> None:
@@ -46,14 +71,28 @@ def check_version(built: str, installed: str) -> None:
         raise ImportError(
             f"lodestar: {_NAME} was built for TensorFlow {built}, but "
             f"TensorFlow {installed} is installed. Rebuild it with "
-            f"`./configure.sh --tensorflow-version {installed} && "
-            f".venv/bin/bazel build //tf_ops:{_NAME}`, or install TensorFlow "
-            f"{built}."
+            f"`./configure.sh --tensorflow-version {installed} && {_BUILD}`, "
+            f"or install TensorFlow {built}."
         )
 
 
-_path = _find()
-check_version(built_for(_path), tf.__version__)
+def load(path: pathlib.Path) -> types.ModuleType:
+    """Loads the object; returns the module of its generated op wrappers.
 
-# The module of generated op wrappers; every other module takes it from here.
-gen_ops = tf.load_op_library(str(_path))
+    Raises:
+        ImportError: It was built for another TensorFlow, or cannot be loaded.
+    """
+    check_version(built_for(path), tf.__version__)
+    try:
+        return tf.load_op_library(str(path))
+    except tf.errors.OpError as error:
+        raise ImportError(
+            f"lodestar: {path} cannot be loaded: {error.message}. Build it "
+            f"again with `{_BUILD}`."
+        ) from error
+
+
+_path = _find()
+
+# Every other module takes the op wrappers from here.
+gen_ops = load(_path)

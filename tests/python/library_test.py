@@ -25,8 +25,32 @@ def test_a_patch_release_is_accepted():
     _library.check_version("2.21.0", "2.21.1")
 
 
-def test_a_file_without_the_marker_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x7fELF", _library._MARKER, _library._MARKER + b"2.21.0"],
+)
+def test_a_file_without_the_whole_marker_is_refused(tmp_path, content):
     path = tmp_path / "other.so"
-    path.write_bytes(b"\x7fELF")
+    path.write_bytes(content)
     with pytest.raises(ImportError, match="other.so is not Lodestar's library"):
         _library.built_for(path)
+
+
+def test_a_library_that_was_cut_is_refused(tmp_path):
+    path = tmp_path / "cut.so"
+    whole = _library._path.read_bytes()
+    path.write_bytes(whole[: whole.index(_library._MARKER) + 64])
+    with pytest.raises(ImportError, match="cut.so is not .* or not all of it"):
+        _library.load(path)
+
+
+def test_what_the_loader_refuses_is_named_with_a_remedy(tmp_path):
+    path = tmp_path / "text.so"
+    version = tf.__version__.encode()
+    path.write_bytes(b"text" * 20 + _library._MARKER + version + b"\0")
+    with pytest.raises(ImportError) as error:
+        _library.load(path)
+    assert f"{path} cannot be loaded: " in str(error.value)
+    assert "`.venv/bin/bazel build //tf_ops:_lodestar_ops.so`" in str(
+        error.value
+    )

@@ -211,7 +211,7 @@ def test_a_cut_last_line_is_warned_about(tmp_path):
 
 
 def test_a_missing_file_and_unwritable_places_are_named(tmp_path):
-    with pytest.raises(DataError, match="in.csv: no such file"):
+    with pytest.raises(DataError, match="in.csv: No such file or directory"):
         convert_csv(tmp_path / "in.csv", tmp_path / "out", label="y")
     source = write(tmp_path, "y,a\n1,2\n")
     for target, message in [
@@ -302,15 +302,14 @@ def test_tool_names_a_bad_multislot_file(tmp_path, capsys):
 def test_tool_as_a_process_fails_with_one_line_and_code_2(tmp_path):
     source = write(tmp_path, "y,a\n1,2\n5,3\n")
     command = [sys.executable, "-m", "lodestar.data", *CONVERT, "--label=y"]
+    # TensorFlow's log is as it is for a user who has set nothing.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     done = subprocess.run(
         [*command, str(source), str(tmp_path / "out")],
         capture_output=True,
         text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
+        env=environment,
         check=False,
     )
     assert done.returncode == 2

@@ -1,0 +1,57 @@
+"""The start of a process that promises one line on stderr, and no other.
+
+TensorFlow logs notes on this machine's instruction sets while its libraries
+are loaded, before it reads TF_CPP_MIN_LOG_LEVEL. Our command-line tools leave
+them out; for anyone else `import lodestar` changes nothing.
+"""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+_NOTE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::")
+
+
+def is_tool() -> bool:
+    """Whether this process is `python -m lodestar...`, or asks to be quiet.
+
+    It asks by LODESTAR_QUIET_START=1 in its environment.
+    """
+    if os.environ.get("LODESTAR_QUIET_START") == "1":
+        return True
+    # While Python looks for the module of -m, this stands for its name.
+    if sys.argv[:1] != ["-m"]:
+        return False
+    module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
+    return module.split(".")[0] == "lodestar"
+
+
+@contextlib.contextmanager
+def quiet_tools() -> Iterator[None]:
+    """In a tool, leaves log lines of libraries out of stderr, and no others.
+
+    A user who sets TF_CPP_MIN_LOG_LEVEL gets what they ask for: any level but
+    0 leaves the notes out, 0 shows all.
+    """
+    if not is_tool() or sys.stderr is None:
+        yield
+        return
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with open(os.memfd_create("stderr"), "w+b") as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            for line in held:
+                if not _NOTE.match(line):
+                    os.write(2, line)
