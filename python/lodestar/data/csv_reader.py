@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar.data.errors import DataError, describe_error
 
 _DELIMITERS = (",", "\t", ";", "|")
 _MAX_LINE_BYTES = 16 << 20
@@ -37,8 +37,8 @@ class CsvReader:
             on_progress: Called with the number of bytes of each piece read.
 
         Raises:
-            DataError: The file is missing, empty or not text, or its header has
-                an empty or repeated name.
+            DataError: The file is missing, a folder, empty or not text, or its
+                header has an empty or repeated name.
         """
         self.path = os.fspath(path)
         self._on_progress = on_progress
@@ -49,6 +49,8 @@ class CsvReader:
             raise DataError(
                 f"the delimiter must be one character, found {delimiter!r}"
             )
+        if tf.io.gfile.isdir(self.path):
+            raise DataError(f"{self.path}: is a folder")
         self.columns = self._read_header()
 
     def column_index(self, name: str) -> int:
@@ -141,7 +143,10 @@ class CsvReader:
                     if self._on_progress is not None:
                         self._on_progress(len(raw))
         except tf.errors.OpError as error:
-            raise DataError(f"{self.path}: {_reason(error)}") from error
+            text = describe_error(error)
+            if not text.startswith(self.path):
+                text = f"{self.path}: {text}"
+            raise DataError(text) from error
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self._line_number}: not text: "
@@ -157,9 +162,3 @@ class CsvReader:
             ) from error
         # A byte order mark, as spreadsheets write it.
         return text.removeprefix("\ufeff") if self._line_number == 1 else text
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    if isinstance(error, tf.errors.NotFoundError):
-        return "no such file"
-    return " ".join(error.message.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 import tensorflow as tf
@@ -15,6 +17,10 @@ class DataError(ValueError):
 _DECORATION = re.compile(
     r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?"
 )
+
+
+# TensorFlow's file systems say "path; No such file or directory".
+_SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
 
 def describe_error(error: BaseException) -> str:
@@ -45,4 +51,6 @@ def _own_message(text: str) -> str:
             if own and not own.startswith("("):
                 text = own
                 break
-    return " ".join(_DECORATION.sub("", text).split())
+    text = " ".join(_DECORATION.sub("", text).split())
+    path, _, reason = text.rpartition("; ")
+    return f"{path}: {reason}" if reason in _SYSTEM_REASONS else text

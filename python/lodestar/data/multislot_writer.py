@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import os
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data import gzip_files
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 _BLOCK_ROWS = 4096  # bounds the memory of the text being put together
@@ -40,12 +40,7 @@ class MultiSlotWriter:
         self._num_samples = 0
         self._file = tf.io.gfile.GFile(self._temporary, "wb")
         self._file.write(b"")  # GFile opens on the first write
-        self._out = self._file
-        if self._path.endswith(".gz"):
-            # No time stamp, so that equal samples give equal bytes.
-            self._out = gzip.GzipFile(
-                filename="", mode="wb", fileobj=self._file, mtime=0
-            )
+        self._out = gzip_files.writer(self._path, self._file)
 
     @property
     def num_samples(self) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
+# Values of one sample: tf.one_hot takes no more, and no machine holds them.
+_MAX_VALUES = 2**31 - 1
 KINDS = ("label", "dense", "sparse", "one_hot")
 DTYPES = ("uint64", "float")
 _SECTIONS = ("label", "dense", "sparse", "wide", "one_hot", "order")
@@ -66,14 +68,19 @@ class Slot:
                     f"{where} `shape` must be a list of positive integers, "
                     f"found {shape!r}."
                 )
+            if math.prod(shape) > _MAX_VALUES:
+                raise ValueError(
+                    f"{where} `shape` must have at most {_MAX_VALUES} "
+                    f"elements, found {shape!r}."
+                )
             object.__setattr__(self, "shape", tuple(shape))
         elif self.shape != ():
             raise ValueError(f"{where} only a dense slot has a `shape`.")
         if self.kind == "one_hot":
-            if not _is_int(self.size) or self.size < 1:
+            if not _is_int(self.size) or not 1 <= self.size <= _MAX_VALUES:
                 raise ValueError(
-                    f"{where} `size` must be a positive integer, found "
-                    f"{self.size!r}."
+                    f"{where} `size` must be a positive integer of at most "
+                    f"{_MAX_VALUES}, found {self.size!r}."
                 )
             if self.dtype != "uint64":
                 raise ValueError(f"{where} a one-hot slot holds uint64.")
@@ -198,6 +205,8 @@ class SlotSpec:
             data = file.read()
         try:
             return cls(_parse(yaml.load(data.decode(), _UniqueKeyLoader)))
+        except RecursionError as error:
+            raise ValueError(f"{path}: is nested too deep") from error
         except yaml.YAMLError as error:
             text = " ".join(str(error).split())
             raise ValueError(f"{path}: not valid YAML: {text}") from error

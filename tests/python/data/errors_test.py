@@ -61,6 +61,10 @@ def test_other_errors():
     assert describe_error(DataError("a: b")) == "a: b"
     assert describe_error(ValueError("two\n  lines")) == "two lines"
     assert describe_error(KeyError()) == "KeyError"
+    error = tf.errors.NotFoundError(None, None, "a; No such file or directory")
+    assert describe_error(error) == "a: No such file or directory"
+    error = tf.errors.UnknownError(None, None, "a; b; c")
+    assert describe_error(error) == "a; b; c"
     with pytest.raises(OSError) as error:
         open("/nowhere/at/all")
     assert describe_error(error.value) == (

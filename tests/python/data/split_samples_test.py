@@ -1,5 +1,7 @@
 """lodestar.data.split_samples: every line once, nothing half-written."""
 
+import gzip
+
 import pytest
 import tensorflow as tf
 
@@ -22,6 +24,30 @@ def test_every_line_goes_to_one_side_in_order(tmp_path):
     assert (tmp_path / "d").read_text().splitlines(keepends=True) == b
     split_samples(source, tmp_path / "c", tmp_path / "d", seed=2)
     assert (tmp_path / "d").read_text().splitlines(keepends=True) != b
+
+
+def test_compressed_files(tmp_path):
+    lines = [b"%d\n" % i for i in range(1000)]
+    source = tmp_path / "all.gz"
+    source.write_bytes(gzip.compress(b"".join(lines)))
+    split_samples(source, tmp_path / "a.gz", tmp_path / "b")
+    a = gzip.decompress((tmp_path / "a.gz").read_bytes())
+    b = (tmp_path / "b").read_bytes()
+    both = a.splitlines(keepends=True) + b.splitlines(keepends=True)
+    assert sorted(both, key=int) == lines
+
+
+@pytest.mark.parametrize("cut", [1, 9, -100])
+def test_a_compressed_file_that_is_not_whole(tmp_path, cut):
+    source = tmp_path / "all.gz"
+    text = b"".join(b"%d\n" % i for i in range(1000))
+    source.write_bytes(gzip.compress(text)[:-cut])
+    with pytest.raises(DataError, match="all.gz: "):
+        split_samples(source, tmp_path / "a", tmp_path / "b")
+    source.write_bytes(text)
+    with pytest.raises(DataError, match="all.gz: Not a gzipped file"):
+        split_samples(source, tmp_path / "a", tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["all.gz"]
 
 
 def test_too_few_lines_leave_nothing(tmp_path):
