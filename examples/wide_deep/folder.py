@@ -51,10 +51,12 @@ def read_json(path: pathlib.Path) -> Any:
     """Reads what `write_json` wrote; None if there is no such file."""
     try:
         return json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: is no JSON: {error}") from error
 
 
 def size_on_disk(path: pathlib.Path) -> int:

@@ -1,10 +1,15 @@
 """The whole job: data, training, evaluation, export, serving, a table."""
 
+# First: it quiets TensorFlow's start.
+import lodestar
+
+# isort: split
 import folder
 import keras
 import model as models
 import numpy as np
 import report
+import tensorflow as tf
 from dense_tables import DenseTable
 from errors import InputError
 from options import Options
@@ -13,9 +18,8 @@ from serving import serve_in_new_process
 from summary import vocabulary
 from training import Checkpoints, compile_model, train
 
-import lodestar
 from examples import Examples
-from lodestar.data import exact_auc
+from lodestar.data import describe_error, exact_auc
 
 _EVAL_BATCH_SIZE = 4096
 # Of two ways to run the same arithmetic.
@@ -23,7 +27,20 @@ _TOLERANCE = 1e-5
 
 
 def run(options: Options) -> int:
-    """Does what the command line asks; returns the exit code."""
+    """Does what the command line asks; returns the exit code.
+
+    Raises:
+        InputError: A file or folder cannot be used, or no longer.
+    """
+    # As with TensorFlow's other log: what matters is said by us.
+    tf.get_logger().setLevel("ERROR")
+    try:
+        return _run(options)
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(describe_error(error)) from error
+
+
+def _run(options: Options) -> int:
     keras.utils.set_random_seed(options.seed)
     data = prepare(options)
     _check_settings(options)

@@ -7,15 +7,17 @@ bazel run //examples:wide_deep -- --data FILES  on your own examples
 import argparse
 import os
 import pathlib
+import signal
 import sys
 
-# Before TensorFlow is imported: warnings of its runtime are not for users.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Before TensorFlow is imported: what its runtime logs is not for users.
+os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 from errors import InputError  # noqa: E402
 from options import Options  # noqa: E402
 
 _INTERRUPTED = 130  # as a shell says after Ctrl-C
+_MAX_SEED = 2**32 - 1  # NumPy's
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,7 +109,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     )
     training.add_argument(
         "--seed",
-        type=_at_least(0),
+        type=_at_least(0, _MAX_SEED),
         default=0,
         metavar="N",
         help="of everything random (default: %(default)s)",
@@ -132,9 +134,10 @@ def parse(arguments: list[str] | None = None) -> Options:
     return Options(**vars(options))
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    options = parse()
+    options = parse(arguments)
+    interrupt = _Interrupt()
     try:
         # TensorFlow takes seconds to import; --help does not wait for it.
         import job
@@ -143,13 +146,30 @@ def main() -> int:
     except InputError as error:
         print(f"wide_deep: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except BaseException:
+        if not interrupt.seen:
+            raise
         print(
             "\nInterrupted. The same command goes on from the last checkpoint "
             f"in {options.output}, if there is one.",
             file=sys.stderr,
         )
         return _INTERRUPTED
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt at Ctrl-C, and keeps in mind that it did.
+
+    Libraries turn the exception into another one now and then.
+    """
+
+    def __init__(self):
+        self.seen = False
+        signal.signal(signal.SIGINT, self._raise)
+
+    def _raise(self, number, frame):
+        self.seen = True
+        raise KeyboardInterrupt
 
 
 def _check_data_options(parser, options) -> None:
@@ -168,14 +188,18 @@ def _check_data_options(parser, options) -> None:
 
 def _path(text: str) -> pathlib.Path:
     """Relative to where the user stands: `bazel run` starts elsewhere."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is empty")
     return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
 
 
-def _at_least(least: int):
+def _at_least(least: int, most: int = 2**63 - 1):
     def integer(text: str) -> int:
         value = int(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"{text} is not at least {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than {most}")
         return value
 
     return integer

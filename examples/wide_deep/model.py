@@ -1,12 +1,13 @@
 """The wide-and-deep click model as a Keras functional model."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
 from keras import ops
 
 import lodestar
-from lodestar.data import SlotSpec
+from lodestar.data import Slot, SlotSpec
 
 DEEP_DIM = 32
 HIDDEN_UNITS = (1024, 512, 256)
@@ -35,21 +36,19 @@ def wide_and_deep(
         A model from features by slot name to the click probability `[B, 1]`.
     """
     ids = {
-        slot.name: keras.Input(
-            (None,), dtype="int64", ragged=True, name=slot.name
-        )
+        slot.name: _input(slot, (None,), dtype="int64", ragged=True)
         for slot in slots.sparse
     }
     numbers = {
-        slot.name: keras.Input(
+        slot.name: _input(
+            slot,
             slot.shape,
             dtype="float32" if slot.dtype == "float" else "int64",
-            name=slot.name,
         )
         for slot in slots.dense
     }
     categories = {
-        slot.name: keras.Input((slot.size,), dtype="float32", name=slot.name)
+        slot.name: _input(slot, (slot.size,), dtype="float32")
         for slot in slots.one_hot
     }
 
@@ -78,9 +77,12 @@ def wide_and_deep(
         weights = _concatenate(list(rows.values()))
         logit = logit + ops.sum(weights, axis=1, keepdims=True)
     click = keras.layers.Activation("sigmoid", name="click")(logit)
-    return keras.Model(
-        {**ids, **numbers, **categories}, click, name="wide_deep"
-    )
+    with warnings.catch_warnings():
+        # Features go by their keys, whatever their inputs are called.
+        warnings.filterwarnings("ignore", "When providing `inputs` as a dict")
+        return keras.Model(
+            {**ids, **numbers, **categories}, click, name="wide_deep"
+        )
 
 
 def squash(x):
@@ -119,6 +121,12 @@ def dynamic_look_ups(slots: SlotSpec, deep, wide) -> tuple[LookUp, LookUp]:
         _collection(deep, names, "mean", "deep_rows"),
         _collection(wide, wide_names(slots), "sum", "wide_rows"),
     )
+
+
+def _input(slot: Slot, shape, **options) -> keras.KerasTensor:
+    # Keras takes no "/" in a name.
+    name = None if "/" in slot.name else slot.name
+    return keras.Input(shape, name=name, **options)
 
 
 def _collection(table, names, combiner, layer_name):

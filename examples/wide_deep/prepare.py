@@ -12,6 +12,7 @@ from options import Options
 from summary import summarize
 
 from lodestar.data import (
+    DataError,
     SlotSpec,
     convert_csv,
     describe_error,
@@ -87,12 +88,18 @@ def _prepare(options: Options, path: pathlib.Path) -> Data:
                 {"source": source, "data": dataclasses.asdict(data)},
             )
     else:
-        if found["source"] != source:
+        try:
+            found_source, data = found["source"], Data(**found["data"])
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{path / 'data.json'}: was not written by this program; name "
+                "another --output"
+            ) from error
+        if found_source != source:
             raise InputError(
                 f"{path}: was made of other data or with another --seed, "
                 "--label, --slots or --eval-fraction; name another --output"
             )
-        data = Data(**found["data"])
     return dataclasses.replace(
         data,
         slots_file=str(path / data.slots_file),
@@ -142,7 +149,8 @@ def _make(options: Options, path: pathlib.Path) -> Data:
     slots.to_yaml(path / "slots.yaml")
     if not held_out:
         train, held_out = _split(options, path, train)
-    return _summarized(path, slots, train, held_out)
+    evaluation = ", ".join(map(str, options.eval_data or options.data))
+    return _summarized(path, slots, train, held_out, evaluation)
 
 
 def _generated(options: Options, path: pathlib.Path) -> Data:
@@ -156,6 +164,7 @@ def _generated(options: Options, path: pathlib.Path) -> Data:
         SlotSpec.from_yaml(log.slots_file),
         names[:first],
         names[first:],
+        "the generated log",
         best_auc=log.best_auc(first),
         ordered=True,
     )
@@ -188,23 +197,36 @@ def _split(options, path, whole):
     for index, source in enumerate(whole):
         train.append(f"train-{index}.txt")
         held_out.append(f"eval-{index}.txt")
-        split_samples(
-            path / source,
-            path / train[-1],
-            path / held_out[-1],
-            fraction=options.eval_fraction,
-            seed=options.seed + index,
-        )
+        try:
+            split_samples(
+                path / source,
+                path / train[-1],
+                path / held_out[-1],
+                fraction=options.eval_fraction,
+                seed=options.seed + index,
+            )
+        except DataError as error:
+            # A converted file means nothing to the user.
+            text = str(error).replace(
+                str(path / source), str(options.data[index])
+            )
+            raise InputError(text) from error
         if options.label:  # converted for this only
             os.remove(path / source)
     return train, held_out
 
 
 def _summarized(
-    path, slots, train, held_out, *, best_auc=None, ordered=False
+    path, slots, train, held_out, evaluation, *, best_auc=None, ordered=False
 ) -> Data:
+    """The result; errors call what is evaluated on by `evaluation`."""
     trained = summarize([path / name for name in train], slots)
     evaluated = summarize([path / name for name in held_out], slots)
+    if evaluated.positives in (0, evaluated.examples):
+        raise InputError(
+            f"{evaluation}: all {evaluated.examples} labels to evaluate on are "
+            f"{min(evaluated.positives, 1)}, wanted both 0 and 1"
+        )
     return Data(
         slots_file="slots.yaml",
         train_files=list(map(str, train)),

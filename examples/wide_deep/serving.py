@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 import numpy as np  # noqa: E402
 
@@ -37,9 +37,11 @@ def serve_in_new_process(
 
 def main(arguments: Sequence[str]) -> None:
     """Scores the examples of files with a SavedModel."""
-    import tensorflow as tf
+    # First: it quiets TensorFlow's start, and loads the ops.
+    from lodestar.data import MultiSlotDataset
 
-    from lodestar.data import MultiSlotDataset  # loads the ops, too
+    # isort: split
+    import tensorflow as tf
 
     model, slots, scores, *files = arguments
     loaded = tf.saved_model.load(model)

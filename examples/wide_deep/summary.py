@@ -18,12 +18,14 @@ class Summary:
 
     Attributes:
         examples: Number of lines.
+        positives: How many of them have the label 1.
         mean: Of the squashed dense values, see model.squash; one number a
             value of the dense slots, one slot after another.
         variance: As `mean`.
     """
 
     examples: int
+    positives: int
     mean: list[float]
     variance: list[float]
 
@@ -35,29 +37,37 @@ def summarize(files: Sequence[str | os.PathLike], slots: SlotSpec) -> Summary:
         InputError: A dense value is not finite.
         tf.errors.OpError: A file or a line is not MultiSlot of these slots.
     """
-    width = sum(slot.num_values for slot in slots.dense)
-    examples = 0
-    sums, squares = np.zeros(width), np.zeros(width)
-    for features, label in MultiSlotDataset(files, slots, _BATCH_SIZE):
-        rows = len(label)
-        examples += rows
-        if not width:
-            continue
-        values = np.concatenate(
-            [features[s.name].numpy().reshape(rows, -1) for s in slots.dense],
-            axis=1,
-        ).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"{', '.join(map(str, files))}: a dense value is not finite"
-            )
-        values = np.sign(values) * np.log1p(np.abs(values))
-        sums += values.sum(axis=0)
-        squares += (values**2).sum(axis=0)
+    names = [slot.name for slot in slots.dense for _ in range(slot.num_values)]
+    examples, positives = 0, 0
+    sums, squares = np.zeros(len(names)), np.zeros(len(names))
+    for file in files:
+        line = 1
+        for features, label in MultiSlotDataset(file, slots, _BATCH_SIZE):
+            rows = len(label)
+            positives += int(label.numpy().sum())
+            if names:
+                values = np.concatenate(
+                    [
+                        features[slot.name].numpy().reshape(rows, -1)
+                        for slot in slots.dense
+                    ],
+                    axis=1,
+                ).astype(np.float64)
+                bad = np.argwhere(~np.isfinite(values))
+                for row, column in bad[:1]:
+                    raise InputError(
+                        f"{file}:{line + row}: slot {names[column]!r}: a value "
+                        f"is {values[row, column]}, wanted a finite number"
+                    )
+                values = np.sign(values) * np.log1p(np.abs(values))
+                sums += values.sum(axis=0)
+                squares += (values**2).sum(axis=0)
+            line += rows
+        examples += line - 1
     mean = sums / examples
     # Rounding may leave a constant slot a variance just below zero.
     variance = np.maximum(squares / examples - mean**2, 0.0)
-    return Summary(examples, mean.tolist(), variance.tolist())
+    return Summary(examples, positives, mean.tolist(), variance.tolist())
 
 
 def vocabulary(

@@ -5,10 +5,12 @@ import time
 
 import keras
 import tensorflow as tf
+from errors import InputError
 from metrics import BatchAUC
 
 import lodestar
 from examples import Examples
+from lodestar.data import describe_error
 
 # Rows of the tables get gradients of a few examples in a batch of hundreds: a
 # start of Keras's 0.1 would drown them, and rare ids would hardly move.
@@ -58,11 +60,31 @@ class Checkpoints:
         return pathlib.Path(self._manager.latest_checkpoint)
 
     def restore(self) -> None:
-        """Brings the last checkpoint back, if there is one."""
+        """Brings the last checkpoint back, if there is one.
+
+        Raises:
+            InputError: It is damaged, or of another model.
+        """
         latest = self._manager.latest_checkpoint
-        if latest:
-            # Metrics of an epoch cut short are not wanted.
-            self._checkpoint.restore(latest).expect_partial()
+        if not latest:
+            state = pathlib.Path(self._manager.directory, "checkpoint")
+            if state.exists():
+                raise InputError(
+                    f"{state}: does not say which checkpoint is the last one; "
+                    "name another --output"
+                )
+            return
+        try:
+            status = self._checkpoint.restore(latest)
+            status.assert_existing_objects_matched()
+        except Exception as error:  # a damaged file can raise any
+            text = describe_error(error)
+            raise InputError(
+                f"{latest}: cannot be restored into this model: {text[:200]}; "
+                "name another --output"
+            ) from error
+        # Metrics of an epoch cut short are not wanted.
+        status.expect_partial()
 
     def save(self, steps: int) -> None:
         """Writes a checkpoint; the one before stays until it is whole."""

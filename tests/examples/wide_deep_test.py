@@ -1,0 +1,229 @@
+"""examples/wide_deep, from its command line to the table it ends with."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+FOLDER = pathlib.Path(
+    os.path.abspath(__file__), "../../../examples/wide_deep"
+).resolve()
+SMALL = ["--examples", "4000", "--checkpoint-steps", "5", "--batch-size", "128"]
+SLOTS = """\
+label: [click]
+dense: {I: [2], n: {shape: [1], dtype: uint64}}
+sparse: [a/b, C 2]
+wide: [C 2]
+one_hot: {day: 7}
+"""
+
+
+@pytest.fixture
+def rng():
+    """A seeded NumPy generator."""
+    return np.random.default_rng(20240917)
+
+
+@pytest.fixture
+def main(monkeypatch):
+    """The example's entry in this process; gives the exit code."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py leaves it
+    handler = signal.getsignal(signal.SIGINT)
+    import main
+
+    def run(*arguments):
+        try:
+            return main.main(list(map(str, arguments)))
+        except SystemExit as error:
+            return error.code
+
+    yield run
+    signal.signal(signal.SIGINT, handler)
+
+
+def start(*arguments):
+    """The example in a process of its own, as a user starts it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return subprocess.Popen(
+        [sys.executable, "-u", FOLDER / "main.py", *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def multislot(rng, rows=600):
+    lines = []
+    for _ in range(rows):
+        ids = rng.integers(0, 9, rng.integers(0, 4))
+        click = int(rng.random() < (0.9 if min(ids, default=9) < 3 else 0.1))
+        parts = [f"1 {click} 2 {rng.normal():.3f} 1e-3 1 {rng.integers(5)}"]
+        parts += [f"{len(ids)} {' '.join(map(str, ids))}".strip()]
+        parts += [f"1 {2**64 - 1 - int(rng.integers(3))}", "1 6"]
+        lines.append(" ".join(parts) + "\n")
+    return "".join(lines)
+
+
+def table(text):
+    """The table that a run ends with."""
+    return dict(re.findall(r"^ *(\S.*?)  +(\S.*)$", text, re.MULTILINE))
+
+
+def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
+    out = tmp_path / "out"
+    process = start(*SMALL, "--output", out)
+    while not (out / "checkpoints" / "checkpoint").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.strip().startswith("Interrupted.")
+    assert errors.strip().count("\n") == 0
+    assert main(*SMALL, "--output", out) == 0
+    resumed = capsys.readouterr().out
+    assert re.search(r"Resuming from the checkpoint of step \d+ of 27", resumed)
+    assert main(*SMALL, "--output", tmp_path / "whole") == 0
+    whole = capsys.readouterr().out
+    assert "Training 27 steps of 128 examples." in whole
+    for name in ("AUC, held-out data", "accuracy", "steps", "checkpoint"):
+        assert table(resumed)[name] == table(whole)[name]
+    for name in ("examples a second", "best that any model can have"):
+        assert name in table(whole)
+    assert main(*SMALL, "--output", out, "--batch-size", 64) == 2
+    assert "name another --output" in capsys.readouterr().err
+    assert main(*SMALL, "--output", out, "--seed", 1) == 2
+    assert "name another --output" in capsys.readouterr().err
+
+    data = next((out / "checkpoints").glob("ckpt-27.data*"))
+    data.write_bytes(data.read_bytes()[:5000])
+    assert main(*SMALL, "--output", out) == 2
+    error = capsys.readouterr().err
+    assert "ckpt-27: cannot be restored into this model: " in error
+    assert error.count("\n") == 1
+
+
+def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
+    files = [tmp_path / "first", tmp_path / "second"]
+    for file in files:
+        file.write_text(multislot(rng))
+    slots = tmp_path / "slots.yaml"
+    slots.write_text(SLOTS)
+    command = ["--data", *files, "--slots", slots, "--batch-size", 32]
+    out = tmp_path / "out"
+    command += ["--epochs", 3, "--baseline", "--output", out]
+    assert main(*command) == 0
+    found = table(capsys.readouterr().out)
+    assert float(found["AUC, held-out data"]) > 0.75
+    assert found["table 'deep', 32 wide"].startswith("12 ids")
+    assert found["table 'wide', 1 wide"].startswith("3 ids")
+    assert "with dense tables" in found
+
+
+def test_csv_files(main, tmp_path, rng, capsys):
+    def write(name, rows):
+        file = tmp_path / name
+        lines = [
+            f"{rng.normal():.3f},{'xyz'[k]},{'no' if k else 'yes'}\n"
+            for k in rng.integers(0, 3, rows)
+        ]
+        file.write_text("a,b,bought\n" + "".join(lines))
+        return file
+
+    command = ["--data", write("train.csv", 400), "--label", "bought=yes"]
+    command += ["--eval-data", write("eval.csv", 100), "--epochs", 3]
+    assert main(*command, "--output", tmp_path / "out") == 0
+    found = table(capsys.readouterr().out)
+    assert float(found["AUC, held-out data"]) > 0.95
+    assert found["100 served scores"].startswith("differ by at most")
+
+
+BAD_FILES = {
+    "missing": None,
+    "empty": b"",
+    "binary": bytes(np.random.default_rng(0).integers(0, 256, 999, np.uint8)),
+    "truncated": b"1 1 1 2 1 5\n1 0 1 2",
+    "few": b"1 1 1 2 1 5\n1 0 1 2 2 5\n",
+    "words": b"1 1 1 two 1 5\n",
+    "label": b"1 2 1 2 1 5\n",
+    "nan": b"1 1 1 nan 1 5\n",
+    "one_class": b"1 1 1 2 1 5\n" * 50,
+    "one_line": b"1 1 1 2 1 5\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
+    bad = tmp_path / name
+    if BAD_FILES[name] is not None:
+        bad.write_bytes(BAD_FILES[name])
+    slots = tmp_path / "slots.yaml"
+    slots.write_text("label: [y]\ndense: [I]\nsparse: [C]\n")
+    before = sorted(tmp_path.iterdir())
+    out = tmp_path / "above" / "out"
+    assert main("--data", bad, "--slots", slots, "--output", out) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"wide_deep: {bad}:") and error.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "text, label, message",
+    [
+        ("y,a\n1,2\n", "z", "in.csv: unknown column 'z'; the columns are y, a"),
+        ("y,a\n3,2\n", "y", "in.csv:2: column 'y': the label is '3', wanted 0"),
+        ("y,a\n1\n", "y", "in.csv:2: found 1 fields, wanted 2"),
+        ("y,a\n1,2\n", "y=2", "in.csv: column 'y': no label is '2'; found '1'"),
+        ("y,a\n1,2\n", "y", "in.csv: 1 samples are too few to split off"),
+    ],
+)
+def test_a_bad_csv_file_is_named(main, tmp_path, text, label, message, capsys):
+    source = tmp_path / "in.csv"
+    source.write_text(text)
+    out = tmp_path / "out"
+    assert main("--data", source, "--label", label, "--output", out) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    for out in (file, file / "below"):
+        assert main(*SMALL, "--output", out) == 2
+        assert capsys.readouterr().err == (
+            f"wide_deep: {out}: cannot be written: Not a directory\n"
+        )
+    (tmp_path / "data").mkdir()
+    assert main(*SMALL, "--output", tmp_path) == 2
+    assert "holds no data of this program" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "file"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--data", "x"], "--data needs --label (CSV files) or --slots"),
+        (["--label", "y"], "--label needs --data"),
+        (["--data", "x", "--label", "y", "--slots", "z"], "give one"),
+        (["--epochs", "0"], "0 is not at least 1"),
+        (["--seed", str(2**32)], "4294967296 is more than 4294967295"),
+        (["--learning-rate", "nan"], "nan is not positive"),
+        (["--eval-fraction", "1"], "1 is not between 0 and 1"),
+        (["--output", ""], "a path is empty"),
+        (["--colour", "red"], "unrecognized arguments: --colour red"),
+    ],
+)
+def test_a_bad_command_line(main, arguments, message, capsys):
+    assert main(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("wide_deep: ") and error.count("\n") == 1
+    assert message in error
