@@ -79,6 +79,7 @@ TEST(SequencePoolTest, LargeIntegers) {
   EXPECT_EQ(Pool<int64_t>(Combiner::kSum, {kMax64, kMax64}, {0, 2})[0], -2);
   // No way through float64, which would round.
   EXPECT_EQ(Pool<int64_t>(Combiner::kMean, {kMax64, 0}, {0, 2})[0], kMax64 / 2);
+  EXPECT_EQ(Pool<int64_t>(Combiner::kSqrtn, {kMax64}, {0, 1})[0], kMax64);
   EXPECT_EQ(Pool<int64_t>(Combiner::kMax, {kMax64 - 1, kMax64}, {0, 2})[0],
             kMax64);
 }
