@@ -45,6 +45,24 @@ def symbolic_rows(
     )
 
 
+def padding_mask(ids: Any, feature: Feature) -> Any:
+    """Where `ids`, cut at `max_length`, are no padding; None for ragged ids."""
+    padding_id = feature.padding_id
+    if padding_id is None:
+        return None
+    if isinstance(ids, keras.KerasTensor):
+        if ids.dtype == "string" or ids.ragged or ids.sparse:
+            return None
+        if feature.max_length is not None:
+            ids = ids[..., : feature.max_length]
+        return keras.ops.not_equal(ids, padding_id)
+    ids = ids_lib.to_int64(ids, strings=True)
+    if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+        return None
+    padding = tf.constant(padding_id, tf.int64)
+    return tf.not_equal(feature.truncate(ids), padding)
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
 class DynamicEmbedding(keras.layers.Layer):
     """Rows that appear when an id is first trained on; no vocabulary, no size.
@@ -220,17 +238,9 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> Any:
         """Where `ids` is not `padding_id`; None for bags and ragged ids."""
-        padding_id = self.feature.padding_id
-        if padding_id is None or self.combiner is not None:
+        if self.combiner is not None:
             return None
-        if isinstance(ids, keras.KerasTensor):
-            if ids.dtype == "string" or ids.ragged or ids.sparse:
-                return None
-            return keras.ops.not_equal(ids, padding_id)
-        ids = ids_lib.to_int64(ids, strings=True)
-        if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
-            return None
-        return tf.not_equal(ids, tf.constant(padding_id, tf.int64))
+        return padding_mask(ids, self.feature)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments; the inverse of `from_config`."""

@@ -13,6 +13,7 @@ from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
+    padding_mask,
     symbolic_rows,
 )
 from lodestar.layers.feature import Feature, serialize_table
@@ -103,6 +104,7 @@ class EmbeddingCollection(keras.layers.Layer):
             if not self.trainable:
                 table.hook.trainable = False
         self.supports_jit = False
+        self.supports_masking = True
         self.built = True
 
     @property
@@ -212,13 +214,27 @@ class EmbeddingCollection(keras.layers.Layer):
         self._check_names(inputs, weights or {})
         for name, _ in self._features:
             check_symbolic_ids(inputs[name], f"inputs[{name!r}]")
-        return {
-            name: symbolic_rows(
+        specs = {}
+        for name, feature in self._features:
+            rows = symbolic_rows(
                 inputs[name],
                 feature.combiner,
                 feature.table.dim,
                 self.compute_dtype,
             )
+            if feature.combiner is None and feature.max_length is not None:
+                rows = _cut(rows, feature.max_length)
+            specs[name] = rows
+        return specs
+
+    def compute_mask(
+        self, inputs: Mapping[str, Any], previous_mask: Any = None
+    ) -> dict[str, Any]:
+        """Name -> where the ids are no padding; None for bags and ragged ids."""
+        return {
+            name: None
+            if feature.combiner is not None
+            else padding_mask(inputs[name], feature)
             for name, feature in self._features
         }
 
@@ -264,6 +280,18 @@ class EmbeddingCollection(keras.layers.Layer):
         """Reads what `save_own_variables` wrote."""
         for index, table in enumerate(self._tables):
             table_store.load_table(table, store, f"table_{index}_")
+
+
+def _cut(rows: keras.KerasTensor, max_length: int) -> keras.KerasTensor:
+    """`rows` of ids whose innermost axis is cut at `max_length`."""
+    *outer, length, dim = rows.shape
+    if length is not None:
+        length = min(length, max_length)
+    return keras.KerasTensor(
+        (*outer, length, dim),
+        dtype=rows.dtype,
+        **({"ragged": True} if rows.ragged else {}),
+    )
 
 
 class _Batch(NamedTuple):

@@ -230,6 +230,226 @@ def test_functional_model(eager):
     assert len(again.tables) == 2
 
 
+def test_masks_of_features_with_padding():
+    two, _ = tables()
+    layer = Collection(
+        {
+            "pooled": Feature(two, padding_id=0),
+            "rows": Feature(two, combiner=None, padding_id=0, max_length=2),
+            "none": Feature(two, combiner=None),
+        }
+    )
+    x = np.array([[5, 0, 6], [0, 7, 0]])
+    rows = layer(dict.fromkeys(("pooled", "rows", "none"), x))
+    assert rows["rows"].shape == (2, 2, 2)
+    np.testing.assert_array_equal(rows["rows"]._keras_mask, x[:, :2] != 0)
+    assert not hasattr(rows["none"], "_keras_mask")
+    symbol = keras.Input((3,), dtype="int64")
+    rows = layer(dict.fromkeys(("pooled", "rows", "none"), symbol))
+    assert rows["rows"].shape == (None, 2, 2)
+    pooled = keras.layers.GlobalAveragePooling1D()(rows["rows"])
+    got = keras.Model(symbol, pooled)(x, training=True)
+    np.testing.assert_allclose(got, two.lookup([5, 7]), 1e-6)
+
+
+SPECS = {
+    "ragged": tf.RaggedTensorSpec([None, None], tf.int64, 1),
+    "deep": tf.RaggedTensorSpec([None, None, None], tf.int64, 2),
+    "uniform": tf.RaggedTensorSpec([None, None, 2], tf.int64, 1),
+    "sparse": tf.SparseTensorSpec([None, None], tf.int64),
+    "dense": tf.TensorSpec([None, None], tf.int64),
+    "cube": tf.TensorSpec([None, None, None], tf.int64),
+    "any": tf.TensorSpec(None, tf.int64),
+    "rows": tf.TensorSpec(None, tf.int64),
+}
+
+
+def unknown_dims(batch):
+    bags = ragged([[1, 2], [], [3]])[:batch]
+    return {
+        "ragged": bags,
+        "deep": ragged([[[1], []], [[2, 2]], []])[:batch],
+        "uniform": tf.RaggedTensor.from_row_splits(
+            tf.constant([[1, 2], [3, 3]], tf.int64), [0, 1, 1, 2]
+        )[:batch],
+        "sparse": bags.to_sparse(),
+        "dense": bags.to_tensor(),
+        "cube": tf.cast(np.arange(6).reshape(3, 2, 1), tf.int64)[:batch],
+        "any": bags.to_tensor(),
+        "rows": bags.to_tensor(),
+    }
+
+
+def test_function_with_unknown_dims():
+    two, _ = tables()
+    layer = Collection(
+        {
+            name: Feature(
+                two,
+                combiner=None if name == "rows" else "sum",
+                salt=name,
+                default_id=None if name == "rows" else 7,
+            )
+            for name in SPECS
+        }
+    )
+    call = tf.function(
+        lambda x: layer(x, training=False), input_signature=[SPECS]
+    )
+    layer(unknown_dims(3), training=True)
+    for batch in (3, 1, 0):
+        x = unknown_dims(batch)
+        assert_equal(
+            dict(sorted(call(x).items())),
+            dict(sorted(one_by_one(layer.features, x, False).items())),
+        )
+
+
+def test_stats_of_features():
+    two, _ = tables()
+    layer = Collection(
+        {
+            "a": Feature(two, padding_id=0, max_length=3),
+            "b": Feature(two, combiner=None),
+        }
+    )
+    x = {"a": ragged([[0, 1, 1, 9], [2]]), "b": np.array([1, 5, 5])}
+    layer(x, training=False)
+    zeros = dict.fromkeys(layer.stats()["a"], 0)
+    assert layer.stats() == {"a": zeros, "b": zeros}
+    layer(x, training=True)
+    a = {
+        "ids": 4,
+        "padding": 1,
+        "unique": 2,
+        "hits": 0,
+        "misses": 3,
+        "unique_ratio": 2 / 3,
+        "padding_share": 0.25,
+    }
+    assert layer.stats()["a"] == a
+    assert layer.stats()["b"]["unique"] == 2
+    tf.function(layer)(x, training=True)
+    assert layer.stats(reset=True)["a"] == {
+        **a,
+        "ids": 8,
+        "padding": 2,
+        "unique": 4,
+        "hits": 3,
+    }
+    assert layer.stats()["a"] == zeros
+
+
+def test_one_sighting_an_id_and_step():
+    two, _ = tables()
+    layer = Collection({"a": Feature(two), "b": Feature(two, combiner=None)})
+    x = {"a": ragged([[1, 1], [1]]), "b": np.array([1, 2])}
+    for _ in range(2):
+        layer(x, training=True)
+    two.lookup([2, 3], training=True)
+    assert two.frequency([1, 2, 3]).numpy().tolist() == [1, 1, 1]
+    two.set_step(1)
+    layer(x, training=True)
+    assert two.frequency([1, 2, 3]).numpy().tolist() == [2, 2, 1]
+
+
+def test_ids_are_salted_in_the_op_as_by_stock_ops():
+    two, _ = tables()
+    feature = Feature(two, salt="s", combiner=None)
+    ids = np.array([0, 1, -1, 2**63 - 1, -(2**63)])
+    Collection({"x": feature})({"x": ids}, training=True)
+    want = sorted(feature.table_ids(ids).numpy().tolist())
+    assert two.export().ids.numpy().tolist() == want
+
+
+def test_string_ids():
+    two, _ = tables()
+    layer = Collection({"x": Feature(two, combiner="sum")})
+    layer({"x": tf.ragged.constant([["a"], ["b", "a"]])}, training=True)
+    words = lodestar.layers.DynamicEmbedding(table=two)
+    assert int(two.size()) == 2
+    assert words(np.array(["a", "b"])).numpy().all()
+
+
+def test_a_table_shared_with_another_layer_and_collection():
+    two, _ = tables()
+    ids = keras.Input((2,), dtype="int64")
+    one = Collection({"x": Feature(two, combiner="sum")})
+    other = Collection({"y": Feature(two, combiner="max")})
+    alone = lodestar.layers.DynamicEmbedding(table=two, combiner="mean")
+    rows = [one({"x": ids})["x"], other({"y": ids})["y"], alone(ids)]
+    model = keras.Model(ids, keras.layers.Add()(rows))
+    assert len(model.trainable_variables) == 1
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(1.0)
+        ),
+        "mse",
+    )
+    two.insert_or_assign([1, 2], [[1.0, 1.0], [3.0, 3.0]])
+    model.fit(np.array([[1, 2]]), np.array([[8.0, 8.0]]), verbose=0)
+    # y = 4 + 3 + 2 = 9, d loss / d y = 1: sum and mean reach both, max id 2.
+    np.testing.assert_allclose(
+        two.lookup([1, 2]), [[-0.5, -0.5], [0.5, 0.5]], 1e-6
+    )
+    assert two.frequency([1, 2]).numpy().tolist() == [1, 1]
+
+
+def test_keras_file_keeps_features_and_tables(tmp_path):
+    two, three = tables()
+    specs = {
+        "a": Feature(two, salt="a", padding_id=-1, default_id=3, max_length=4),
+        "b": Feature(two, combiner="max"),
+        "c": Feature(three, combiner="sum"),
+    }
+    ids = keras.Input((3,), dtype="int64", name="ids")
+    rows = Collection(specs, name="embed")(dict.fromkeys(specs, ids))
+    out = keras.layers.Dense(1)(keras.layers.Concatenate()([*rows.values()]))
+    model = keras.Model(ids, out)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    x = np.array([[1, 2, -1], [4, 4, 4]])
+    model.fit(x, np.ones((2, 1)), verbose=0)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    layer = again.get_layer("embed")
+    assert len(layer.tables) == 2
+    assert layer.features["a"].table is layer.features["b"].table
+    assert (
+        layer.get_config()["features"]
+        == model.get_layer("embed").get_config()["features"]
+    )
+    np.testing.assert_array_equal(
+        again.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+
+
+def test_export_with_dict_inputs(tmp_path):
+    two, three = tables()
+    symbols = {
+        "bag": keras.Input((None,), dtype="int64", ragged=True, name="bag"),
+        "pair": keras.Input((2,), dtype="int64", name="pair"),
+    }
+    layer = Collection(
+        {"bag": Feature(two, salt="bag"), "pair": Feature(three, salt="p")}
+    )
+    rows = layer(symbols)
+    model = keras.Model(symbols, keras.layers.Concatenate()([*rows.values()]))
+    x = {
+        "bag": ragged([[1, 2], []]),
+        "pair": tf.constant([[1, 2], [3, 4]], tf.int64),
+    }
+    want = model(x, training=True)
+    lodestar.export.saved_model(model, tmp_path / "m")
+    loaded = tf.saved_model.load(tmp_path / "m")
+    serve = loaded.signatures["serving_default"]
+    got = serve(
+        bag_values=x["bag"].values,
+        bag_row_splits=x["bag"].row_splits,
+        pair=x["pair"],
+    )
+    np.testing.assert_array_equal(list(got.values())[0], want)
+
+
 def test_empty_batch():
     two, _ = tables()
     layer = Collection({"x": Feature(two), "y": Feature(two)})
@@ -266,6 +486,13 @@ def test_errors():
         Collection({"x": Feature(two, combiner=None)})(
             {"x": x["x"].to_sparse()}
         )
+    sums = Collection({"x": Feature(two, combiner="sum")})
+    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+        sums({"x": x["x"]}, weights={"x": np.ones((1, 1), np.float32)})
+    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+        sums({"x": np.ones((1, 2), int)}, weights={"x": np.ones((2, 1))})
+    with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float64"):
+        sums({"x": np.ones((1, 2))})
     with pytest.raises(ValueError, match="`table` is a int"):
         Feature(3)
     with pytest.raises(ValueError, match="`max_length`=0"):
@@ -274,3 +501,44 @@ def test_errors():
         Feature(two, combiner="avg")
     with pytest.raises(ValueError, match="`default_id`=1 needs a combiner"):
         Feature(two, combiner=None, default_id=1)
+
+
+def test_errors_known_only_when_the_op_runs():
+    two, _ = tables()
+    layer = Collection({"x": Feature(two, combiner="sum"), "y": Feature(two)})
+    good = ragged([[1], [2]])
+
+    def look_up(x, weights=None):
+        weights = {} if weights is None else {"x": weights}
+        return layer({"x": x, "y": good}, weights, training=True)
+
+    for call in (look_up, tf.function(look_up)):
+        for splits, message in (
+            ([1, 2], r"`row_splits\[0\]` is 1, wanted 0"),
+            ([0, 2, 1, 2], r"`row_splits\[1\]`=2 is greater"),
+            ([0, 3], "but there are 2 ids"),
+        ):
+            bad = tf.RaggedTensor.from_row_splits(
+                tf.constant([1, 2], tf.int64), splits, validate=False
+            )
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=f"feature 'x': .*{message}",
+            ):
+                call(bad)
+    ids = tf.TensorSpec([None, None], tf.int64)
+    weights = tf.TensorSpec([None, None], tf.float32)
+    call = tf.function(look_up, input_signature=[ids, weights])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"feature 'x': `weights` has shape \[2,1\], but `ids` has shape",
+    ):
+        call(tf.ones([1, 2], tf.int64), tf.ones([2, 1]))
+    call = tf.function(look_up, input_signature=[tf.TensorSpec(None, tf.int64)])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="feature 'x': `ids` is a scalar"
+    ):
+        call(tf.constant(1, tf.int64))
+    # Nothing of a call that fails is done.
+    assert int(two.size()) == 0
+    assert layer.stats()["y"]["ids"] == 0

@@ -1,0 +1,5 @@
+"""Keras callbacks."""
+
+from lodestar.callbacks.table_stats import TableStats
+
+__all__ = ["TableStats"]

@@ -1,0 +1,108 @@
+"""Tests of the TableStats callback: what lies in the event files."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.callbacks import TableStats
+
+
+def scalars(log_dir):
+    """Step -> {name: value} of the event files in a directory."""
+    found = {}
+    for path in sorted(tf.io.gfile.glob(f"{log_dir}/events*")):
+        for record in tf.data.TFRecordDataset(path):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                found.setdefault(event.step, {})[value.tag] = number
+    return found
+
+
+def model(eager=False):
+    ids = keras.Input((2,), dtype="int64", name="ids")
+    user = lodestar.EmbeddingVariable(2, name="user")
+    features = {
+        "a": lodestar.Feature(user, combiner="sum", padding_id=0),
+        "b": lodestar.Feature(
+            lodestar.EmbeddingVariable(3, name="item"), combiner="sum"
+        ),
+    }
+    layer = lodestar.layers.EmbeddingCollection(features, name="embed")
+    rows = layer({"a": ids, "b": ids})
+    alone = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="user")
+    rows = [*rows.values(), alone(ids)]
+    m = keras.Model(
+        ids, keras.layers.Dense(1)(keras.layers.Concatenate()(rows))
+    )
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        "mse",
+        run_eagerly=eager,
+    )
+    return m
+
+
+X = np.array([[1, 2], [1, 0], [3, 4], [0, 0]])
+Y = np.ones((4, 1), np.float32)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_scalars_of_each_epoch(tmp_path, eager):
+    m = model(eager)
+    m.fit(
+        X,
+        Y,
+        batch_size=2,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+        callbacks=[TableStats(tmp_path)],
+    )
+    found = scalars(tmp_path)
+    assert sorted(found) == [2, 4]
+    first, second = found[2], found[4]
+    assert first["table/user/rows"] == 4 and first["table/item/rows"] == 5
+    # Another table of this name comes second.
+    assert first["table/user_1/rows"] == 5
+    for name, value in m.get_layer("embed").tables[0].stats().items():
+        if isinstance(value, int):
+            assert second[f"table/user/{name}"] == value
+    feature = {
+        name.rsplit("/", 1)[1]: value
+        for name, value in second.items()
+        if name.startswith("feature/embed/a/")
+    }
+    assert feature == {
+        "ids": 16,
+        "padding": 6,
+        "unique": 8,
+        "hits": 5,
+        "misses": 5,
+        "unique_ratio": pytest.approx(0.8),
+        "padding_share": pytest.approx(6 / 16),
+    }
+    assert second["feature/embed/b/padding"] == 0
+
+
+def test_scalars_of_every_third_batch(tmp_path):
+    callback = TableStats(tmp_path, update_freq=3)
+    m = model()
+    for _ in range(2):  # a second fit goes on counting
+        m.fit(X, Y, batch_size=1, verbose=0, callbacks=[callback])
+    assert sorted(scalars(tmp_path)) == [3, 6]
+
+
+def test_a_model_without_tables_writes_nothing(tmp_path):
+    m = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    m.compile("sgd", "mse")
+    m.fit(X, Y, verbose=0, callbacks=[TableStats(tmp_path)])
+    assert scalars(tmp_path) == {}
+
+
+@pytest.mark.parametrize("update_freq", [0, -1, "batch", True])
+def test_bad_update_freq(update_freq, tmp_path):
+    with pytest.raises(ValueError, match="`update_freq`="):
+        TableStats(tmp_path, update_freq=update_freq)
