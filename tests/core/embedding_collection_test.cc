@@ -398,7 +398,10 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   std::vector<std::vector<float>> weight_gradients;
   std::vector<float*> outputs;
   for (size_t f = 0; f < features_.size(); ++f) {
-    gradients.emplace_back(known.rows[f].size(), 1.0f);
+    gradients.emplace_back(known.rows[f].size());
+    for (size_t i = 0; i < gradients[f].size(); ++i) {
+      gradients[f][i] = 1.0f - 0.5f * (i % 5);
+    }
     weight_gradients.emplace_back(batches_[f].weights.size(), -7.0f);
   }
   for (size_t f = 0; f < features_.size(); ++f) {
@@ -415,7 +418,9 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
     Together look_up(features_, changed, Ids::kRead, nullptr);
     look_up.LookUp(stores.pointers, false, false);
     double sum = 0;
-    for (float x : look_up.rows[f]) sum += x;
+    for (size_t k = 0; k < gradients[f].size(); ++k) {
+      sum += gradients[f][k] * look_up.rows[f][k];
+    }
     return sum;
   };
   constexpr float kStep = 1.0f / 64;
