@@ -10,16 +10,31 @@ from lodestar import (
     optimizers,
     sequence,
 )
-from lodestar.embedding import EmbeddingRows, EmbeddingVariable
+from lodestar.embedding import (
+    CountingBloom,
+    EmbeddingRows,
+    EmbeddingVariable,
+    InspectedIds,
+    MaxAge,
+    MaxRows,
+    MinCount,
+    MinNorm,
+)
 from lodestar.layers.feature import Feature
 from lodestar.ragged import LoDTensor
 from lodestar.version import __version__
 
 __all__ = [
+    "CountingBloom",
     "EmbeddingRows",
     "EmbeddingVariable",
     "Feature",
+    "InspectedIds",
     "LoDTensor",
+    "MaxAge",
+    "MaxRows",
+    "MinCount",
+    "MinNorm",
     "__version__",
     "callbacks",
     "data",

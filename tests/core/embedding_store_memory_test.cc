@@ -71,8 +71,9 @@ auto ContentOf(const EmbeddingStore& store) {
   return std::make_tuple(rows.ids, rows.values, rows.slots, rows.frequencies,
                          rows.last_seen, rows.optimizer.name,
                          rows.optimizer.slot_inits, rows.step, rows.seed,
-                         rows.salt, s.rows, s.hits, s.misses, s.inserts,
-                         s.removed, s.gradients_dropped);
+                         rows.salt, rows.pending_ids, rows.pending_sightings,
+                         rows.sketch, s.evicted, s.refused, s.rows, s.hits,
+                         s.misses, s.inserts, s.removed, s.gradients_dropped);
 }
 
 void FailEachAllocation(const std::function<Store()>& make,
@@ -116,6 +117,57 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   for (bool with_optimizer : {false, true}) {
     FailEachAllocation([&] { return MakeStore(4, 2000, with_optimizer); }, call,
                        20);
+  }
+}
+
+// A table under a cap, and under each admission, with ids that wait.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
+  using Kind = AdmissionPolicy::Kind;
+  for (Kind kind : {Kind::kAll, Kind::kMinCount, Kind::kCountingBloom}) {
+    TablePolicies policies;
+    policies.admission = {kind, kind == Kind::kAll ? 1 : 2, 5000, 3};
+    policies.eviction.max_rows = 1500;
+    const std::vector<int64_t> ids = Ids(0, 3000);
+    std::vector<RowRef> refs(ids.size());
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    const auto see = [&](EmbeddingStore* store, int64_t count) {
+      return store->FindOrInsert({ids.data(), count}, options,
+                                 {refs.data(), count}, nullptr);
+    };
+    const auto make = [&] {
+      Store store;
+      EXPECT_TRUE(
+          EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+      for (int64_t step = 0; step < 2; ++step) {
+        store->SetStep(step);
+        EXPECT_TRUE(see(store.get(), 2000).ok());
+      }
+      store->SetStep(2);
+      return store;
+    };
+    FailEachAllocation(
+        make, [&](EmbeddingStore* store) { return see(store, 3000); }, 10);
+    // Room is found by a scan, which takes memory.
+    EvictionPolicy policy;
+    policy.max_age = 5;
+    policy.min_norm = 0.5f;
+    policy.max_rows = 100;
+    int64_t evicted;
+    FailEachAllocation(
+        make,
+        [&](EmbeddingStore* store) {
+          return store->Evict(policy, &evicted, nullptr);
+        },
+        5);
+    policy = EvictionPolicy();
+    policy.max_age = 1;
+    FailEachAllocation(
+        make,
+        [&](EmbeddingStore* store) {
+          return store->Evict(policy, &evicted, nullptr);
+        },
+        2);
   }
 }
 

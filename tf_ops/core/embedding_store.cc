@@ -7,9 +7,36 @@
 
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_run.h"
-#include "tf_ops/core/guards.h"
 
 namespace lodestar {
+namespace {
+
+Status CheckPolicies(const TablePolicies& policies) {
+  const AdmissionPolicy& admission = policies.admission;
+  const EvictionPolicy& eviction = policies.eviction;
+  const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
+  const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
+  if (admission.min_count < 1 || admission.min_count > most) {
+    return InvalidArgument("`min_count` is ", admission.min_count,
+                           ", wanted 1 to ", most);
+  }
+  if (sketch && (admission.num_counters < 1 ||
+                 admission.num_counters > (int64_t{1} << 40))) {
+    return InvalidArgument("`num_counters` is ", admission.num_counters,
+                           ", wanted 1 to 2^40");
+  }
+  if (sketch && (admission.num_hashes < 1 || admission.num_hashes > 64)) {
+    return InvalidArgument("`num_hashes` is ", admission.num_hashes,
+                           ", wanted 1 to 64");
+  }
+  if (eviction.max_rows < 0) {
+    return InvalidArgument("`max_rows` is ", eviction.max_rows,
+                           ", wanted at least 0");
+  }
+  return Status();
+}
+
+}  // namespace
 
 EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store) {
   locks_.reserve(store.shards_.size());
@@ -26,7 +53,8 @@ EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
 
 Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               const RowInitializer& initializer,
-                              std::unique_ptr<EmbeddingStore>* out) try {
+                              std::unique_ptr<EmbeddingStore>* out,
+                              const TablePolicies& policies) try {
   if (dim < 1 || dim > kMaxDim) {
     return InvalidArgument("`dim` is ", dim, ", wanted 1 to ", kMaxDim);
   }
@@ -34,8 +62,10 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
     return InvalidArgument("`num_shards` is ", num_shards,
                            ", wanted 1 to 4096");
   }
+  LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
   out->reset(new EmbeddingStore(static_cast<int>(dim),
-                                static_cast<int>(num_shards), initializer));
+                                static_cast<int>(num_shards), initializer,
+                                policies));
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for a table of ", num_shards,
@@ -43,10 +73,26 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
 }
 
 EmbeddingStore::EmbeddingStore(int dim, int num_shards,
-                               const RowInitializer& initializer)
-    : dim_(dim), initializer_(initializer) {
+                               const RowInitializer& initializer,
+                               const TablePolicies& policies)
+    : dim_(dim), policies_(policies), initializer_(initializer) {
+  const AdmissionPolicy& admission = policies_.admission;
+  const EvictionPolicy& eviction = policies_.eviction;
+  if (admission.kind == AdmissionPolicy::Kind::kCountingBloom) {
+    sketch_ = std::make_unique<CountingSketch>(
+        admission.num_counters, static_cast<int>(admission.num_hashes));
+  }
   for (int s = 0; s < num_shards; ++s) {
-    shards_.push_back(std::make_unique<Shard>(dim, &arena_, &epochs_));
+    auto shard = std::make_unique<Shard>(dim, &arena_, &epochs_);
+    if (eviction.max_rows > 0 || eviction.max_age >= 0) {
+      shard->order = std::make_unique<EvictionList>(
+          eviction.max_rows > 0 ? eviction.order : EvictionPolicy::Order::kLru,
+          &shard->rows, &arena_);
+    }
+    if (UsesAdmission()) {
+      shard->pending = std::make_unique<PendingIds>(&epochs_);
+    }
+    shards_.push_back(std::move(shard));
   }
 }
 
@@ -66,78 +112,6 @@ void EmbeddingStore::FillNewRow(int64_t id, const RowRef& ref) const {
   FillSlots(ref);
 }
 
-Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
-                                     const std::vector<int64_t>& indices,
-                                     int64_t last_seen, uint32_t frequency,
-                                     Span<RowRef> refs,
-                                     const ParallelFor* parallel,
-                                     const Fill& fill,
-                                     const AttachedOptimizer* optimizer) {
-  const auto attaches = [&] {
-    return optimizer != nullptr && !attached_.load(std::memory_order_acquire);
-  };
-  const bool lock_all = attaches();
-  if (indices.empty() && !lock_all) return Status();
-  const int64_t num_shards = static_cast<int64_t>(shards_.size());
-  std::vector<std::vector<int64_t>> new_rows(num_shards);
-  std::vector<std::vector<uint32_t>> tags(num_shards);
-  std::vector<int64_t> counts(num_shards, lock_all ? 1 : 0);
-  for (int64_t i : indices) ++counts[PlaceOf(ids[i]).shard];
-  for (int64_t s = 0; s < num_shards; ++s) {
-    new_rows[s].reserve(counts[s]);
-    tags[s].reserve(counts[s]);
-  }
-  ShardLocks locks(*this, counts);
-  AttachedOptimizer attached;
-  if (lock_all && attaches()) {
-    attached = *optimizer;
-    LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(attached));
-  } else if (lock_all) {
-    // Another call was first.
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer->name));
-  }
-  for (int64_t i : indices) {
-    const Place place = PlaceOf(ids[i]);
-    // Another call may have made it since it was looked for.
-    const uint32_t row = FindRow(*shards_[place.shard], place.tag, ids[i]);
-    if (row != LeafIndex::kNoRow) {
-      refs[i] = {place.shard, row};
-    } else {
-      new_rows[place.shard].push_back(i);
-      tags[place.shard].push_back(place.tag);
-    }
-  }
-  const auto commit = [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      Shard& shard = *shards_[s];
-      for (size_t k = 0; k < new_rows[s].size(); ++k) {
-        const int64_t i = new_rows[s][k];
-        refs[i] = {static_cast<uint32_t>(s), shard.rows.Allocate()};
-        fill(i, refs[i]);
-        shard.rows.Publish(refs[i].row, ids[i], last_seen, frequency);
-        shard.index.Insert(tags[s][k], refs[i].row);
-      }
-    }
-  };
-  int64_t total = 0;
-  for (int64_t s = 0; s < num_shards; ++s) {
-    if (new_rows[s].empty()) continue;
-    LODESTAR_RETURN_IF_ERROR(shards_[s]->rows.Reserve(new_rows[s].size()));
-    LODESTAR_RETURN_IF_ERROR(shards_[s]->index.Reserve(tags[s]));
-    total += new_rows[s].size();
-    if (!GuardHolds(StoreGuard::kReservePhase)) commit(s, s + 1);
-  }
-  // Nothing from here on can fail.
-  if (!attached.name.empty()) Attach(std::move(attached));
-  if (GuardHolds(StoreGuard::kReservePhase)) {
-    RunParallel(parallel, num_shards,
-                total / num_shards * RowCost(2 * dim_) + 1, commit);
-  }
-  size_.fetch_add(total, std::memory_order_relaxed);
-  inserts_.fetch_add(total, std::memory_order_relaxed);
-  return Status();
-}
-
 Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
                                       const float* rows,
                                       const ParallelFor* parallel) try {
@@ -155,8 +129,10 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
     if (!refs[i].found()) missing.push_back(i);
   }
   std::vector<char> inserted(unique.size(), 0);
+  InsertOptions options;
+  options.now = step();
   LODESTAR_RETURN_IF_ERROR(InsertMissing(
-      unique, missing, step(), 0, refs, parallel,
+      unique, missing, options, refs, parallel,
       [&](int64_t i, const RowRef& ref) {
         CopyRowIn(values[i], dim_, shards_[ref.shard]->rows.values(ref.row));
         FillSlots(ref);
@@ -165,7 +141,8 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
   RunParallel(parallel, unique.size(), RowCost(dim_),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  if (inserted[i]) continue;
+                  // New, or refused.
+                  if (inserted[i] || !refs[i].found()) continue;
                   const RowStore& store = shards_[refs[i].shard]->rows;
                   // Not there any more: removed after this call, in effect.
                   if (!store.Lock(refs[i].row, unique[i])) continue;
@@ -192,8 +169,7 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
     Shard& shard = *shards_[place.shard];
     const uint32_t row = FindRow(shard, place.tag, id);
     if (row == LeafIndex::kNoRow) continue;
-    shard.rows.Free(row);
-    shard.index.Remove(place.tag, row);
+    RemoveRow(&shard, place.tag, row);
     ++*removed;
   }
   size_.fetch_sub(*removed, std::memory_order_relaxed);
@@ -210,6 +186,12 @@ Status EmbeddingStore::Clear() try {
     LeafIndex empty(&epochs_);
     shard->rows.FreeAll();
     shard->index.Replace(&empty);
+    if (shard->order != nullptr) shard->order->Clear();
+    if (shard->pending != nullptr) shard->pending->Clear();
+  }
+  if (sketch_ != nullptr) {
+    std::lock_guard<std::mutex> lock(sketch_mutex_);
+    sketch_->Clear();
   }
   removed_.fetch_add(size_.exchange(0), std::memory_order_relaxed);
   return Status();
@@ -217,25 +199,15 @@ Status EmbeddingStore::Clear() try {
   return ResourceExhausted("out of memory while the table is cleared");
 }
 
-EmbeddingStats EmbeddingStore::Stats() const {
-  EmbeddingStats stats;
-  stats.rows = size();
-  stats.hits = hits_.load(std::memory_order_relaxed);
-  stats.misses = misses_.load(std::memory_order_relaxed);
-  stats.inserts = inserts_.load(std::memory_order_relaxed);
-  stats.removed = removed_.load(std::memory_order_relaxed);
-  stats.gradients_dropped = gradients_dropped_.load(std::memory_order_relaxed);
-  stats.nonfinite_gradients =
-      nonfinite_gradients_.load(std::memory_order_relaxed);
-  stats.shards = static_cast<int64_t>(shards_.size());
-  for (const auto& shard : shards_) {
-    std::lock_guard<std::mutex> lock(shard->mutex);
-    stats.index_bytes += shard->index.bytes();
-    stats.row_bytes += shard->rows.row_bytes();
-    stats.slot_bytes += shard->rows.slot_bytes();
-    stats.capacity += shard->rows.capacity();
-  }
-  return stats;
+void EmbeddingStore::RemoveRow(Shard* shard, uint32_t tag, uint32_t row) {
+  if (shard->order != nullptr) shard->order->Remove(row);
+  shard->index.Remove(tag, row);
+  shard->rows.Free(row);
+}
+
+void EmbeddingStore::SetStep(int64_t step) {
+  own_step_.store(true, std::memory_order_relaxed);
+  step_.store(step, std::memory_order_relaxed);
 }
 
 }  // namespace lodestar

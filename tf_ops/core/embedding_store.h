@@ -24,8 +24,10 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/admission.h"
 #include "tf_ops/core/arena.h"
 #include "tf_ops/core/epoch.h"
+#include "tf_ops/core/eviction_list.h"
 #include "tf_ops/core/leaf_index.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/row_initializer.h"
@@ -33,6 +35,7 @@
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/sparse_optimizer.h"
 #include "tf_ops/core/status.h"
+#include "tf_ops/core/table_policies.h"
 
 namespace lodestar {
 
@@ -68,6 +71,12 @@ struct EmbeddingRows {
   int64_t step = 0;
   int64_t seed = 0;
   int64_t salt = 0;
+  bool own_step = false;  // SetStep drives the step
+  // Ids that wait for a row, ascending, and the sketch that counts them.
+  std::vector<int64_t> pending_ids;
+  std::vector<int64_t> pending_sightings;
+  std::vector<int64_t> pending_last_seen;
+  std::vector<uint8_t> sketch;
 };
 
 // The same as views, in any order of ids.
@@ -78,33 +87,68 @@ struct EmbeddingRowsView {
   Span<const int64_t> frequencies;
   Span<const int64_t> last_seen;
   AttachedOptimizer optimizer;
-  bool with_counters = false;  // step, seed and salt are given
+  bool with_counters = false;  // step, seed, salt and own_step are given
   int64_t step = 0;
   int64_t seed = 0;
   int64_t salt = 0;
+  bool own_step = false;
+  Span<const int64_t> pending_ids;
+  Span<const int64_t> pending_sightings;
+  Span<const int64_t> pending_last_seen;
+  Span<const uint8_t> sketch;
 };
 
+// Events are counted since the table was made, or since the last reset.
 struct EmbeddingStats {
   int64_t rows = 0;
   int64_t index_bytes = 0;
-  int64_t row_bytes = 0;   // values and metadata
-  int64_t slot_bytes = 0;  // optimizer slots
-  int64_t hits = 0;        // counted look-ups only
+  int64_t row_bytes = 0;     // values and metadata
+  int64_t slot_bytes = 0;    // optimizer slots
+  int64_t policy_bytes = 0;  // what admission and eviction keep
+  int64_t capacity = 0;      // rows that fit the segments there are
+  int64_t max_rows = 0;      // the cap; 0: none
+  int64_t pending = 0;       // ids that wait for a row
+  // Events of training look-ups: ids, distinct ids of a batch, padding; and
+  // distinct ids with and without a row when they were looked up.
+  int64_t ids = 0;
+  int64_t unique_ids = 0;
+  int64_t padding = 0;
+  int64_t hits = 0;
   int64_t misses = 0;
   int64_t inserts = 0;
+  int64_t admitted = 0;  // rows made by a sighting
+  int64_t refused = 0;   // ids that found no room under the cap
+  int64_t evicted = 0;
   int64_t removed = 0;
   int64_t gradients_dropped = 0;
   int64_t nonfinite_gradients = 0;
-  int64_t capacity = 0;  // rows that fit the segments there are
-  int64_t shards = 0;
+  struct Shard {
+    int64_t rows;
+    int64_t bytes;
+  };
+  std::vector<Shard> shards;
+};
+
+// Everything of N ids, with a row or without.
+struct InspectedIds {
+  enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
+  std::vector<float> values;  // [N, D]; zeros without a row
+  std::vector<float> slots;   // [S, N, D]
+  std::vector<std::string> slot_names;
+  std::vector<int64_t> frequencies;  // sightings, of pending ids too
+  std::vector<int64_t> last_seen;    // -1: not known
+  std::vector<int64_t> shards;
+  std::vector<int64_t> states;
 };
 
 class EmbeddingStore {
  public:
-  // InvalidArgument: dim not in [1, 65536], num_shards not in [1, 4096].
+  // InvalidArgument: dim not in [1, 65536], num_shards not in [1, 4096], a
+  // policy's number out of range.
   static Status Create(int64_t dim, int64_t num_shards,
                        const RowInitializer& initializer,
-                       std::unique_ptr<EmbeddingStore>* out);
+                       std::unique_ptr<EmbeddingStore>* out,
+                       const TablePolicies& policies = TablePolicies());
 
   int dim() const { return dim_; }
 
@@ -118,7 +162,8 @@ class EmbeddingStore {
     bool insert = false;  // make rows of ids that have none
     bool count = false;   // count a sighting of each id, once a step
   };
-  // Where the rows of distinct ids are. resident[i], if wanted: whether
+  // Where the rows of distinct ids are: none for those that admission holds
+  // back or that find no room under the cap. resident[i], if wanted: whether
   // unique_ids[i] had a row before.
   // ResourceExhausted: out of memory; nothing changed.
   Status FindOrInsert(Span<const int64_t> unique_ids,
@@ -134,8 +179,8 @@ class EmbeddingStore {
 
   // Updates the rows of distinct ids with their gradients [U, D], attaching the
   // optimizer at its first call, then sets the step to `next_step` (or advances
-  // it, -1). Ids without a row are dropped and counted, or made first.
-  // FailedPrecondition: another optimizer is attached.
+  // it, -1) unless SetStep drives it. Ids without a row are dropped and
+  // counted, or made first. FailedPrecondition: another optimizer is attached.
   // ResourceExhausted: out of memory; nothing changed.
   Status Apply(Span<const int64_t> unique_ids, const float* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
@@ -148,27 +193,60 @@ class EmbeddingStore {
   }
 
   // The last of equal ids wins; optimizer slots of existing rows are kept.
+  // New ids ask no admission, but find room under the cap or are refused.
   Status InsertOrAssign(Span<const int64_t> ids, const float* rows,
                         const ParallelFor* parallel);
   // The number of rows removed.
   Status Remove(Span<const int64_t> ids, int64_t* removed);
   Status Clear();
 
+  // Removes the rows that `policy` names, but none that was seen in this step;
+  // a max_age forgets pending ids of that age too.
+  // ResourceExhausted: out of memory; nothing changed.
+  Status Evict(const EvictionPolicy& policy, int64_t* evicted,
+               const ParallelFor* parallel);
+  // The same by the table's own policy.
+  Status Evict(int64_t* evicted, const ParallelFor* parallel) {
+    return Evict(policies_.eviction, evicted, parallel);
+  }
+
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
   // 0 for an id without a row.
   void Frequency(Span<const int64_t> ids, Span<int64_t> frequencies,
                  const ParallelFor* parallel) const;
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
-  void SetStep(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  // From now on the step moves by this alone, not by Apply.
+  void SetStep(int64_t step);
+  // Apply moves the step again.
+  void ReleaseStep() { own_step_.store(false, std::memory_order_relaxed); }
+  // Counts a batch of `ids` ids, of which `padding` were padding, that had
+  // `unique` distinct ones.
+  void CountBatch(int64_t ids, int64_t unique, int64_t padding) {
+    ids_.fetch_add(ids, std::memory_order_relaxed);
+    unique_ids_.fetch_add(unique, std::memory_order_relaxed);
+    padding_.fetch_add(padding, std::memory_order_relaxed);
+  }
   EmbeddingStats Stats() const;
+  // Takes events off that Stats has told of.
+  void SubtractEvents(const EmbeddingStats& stats);
+  // ResourceExhausted: out of memory.
+  Status Inspect(Span<const int64_t> ids, InspectedIds* out) const;
+  // Multiplies frequencies with `rate`, rounding down; those of this step stay
+  // above 0.
+  // InvalidArgument: rate not in [0, 1]. ResourceExhausted: out of memory;
+  // nothing changed.
+  Status DecayFrequencies(double rate, const ParallelFor* parallel);
 
   // ResourceExhausted: out of memory.
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel) const;
   // replace: the table holds exactly `rows` afterwards, counters included;
-  // else rows are added to it, or overwrite those of their ids.
-  // InvalidArgument: an id twice, sizes that do not fit.
-  // FailedPrecondition: slots of another optimizer than the attached one.
+  // else rows are added to it, or overwrite those of their ids. Pending ids
+  // and sketch are read by replace only.
+  // InvalidArgument: an id twice, sizes that do not fit, pending ids or a
+  // sketch of another admission.
+  // FailedPrecondition: slots of another optimizer than the attached one, or
+  // more rows than the cap.
   Status Import(const EmbeddingRowsView& rows, bool replace,
                 const ParallelFor* parallel);
 
@@ -179,6 +257,10 @@ class EmbeddingStore {
     mutable std::mutex mutex;  // held by who adds or removes rows
     LeafIndex index;
     RowStore rows;
+    std::unique_ptr<EvictionList> order;  // null: rows go in no order
+    // Null: every id is admitted. With a sketch: the ids of this step.
+    std::unique_ptr<PendingIds> pending;
+    int64_t pending_step = 0;
   };
   struct Place {
     uint32_t shard;
@@ -195,7 +277,8 @@ class EmbeddingStore {
     std::vector<std::unique_lock<std::mutex>> locks_;
   };
 
-  EmbeddingStore(int dim, int num_shards, const RowInitializer& initializer);
+  EmbeddingStore(int dim, int num_shards, const RowInitializer& initializer,
+                 const TablePolicies& policies);
 
   Place PlaceOf(int64_t id) const;
   // Inside an epoch guard or the shard's mutex.
@@ -217,18 +300,62 @@ class EmbeddingStore {
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                const ParallelFor* parallel) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;
-  void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
+  // Counts a sighting of each row at step `now`, once.
+  void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
              const ParallelFor* parallel);
+  // The same of rows that go in an order; `members` from GroupByShard(ids).
+  using IndexLists = std::vector<std::vector<int64_t>>;
+  void TouchInOrder(Span<const int64_t> ids, const IndexLists& members,
+                    Span<const RowRef> refs, int64_t now,
+                    const ParallelFor* parallel);
+  IndexLists GroupByShard(Span<const int64_t> ids) const;
 
   // Adds rows for the ids at `indices` that have none; fill(index, ref) writes
-  // value and slots before anyone can see them. If `optimizer` is given and the
-  // table has none yet, it is attached in the same way: both or nothing.
+  // value and slots before anyone can see them. Rows in `refs` are not evicted
+  // for it. If `optimizer` is given and the table has none yet, it is attached
+  // in the same way: both or nothing.
+  struct InsertOptions {
+    int64_t now = 0;             // the new rows' last sighting
+    bool count = false;          // this is a sighting
+    bool admission = false;      // of which an id may need several
+    bool refuse_excess = false;  // fail where the cap binds
+    // In place of the above, a number for each of the ids.
+    Span<const int64_t> last_seen;
+    Span<const int64_t> frequencies;
+  };
   using Fill = std::function<void(int64_t index, const RowRef& ref)>;
   Status InsertMissing(Span<const int64_t> ids,
-                       const std::vector<int64_t>& indices, int64_t last_seen,
-                       uint32_t frequency, Span<RowRef> refs,
+                       const std::vector<int64_t>& indices,
+                       const InsertOptions& options, Span<RowRef> refs,
                        const ParallelFor* parallel, const Fill& fill,
                        const AttachedOptimizer* optimizer = nullptr);
+  bool UsesAdmission() const {
+    return policies_.admission.kind != AdmissionPolicy::Kind::kAll;
+  }
+  // The parts of InsertMissing, under the locks of its shards.
+  struct Sighting;
+  struct ShardPlan;
+  struct RoomPlan;
+  void PlanSightings(Span<const int64_t> ids, const InsertOptions& options,
+                     int shard, ShardPlan* plan) const;
+  // With a sketch only.
+  static void ForgetOtherSteps(Shard* shard, int64_t now);
+  Status CheckRoom(int64_t rows) const;
+  Status ReservePlan(int shard, const ShardPlan& plan, int64_t excess);
+  void MakeRoom(Span<const int64_t> ids, int64_t now, Span<const RowRef> refs,
+                std::vector<ShardPlan>* plans, RoomPlan* room);
+  // Evicts the `count` rows that go first, or all that may go.
+  int64_t EvictFirst(int64_t count, int64_t now, RoomPlan* room);
+  void CommitSightings(Span<const int64_t> ids, int64_t now, int shard,
+                       const ShardPlan& plan);
+  // Under the shard's lock, after ReserveFree.
+  static void RemoveRow(Shard* shard, uint32_t tag, uint32_t row);
+  // Under all locks: the rows that `policy` names, by shard.
+  using RowLists = std::vector<std::vector<uint32_t>>;
+  Status FindVictims(const EvictionPolicy& policy, int64_t now,
+                     RowLists* victims, const ParallelFor* parallel) const;
+  bool FindOldest(int64_t max_age, int64_t now, RowLists* victims) const;
+  Status ForgetPending(int64_t max_age, int64_t now);
   void FillNewRow(int64_t id, const RowRef& ref) const;
   void FillSlots(const RowRef& ref) const;
   // With every shard's mutex: memory for its slots, then the rest, which cannot
@@ -237,16 +364,26 @@ class EmbeddingStore {
   void Attach(AttachedOptimizer optimizer);
   // Which attachment of this optimizer is in force; kNoAttachment: none.
   uint64_t AttachmentOf(const std::string& name) const;
+  void ExportPending(EmbeddingRows* out) const;
+  Status CheckPending(const EmbeddingRowsView& rows) const;
+  std::vector<int64_t> OrderOfImport(const EmbeddingRowsView& rows) const;
+  Status BuildPending(const EmbeddingRowsView& rows,
+                      std::vector<std::unique_ptr<PendingIds>>* pending,
+                      std::vector<uint8_t>* sketch) const;
   Status ReplaceAll(const EmbeddingRowsView& rows, const ParallelFor* parallel);
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
   void WriteImported(const EmbeddingRowsView& rows, int64_t i,
                      const RowRef& ref) const;
 
   const int dim_;
+  const TablePolicies policies_;
   RowInitializer initializer_;
   Arena arena_;
   mutable EpochDomain epochs_;
   std::vector<std::unique_ptr<Shard>> shards_;
+
+  mutable std::mutex sketch_mutex_;  // taken after every shard's
+  std::unique_ptr<CountingSketch> sketch_;
 
   mutable std::mutex optimizer_mutex_;  // taken after every shard's
   AttachedOptimizer optimizer_;
@@ -257,10 +394,17 @@ class EmbeddingStore {
 
   std::atomic<int64_t> size_{0};
   std::atomic<int64_t> step_{0};
+  std::atomic<bool> own_step_{false};
+  std::atomic<int64_t> ids_{0};
+  std::atomic<int64_t> unique_ids_{0};
+  std::atomic<int64_t> padding_{0};
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> misses_{0};
   std::atomic<int64_t> inserts_{0};
   std::atomic<int64_t> removed_{0};
+  std::atomic<int64_t> admitted_{0};
+  std::atomic<int64_t> refused_{0};
+  std::atomic<int64_t> evicted_{0};
   std::atomic<int64_t> gradients_dropped_{0};
   std::atomic<int64_t> nonfinite_gradients_{0};
 };

@@ -157,8 +157,7 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
 }
 
 void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                           const ParallelFor* parallel) {
-  const int64_t now = step();
+                           int64_t now, const ParallelFor* parallel) {
   const auto is_counted = [&](const RowMeta* meta) {
     return GuardHolds(StoreGuard::kSightingSet) &&
            meta->last_seen.load(std::memory_order_relaxed) == now &&
@@ -188,6 +187,11 @@ Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
                                     Span<RowRef> refs,
                                     const ParallelFor* parallel,
                                     char* resident) try {
+  // One step for the whole call, whatever other callers do to it meanwhile.
+  const int64_t now = step();
+  const bool in_order = options.count && shards_[0]->order != nullptr;
+  IndexLists members;
+  if (in_order) members = GroupByShard(unique_ids);
   FindAll(unique_ids, refs, parallel);
   std::vector<int64_t> missing;
   for (int64_t i = 0; i < unique_ids.size(); ++i) {
@@ -195,11 +199,19 @@ Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
     if (resident != nullptr) resident[i] = refs[i].found();
   }
   if (options.insert) {
+    InsertOptions insert;
+    insert.now = now;
+    insert.count = options.count;
+    insert.admission = true;
     LODESTAR_RETURN_IF_ERROR(InsertMissing(
-        unique_ids, missing, step(), options.count ? 1 : 0, refs, parallel,
+        unique_ids, missing, insert, refs, parallel,
         [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); }));
   }
-  if (options.count) Touch(unique_ids, refs, parallel);
+  if (in_order) {
+    TouchInOrder(unique_ids, members, refs, now, parallel);
+  } else if (options.count) {
+    Touch(unique_ids, refs, now, parallel);
+  }
   misses_.fetch_add(missing.size(), std::memory_order_relaxed);
   hits_.fetch_add(unique_ids.size() - missing.size(),
                   std::memory_order_relaxed);

@@ -65,8 +65,12 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   for (int64_t i = 0; create_missing && i < unique_ids.size(); ++i) {
     if (!refs[i].found()) missing.push_back(i);
   }
+  InsertOptions insert;
+  insert.now = step();
+  // Seen by the replica that the gradient comes from.
+  insert.admission = insert.count = UsesAdmission();
   LODESTAR_RETURN_IF_ERROR(InsertMissing(
-      unique_ids, missing, step(), 0, refs, parallel,
+      unique_ids, missing, insert, refs, parallel,
       [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); },
       &attached));
   const uint64_t attachment = AttachmentOf(name);
@@ -117,10 +121,11 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   };
   RunParallel(parallel, unique_ids.size(), RowCost(dim_ * (2 + num_slots)),
               body);
+  if (own_step_.load(std::memory_order_relaxed)) return Status();
   if (next_step < 0) {
     step_.fetch_add(1, std::memory_order_relaxed);
   } else {
-    SetStep(next_step);
+    step_.store(next_step, std::memory_order_relaxed);
   }
   return Status();
 } catch (const std::bad_alloc&) {

@@ -110,6 +110,9 @@ class RowStore {
 
   // Rows [0, high_water) have been given out at least once.
   uint32_t high_water() const { return high_water_; }
+  int64_t live() const {
+    return high_water_ - static_cast<int64_t>(free_.size());
+  }
   bool resident(uint32_t row) const {
     return (meta(row)->sequence.load(std::memory_order_acquire) & kResident) !=
            0;

@@ -197,6 +197,9 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     for (int t = 0; t < num_tables; ++t) {
       TF_RETURN_IF_ERROR(ToTensorFlow(tables->store(t)->FindOrInsert(
           unique[t], options_, (*refs)[t], parallel, resident[t].data())));
+      tables->store(t)->CountBatch(
+          positions[t].size(), unique[t].size(),
+          std::count(positions[t].begin(), positions[t].end(), kNoPosition));
       tables->tables()[t].positions = positions[t];
       tables->tables()[t].refs = (*refs)[t];
     }

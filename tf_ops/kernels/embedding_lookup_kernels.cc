@@ -13,6 +13,7 @@
 #include "tf_ops/core/combiner.h"
 #include "tf_ops/core/embedding_pool.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding_policies.h"
 
 namespace lodestar {
 namespace {
@@ -44,22 +45,24 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     if (num_shards_ == 0) num_shards_ = kDefaultShards;
     OP_REQUIRES_OK(ctx, ToTensorFlow(RowInitializer::Create(
                             kind, a, b, seed, salt, &initializer_)));
+    OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
+    OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
   }
 
   void Compute(OpKernelContext* ctx) override {
     tensorflow::ContainerInfo info;
     OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
     EmbeddingResource* resource = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   ctx->resource_manager()->LookupOrCreate<EmbeddingResource>(
-                       info.container(), info.name(), &resource,
-                       [this](EmbeddingResource** created) {
-                         std::unique_ptr<EmbeddingStore> store;
-                         TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
-                             dim_, num_shards_, initializer_, &store)));
-                         *created = new EmbeddingResource(std::move(store));
-                         return absl::OkStatus();
-                       }));
+    OP_REQUIRES_OK(
+        ctx, ctx->resource_manager()->LookupOrCreate<EmbeddingResource>(
+                 info.container(), info.name(), &resource,
+                 [this](EmbeddingResource** created) {
+                   std::unique_ptr<EmbeddingStore> store;
+                   TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
+                       dim_, num_shards_, initializer_, &store, policies_)));
+                   *created = new EmbeddingResource(std::move(store));
+                   return absl::OkStatus();
+                 }));
     tensorflow::core::ScopedUnref unref(resource);
     OP_REQUIRES(ctx, resource->store()->dim() == dim_,
                 InvalidArgumentError("the embedding variable '", info.name(),
@@ -76,6 +79,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
   int64_t dim_ = 0;
   int64_t num_shards_ = 0;
   RowInitializer initializer_;
+  TablePolicies policies_;
 };
 
 class EmbeddingFindOp : public EmbeddingKernel {
@@ -126,6 +130,11 @@ class SightingKernel : public EmbeddingKernel {
                 FlatSpan<int64_t>(output));
     *positions = FlatSpan<int64_t>(*output);
     TF_RETURN_IF_ERROR(OutputVector(ctx, 1, unique));
+    const int64_t padding =
+        lookup_.padding_id() == nullptr
+            ? 0
+            : std::count(positions->begin(), positions->end(), kNoPosition);
+    store->CountBatch(positions->size(), unique.size(), padding);
     refs->resize(unique.size());
     return ToTensorFlow(store->FindOrInsert(unique, options_, *refs, parallel));
   }

@@ -1,12 +1,15 @@
 // Kernels of what an embedding variable offers as a table: insert_or_assign,
-// remove, clear, size, frequency, step, stats, export and import. Contracts:
+// remove, evict, clear, size, frequency, step, stats, inspect, export and
+// import. Contracts:
 // tf_ops/ops/embedding_ops.cc; algorithms: tf_ops/core/embedding_store.h.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding_policies.h"
 
 namespace lodestar {
 namespace {
@@ -22,6 +25,25 @@ absl::Status OutputScalar(OpKernelContext* ctx, int64_t value) {
   Tensor* output = nullptr;
   TF_RETURN_IF_ERROR(ctx->allocate_output(0, TensorShape({}), &output));
   output->scalar<int64_t>()() = value;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status OutputTensor(OpKernelContext* ctx, int output,
+                          const TensorShape& shape,
+                          const std::vector<T>& values) {
+  Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
+  std::copy(values.begin(), values.end(), tensor->flat<T>().data());
+  return absl::OkStatus();
+}
+
+absl::Status OutputNames(OpKernelContext* ctx, int output,
+                         const std::vector<std::string>& names) {
+  Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(
+      output, {static_cast<int64_t>(names.size())}, &tensor));
+  std::copy(names.begin(), names.end(), tensor->flat<tstring>().data());
   return absl::OkStatus();
 }
 
@@ -100,17 +122,107 @@ class EmbeddingSetStepOp : public EmbeddingKernel {
   }
 };
 
+class EmbeddingReleaseStepOp : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+  void ComputeOn(OpKernelContext*, EmbeddingStore* store) override {
+    store->ReleaseStep();
+  }
+};
+
 class EmbeddingStatsOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingStatsOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("reset", &reset_));
+  }
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    const EmbeddingStats s = store->Stats();
+    OP_REQUIRES_OK(ctx, OutputVector<int64_t>(ctx, 0, {s.rows,
+                                                       s.index_bytes,
+                                                       s.row_bytes,
+                                                       s.slot_bytes,
+                                                       s.policy_bytes,
+                                                       s.capacity,
+                                                       s.max_rows,
+                                                       s.pending,
+                                                       s.ids,
+                                                       s.unique_ids,
+                                                       s.padding,
+                                                       s.hits,
+                                                       s.misses,
+                                                       s.inserts,
+                                                       s.admitted,
+                                                       s.refused,
+                                                       s.evicted,
+                                                       s.removed,
+                                                       s.gradients_dropped,
+                                                       s.nonfinite_gradients}));
+    Tensor* shards = nullptr;
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(1, {static_cast<int64_t>(s.shards.size()), 2},
+                                  &shards));
+    for (size_t i = 0; i < s.shards.size(); ++i) {
+      shards->matrix<int64_t>()(i, 0) = s.shards[i].rows;
+      shards->matrix<int64_t>()(i, 1) = s.shards[i].bytes;
+    }
+    if (reset_) store->SubtractEvents(s);
+  }
+
+ private:
+  bool reset_ = false;
+};
+
+class EmbeddingInspectOp : public EmbeddingKernel {
  public:
   using EmbeddingKernel::EmbeddingKernel;
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const EmbeddingStats s = store->Stats();
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "ids", 1));
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    InspectedIds found;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Inspect(ids, &found)));
     OP_REQUIRES_OK(
-        ctx, OutputVector<int64_t>(
-                 ctx, 0,
-                 {s.rows, s.index_bytes, s.row_bytes, s.slot_bytes, s.hits,
-                  s.misses, s.inserts, s.removed, s.gradients_dropped,
-                  s.nonfinite_gradients, s.capacity, s.shards}));
+        ctx, OutputTensor(ctx, 0, {ids.size(), store->dim()}, found.values));
+    const int64_t num_slots = static_cast<int64_t>(found.slot_names.size());
+    OP_REQUIRES_OK(ctx,
+                   OutputTensor(ctx, 1, {num_slots, ids.size(), store->dim()},
+                                found.slots));
+    OP_REQUIRES_OK(ctx, OutputNames(ctx, 2, found.slot_names));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 3, found.frequencies));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 4, found.last_seen));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 5, found.shards));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 6, found.states));
+  }
+};
+
+class EmbeddingEvictOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingEvictOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("own_policy", &own_policy_));
+    OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policy_));
+  }
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    int64_t evicted = 0;
+    OP_REQUIRES_OK(
+        ctx,
+        ToTensorFlow(own_policy_ ? store->Evict(&evicted, &parallel)
+                                 : store->Evict(policy_, &evicted, &parallel)));
+    OP_REQUIRES_OK(ctx, OutputScalar(ctx, evicted));
+  }
+
+ private:
+  bool own_policy_ = true;
+  EvictionPolicy policy_;
+};
+
+class EmbeddingDecayFrequenciesOp : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "rate", 0));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->DecayFrequencies(
+                            ctx->input(1).scalar<double>()(), &parallel)));
   }
 };
 
@@ -128,28 +240,23 @@ class EmbeddingExportOp : public EmbeddingKernel {
     const AttachedOptimizer& optimizer = rows.optimizer;
     const int64_t num_slots = static_cast<int64_t>(optimizer.slot_inits.size());
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, rows.ids));
-    Tensor* values = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {n, store->dim()}, &values));
-    std::copy(rows.values.begin(), rows.values.end(),
-              values->flat<float>().data());
-    Tensor* slots = nullptr;
+    OP_REQUIRES_OK(ctx, OutputTensor(ctx, 1, {n, store->dim()}, rows.values));
     OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(2, {num_slots, n, store->dim()}, &slots));
-    std::copy(rows.slots.begin(), rows.slots.end(),
-              slots->flat<float>().data());
+        ctx, OutputTensor(ctx, 2, {num_slots, n, store->dim()}, rows.slots));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 3, rows.frequencies));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 4, rows.last_seen));
     Tensor* name = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(5, TensorShape({}), &name));
     name->scalar<tstring>()() = optimizer.name;
-    Tensor* slot_names = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(6, {num_slots}, &slot_names));
-    for (int64_t s = 0; s < num_slots; ++s) {
-      slot_names->flat<tstring>()(s) = optimizer.slot_names[s];
-    }
+    OP_REQUIRES_OK(ctx, OutputNames(ctx, 6, optimizer.slot_names));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 7, optimizer.slot_inits));
-    OP_REQUIRES_OK(
-        ctx, OutputVector<int64_t>(ctx, 8, {rows.step, rows.seed, rows.salt}));
+    OP_REQUIRES_OK(ctx, OutputVector<int64_t>(ctx, 8,
+                                              {rows.step, rows.seed, rows.salt,
+                                               rows.own_step ? 1 : 0}));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 9, rows.pending_ids));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 10, rows.pending_sightings));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 11, rows.pending_last_seen));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 12, rows.sketch));
   }
 
  private:
@@ -175,15 +282,19 @@ class EmbeddingImportOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(7), "slot_names", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(8), "slot_inits", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(9), "counters", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(10), "pending_ids", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(11), "pending_sightings", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(12), "pending_last_seen", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(13), "sketch", 1));
     const int64_t n = ctx->input(1).NumElements();
     OP_REQUIRES(
         ctx, values.dim_size(0) == n && values.dim_size(1) == store->dim(),
         InvalidArgumentError("`rows` has shape ", values.shape().DebugString(),
                              ", wanted [", n, ",", store->dim(), "]"));
     const int64_t num_counters = ctx->input(9).NumElements();
-    OP_REQUIRES(ctx, num_counters == 3 || num_counters == 0,
+    OP_REQUIRES(ctx, num_counters == 4 || num_counters == 0,
                 InvalidArgumentError("`counters` has ", num_counters,
-                                     " numbers, wanted 3 or none"));
+                                     " numbers, wanted 4 or none"));
     EmbeddingRowsView rows;
     rows.ids = FlatSpan<int64_t>(ctx->input(1));
     rows.values = FlatSpan<float>(values);
@@ -198,12 +309,17 @@ class EmbeddingImportOp : public EmbeddingKernel {
     const auto inits = FlatSpan<float>(ctx->input(8));
     rows.optimizer.slot_inits.assign(inits.begin(), inits.end());
     const auto counters = ctx->input(9).flat<int64_t>();
-    rows.with_counters = num_counters == 3;
+    rows.with_counters = num_counters == 4;
     if (rows.with_counters) {
       rows.step = counters(0);
       rows.seed = counters(1);
       rows.salt = counters(2);
+      rows.own_step = counters(3) != 0;
     }
+    rows.pending_ids = FlatSpan<int64_t>(ctx->input(10));
+    rows.pending_sightings = FlatSpan<int64_t>(ctx->input(11));
+    rows.pending_last_seen = FlatSpan<int64_t>(ctx->input(12));
+    rows.sketch = FlatSpan<uint8_t>(ctx->input(13));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Import(rows, replace_, &parallel)));
   }
@@ -221,7 +337,11 @@ REGISTER(EmbeddingSize);
 REGISTER(EmbeddingFrequency);
 REGISTER(EmbeddingStep);
 REGISTER(EmbeddingSetStep);
+REGISTER(EmbeddingReleaseStep);
 REGISTER(EmbeddingStats);
+REGISTER(EmbeddingInspect);
+REGISTER(EmbeddingEvict);
+REGISTER(EmbeddingDecayFrequencies);
 REGISTER(EmbeddingExport);
 REGISTER(EmbeddingImport);
 #undef REGISTER

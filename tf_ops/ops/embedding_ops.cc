@@ -112,7 +112,10 @@ Status ExportShape(InferenceContext* c) {
   c->set_output(5, c->Scalar());
   c->set_output(6, c->Vector(slots));
   c->set_output(7, c->Vector(slots));
-  c->set_output(8, c->Vector(3));
+  c->set_output(8, c->Vector(4));
+  const DimensionHandle pending = c->UnknownDim();
+  for (int i = 9; i < 12; ++i) c->set_output(i, c->Vector(pending));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 12));
   return absl::OkStatus();
 }
 
@@ -131,6 +134,14 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("seed: int = 0")
     .Attr("init_salt: int = 0")
     .Attr("num_shards: int = 0")
+    .Attr("admission: {'all', 'min_count', 'counting_bloom'} = 'all'")
+    .Attr("min_count: int = 1")
+    .Attr("num_counters: int = 0")
+    .Attr("num_hashes: int = 0")
+    .Attr("max_rows: int = 0")
+    .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
+    .Attr("max_age: int = -1")
+    .Attr("min_norm: float = 0.0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Scalar());
@@ -145,7 +156,15 @@ initializer_a: The constant, the lowest value, or the mean.
 initializer_b: The bound above all values, or the standard deviation.
 seed: With init_salt, id and column it decides a row's first value.
 num_shards: 0 leaves it to the op; never shows in a result.
-INVALID_ARGUMENT if a variable of this name has another dim.
+admission: What gives an unseen id a row: its first sighting, or its
+  min_count-th, counted exactly or in a counting Bloom filter.
+num_counters, num_hashes: Of the filter.
+max_rows: Never more rows than this; 0 is no cap.
+max_rows_policy: Which rows make room: those seen longest ago, or least often.
+max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
+min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
+INVALID_ARGUMENT if a variable of this name has another dim, or a number is out
+of range.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingFind")
@@ -344,7 +363,8 @@ ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D].
 hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
   the order of tf_ops/core/sparse_optimizer.h.
-next_step: The variable's step after this; -1 advances it by one.
+next_step: The variable's step after this; -1 advances it by one. Not read if
+  EmbeddingSetStep drives the step.
 slot_inits: What each optimizer slot of a new row holds.
 create_missing: Makes rows of ids that have none, instead of dropping (and
   counting) their gradients.
@@ -409,7 +429,7 @@ REGISTER_OP("Lodestar>EmbeddingFrequency")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-How many steps have seen each id since its row was made; 0 without a row.
+How many steps have seen each id; 0 without a row.
 
 ids: Any shape.
 frequencies: ids.shape.
@@ -430,24 +450,113 @@ REGISTER_OP("Lodestar>EmbeddingSetStep")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
-Sets the variable's step.
+Sets the variable's step. From then on EmbeddingApply leaves it alone.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingReleaseStep")
+    .Input("handle: resource")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Lets EmbeddingApply move the step again, after EmbeddingSetStep.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingStats")
     .Input("handle: resource")
     .Output("stats: int64")
+    .Output("shards: int64")
+    .Attr("reset: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
-      c->set_output(0, c->Vector(12));
+      c->set_output(0, c->Vector(20));
+      c->set_output(1, c->Matrix(c->UnknownDim(), 2));
       return absl::OkStatus();
     })
     .Doc(R"doc(
 Counters of the variable.
 
-stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes, hits,
-  misses, inserts, removed, gradients_dropped, nonfinite_gradients, capacity
-  (rows that fit the memory there is), shards.
+stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes,
+  policy_bytes (of admission and eviction), capacity (rows that fit the memory
+  there is), max_rows (0: no cap), pending; then events: ids, unique_ids and
+  padding of training look-ups; hits, misses, inserts, admitted, refused,
+  evicted, removed, gradients_dropped, nonfinite_gradients.
+shards: [S, 2], rows and bytes of each shard.
+reset: Events count from 0 again.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingInspect")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Output("rows: float")
+    .Output("slots: float")
+    .Output("slot_names: string")
+    .Output("frequencies: int64")
+    .Output("last_seen: int64")
+    .Output("shards: int64")
+    .Output("states: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      ShapeHandle ids;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
+      const DimensionHandle n = c->Dim(ids, 0);
+      const DimensionHandle dim = c->UnknownDim();
+      const DimensionHandle slots = c->UnknownDim();
+      c->set_output(0, c->Matrix(n, dim));
+      c->set_output(1, c->MakeShape({slots, n, dim}));
+      c->set_output(2, c->Vector(slots));
+      for (int i = 3; i < 7; ++i) c->set_output(i, c->Vector(n));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Everything about some ids; changes nothing.
+
+ids: [N].
+rows: [N, D], zeros without a row.
+slots: [S, N, D].
+slot_names: [S].
+frequencies: [N], sightings; of pending ids too.
+last_seen: [N], -1 if it is not known.
+shards: [N].
+states: [N], 0 missing, 1 pending, 2 resident.
+RESOURCE_EXHAUSTED if memory runs out.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingEvict")
+    .Input("handle: resource")
+    .Output("count: int64")
+    .Attr("own_policy: bool = true")
+    .Attr("max_rows: int = 0")
+    .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
+    .Attr("max_age: int = -1")
+    .Attr("min_norm: float = 0.0")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc(R"doc(
+Removes the rows that a policy names, but none that was seen in this step.
+
+count: The rows removed.
+own_policy: By the variable's own policy, whatever the attributes say.
+max_rows: So many rows are to be left at most; 0: any number.
+max_rows_policy: Which go first: those seen longest ago, or least often.
+max_age: Rows last seen more steps ago go, and pending ids; -1: none.
+min_norm: Rows of a smaller Euclidean norm go; 0: none.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
+    .Input("handle: resource")
+    .Input("rate: double")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Multiplies frequencies with a rate, rounding down; those of ids seen in this
+step stay above 0.
+
+rate: Scalar, 0 to 1.
+INVALID_ARGUMENT if it is not.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingExport")
@@ -461,6 +570,10 @@ REGISTER_OP("Lodestar>EmbeddingExport")
     .Output("slot_names: string")
     .Output("slot_inits: float")
     .Output("counters: int64")
+    .Output("pending_ids: int64")
+    .Output("pending_sightings: int64")
+    .Output("pending_last_seen: int64")
+    .Output("sketch: uint8")
     .Attr("optimizer_slots: bool = true")
     .SetIsStateful()
     .SetShapeFn(ExportShape)
@@ -475,7 +588,12 @@ last_seen: [N], the step of the last sighting.
 optimizer: The optimizer whose slots these are, or ''.
 slot_names: [S].
 slot_inits: [S], what the slots of a new row hold.
-counters: step, seed, init_salt.
+counters: step, seed, init_salt, and 1 if EmbeddingSetStep drives the step.
+pending_ids: [P], ascending: ids that admission holds back; with a filter those
+  of this step.
+pending_sightings: [P].
+pending_last_seen: [P].
+sketch: [C], the filter's counters, or [0].
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingImport")
@@ -489,6 +607,10 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .Input("slot_names: string")
     .Input("slot_inits: float")
     .Input("counters: int64")
+    .Input("pending_ids: int64")
+    .Input("pending_sightings: int64")
+    .Input("pending_last_seen: int64")
+    .Input("sketch: uint8")
     .Attr("mode: {'replace', 'merge'} = 'replace'")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
@@ -503,12 +625,19 @@ last_seen: [N].
 optimizer: The optimizer whose slots these are, or ''.
 slot_names: [S].
 slot_inits: [S].
-counters: step, seed, init_salt, or none to keep the variable's own; read by
-  'replace' only.
+counters: step, seed, init_salt, whether the step is driven; or none to keep
+  the variable's own. This and what follows is read by 'replace' only, and
+  nothing that follows by a variable without admission.
+pending_ids: [P], all different, none of them in ids.
+pending_sightings: [P].
+pending_last_seen: [P].
+sketch: [C] or [0].
 mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
   overwrites those of their ids.
-INVALID_ARGUMENT if an id is there twice or a shape does not fit.
-FAILED_PRECONDITION if the variable holds another optimizer's slots.
+INVALID_ARGUMENT if an id is there twice, a shape does not fit, or ids are
+pending for another admission.
+FAILED_PRECONDITION if the variable holds another optimizer's slots, or would
+hold more rows than max_rows.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 

@@ -16,9 +16,9 @@ from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import initializers
+from lodestar.embedding import initializers, policies
 from lodestar.embedding.hook_variable import HookVariable
-from lodestar.embedding.rows import EmbeddingRows
+from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.ops import embedding_ops
 
 # What a checkpoint calls the outputs of EmbeddingExport, in their order.
@@ -32,21 +32,34 @@ _SAVED = (
     "slot_names",
     "slot_inits",
     "counters",
+    "pending_ids",
+    "pending_sightings",
+    "pending_last_seen",
+    "sketch",
 )
 _STATS = (
     "rows",
     "index_bytes",
     "row_bytes",
     "slot_bytes",
+    "policy_bytes",
+    "capacity",
+    "max_rows",
+    "pending",
+    "ids",
+    "unique_ids",
+    "padding",
     "hits",
     "misses",
     "inserts",
+    "admitted",
+    "refused",
+    "evicted",
     "removed",
     "gradients_dropped",
     "nonfinite_gradients",
-    "capacity",
-    "shards",
 )
+_STATES = ("missing", "pending", "resident")
 _names = itertools.count()
 _save_optimizer_slots = True
 
@@ -90,6 +103,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         dtype: `tf.float32`.
         num_shards: Parts that are written independently; default: the op's
             choice. Never shows in a result.
+        admission: Which sighting of an unseen id gives it a row: `MinCount`,
+            `CountingBloom`; default: the first.
+        eviction: Which rows go: `MaxRows`, `MaxAge`, `MinNorm`, or a list of
+            these, any of which removes a row; default: none.
         name: Default: `embedding_variable_<n>`.
 
     Raises:
@@ -106,6 +123,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         missing: str | Sequence[float] | np.ndarray = "zeros",
         dtype: Any = tf.float32,
         num_shards: int | None = None,
+        admission: policies.Admission | None = None,
+        eviction: policies.Eviction | Sequence[policies.Eviction] | None = None,
         name: str | None = None,
     ):
         super().__init__(device="CPU")
@@ -128,6 +147,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             init_salt = ids_lib.stable_hash(self.name)
         self._init_salt = int(init_salt)
         self._num_shards = num_shards
+        self._admission = policies.check_admission(admission)
+        self._eviction = policies.check_eviction(eviction)
         self._missing, self._missing_values = _missing(missing, self.dim)
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left.
@@ -154,6 +175,12 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             seed=self._seed,
             init_salt=self._init_salt,
             num_shards=self._num_shards or 0,
+            **policies.attributes(
+                [
+                    *([self._admission] if self._admission else []),
+                    *self._eviction,
+                ]
+            ),
         )
 
     def _initialize(self) -> None:
@@ -193,6 +220,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             "init_salt": self._init_salt,
             "missing": missing,
             "num_shards": self._num_shards,
+            "admission": policies.serialize(self._admission),
+            "eviction": policies.serialize(self._eviction) or None,
             "name": self.name,
         }
 
@@ -213,14 +242,28 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
     @property
     def step(self) -> tf.Tensor:
-        """int64 scalar, advanced once an optimizer apply."""
+        """int64 scalar; all training look-ups at one step are one sighting.
+
+        An optimizer's apply advances it by one, or to the optimizer's
+        iterations, unless `set_step` drives it.
+        """
         return gen_ops.lodestar_embedding_step(self.resource_handle)
 
     def set_step(self, step: Any) -> None:
-        """Sets `step`, for ages in a unit of your own (a day, unix time)."""
-        gen_ops.lodestar_embedding_set_step(
-            self.resource_handle, tf.cast(step, tf.int64)
-        )
+        """Sets `step` and takes it over: for ages in days, unix time, ...
+
+        From then on applies leave it alone; what is looked up between two
+        calls is one sighting. Saved with the table.
+
+        Args:
+            step: Integer scalar; None: applies advance the step again.
+        """
+        if step is None:
+            gen_ops.lodestar_embedding_release_step(self.resource_handle)
+        else:
+            gen_ops.lodestar_embedding_set_step(
+                self.resource_handle, tf.cast(step, tf.int64)
+            )
 
     def lookup(
         self,
@@ -238,7 +281,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         Args:
             ids: Integers: dense, ragged of any depth, or sparse (which needs a
                 combiner, and indices in row-major order).
-            training: True: an unseen id gets a row. False: nothing is written.
+            training: True: an unseen id is counted and, once `admission` lets
+                it in, gets a row. False: nothing is written.
                 None: True while a gradient tape records.
             weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
@@ -371,7 +415,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
         """Sets the rows of `ids`, adding those that are not there.
 
-        The last of equal ids wins; optimizer slots and frequencies stay.
+        The last of equal ids wins; optimizer slots and frequencies stay. New
+        ids ask no admission; under `MaxRows` those that find no room are
+        refused, which `stats()` counts.
 
         Args:
             ids: Integers `[N]`.
@@ -393,8 +439,50 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         """The number of rows, an int64 scalar."""
         return gen_ops.lodestar_embedding_size(self.resource_handle)
 
+    def evict(
+        self,
+        policy: policies.Eviction | Sequence[policies.Eviction] | None = None,
+    ) -> tf.Tensor:
+        """Removes the rows that a policy names, but none seen in this step.
+
+        Where rows go by age alone, on a table made with `MaxAge`, or with
+        `MaxRows` of policy "lru", the cost is that of the rows removed; else
+        all rows are looked at.
+
+        Args:
+            policy: `MaxAge`, `MinNorm`, `MaxRows` (down to so many rows), or a
+                list of these; default: the table's `eviction`.
+
+        Returns:
+            The number of rows removed, an int64 scalar.
+
+        Raises:
+            ValueError: `policy` is none of these.
+        """
+        chosen = policies.check_eviction(policy, "policy")
+        return gen_ops.lodestar_embedding_evict(
+            self.resource_handle,
+            own_policy=policy is None,
+            **policies.attributes(chosen),
+        )
+
+    def decay_frequencies(self, rate: float) -> None:
+        """Multiplies all frequencies with `rate`, rounding down.
+
+        Those of ids seen in this step stay above 0.
+
+        Args:
+            rate: 0 to 1.
+
+        Raises:
+            tf.errors.InvalidArgumentError: `rate` is not.
+        """
+        gen_ops.lodestar_embedding_decay_frequencies(
+            self.resource_handle, tf.cast(rate, tf.float64)
+        )
+
     def clear(self) -> None:
-        """Removes all rows."""
+        """Removes all rows, and forgets all ids that wait for one."""
         gen_ops.lodestar_embedding_clear(self.resource_handle)
 
     def frequency(self, ids: Any) -> Any:
@@ -406,18 +494,66 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             ids_lib.to_int64(ids),
         )
 
-    def stats(self) -> dict[str, int]:
-        """Counters of the table, eagerly.
+    def stats(self, reset: bool = False) -> dict[str, Any]:
+        """Counters of the table, eagerly; docs/embedding.md has the schema.
+
+        Args:
+            reset: Events count from 0 again.
 
         Returns:
-            rows; index_bytes, row_bytes (values and metadata), slot_bytes
-            (optimizer slots); hits and misses of training look-ups, inserts,
-            removed; gradients_dropped (for ids without a row),
-            nonfinite_gradients; capacity (rows that fit the memory held),
-            shards.
+            What is: rows, capacity (rows that fit the memory held), load
+            (rows / capacity), max_rows (None: no cap), pending (ids that wait
+            for admission), bytes and its parts index_bytes, row_bytes (values
+            and metadata), slot_bytes (optimizer slots) and policy_bytes,
+            shards (their number), per_shard (`{"rows": [...], "bytes":
+            [...]}`).
+            Events since the table was made, or the last reset: ids,
+            unique_ids and padding of training look-ups and their ratios
+            unique_ratio and padding_share (0 without ids); hits and misses
+            (distinct ids with and without a row), inserts, admitted, refused,
+            evicted, removed, gradients_dropped (for ids without a row),
+            nonfinite_gradients.
         """
-        values = gen_ops.lodestar_embedding_stats(self.resource_handle)
-        return {n: int(v) for n, v in zip(_STATS, values.numpy())}
+        values, shards = gen_ops.lodestar_embedding_stats(
+            self.resource_handle, reset=reset
+        )
+        stats: dict[str, Any] = {
+            n: int(v) for n, v in zip(_STATS, values.numpy(), strict=True)
+        }
+        rows, shard_bytes = shards.numpy().T.tolist()
+        stats["max_rows"] = stats["max_rows"] or None
+        stats["bytes"] = sum(
+            stats[f"{part}_bytes"]
+            for part in ("index", "row", "slot", "policy")
+        )
+        stats["load"] = stats["rows"] / max(stats["capacity"], 1)
+        real = stats["ids"] - stats["padding"]
+        stats["unique_ratio"] = stats["unique_ids"] / max(real, 1)
+        stats["padding_share"] = stats["padding"] / max(stats["ids"], 1)
+        stats["shards"] = len(rows)
+        stats["per_shard"] = {"rows": rows, "bytes": shard_bytes}
+        return stats
+
+    def inspect(self, ids: Any) -> InspectedIds:
+        """Returns everything about some ids, eagerly; changes nothing.
+
+        Args:
+            ids: Integers `[N]`.
+        """
+        ids = ids_lib.to_int64(ids)
+        rows, slots, names, frequencies, last_seen, shards, states = (
+            gen_ops.lodestar_embedding_inspect(self.resource_handle, ids)
+        )
+        names = [name.decode() for name in names.numpy()]
+        return InspectedIds(
+            ids=ids,
+            rows=rows,
+            optimizer_slots=dict(zip(names, slots)),
+            frequencies=frequencies,
+            last_seen=last_seen,
+            shards=shards,
+            states=[_STATES[state] for state in states.numpy()],
+        )
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
         """Returns everything that the rows hold, in ascending id order, eagerly.
@@ -445,13 +581,16 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 without last_seen they were seen now.
             mode: `"replace"` makes this all that the table holds, `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
-                seed and init_salt stay.
+                seed and init_salt stay; `"replace"` forgets ids that wait for
+                admission.
 
         Raises:
             ValueError: An unknown `mode`, or optimizer slots without the name
                 of their optimizer or their initial values.
             tf.errors.InvalidArgumentError: Equal ids, or arrays of other
                 shapes.
+            tf.errors.FailedPreconditionError: More rows than `MaxRows` allows;
+                the table is as it was.
         """
         if mode not in ("replace", "merge"):
             raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
@@ -485,7 +624,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             tf.constant(rows.optimizer if names else ""),
             tf.constant(names, tf.string),
             tf.constant([rows.slot_inits[n] for n in names], tf.float32),
-            tf.zeros([0], tf.int64),
+            *(tf.zeros([0], tf.int64) for _ in range(4)),
+            tf.zeros([0], tf.uint8),
             mode=mode,
         )
 

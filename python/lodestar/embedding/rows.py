@@ -24,3 +24,26 @@ class EmbeddingRows(NamedTuple):
     last_seen: Any = None
     optimizer: str = ""
     slot_inits: Mapping[str, float] = {}
+
+
+class InspectedIds(NamedTuple):
+    """What `EmbeddingVariable.inspect` tells about N ids.
+
+    Attributes:
+        ids: int64 `[N]`.
+        rows: float32 `[N, D]`, zeros without a row.
+        optimizer_slots: name -> float32 `[N, D]`.
+        frequencies: int64 `[N]`, sightings; those of pending ids too.
+        last_seen: int64 `[N]`, steps; -1 where it is not known.
+        shards: int64 `[N]`, where the ids belong.
+        states: `"resident"`, `"pending"` (seen, but not admitted yet) or
+            `"missing"` for each id.
+    """
+
+    ids: Any
+    rows: Any
+    optimizer_slots: Mapping[str, Any]
+    frequencies: Any
+    last_seen: Any
+    shards: Any
+    states: list[str]

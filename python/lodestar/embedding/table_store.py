@@ -6,7 +6,7 @@ NPZ agree on numbers only.
 """
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ from lodestar._library import gen_ops
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CHUNK_BYTES = 32 << 20
+# What is cut along the same axis, and so into as many chunks.
 _PER_ROW = ("ids", "rows", "frequencies", "last_seen")
+_PER_PENDING_ID = ("pending_ids", "pending_sightings", "pending_last_seen")
+_PER_COUNTER = ("sketch",)
 
 
 def save_table(
@@ -23,12 +26,16 @@ def save_table(
 ) -> None:
     """Writes everything of `table` to `store`, under names with `prefix`."""
     saved = {k: v.numpy() for k, v in table.export_all().items()}
-    slots = saved["optimizer_slots"]
-    chunk_rows = max(1, _CHUNK_BYTES // (4 * table.dim * (1 + len(slots))))
-    count = len(saved["ids"])
-    chunks = max(1, -(-count // chunk_rows))  # one, even if empty
+    # The rows' own axis first, as that of everything else.
+    saved["optimizer_slots"] = saved["optimizer_slots"].swapaxes(0, 1)
+    slots = len(saved["slot_names"])
+    row_bytes = 4 * table.dim * (1 + slots)
     header = {
-        "chunks": chunks,
+        "chunks": _save(
+            saved, (*_PER_ROW, "optimizer_slots"), row_bytes, store, prefix
+        ),
+        "pending_chunks": _save(saved, _PER_PENDING_ID, 8, store, prefix),
+        "sketch_chunks": _save(saved, _PER_COUNTER, 1, store, prefix),
         "dim": table.dim,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
@@ -38,11 +45,6 @@ def save_table(
     )
     store[f"{prefix}slot_inits"] = saved["slot_inits"]
     store[f"{prefix}counters"] = saved["counters"]
-    for chunk in range(chunks):
-        part = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows)
-        for name in _PER_ROW:
-            store[f"{prefix}{name}_{chunk}"] = saved[name][part]
-        store[f"{prefix}optimizer_slots_{chunk}"] = slots[:, part]
 
 
 def load_table(
@@ -52,6 +54,8 @@ def load_table(
 
     Raises:
         ValueError: The saved table has another dim.
+        tf.errors.OpError: As `EmbeddingVariable.import_`; the table is as it
+            was.
     """
     header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
     if header["dim"] != table.dim:
@@ -59,24 +63,48 @@ def load_table(
             f"The saved table has dim {header['dim']}, but {table!r} is to "
             "take it; wanted equal dims."
         )
-    slot_inits = np.array(store[f"{prefix}slot_inits"], np.float32)
-    counters = np.array(store[f"{prefix}counters"], np.int64)
-    names = np.array(header["slot_names"], np.object_)
-    for chunk in range(header["chunks"]):
-        ids, rows, frequencies, last_seen, slots = (
-            np.array(store[f"{prefix}{name}_{chunk}"])
-            for name in (*_PER_ROW, "optimizer_slots")
-        )
-        gen_ops.lodestar_embedding_import(
-            table.resource_handle,
-            ids,
-            rows,
-            slots,
-            frequencies,
-            last_seen,
-            header["optimizer"],
-            names,
-            slot_inits,
-            counters,
-            mode="merge" if chunk else "replace",
-        )
+
+    def load(names: Sequence[str], chunks: int) -> list[np.ndarray]:
+        return [
+            np.concatenate(
+                [np.array(store[f"{prefix}{n}_{c}"]) for c in range(chunks)]
+            )
+            for n in names
+        ]
+
+    ids, rows, frequencies, last_seen, slots = load(
+        (*_PER_ROW, "optimizer_slots"), header["chunks"]
+    )
+    # One call: all of it or nothing.
+    gen_ops.lodestar_embedding_import(
+        table.resource_handle,
+        ids,
+        rows,
+        slots.swapaxes(0, 1),
+        frequencies,
+        last_seen,
+        header["optimizer"],
+        np.array(header["slot_names"], np.object_),
+        np.array(store[f"{prefix}slot_inits"], np.float32),
+        np.array(store[f"{prefix}counters"], np.int64),
+        *load(_PER_PENDING_ID, header["pending_chunks"]),
+        *load(_PER_COUNTER, header["sketch_chunks"]),
+        mode="replace",
+    )
+
+
+def _save(
+    saved: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    item_bytes: int,
+    store: MutableMapping[str, Any],
+    prefix: str,
+) -> int:
+    """Writes arrays of equal lengths; returns the number of chunks."""
+    size = max(1, _CHUNK_BYTES // item_bytes)
+    chunks = max(1, -(-len(saved[names[0]]) // size))  # one, even if empty
+    for chunk in range(chunks):
+        part = slice(chunk * size, (chunk + 1) * size)
+        for name in names:
+            store[f"{prefix}{name}_{chunk}"] = saved[name][part]
+    return chunks

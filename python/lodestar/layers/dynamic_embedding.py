@@ -86,12 +86,15 @@ class DynamicEmbedding(keras.layers.Layer):
             bag, and False in the Keras mask.
         default_id: With a combiner: the id whose row an empty bag reads.
         missing: As `missing` of EmbeddingVariable.
+        admission: As `admission` of EmbeddingVariable.
+        eviction: As `eviction` of EmbeddingVariable.
         salt: Text that keeps this layer's ids apart from those of others on
             the same table.
         optimizer: Keras optimizer of this table alone, used inside the
             wrapper; it keeps its own learning rate and schedule.
         table: An EmbeddingVariable to share, in place of `output_dim`,
-            `embeddings_initializer`, `missing`, `optimizer` and `seed`.
+            `embeddings_initializer`, `missing`, `admission`, `eviction`,
+            `optimizer` and `seed`.
         grow: False: training adds no ids.
         seed: As `seed` of EmbeddingVariable.
         dtype: Keras dtype policy of the result; rows are float32.
@@ -120,6 +123,8 @@ class DynamicEmbedding(keras.layers.Layer):
         default_id: int | None = None,
         missing: Any = "zeros",
         salt: str | None = None,
+        admission: Any = None,
+        eviction: Any = None,
         optimizer: Any = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
@@ -149,6 +154,8 @@ class DynamicEmbedding(keras.layers.Layer):
                 output_dim,
                 initializer=embeddings_initializer,
                 missing=missing,
+                admission=admission,
+                eviction=eviction,
                 seed=seed,
                 name=self.name,
             )
@@ -161,6 +168,8 @@ class DynamicEmbedding(keras.layers.Layer):
                         embeddings_initializer != "uniform",
                     ),
                     ("missing", not _is_text(missing, "zeros")),
+                    ("admission", admission is not None),
+                    ("eviction", eviction is not None),
                     ("optimizer", optimizer is not None),
                     ("seed", seed != 0),
                 )
@@ -262,6 +271,9 @@ class DynamicEmbedding(keras.layers.Layer):
         initializer = self._own["embeddings_initializer"]
         if isinstance(initializer, keras.initializers.Initializer):
             config["embeddings_initializer"] = serialize(initializer)
+        table_config = self.table.get_config()
+        for name in ("admission", "eviction"):
+            config[name] = table_config[name]
         if not isinstance(self._own["missing"], str):
             config["missing"] = np.asarray(self._own["missing"]).tolist()
         if self.optimizer is not None:

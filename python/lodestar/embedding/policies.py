@@ -1,0 +1,229 @@
+"""Which ids get a row, and which rows go: the policies of a table."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+_MAX_BLOOM_COUNT = 255
+
+
+def _check_integer(owner: str, name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise ValueError(
+            f"`{name}`={value!r} of {owner} is not an integer of at least "
+            f"{least}."
+        )
+
+
+class _Policy:
+    """Serialization of policies, which are frozen dataclasses."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "_Policy":
+        """Makes a policy of the same arguments."""
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class MinCount(_Policy):
+    """Admission by exact counts: an id's n-th sighting gives it a row.
+
+    A step sees an id once, however often and in however many look-ups it
+    occurs. The first n - 1 sightings read as missing, and their gradients are
+    dropped. An id that waits takes about 40 bytes;
+    `evict` with `MaxAge` forgets those not seen for long.
+
+    Args:
+        n: At least 1, which admits every id.
+    """
+
+    n: int
+
+    def __post_init__(self):
+        _check_integer("MinCount", "n", self.n, 1)
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op."""
+        return {"admission": "min_count", "min_count": int(self.n)}
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class CountingBloom(_Policy):
+    """Admission by counts in bounded memory, as `MinCount` otherwise.
+
+    A counting Bloom filter of one byte a counter: an id is never admitted
+    late, and one that was not seen n times is admitted early with the given
+    probability once as many ids as expected were seen. An id that comes back
+    after its row was evicted is admitted at once.
+
+    Args:
+        n: 1 to 255.
+        false_positive_rate: Above 0, below 1.
+        expected_ids: Distinct ids that will be seen, at least 1.
+    """
+
+    n: int
+    false_positive_rate: float
+    expected_ids: int
+
+    def __post_init__(self):
+        _check_integer("CountingBloom", "n", self.n, 1)
+        if self.n > _MAX_BLOOM_COUNT:
+            raise ValueError(
+                f"`n`={self.n} of CountingBloom is above {_MAX_BLOOM_COUNT}, "
+                "where its counters end; MinCount has no such limit."
+            )
+        if not 0 < self.false_positive_rate < 1:
+            raise ValueError(
+                f"`false_positive_rate`={self.false_positive_rate!r} is not "
+                "between 0 and 1."
+            )
+        _check_integer("CountingBloom", "expected_ids", self.expected_ids, 1)
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op."""
+        bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
+        return {
+            "admission": "counting_bloom",
+            "min_count": int(self.n),
+            "num_counters": max(1, math.ceil(self.expected_ids * bits)),
+            "num_hashes": max(1, round(bits * math.log(2))),
+        }
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class MaxAge(_Policy):
+    """Eviction of rows last seen more than `steps` ago, by `evict()`.
+
+    Ids that wait for admission are forgotten at the same age.
+
+    Args:
+        steps: At least 0, in the unit of the table's `step`.
+    """
+
+    steps: int
+
+    def __post_init__(self):
+        _check_integer("MaxAge", "steps", self.steps, 0)
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op and the evict op."""
+        return {"max_age": int(self.steps)}
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class MaxRows(_Policy):
+    """A hard cap: the table never holds more than `n` rows.
+
+    A look-up that brings new ids first evicts the rows with the smallest
+    (last-seen step, hash of the id), or (frequency, last-seen step, hash of the
+    id), but none of this step; new ids that find no room even so are refused,
+    those of the smallest hash first: they read as missing. `stats()` counts
+    both.
+
+    Args:
+        n: At least 1.
+        policy: `"lru"` or `"lfu"`.
+    """
+
+    n: int
+    policy: str = "lru"
+
+    def __post_init__(self):
+        _check_integer("MaxRows", "n", self.n, 1)
+        if self.policy not in ("lru", "lfu"):
+            raise ValueError(
+                f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
+            )
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op and the evict op."""
+        return {"max_rows": int(self.n), "max_rows_policy": self.policy}
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class MinNorm(_Policy):
+    """Eviction of rows whose Euclidean norm is below `x`, by `evict()`.
+
+    Args:
+        x: Above 0.
+    """
+
+    x: float
+
+    def __post_init__(self):
+        if not 0 < self.x < math.inf:
+            raise ValueError(f"`x`={self.x!r} of MinNorm is not above 0.")
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op and the evict op."""
+        return {"min_norm": float(self.x)}
+
+
+Admission = MinCount | CountingBloom
+Eviction = MaxAge | MaxRows | MinNorm
+
+
+def check_admission(admission: Any) -> Admission | None:
+    """Returns `admission`, deserialized if it is a config."""
+    if isinstance(admission, Mapping):
+        admission = keras.saving.deserialize_keras_object(admission)
+    if admission is not None and not isinstance(
+        admission, (MinCount, CountingBloom)
+    ):
+        raise ValueError(
+            f"`admission`={admission!r} is not None, MinCount or CountingBloom."
+        )
+    return admission
+
+
+def check_eviction(
+    eviction: Any, name: str = "eviction"
+) -> tuple[Eviction, ...]:
+    """Returns one policy, several or None as a tuple, configs deserialized."""
+    if eviction is None:
+        return ()
+    if not isinstance(eviction, Sequence):
+        eviction = [eviction]
+    policies = tuple(
+        keras.saving.deserialize_keras_object(policy)
+        if isinstance(policy, Mapping)
+        else policy
+        for policy in eviction
+    )
+    for policy in policies:
+        if not isinstance(policy, (MaxAge, MaxRows, MinNorm)):
+            raise ValueError(
+                f"`{name}` has {policy!r}, which is not MaxAge, MaxRows or "
+                "MinNorm."
+            )
+    if len({type(policy) for policy in policies}) < len(policies):
+        raise ValueError(f"`{name}`={list(policies)!r} has a kind twice.")
+    return policies
+
+
+def attributes(policies: Sequence[Any]) -> dict[str, Any]:
+    """Attributes of an op for all of `policies`."""
+    merged: dict[str, Any] = {}
+    for policy in policies:
+        merged.update(policy.attributes())
+    return merged
+
+
+def serialize(policy: Any) -> Any:
+    """A config of one policy, of several, or None."""
+    if isinstance(policy, Sequence):
+        return [keras.saving.serialize_keras_object(p) for p in policy]
+    return policy and keras.saving.serialize_keras_object(policy)

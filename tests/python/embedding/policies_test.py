@@ -1,0 +1,315 @@
+"""Tests of admission and eviction of EmbeddingVariable."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding import table_store
+
+
+def table(**options):
+    return lodestar.EmbeddingVariable(2, **{"name": "t", **options})
+
+
+def ids_of(t):
+    return t.export().ids.numpy().tolist()
+
+
+def mix64(ids):
+    x = np.asarray(ids, np.uint64)
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+ADMISSIONS = [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)]
+
+
+@pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
+def test_admission_counts_steps(admission):
+    t = table(admission=admission, missing=[7.0, 8.0])
+    for _ in range(3):  # one step, one sighting
+        rows = t.lookup([[1, 1], [1, 2]], training=True)
+        np.testing.assert_array_equal(rows[0, 0], [7, 8])
+    assert int(t.size()) == 0
+    t.set_step(1)
+    with tf.GradientTape() as tape:
+        rows = t.lookup([1, 3], training=True)
+        loss = tf.reduce_sum(rows)
+    np.testing.assert_array_equal(rows[1], [7, 8])
+    assert ids_of(t) == [1]
+    assert int(t.frequency([1])[0]) == 2
+    before = t.lookup([1]).numpy()
+    lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
+        [tape.gradient(loss, t.hook)], [t.hook]
+    )
+    assert ids_of(t) == [1]
+    assert (t.lookup([1]).numpy() < before).all()
+    assert t.stats()["gradients_dropped"] == 1
+    assert t.stats()["admitted"] == 1
+    t.clear()
+    t.lookup([3], training=True)
+    t.set_step(2)
+    t.lookup([1], training=True)
+    assert int(t.size()) == 0  # cleared: what was pending too
+
+
+@pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
+def test_admission_is_saved_with_checkpoints_and_keras_files(
+    admission, tmp_path
+):
+    a = table(admission=admission)
+    a.lookup([1, 2], training=True)
+    a.set_step(1)
+    a.lookup([2, 3], training=True)
+    path = tf.train.Checkpoint(table=a).save(str(tmp_path / "c"))
+    store = {}
+    table_store.save_table(a, store)
+    b = table(admission=admission, num_shards=5, name="b")
+    tf.train.Checkpoint(table=b).restore(path).assert_consumed()
+    c = table(admission=admission, num_shards=2, name="c")
+    table_store.load_table(c, store)
+    for restored in (b, c):
+        restored.lookup([3], training=True)  # seen in this step before
+        assert ids_of(restored) == [2]
+        restored.set_step(2)
+        restored.lookup([1, 3, 4], training=True)
+        assert ids_of(restored) == [1, 2, 3]
+
+
+def test_chunks_of_pending_ids_and_counters(monkeypatch):
+    monkeypatch.setattr(table_store, "_CHUNK_BYTES", 40)
+    a = table(admission=lodestar.CountingBloom(2, 0.1, 50))
+    a.lookup(np.arange(30), training=True)
+    store = {}
+    table_store.save_table(a, store)
+    assert max(np.asarray(v).nbytes for v in store.values()) < 300
+    b = table(admission=lodestar.CountingBloom(2, 0.1, 50), name="b")
+    table_store.load_table(b, store)
+    for name, want in a.export_all().items():
+        np.testing.assert_array_equal(b.export_all()[name], want, name)
+
+
+def test_admission_of_another_kind_is_not_restored():
+    a = table(admission=ADMISSIONS[0])
+    a.lookup([1], training=True)
+    store = {}
+    table_store.save_table(a, store)
+    b = table(admission=ADMISSIONS[1], name="b")
+    b.lookup([9], training=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="exact counts"):
+        table_store.load_table(b, store)
+    c = table(name="c")
+    table_store.load_table(c, store)
+    assert int(c.size()) == 0
+
+
+def test_a_saved_module_goes_on_counting(tmp_path):
+    module = tf.Module()
+    module.table = table(admission=lodestar.MinCount(2))
+    module.see = tf.function(
+        lambda ids: module.table.lookup(ids, training=True),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    module.size = tf.function(module.table.size, input_signature=[])
+    module.table.lookup([1], training=True)
+    module.table.set_step(1)
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    loaded.see(tf.constant([1, 2], tf.int64))
+    assert int(loaded.size()) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 3, 16])
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_max_rows(shards, policy):
+    t = table(eviction=lodestar.MaxRows(6, policy), num_shards=shards)
+    t.lookup([1, 2, 3, 4], training=True)
+    t.set_step(1)
+    t.lookup([1, 2], training=True)
+    t.set_step(2)
+    t.lookup([5, 6], training=True)
+    t.set_step(3)
+    new = np.array([10, 11, 12])
+    t.lookup(new, training=True)
+    # lru: 3 and 4 go, then 1 or 2; lfu: 3 and 4, then 5 or 6.
+    tied = np.array([1, 2] if policy == "lru" else [5, 6])
+    third = tied[np.argmin(mix64(tied))]
+    left = {1, 2, 5, 6} - {int(third)}
+    assert ids_of(t) == sorted(left | set(new.tolist()))
+    stats = t.stats()
+    assert (stats["evicted"], stats["refused"], stats["max_rows"]) == (3, 0, 6)
+    # All that is left was not seen in this step but for `new`.
+    more = np.arange(20, 25)
+    t.lookup(more, training=True)
+    refused = more[np.argsort(mix64(more))][:2]
+    want = set(new.tolist()) | (set(more.tolist()) - set(refused.tolist()))
+    assert ids_of(t) == sorted(want)
+    assert t.stats()["refused"] == 2
+    np.testing.assert_array_equal(t.lookup(refused, training=True), 0)
+
+
+def test_insert_or_assign_obeys_the_cap_and_asks_no_admission():
+    t = table(eviction=lodestar.MaxRows(2), admission=lodestar.MinCount(9))
+    t.insert_or_assign([1, 2, 3], np.ones([3, 2]))
+    assert int(t.size()) == 2
+    assert t.stats()["refused"] == 1
+
+
+def test_an_import_over_the_cap_changes_nothing():
+    t = table(eviction=lodestar.MaxRows(2))
+    t.lookup([5], training=True)
+    rows = lodestar.EmbeddingRows([1, 2, 3], np.ones([3, 2]))
+    for mode in ("replace", "merge"):
+        with pytest.raises(
+            tf.errors.FailedPreconditionError, match="cap is 2 rows"
+        ):
+            t.import_(rows, mode=mode)
+    assert ids_of(t) == [5]
+
+
+def test_evict():
+    t = table(eviction=[lodestar.MaxAge(2), lodestar.MinNorm(0.5)])
+    t.insert_or_assign([1, 2], [[0.3, 0.3], [0.6, 0.6]])
+    t.set_step(1)
+    t.insert_or_assign([3], [[9.0, 9.0]])
+    t.set_step(3)
+    t.lookup([4], training=True)  # small, but seen in this step
+    assert int(t.evict()) == 2  # 2 by its age, 1 by both
+    assert ids_of(t) == [3, 4]
+    t.set_step(4)
+    evict = tf.function(lambda: t.evict(lodestar.MaxRows(1)))
+    assert int(evict()) == 1
+    assert ids_of(t) == [4]
+    assert int(t.evict(lodestar.MinNorm(0.5))) == 1
+    assert t.stats()["evicted"] == 4
+    assert int(t.evict([])) == 0
+    with pytest.raises(ValueError, match="`policy` has 'lru', which is not"):
+        t.evict(["lru"])
+
+
+def test_the_step_is_the_users_once_set():
+    t = table()
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+
+    def train():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup([1], training=True))
+        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+
+    train()
+    assert int(t.step) == int(optimizer.iterations) == 1
+    t.set_step(20000)
+    train()
+    train()
+    assert int(t.step) == 20000
+    assert int(t.frequency([1])[0]) == 2
+    t.set_step(None)
+    train()
+    assert int(t.step) == int(optimizer.iterations) == 4
+
+
+def test_decay_frequencies():
+    t = table()
+    for step in range(5):
+        t.set_step(step)
+        t.lookup([1] if step else [1, 2], training=True)
+    t.decay_frequencies(0.5)
+    assert t.frequency([1, 2]).numpy().tolist() == [2, 0]
+    t.decay_frequencies(0.0)
+    assert t.frequency([1]).numpy().tolist() == [1]  # seen in this step
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`rate` is 1.5, wanted 0 to 1"
+    ):
+        t.decay_frequencies(1.5)
+
+
+def test_inspect():
+    t = table(admission=lodestar.MinCount(2), num_shards=4)
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup([1], training=True))
+        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+    t.lookup([2], training=True)
+    found = t.inspect([1, 2, 3])
+    assert found.states == ["resident", "pending", "missing"]
+    assert found.frequencies.numpy().tolist() == [2, 1, 0]
+    assert found.last_seen.numpy().tolist() == [1, 2, -1]
+    np.testing.assert_array_equal(found.rows[0], t.lookup([1])[0])
+    assert not found.rows[1:].numpy().any()
+    exported = t.export().optimizer_slots
+    (name,) = exported
+    np.testing.assert_array_equal(
+        found.optimizer_slots[name][0], exported[name][0]
+    )
+    high = mix64([1, 2, 3]) >> np.uint64(32)
+    want = (high * np.uint64(4)) >> np.uint64(32)
+    np.testing.assert_array_equal(found.shards, want)
+    assert t.inspect([]).states == []
+    assert int(t.size()) == 1
+
+
+def test_stats():
+    t = table(eviction=lodestar.MaxRows(100), num_shards=2)
+    t.lookup([1, 1, 2, 0, 0], training=True, padding_id=0)
+    stats = t.stats(reset=True)
+    assert (stats["ids"], stats["unique_ids"], stats["padding"]) == (5, 2, 2)
+    assert stats["unique_ratio"] == pytest.approx(2 / 3)
+    assert stats["padding_share"] == pytest.approx(0.4)
+    assert (stats["rows"], stats["shards"]) == (2, 2)
+    assert sum(stats["per_shard"]["rows"]) == 2
+    assert sum(stats["per_shard"]["bytes"]) == stats["bytes"]
+    assert stats["load"] == 2 / stats["capacity"]
+    again = t.stats()
+    assert (again["rows"], again["ids"], again["inserts"]) == (2, 0, 0)
+    assert again["unique_ratio"] == again["padding_share"] == 0
+
+
+def test_config_round_trip():
+    policies = {
+        "admission": lodestar.CountingBloom(3, 0.5, 10),
+        "eviction": [lodestar.MaxAge(5), lodestar.MaxRows(7, "lfu")],
+    }
+    t = table(**policies)
+    config = keras.saving.serialize_keras_object(t)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == t.get_config()
+    layer = lodestar.layers.DynamicEmbedding(2, name="l", **policies)
+    layer = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
+    again = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
+    for name in policies:
+        for copy in (layer.table, again.table):
+            assert copy.get_config()[name] == t.get_config()[name]
+    t = table(eviction=lodestar.MinNorm(0.5))
+    again = lodestar.EmbeddingVariable.from_config(t.get_config())
+    again.insert_or_assign([1, 2], [[0.1, 0.1], [1, 1]])
+    assert int(again.evict()) == 1
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: lodestar.MinCount(0), "`n`=0 of MinCount"),
+        (lambda: lodestar.MinCount(1.5), "`n`=1.5 of MinCount"),
+        (lambda: lodestar.CountingBloom(256, 0.1, 9), "MinCount has no such"),
+        (lambda: lodestar.CountingBloom(2, 1.0, 9), "`false_positive_rate`=1"),
+        (lambda: lodestar.CountingBloom(2, 0.1, 0), "`expected_ids`=0"),
+        (lambda: lodestar.MaxAge(-1), "`steps`=-1 of MaxAge"),
+        (lambda: lodestar.MaxRows(0), "`n`=0 of MaxRows"),
+        (lambda: lodestar.MaxRows(9, "fifo"), "`policy`='fifo'"),
+        (lambda: lodestar.MinNorm(0.0), "`x`=0.0 of MinNorm"),
+        (lambda: table(admission=3), "`admission`=3 is not None, MinCount"),
+        (lambda: table(eviction=3), "`eviction` has 3, which is not MaxAge"),
+        (
+            lambda: table(eviction=[lodestar.MaxAge(1), lodestar.MaxAge(2)]),
+            "has a kind twice",
+        ),
+    ],
+)
+def test_bad_policies(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
