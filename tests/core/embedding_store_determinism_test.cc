@@ -36,11 +36,12 @@ RowInitializer Initializer(const std::string& kind, int64_t seed,
   return initializer;
 }
 
-Store MakeStore(int64_t shards) {
+Store MakeStore(int64_t shards,
+                const TablePolicies& policies = TablePolicies()) {
   Store store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, shards, Initializer("normal", 1, 2), &store)
-          .ok());
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Initializer("normal", 1, 2),
+                                     &store, policies)
+                  .ok());
   return store;
 }
 
@@ -79,6 +80,10 @@ void ExpectSameContent(const EmbeddingRows& a, const EmbeddingRows& b) {
   EXPECT_EQ(a.frequencies, b.frequencies);
   EXPECT_EQ(a.last_seen, b.last_seen);
   EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.pending_ids, b.pending_ids);
+  EXPECT_EQ(a.pending_sightings, b.pending_sightings);
+  EXPECT_EQ(a.pending_last_seen, b.pending_last_seen);
+  EXPECT_EQ(a.sketch, b.sketch);
 }
 
 // Ids that differ in their high bits only, in their low bits only, and the ends
@@ -116,12 +121,13 @@ struct Setting {
 // The same random calls in every setting.
 EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
                          const std::vector<float>& hyperparameters,
-                         const std::vector<float>& inits) {
+                         const std::vector<float>& inits,
+                         const TablePolicies& policies = TablePolicies()) {
   const ParallelFor parallel = Threads(setting.threads);
   SparseOptimizer update;
   EXPECT_TRUE(
       SparseOptimizer::Create(optimizer, hyperparameters, &update).ok());
-  Store store = MakeStore(setting.shards);
+  Store store = MakeStore(setting.shards, policies);
   std::mt19937_64 rng(7);
   std::mt19937_64 order(setting.order);
   for (int call = 0; call < 120; ++call) {
@@ -150,11 +156,18 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
       int64_t removed;
       EXPECT_TRUE(store->Remove(ids, &removed).ok());
       store->SetStep(store->step() + 10);
+      if (policies.eviction.max_rows > 0) {
+        EvictionPolicy policy;
+        policy.max_age = 100;
+        policy.min_norm = 0.05f;
+        int64_t evicted;
+        EXPECT_TRUE(store->Evict(policy, &evicted, &parallel).ok());
+      }
     }
   }
   EmbeddingRows rows;
   EXPECT_TRUE(store->Export(true, &rows, &parallel).ok());
-  EXPECT_GT(rows.ids.size(), 1000u);
+  EXPECT_GT(rows.ids.size(), 300u);
   return rows;
 }
 
@@ -179,6 +192,38 @@ TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
         ExpectSameContent(RunProgram({shards, threads, order++}, o.name,
                                      o.hyperparameters, o.inits),
                           first);
+      }
+    }
+  }
+}
+
+TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
+  using Kind = AdmissionPolicy::Kind;
+  using Order = EvictionPolicy::Order;
+  for (const auto& [kind, order] : {std::pair{Kind::kAll, Order::kLru},
+                                    {Kind::kMinCount, Order::kLfu},
+                                    {Kind::kCountingBloom, Order::kLru}}) {
+    TablePolicies policies;
+    policies.admission.kind = kind;
+    policies.admission.min_count = kind == Kind::kAll ? 1 : 2;
+    policies.admission.num_counters = 20000;
+    policies.admission.num_hashes = 3;
+    policies.eviction.max_rows = 700;
+    policies.eviction.order = order;
+    const auto run = [&](const Setting& setting) {
+      return RunProgram(setting, "sgd", {0.1f, 0.0f}, {}, policies);
+    };
+    const EmbeddingRows first = run({1, 1, 0});
+    EXPECT_LE(first.ids.size(), 700u);
+    EXPECT_TRUE(!first.pending_ids.empty() || kind != Kind::kMinCount);
+    EXPECT_EQ(first.sketch.empty(), kind != Kind::kCountingBloom);
+    uint64_t order_of_ids = 1;
+    for (int64_t shards : {1, 3, 16, 64}) {
+      for (int threads : {1, 8}) {
+        SCOPED_TRACE(StrCat("admission ", static_cast<int>(first.ids.size()),
+                            " rows, ", shards, " shards, ", threads,
+                            " threads"));
+        ExpectSameContent(run({shards, threads, order_of_ids++}), first);
       }
     }
   }

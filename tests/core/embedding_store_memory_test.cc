@@ -107,7 +107,7 @@ void FailEachAllocation(const std::function<Store()>& make,
 }
 
 TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
-  const std::vector<int64_t> ids = Ids(1000, 6000);
+  const std::vector<int64_t> ids = Ids(1000, 3500);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = options.count = true;
@@ -115,8 +115,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
     return store->FindOrInsert(ids, options, refs, nullptr);
   };
   for (bool with_optimizer : {false, true}) {
-    FailEachAllocation([&] { return MakeStore(4, 2000, with_optimizer); }, call,
-                       20);
+    FailEachAllocation([&] { return MakeStore(2, 2000, with_optimizer); }, call,
+                       10);
   }
 }
 
@@ -173,7 +173,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
 
 // Leaves that split, and the directory over them.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
-  const std::vector<int64_t> ids = Ids(50, 70000);
+  const std::vector<int64_t> ids = Ids(50, 33500);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = true;
@@ -181,13 +181,13 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
                      [&](EmbeddingStore* store) {
                        return store->FindOrInsert(ids, options, refs, nullptr);
                      },
-                     20);
+                     10);
 }
 
 // The first call attaches the optimizer: its slots and the new rows come
 // together or not at all.
 TEST(EmbeddingStoreMemoryTest, Apply) {
-  const std::vector<int64_t> ids = Ids(1000, 6000);
+  const std::vector<int64_t> ids = Ids(1000, 3500);
   const std::vector<float> gradients(ids.size() * kDim, 0.5f);
   const SparseOptimizer adam = Adam();
   const auto call = [&](EmbeddingStore* store) {
@@ -195,8 +195,8 @@ TEST(EmbeddingStoreMemoryTest, Apply) {
                         nullptr);
   };
   for (bool with_optimizer : {false, true}) {
-    FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); }, call,
-                       20);
+    FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); }, call,
+                       10);
   }
 }
 
@@ -214,10 +214,10 @@ TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
     return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
                         nullptr);
   };
-  const Store sound = MakeStore(4, 3000, false);
+  const Store sound = MakeStore(2, 3000, false);
   ASSERT_TRUE(apply_adam(sound.get()).ok());
   for (int64_t allocation = 0;; ++allocation) {
-    const Store store = MakeStore(4, 3000, false);
+    const Store store = MakeStore(2, 3000, false);
     {
       FailAllocation fail(allocation);
       const Status status = store->Apply(ids, gradients.data(), "ftrl", ftrl,
@@ -231,33 +231,33 @@ TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
 }
 
 TEST(EmbeddingStoreMemoryTest, InsertOrAssign) {
-  const std::vector<int64_t> ids = Ids(1000, 6000);
+  const std::vector<int64_t> ids = Ids(1000, 3500);
   const std::vector<float> rows(ids.size() * kDim, 0.5f);
   for (bool with_optimizer : {false, true}) {
-    FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); },
+    FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); },
                        [&](EmbeddingStore* store) {
                          return store->InsertOrAssign(ids, rows.data(),
                                                       nullptr);
                        },
-                       20);
+                       10);
   }
 }
 
 TEST(EmbeddingStoreMemoryTest, RemoveAndClear) {
   const std::vector<int64_t> ids = Ids(0, 2900);
-  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
                      [&](EmbeddingStore* store) {
                        int64_t removed;
                        return store->Remove(ids, &removed);
                      },
-                     5);
-  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+                     4);
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
                      [&](EmbeddingStore* store) { return store->Clear(); }, 1);
 }
 
 TEST(EmbeddingStoreMemoryTest, Export) {
   EmbeddingRows rows;
-  FailEachAllocation([&] { return MakeStore(4, 3000, true); },
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
                      [&](EmbeddingStore* store) {
                        return store->Export(true, &rows, nullptr);
                      },
@@ -265,7 +265,7 @@ TEST(EmbeddingStoreMemoryTest, Export) {
 }
 
 TEST(EmbeddingStoreMemoryTest, Import) {
-  const Store from = MakeStore(2, 9000, true);
+  const Store from = MakeStore(2, 5000, true);
   EmbeddingRows rows;
   ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
   EmbeddingRowsView view;
@@ -281,11 +281,11 @@ TEST(EmbeddingStoreMemoryTest, Import) {
   view.salt = 19;
   for (bool replace : {false, true}) {
     for (bool with_optimizer : {false, true}) {
-      FailEachAllocation([&] { return MakeStore(4, 3000, with_optimizer); },
+      FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); },
                          [&](EmbeddingStore* store) {
                            return store->Import(view, replace, nullptr);
                          },
-                         20);
+                         10);
     }
   }
 }

@@ -49,11 +49,11 @@ void RunUntilTimeIsUp(double share,
   for (std::thread& thread : threads) thread.join();
 }
 
-Store MakeStore(int dim) {
+Store MakeStore(int dim, const TablePolicies& policies = TablePolicies()) {
   RowInitializer zeros;
   EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
   Store store;
-  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store).ok());
+  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, policies).ok());
   return store;
 }
 
@@ -66,12 +66,13 @@ std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
   return ids;
 }
 
-void See(EmbeddingStore* store, const std::vector<int64_t>& ids) {
+void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
+         bool all_get_rows = true) {
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = options.count = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
-  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
+  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found() || !all_get_rows);
 }
 
 void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
@@ -157,13 +158,16 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
   Remove(store, full);
 }
 
-// Reads, training look-ups, updates, assignments, removals, exports, imports
-// and clears: no row that is read or exported is half of one thing and half of
-// another.
-void RowsAreWhole(int dim, double share) {
-  const Store store = MakeStore(dim);
+// Reads, training look-ups, updates, assignments, removals, evictions, exports,
+// imports and clears: no row that is read or exported is half of one thing and
+// half of another, and a cap is never passed.
+void RowsAreWhole(int dim, double share,
+                  const TablePolicies& policies = TablePolicies()) {
+  const Store store = MakeStore(dim, policies);
+  const int64_t cap = policies.eviction.max_rows;
   const auto read = [&](Rng* rng) {
     const std::vector<int64_t> ids = SomeIds(rng, 0, kIds, 500);
+    ASSERT_TRUE(cap == 0 || store->size() <= cap) << store->size();
     std::vector<float> rows(ids.size() * dim);
     const auto found = std::make_unique<bool[]>(ids.size());
     store->Find(ids, nullptr, Missing(), rows.data(), found.get(), nullptr);
@@ -174,7 +178,7 @@ void RowsAreWhole(int dim, double share) {
   };
   const auto train = [&](Rng* rng) {
     const std::vector<int64_t> ids = SomeIds(rng, 0, kCounted, 200);
-    See(store.get(), ids);
+    See(store.get(), ids, cap == 0);
     Count(store.get(), ids, (*rng)() % 2 == 0);
     Count(store.get(), SomeIds(rng, kCounted, kIds - kCounted, 100), false);
   };
@@ -188,6 +192,11 @@ void RowsAreWhole(int dim, double share) {
     }
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
     Remove(store.get(), SomeIds(rng, 0, kIds, 50));
+    EvictionPolicy policy;
+    policy.max_age = 50;
+    policy.min_norm = 2.0f;
+    int64_t evicted;
+    ASSERT_TRUE(store->Evict(policy, &evicted, nullptr).ok());
   };
   EmbeddingRows kept;
   const auto save = [&](Rng* rng) {
@@ -201,9 +210,16 @@ void RowsAreWhole(int dim, double share) {
         kept = std::move(rows);
         break;
       case 2:
-      case 3:
-        ASSERT_TRUE(store->Import(View(kept), (*rng)() % 2 == 0, nullptr).ok());
+        ASSERT_TRUE(store->Import(View(kept), true, nullptr).ok());
         break;
+      case 3: {
+        const Status status = store->Import(View(kept), false, nullptr);
+        // Together they may be too many.
+        ASSERT_TRUE(
+            status.ok() ||
+            (cap > 0 && status.code() == StatusCode::kFailedPrecondition));
+        break;
+      }
       default:
         break;
     }
@@ -211,12 +227,58 @@ void RowsAreWhole(int dim, double share) {
   RunUntilTimeIsUp(share, {read, read, train, train, assign, save});
   ASSERT_TRUE(store->Export(false, &kept, nullptr).ok());
   EXPECT_EQ(static_cast<int64_t>(kept.ids.size()), store->size());
+  EXPECT_TRUE(cap == 0 || store->size() <= cap);
 }
 
 TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreWhole) {
-  RowsAreWhole(16, 0.3);
+  RowsAreWhole(16, 0.2);
 }
-TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.3); }
+TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.2); }
+
+TEST(EmbeddingStoreStressTest, RowsAreWholeUnderACapWhichIsNeverPassed) {
+  for (EvictionPolicy::Order order :
+       {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
+    TablePolicies policies;
+    policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+    policies.admission.min_count = 2;
+    policies.eviction.max_rows = 1200;
+    policies.eviction.order = order;
+    RowsAreWhole(6, 0.15, policies);
+  }
+}
+
+// Eight threads see the same ids; an id gets its row in its third step, in
+// whatever thread that step's first sighting is.
+TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
+  TablePolicies policies;
+  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  policies.admission.min_count = 3;
+  const Store store = MakeStore(2, policies);
+  const auto end = std::chrono::steady_clock::now() + StressTime(0.1);
+  int64_t step = 0;
+  for (int64_t first = 0; first == 0 || std::chrono::steady_clock::now() < end;
+       first += 300) {
+    std::vector<int64_t> ids(300);
+    for (int i = 0; i < 300; ++i) ids[i] = first + i;
+    for (int64_t sighting = 1; sighting <= 3; ++sighting) {
+      store->SetStep(++step);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+          Rng rng(step * 8 + t);
+          std::vector<int64_t> shuffled = ids;
+          std::shuffle(shuffled.begin(), shuffled.end(), rng);
+          See(store.get(), shuffled, sighting == 3);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      ASSERT_EQ(store->size(), sighting == 3 ? first + 300 : first);
+    }
+    std::vector<int64_t> frequencies(ids.size());
+    store->Frequency(ids, frequencies, nullptr);
+    ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), 3));
+  }
+}
 
 // Other rows come and go beside, and the index grows and shrinks; of the
 // increments that threads send to a few rows, none is missing at the end.

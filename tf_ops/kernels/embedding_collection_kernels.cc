@@ -225,6 +225,11 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
     std::vector<int32_t> dims;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dims", &dims));
     dims_.assign(dims.begin(), dims.end());
+    for (int dim : dims_) {
+      OP_REQUIRES(
+          ctx, dim >= 1,
+          InvalidArgumentError("`dims` holds ", dim, ", wanted at least 1"));
+    }
     OP_REQUIRES(ctx, static_cast<int>(dims_.size()) == attributes_.num_tables(),
                 InvalidArgumentError("`dims` has ", dims_.size(),
                                      " items, but there are ",
@@ -405,6 +410,10 @@ class EmbeddingCollectionCountersOp : public OpKernel {
   explicit EmbeddingCollectionCountersOp(OpKernelConstruction* ctx)
       : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_features", &num_features_));
+    constexpr int64_t kMost = int64_t{1} << 20;
+    OP_REQUIRES(ctx, num_features_ <= kMost,
+                InvalidArgumentError("`num_features` is ", num_features_,
+                                     ", wanted 1 to ", kMost));
   }
 
   void Compute(OpKernelContext* ctx) override {

@@ -1,0 +1,177 @@
+"""Raw ops of the embedding collection, given what no wrapper would give them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_arguments import (
+    DIM,
+    call,
+    content,
+    op_def,
+    random_number,
+    random_tensor,
+    table,
+    tensor,
+)
+
+# Four features over two tables: ragged and weighted; dense and pooled by max;
+# one row an id; ragged with all that a feature can have.
+FEATURES = {
+    "names": ["mean", "max", "ids", "sum"],
+    "tables": [0, 1, 0, 1],
+    "combiners": ["mean", "max", "", "sum"],
+    "ragged": [True, False, False, True],
+    "weighted": [True, False, False, False],
+    "salted": [False, False, False, True],
+    "salts": [0, 0, 0, 9],
+    "use_padding": [False, True, False, True],
+    "padding_ids": [0, 5, 0, 0],
+    "use_default": [False, False, False, True],
+    "default_ids": [0, 0, 0, 7],
+    "max_lengths": [-1, -1, -1, 1],
+}
+IDS = [[1, 2, 3], [[1, 5], [2, 3]], [[3, 3]], [0, 1, 2, 3]]
+SPLITS = [[0, 2, 3], [0, 0, 4]]
+WEIGHTS = [[1.0, 2.0, 3.0]]
+ROWS = [(2, DIM), (2, DIM), (1, 2, DIM), (2, DIM)]
+
+
+def tensors(values, dtype):
+    return [tensor(value, dtype) for value in values]
+
+
+def usual_arguments(name, tables):
+    """Returns a call that the op takes."""
+    missing = {
+        "handles": [t.resource_handle for t in tables],
+        "missing_rows": [tf.zeros([0])] * 2,
+        "missing": ["zeros", "initial"],
+    }
+    lookup = {
+        **missing,
+        "hooks": [tf.zeros([0, DIM])] * 2,
+        "counters": [],
+        "M": 1,
+    }
+    gradients = {"gradients": [tf.ones(shape) for shape in ROWS]}
+    batch = {
+        "ids": tensors(IDS, tf.int64),
+        "row_splits": tensors(SPLITS, tf.int64),
+        "weights": tensors(WEIGHTS, tf.float32),
+        **FEATURES,
+    }
+    if name == "EmbeddingCollectionLookup":
+        return {**batch, **lookup}
+    if name == "EmbeddingCollectionWeightsGradient":
+        return {**batch, **missing, **gradients}
+    looked_up = call(
+        "EmbeddingCollectionLookup",
+        **usual_arguments("EmbeddingCollectionLookup", tables),
+    )
+    return {
+        **batch,
+        **gradients,
+        "unique_ids": looked_up.unique_ids,
+        "positions": looked_up.positions,
+        "winners": looked_up.winners,
+        "dims": [DIM, DIM],
+        "deduplicated": True,
+    }
+
+
+OPS = [
+    "EmbeddingCollectionLookup",
+    "EmbeddingCollectionGradient",
+    "EmbeddingCollectionWeightsGradient",
+]
+
+
+def prepared(name):
+    tables = [table(), table()]
+    arguments = usual_arguments(name, tables)
+    taken = {a.name for a in op_def(name).input_arg}
+    taken |= {a.name for a in op_def(name).attr}
+    # Where the wrapper cannot count them itself.
+    if "M" in arguments and any(
+        a.number_attr == "M" for a in op_def(name).input_arg
+    ):
+        del arguments["M"]
+    return tables, {k: v for k, v in arguments.items() if k in taken}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_usual_arguments_are_taken(name):
+    tables, arguments = prepared(name)
+    call(name, **arguments)
+    assert len(tables) == 2
+
+
+def change_something(name, arguments, rng):
+    lists = [
+        k for k, v in arguments.items() if isinstance(v, list) and len(v) > 0
+    ]
+    chosen = lists[rng.integers(len(lists))]
+    values = list(arguments[chosen])
+    place = rng.integers(len(values))
+    old = values[place]
+    if chosen == "handles":
+        values[place] = tf.reshape(old, [[1], [1, 1]][rng.integers(2)])
+    elif isinstance(old, tf.Tensor):
+        values[place] = random_tensor(rng, old.dtype)
+    elif isinstance(old, bool):
+        values[place] = not old
+    elif isinstance(old, str):
+        values[place] = ["", "max", "first", "none", "zeros"][rng.integers(5)]
+    else:
+        values[place] = random_number(rng)
+    if rng.integers(20) == 0:
+        values.pop()
+    arguments[chosen] = values
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_random_arguments_are_taken_or_refused(name, rng):
+    tables, usual = prepared(name)
+    before = [content(t) for t in tables]
+    taken = 0
+    for _ in range(500):
+        arguments = dict(usual)
+        for _ in range(rng.integers(1, 3)):
+            change_something(name, arguments, rng)
+        if "deduplicated" in arguments:
+            arguments["deduplicated"] = bool(rng.integers(2))
+        try:
+            call(name, **arguments)
+        except (tf.errors.OpError, ValueError, TypeError):
+            assert [content(t) for t in tables] == before, arguments
+        else:
+            taken += 1
+            before = [content(t) for t in tables]
+    assert taken
+    for t in tables:
+        assert t.find([1, 2, 3])[1].numpy().all()
+
+
+def test_the_dim_of_a_table_without_features_is_checked():
+    _, arguments = prepared("EmbeddingCollectionGradient")
+    arguments |= {
+        "tables": [0, 0, 0, 0],
+        "dims": [DIM, -1],
+        "deduplicated": False,
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError, match="-1"):
+        call("EmbeddingCollectionGradient", **arguments)
+
+
+def test_positions_out_of_range_are_refused():
+    _, arguments = prepared("EmbeddingCollectionGradient")
+    for bad in (-2, 100):
+        positions = [np.array(p) for p in arguments["positions"]]
+        positions[1][0] = bad
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"`positions.*{bad}, wanted"
+        ):
+            call(
+                "EmbeddingCollectionGradient",
+                **{**arguments, "positions": positions},
+            )
