@@ -92,13 +92,13 @@ def lodestar_cc_test(name, srcs, deps = [], **kwargs):
         **kwargs
     )
 
-def lodestar_broken_guard_test(name, guard, guarded_src, srcs, deps = []):
+def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
     """Passes only if a GoogleTest fails with a guard of core broken.
 
     Args:
       name: target name.
-      guard: a guard of tf_ops/core/guards.h, without its k; also the case of
-        the GoogleTest that has to fail.
+      guard: a guard of tf_ops/core/guards.h, without its k.
+      case: the case of the GoogleTest that has to fail.
       guarded_src: the source of tf_ops/core that consults the guard. Its
         broken object is linked before the libraries, so the sound one that they
         hold is not.
@@ -121,7 +121,7 @@ def lodestar_broken_guard_test(name, guard, guarded_src, srcs, deps = []):
         srcs = ["//build_defs:require_failure.sh"],
         args = [
             "$(location :%s_binary)" % name,
-            guard,
+            case,
         ],
         data = [":%s_binary" % name],
     )

@@ -19,12 +19,14 @@
 namespace lodestar {
 namespace {
 
-std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards) {
+std::unique_ptr<EmbeddingStore> MakeStore(
+    int64_t shards, const TablePolicies& policies = TablePolicies()) {
   RowInitializer initializer;
   EXPECT_TRUE(
       RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
   std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(4, shards, initializer, &store).ok());
+  EXPECT_TRUE(
+      EmbeddingStore::Create(4, shards, initializer, &store, policies).ok());
   return store;
 }
 
@@ -101,20 +103,39 @@ TEST(EmbeddingStoreGuardsTest, ReservePhase) {
   }
 }
 
-// An id is counted once a step, however many look-ups it is in.
-TEST(EmbeddingStoreGuardsTest, SightingSet) {
-  auto store = MakeStore(4);
+void ExpectOneSightingAStep(const TablePolicies& policies) {
+  const auto store = MakeStore(4, policies);
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<int64_t> frequencies(ids.size());
   std::vector<RowRef> refs;
-  for (int64_t step = 1; step <= 3; ++step) {
+  for (int64_t step = 1; step <= 5; ++step) {
     for (int lookup = 0; lookup < 5; ++lookup) {
       ASSERT_TRUE(See(store.get(), ids, &refs).ok());
     }
+    const bool admitted = step >= policies.admission.min_count;
     store->Frequency(ids, frequencies, nullptr);
-    ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), step));
+    ASSERT_EQ(frequencies,
+              std::vector<int64_t>(ids.size(), admitted ? step : 0));
     store->SetStep(step);
   }
+}
+
+// An id is counted once a step, however many look-ups it is in.
+TEST(EmbeddingStoreGuardsTest, SightingSet) {
+  ExpectOneSightingAStep(TablePolicies());
+}
+
+TEST(EmbeddingStoreGuardsTest, SightingSetOfRowsInOrder) {
+  TablePolicies policies;
+  policies.eviction.max_rows = 100;
+  ExpectOneSightingAStep(policies);
+}
+
+TEST(EmbeddingStoreGuardsTest, SightingSetOfPendingIds) {
+  TablePolicies policies;
+  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  policies.admission.min_count = 3;
+  ExpectOneSightingAStep(policies);
 }
 
 // A leaf that a reader is in stays as it is, however often the index grows past

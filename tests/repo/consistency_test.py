@@ -11,7 +11,7 @@ _NAMED = r"`(tests/[\w/]+_test\.(?:cc|py))`:\s*((?:\w+,?\s*)+)"
 
 
 def _sentences():
-    return re.split(r"\n- ", re.sub(r"\n## .*", "", _PROMISES))[1:]
+    return re.split(r"\n- ", re.sub(r"(^|\n)## .*", "", _PROMISES))[1:]
 
 
 def test_each_sentence_names_its_test():
