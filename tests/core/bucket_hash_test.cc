@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,43 @@ TEST(BucketHashTest, ValuesAreFrozen) {
   ASSERT_TRUE(BucketHash::Create("fasthash", {}, &hash).ok());
   EXPECT_EQ(hash(int64_t{-12}), Fingerprint64("-12"));
   EXPECT_EQ(hash(INT64_MIN), Fingerprint64("-9223372036854775808"));
+}
+
+TEST(BucketHashTest, FingerprintOfDecimalIsThatOfTheText) {
+  std::mt19937_64 rng(6);
+  const auto check = [](int64_t number) {
+    ASSERT_EQ(FingerprintOfDecimal(number),
+              Fingerprint64(std::to_string(number)))
+        << number;
+  };
+  for (int64_t i = -20000; i <= 20000; ++i) check(i);
+  for (uint64_t power = 1, i = 0; i < 20; ++i, power *= 10) {
+    for (int64_t near : {-1, 0, 1}) {
+      check(static_cast<int64_t>(power) + near);
+      check(-(static_cast<int64_t>(power) + near));
+    }
+  }
+  for (int i = 0; i < 200000; ++i) {
+    check(static_cast<int64_t>(rng()) >> (rng() % 64));
+  }
+  check(INT64_MIN);
+  check(INT64_MAX);
+}
+
+TEST(BucketHashTest, RemainderIsExact) {
+  std::mt19937_64 rng(7);
+  for (int i = 0; i < 200000; ++i) {
+    const uint64_t divisor =
+        i % 3 == 0 ? uint64_t{1} << (rng() % 64) : (rng() >> (rng() % 64)) | 1;
+    const Remainder remainder(divisor);
+    const uint64_t word = rng() >> (rng() % 64);
+    const uint64_t words[] = {
+        0,     1,           word,         divisor,
+        ~word, divisor - 1, ~uint64_t{0}, divisor * (word % 7)};
+    for (uint64_t n : words) {
+      ASSERT_EQ(remainder(n), n % divisor) << n << " % " << divisor;
+    }
+  }
 }
 
 TEST(BucketHashTest, NamesWhatItRefuses) {

@@ -37,37 +37,35 @@ uint64_t FarmMix(uint64_t u, uint64_t v, uint64_t mul) {
   return ShiftMix((v ^ a) * mul) * mul;
 }
 
-uint64_t FarmUpTo16(const char* s, size_t n) {
-  if (n >= 8) {
-    const uint64_t mul = kFarm2 + n * 2;
-    const uint64_t a = Load64(s) + kFarm2;
-    const uint64_t b = Load64(s + n - 8);
-    return FarmMix(RotateRight(b, 37) * mul + a, (RotateRight(a, 25) + b) * mul,
-                   mul);
-  }
-  if (n >= 4) {
-    const uint64_t a = Load32(s);
-    return FarmMix(n + (a << 3), Load32(s + n - 4), kFarm2 + n * 2);
-  }
-  if (n > 0) {
-    const auto byte = [&](size_t i) {
-      return static_cast<uint32_t>(static_cast<unsigned char>(s[i]));
-    };
-    const uint32_t y = byte(0) + (byte(n >> 1) << 8);
-    const uint32_t z = static_cast<uint32_t>(n) + (byte(n - 1) << 2);
-    return ShiftMix(y * kFarm2 ^ z * kFarm0) * kFarm2;
-  }
-  return kFarm2;
+// Of 1 to 3 bytes: the first, the middle (n / 2) and the last one.
+uint64_t FarmUpTo3(uint32_t first, uint32_t middle, uint32_t last, size_t n) {
+  const uint32_t y = first + (middle << 8);
+  const uint32_t z = static_cast<uint32_t>(n) + (last << 2);
+  return ShiftMix(y * kFarm2 ^ z * kFarm0) * kFarm2;
 }
 
-uint64_t FarmUpTo32(const char* s, size_t n) {
+// Of 4 to 7 bytes: the first and the last four.
+uint64_t FarmUpTo7(uint64_t first, uint64_t last, size_t n) {
+  return FarmMix(n + (first << 3), last, kFarm2 + n * 2);
+}
+
+// Of 8 to 16 bytes: the first and the last eight.
+uint64_t FarmUpTo16(uint64_t first, uint64_t last, size_t n) {
   const uint64_t mul = kFarm2 + n * 2;
-  const uint64_t a = Load64(s) * kFarm1;
-  const uint64_t b = Load64(s + 8);
-  const uint64_t c = Load64(s + n - 8) * mul;
-  const uint64_t d = Load64(s + n - 16) * kFarm2;
-  return FarmMix(RotateRight(a + b, 43) + RotateRight(c, 30) + d,
-                 a + RotateRight(b + kFarm2, 18) + c, mul);
+  const uint64_t a = first + kFarm2;
+  return FarmMix(RotateRight(last, 37) * mul + a,
+                 (RotateRight(a, 25) + last) * mul, mul);
+}
+
+// Of 17 to 32 bytes: the first two words of eight, and the last two.
+uint64_t FarmUpTo32(uint64_t first, uint64_t second, uint64_t last_but_one,
+                    uint64_t last, size_t n) {
+  const uint64_t mul = kFarm2 + n * 2;
+  const uint64_t a = first * kFarm1;
+  const uint64_t c = last * mul;
+  const uint64_t d = last_but_one * kFarm2;
+  return FarmMix(RotateRight(a + second, 43) + RotateRight(c, 30) + d,
+                 a + RotateRight(second + kFarm2, 18) + c, mul);
 }
 
 uint64_t FarmUpTo64(const char* s, size_t n) {
@@ -84,6 +82,17 @@ uint64_t FarmUpTo64(const char* s, size_t n) {
   const uint64_t h = (z + Load64(s + n - 24)) * mul;
   return FarmMix(RotateRight(e + f, 43) + RotateRight(g, 30) + h,
                  e + RotateRight(f + a, 18) + g, mul);
+}
+
+// The digits of x < 10^8, one a byte, the first one lowest: halves, then
+// quarters, then single digits are parted in parallel lanes (the products by
+// reciprocals are exact for numbers so small).
+uint64_t EightDigits(uint64_t x) {
+  const uint64_t halves = x / 10000 | x % 10000 << 32;
+  const uint64_t hundreds = (halves * 10486 >> 20) & 0x0000007f0000007fULL;
+  const uint64_t pairs = hundreds + ((halves - hundreds * 100) << 16);
+  const uint64_t tens = (pairs * 103 >> 10) & 0x000f000f000f000fULL;
+  return tens + ((pairs - tens * 10) << 8);
 }
 
 using Pair = std::pair<uint64_t, uint64_t>;
@@ -106,8 +115,19 @@ Pair FarmWeak32(const char* s, uint64_t a, uint64_t b) {
 uint64_t Fingerprint64(std::string_view bytes) {
   const char* s = bytes.data();
   const size_t n = bytes.size();
-  if (n <= 16) return FarmUpTo16(s, n);
-  if (n <= 32) return FarmUpTo32(s, n);
+  if (n <= 16) {
+    if (n >= 8) return FarmUpTo16(Load64(s), Load64(s + n - 8), n);
+    if (n >= 4) return FarmUpTo7(Load32(s), Load32(s + n - 4), n);
+    if (n == 0) return kFarm2;
+    const auto byte = [&](size_t i) {
+      return static_cast<unsigned char>(s[i]);
+    };
+    return FarmUpTo3(byte(0), byte(n >> 1), byte(n - 1), n);
+  }
+  if (n <= 32) {
+    return FarmUpTo32(Load64(s), Load64(s + 8), Load64(s + n - 16),
+                      Load64(s + n - 8), n);
+  }
   if (n <= 64) return FarmUpTo64(s, n);
   constexpr uint64_t kSeed = 81;
   uint64_t x = kSeed * kFarm2 + Load64(s);
@@ -143,6 +163,56 @@ uint64_t Fingerprint64(std::string_view bytes) {
   std::swap(z, x);
   return FarmMix(FarmMix(v.first, w.first, mul) + ShiftMix(y) * kFarm0 + z,
                  FarmMix(v.second, w.second, mul) + x, mul);
+}
+
+uint64_t FingerprintOfDecimal(int64_t number) {
+  const bool negative = number < 0;
+  const uint64_t magnitude =
+      negative ? 0 - static_cast<uint64_t>(number) : number;
+  // The text with leading zeros is 24 bytes in three words; those before the
+  // first digit are not made.
+  constexpr uint64_t kTenTo8 = 100000000;
+  constexpr uint64_t kZeros = 0x3030303030303030ULL;
+  const auto length = [](uint64_t digits) {
+    return digits == 0 ? 1 : 8 - __builtin_ctzll(digits) / 8;
+  };
+  const uint64_t upper = magnitude / kTenTo8;
+  uint64_t high = 0;
+  uint64_t middle = 0;
+  uint64_t low = EightDigits(magnitude % kTenTo8);
+  size_t n = negative;
+  if (upper == 0) {
+    n += length(low);
+  } else if (upper < kTenTo8) {
+    middle = EightDigits(upper);
+    n += 8 + length(middle);
+  } else {
+    high = EightDigits(upper / kTenTo8);
+    middle = EightDigits(upper % kTenTo8);
+    n += 16 + length(high);
+  }
+  // Where the text begins in its first word, in bits.
+  const int begin = static_cast<int>(24 - n) % 8 * 8;
+  const uint64_t minus = static_cast<uint64_t>(negative) * ('0' - '-') << begin;
+  const auto eight_from_begin = [begin](uint64_t word, uint64_t next) {
+    return word >> begin | next << 1 << (63 - begin);
+  };
+  low += kZeros;
+  if (n > 16) {
+    high += kZeros - minus;
+    middle += kZeros;
+    return FarmUpTo32(eight_from_begin(high, middle),
+                      eight_from_begin(middle, low), middle, low, n);
+  }
+  if (n > 8) {
+    middle += kZeros - minus;
+    return FarmUpTo16(eight_from_begin(middle, low), low, n);
+  }
+  low -= minus;
+  if (n == 8) return FarmUpTo16(low, low, n);
+  const uint64_t text = low >> begin;
+  if (n >= 4) return FarmUpTo7(text & 0xffffffff, low >> 32, n);
+  return FarmUpTo3(text & 0xff, text >> (n / 2 * 8) & 0xff, low >> 56, n);
 }
 
 // SipHash-2-4 (Aumasson, Bernstein: SipHash: a fast short-input PRF, 2012).
@@ -240,6 +310,7 @@ uint64_t BucketHash::operator()(std::string_view bytes) const {
 }
 
 uint64_t BucketHash::operator()(int64_t number) const {
+  if (is_fast()) return FingerprintOfDecimal(number);
   char text[24];
   const auto end = std::to_chars(text, text + sizeof(text), number).ptr;
   return (*this)(std::string_view(text, end - text));

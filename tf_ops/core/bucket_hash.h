@@ -21,6 +21,31 @@ uint64_t Fingerprint64(std::string_view bytes);
 uint64_t SipHash24(uint64_t key_0, uint64_t key_1, std::string_view bytes);
 uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes);
 
+// Fingerprint64 of the number's decimal text, which is never written.
+uint64_t FingerprintOfDecimal(int64_t number);
+
+// Divides by a number that is known beforehand.
+class Remainder {
+ public:
+  // REQUIRES: divisor > 0.
+  explicit Remainder(uint64_t divisor)
+      : divisor_(divisor), reciprocal_(~uint64_t{0} / divisor) {}
+
+  // n % divisor.
+  uint64_t operator()(uint64_t n) const {
+    // The quotient, or one less: reciprocal_ falls short of 2^64 / divisor by
+    // at most 1, so the product by less than 1.
+    const uint64_t quotient = static_cast<uint64_t>(
+        (static_cast<unsigned __int128>(n) * reciprocal_) >> 64);
+    const uint64_t rest = n - quotient * divisor_;
+    return rest >= divisor_ ? rest - divisor_ : rest;
+  }
+
+ private:
+  uint64_t divisor_;
+  uint64_t reciprocal_;
+};
+
 class BucketHash {
  public:
   // name: fasthash, stronghash (key: two words) or legacy.

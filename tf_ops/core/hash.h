@@ -22,9 +22,13 @@ inline uint64_t Mix64(uint64_t x) {
 // SplitMix64's increment: Mix64(seed + k * kGoldenGamma) is its k-th output.
 constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15ULL;
 
-// Maps a uniform 32-bit word to [0, n) by its high bits, keeping the order.
+// Maps a uniform word to [0, n) by its high bits, keeping the order.
 inline uint32_t FastRange32(uint32_t word, uint32_t n) {
   return static_cast<uint32_t>((static_cast<uint64_t>(word) * n) >> 32);
+}
+inline uint64_t FastRange64(uint64_t word, uint64_t n) {
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(word) * n) >>
+                               64);
 }
 
 }  // namespace lodestar

@@ -1,10 +1,12 @@
-// IntegerMap: int64 keys -> int64 values, open addressing.
+// IntegerMap: int64 keys -> int64 values, open addressing by cache lines.
 //
-//   entries_  | key value | key value | free | key value | ...   power of two
+//   buckets_  | key value | key value | key value | free |   one line each
 //
-// A free entry holds kFree as its key; the key kFree itself, an ordinary key to
-// callers, lies beside the array. Probes are linear, load is at most 1/2, and
-// a batch is hashed and prefetched in groups before it is probed.
+// A line holds four entries, filled from the left; a key whose line is full
+// lies in the next line that is not. A free entry has the key kFree; that key
+// itself, an ordinary one to callers, lies beside the array. Removal closes the
+// gap, so there are no tombstones. A batch is hashed and prefetched ahead of
+// its probes.
 // Not thread-safe for writes; reads may run together.
 
 #ifndef LODESTAR_TF_OPS_CORE_INTEGER_MAP_H_
@@ -12,11 +14,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <optional>
-#include <vector>
 
+#include "tf_ops/core/arena.h"
 #include "tf_ops/core/hash.h"
+#include "tf_ops/core/status.h"
 
 namespace lodestar {
 
@@ -25,114 +28,159 @@ class IntegerMap {
   using Key = int64_t;
 
   int64_t size() const { return live_ + (free_key_value_ ? 1 : 0); }
+  int64_t bytes() const { return num_buckets_ * sizeof(Bucket); }
 
-  // Room for `count` keys. May throw std::bad_alloc; the map is as before.
-  void Reserve(int64_t count) {
-    int64_t capacity = 16;
-    while (capacity < count * 2) capacity *= 2;
-    if (capacity > static_cast<int64_t>(entries_.size())) Rehash(capacity);
-  }
+  // Room for `count` keys in all. ResourceExhausted: the map is as before.
+  Status Reserve(int64_t count);
 
   // The value of a key, or nullptr.
   const int64_t* Find(Key key) const {
-    if (key == kFree) return free_key_value_ ? &*free_key_value_ : nullptr;
-    if (entries_.empty()) return nullptr;
-    const Entry& entry = entries_[PlaceOf(key)];
-    return entry.key == key ? &entry.value : nullptr;
+    if (num_buckets_ == 0) return FindFreeKey(key);
+    return FindFrom(Home(key), key);
   }
 
-  // visit(i, value or nullptr) for the keys key(0) ... key(count - 1).
+  // visit(i, value or nullptr) for the keys key(0) ... key(count - 1), in
+  // order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
-    constexpr int64_t kGroup = 32;
-    for (int64_t begin = 0; begin < count; begin += kGroup) {
-      const int64_t end = std::min(count, begin + kGroup);
-      if (!entries_.empty()) {
-        for (int64_t i = begin; i < end; ++i) {
-          __builtin_prefetch(
-              &entries_[Mix64(static_cast<uint64_t>(key(i))) & mask_]);
-        }
-      }
-      for (int64_t i = begin; i < end; ++i) visit(i, Find(key(i)));
-    }
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      visit(i,
+            num_buckets_ == 0 ? FindFreeKey(key(i)) : FindFrom(home, key(i)));
+    });
   }
 
-  // Adds the key, or gives it another value. May throw std::bad_alloc; the map
-  // is as before.
-  void Assign(Key key, int64_t value) {
-    if (key == kFree) {
-      free_key_value_ = value;
-      return;
-    }
-    Reserve(live_ + 1);
-    Entry& entry = entries_[PlaceOf(key)];
-    if (entry.key != key) ++live_;
-    entry = {key, value};
+  // Adds keys, or gives them other values; the last of equal keys wins.
+  // ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t missing = 0;
+    FindBatch(count, key, [&](int64_t, const int64_t* found) {
+      missing += found == nullptr;
+    });
+    LODESTAR_RETURN_IF_ERROR(Reserve(size() + missing));
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      *FindOrAdd(home, key(i), value(i)) = value(i);
+    });
+    return Status();
   }
 
-  bool Remove(Key key) {
-    if (key == kFree) {
-      const bool there = free_key_value_.has_value();
-      free_key_value_.reset();
-      return there;
-    }
-    if (entries_.empty()) return false;
-    uint64_t hole = PlaceOf(key);
-    if (entries_[hole].key != key) return false;
-    // Entries that probed past the hole move into it.
-    for (uint64_t i = (hole + 1) & mask_; entries_[i].key != kFree;
-         i = (i + 1) & mask_) {
-      const uint64_t home =
-          Mix64(static_cast<uint64_t>(entries_[i].key)) & mask_;
-      if (((i - home) & mask_) >= ((i - hole) & mask_)) {
-        entries_[hole] = entries_[i];
-        hole = i;
-      }
-    }
-    entries_[hole].key = kFree;
-    --live_;
-    return true;
+  // Room for AddNew(). ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status ReserveFor(int64_t count, const KeyAt&, const ValueAt&) {
+    return Reserve(size() + count);
   }
+
+  // Adds keys that are not there. Stops at the first that is there with another
+  // value and returns its index, else -1.
+  // REQUIRES: ReserveFor() these.
+  template <typename KeyAt, typename ValueAt>
+  int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t conflict = -1;
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      if (conflict < 0 && *FindOrAdd(home, key(i), value(i)) != value(i)) {
+        conflict = i;
+      }
+    });
+    return conflict;
+  }
+
+  bool Remove(Key key);
 
   // visit(key, value) for every entry, in no order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
     if (free_key_value_) visit(kFree, *free_key_value_);
-    for (const Entry& entry : entries_) {
-      if (entry.key != kFree) visit(entry.key, entry.value);
+    for (int64_t b = 0; b < num_buckets_; ++b) {
+      for (const Entry& entry : buckets_[b].entries) {
+        if (entry.key != kFree) visit(entry.key, entry.value);
+      }
     }
   }
 
-  int64_t bytes() const { return entries_.size() * sizeof(Entry); }
-
  private:
-  static constexpr Key kFree = std::numeric_limits<int64_t>::min();
+  // Fresh memory is zero, so a new array needs no pass that marks it free.
+  static constexpr Key kFree = 0;
+  static constexpr int kLanes = 4;
+  // Of a line's four entries, at most these are taken on average: 27 bytes a
+  // key, and four misses of five end in their first line.
+  static constexpr double kMaxPerBucket = 2.4;
+
   struct Entry {
     Key key;
     int64_t value;
   };
+  struct alignas(64) Bucket {
+    Entry entries[kLanes];
 
-  // Where the key is, or would go.
-  uint64_t PlaceOf(Key key) const {
-    uint64_t i = Mix64(static_cast<uint64_t>(key)) & mask_;
-    while (entries_[i].key != key && entries_[i].key != kFree) {
-      i = (i + 1) & mask_;
-    }
-    return i;
+    bool full() const { return entries[kLanes - 1].key != kFree; }
+  };
+
+  uint64_t Home(Key key) const {
+    return FastRange64(Mix64(static_cast<uint64_t>(key)), num_buckets_);
+  }
+  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
+  const int64_t* FindFreeKey(Key key) const {
+    return key == kFree && free_key_value_ ? &*free_key_value_ : nullptr;
   }
 
-  void Rehash(int64_t capacity) {
-    std::vector<Entry> grown(capacity, Entry{kFree, 0});
-    grown.swap(entries_);
-    mask_ = capacity - 1;
-    for (const Entry& entry : grown) {
-      if (entry.key != kFree) entries_[PlaceOf(entry.key)] = entry;
+  // REQUIRES: num_buckets_ > 0.
+  const int64_t* FindFrom(uint64_t b, Key key) const {
+    for (;; b = After(b)) {
+      const Entry* const e = buckets_[b].entries;
+      // Without a branch for each lane: which one it is cannot be foretold.
+      const int lane =
+          (e[1].key == key) + 2 * (e[2].key == key) + 3 * (e[3].key == key);
+      // Several lanes only match if the key is kFree.
+      if (__builtin_expect(key == kFree, 0)) return FindFreeKey(key);
+      if (e[lane].key == key) return &e[lane].value;
+      if (!buckets_[b].full()) return nullptr;
     }
   }
 
-  std::vector<Entry> entries_;
-  uint64_t mask_ = 0;
-  int64_t live_ = 0;
+  // Where the key's value is, added with `value` if it was not there.
+  // REQUIRES: room for it.
+  int64_t* FindOrAdd(uint64_t b, Key key, int64_t value) {
+    if (key == kFree) {
+      if (!free_key_value_) free_key_value_ = value;
+      return &*free_key_value_;
+    }
+    for (;; b = After(b)) {
+      for (Entry& entry : buckets_[b].entries) {
+        if (entry.key == kFree) {
+          entry = {key, value};
+          ++live_;
+        }
+        if (entry.key == key) return &entry.value;
+      }
+    }
+  }
+
+  // visit(i, home) for every key, its line fetched beforehand. Homes are 0
+  // while there are no lines.
+  template <typename KeyAt, typename Visit>
+  void ForEachHome(int64_t count, const KeyAt& key, const Visit& visit) const {
+    constexpr int64_t kBlock = 256;
+    constexpr int64_t kAhead = 24;
+    uint64_t homes[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      for (int64_t i = 0; i < n; ++i) homes[i] = Home(key(begin + i));
+      const int64_t ahead = std::min(kAhead, n);
+      for (int64_t i = 0; i < ahead; ++i) {
+        __builtin_prefetch(buckets_ + homes[i]);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (i + kAhead < n) __builtin_prefetch(buckets_ + homes[i + kAhead]);
+        visit(begin + i, homes[i]);
+      }
+    }
+  }
+
+  std::unique_ptr<Arena> memory_;
+  Bucket* buckets_ = nullptr;
+  int64_t num_buckets_ = 0;
+  int64_t capacity_ = 0;  // keys beside kFree
+  int64_t live_ = 0;      // the same
   std::optional<int64_t> free_key_value_;
 };
 

@@ -1,13 +1,15 @@
 // StringMap: byte strings -> int64 values.
 //
-//   slots_   | tag:16 place:48 | free | ...      open addressing, load <= 3/4,
-//                                                of any size
-//   chunks_  [length][bytes][value] [length][bytes][value] ...   1 MB each
+//   buckets_  | 8 tags of 16 bits | 8 places of 48 bits |    one cache line
+//   each records   [length][bytes][value] [length][bytes][value] ...
 //
-// Keys lie in chunks, one after another, with their values behind them, so a
-// key costs no allocation and a look-up touches a slot and a record. Lengths
-// and values are in base 128. A batch is hashed, then its slots, then its
-// records are prefetched, in groups.
+// Keys lie in large blocks, one after another, with their values behind them:
+// no allocation a key, and a look-up touches one line and one record. A place
+// is a record's address, a tag some bits of the key's hash, odd where there is
+// a record. A line is filled from the left; a key whose line is full lies in
+// the next that is not. Removal closes the gap, so there are no tombstones.
+// Lengths and values are in base 128. A batch is hashed, then its lines, then
+// its records are prefetched, in groups.
 // Not thread-safe for writes; reads may run together.
 
 #ifndef LODESTAR_TF_OPS_CORE_STRING_MAP_H_
@@ -15,12 +17,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
+#include "tf_ops/core/arena.h"
 #include "tf_ops/core/bucket_hash.h"
+#include "tf_ops/core/hash.h"
+#include "tf_ops/core/status.h"
 
 namespace lodestar {
 
@@ -31,102 +36,270 @@ class StringMap {
   static uint64_t Hash(Key key) { return Fingerprint64(key); }
 
   int64_t size() const { return live_; }
+  int64_t bytes() const {
+    return num_buckets_ * static_cast<int64_t>(sizeof(Bucket)) + block_bytes_;
+  }
 
-  // Room for `count` keys' slots. May throw std::bad_alloc; the map is as
-  // before.
-  void Reserve(int64_t count);
+  // What a key and its value take beside their part of a line.
+  static int64_t RecordBytes(Key key, int64_t value) {
+    return Base128Bytes(key.size()) + static_cast<int64_t>(key.size()) +
+           Base128Bytes(ZigZag(value));
+  }
+
+  // Room for `count` keys in all, and for new records of `record_bytes`
+  // together. ResourceExhausted: the map is as before.
+  Status Reserve(int64_t count, int64_t record_bytes);
 
   std::optional<int64_t> Find(Key key) const { return Find(key, Hash(key)); }
   // REQUIRES: hash == Hash(key).
-  std::optional<int64_t> Find(Key key, uint64_t hash) const;
-
-  // visit(i, hash, value or nothing) for the keys key(0) ... key(count - 1).
-  template <typename KeyAt, typename Visit>
-  void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
-    constexpr int64_t kGroup = 16;
-    uint64_t hashes[kGroup];
-    for (int64_t begin = 0; begin < count; begin += kGroup) {
-      const int64_t group = std::min(kGroup, count - begin);
-      for (int64_t i = 0; i < group; ++i) {
-        hashes[i] = Hash(key(begin + i));
-        PrefetchSlot(hashes[i]);
-      }
-      for (int64_t i = 0; i < group; ++i) PrefetchRecord(hashes[i]);
-      for (int64_t i = 0; i < group; ++i) {
-        visit(begin + i, hashes[i], Find(key(begin + i), hashes[i]));
-      }
-    }
+  std::optional<int64_t> Find(Key key, uint64_t hash) const {
+    if (num_buckets_ == 0) return std::nullopt;
+    const Place place = FindPlace(key, hash);
+    if (place.record == nullptr) return std::nullopt;
+    return ValueOf(place.record);
   }
 
-  // Adds the key, or gives it another value. May throw std::bad_alloc; the map
-  // is as before.
-  void Assign(Key key, int64_t value);
+  // visit(i, hash, value or nothing) for the keys key(0) ... key(count - 1), in
+  // order.
+  template <typename KeyAt, typename Visit>
+  void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
+      visit(i, hash, Find(key(i), hash));
+    });
+  }
+
+  // Adds keys, or gives them other values; the last of equal keys wins.
+  // ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t missing = 0;
+    int64_t record_bytes = 0;
+    FindBatch(count, key,
+              [&](int64_t i, uint64_t, const std::optional<int64_t>& found) {
+                missing += !found;
+                // A value may need a new record, too.
+                if (found != value(i)) {
+                  record_bytes += RecordBytes(key(i), value(i));
+                }
+              });
+    LODESTAR_RETURN_IF_ERROR(Reserve(live_ + missing, record_bytes));
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
+      Assign(key(i), hash, value(i));
+    });
+    return Status();
+  }
+
+  // Room for AddNew(). ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status ReserveFor(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t record_bytes = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      record_bytes += RecordBytes(key(i), value(i));
+    }
+    return Reserve(live_ + count, record_bytes);
+  }
+
+  // Adds keys that are not there. Stops at the first that is there with another
+  // value and returns its index, else -1.
+  // REQUIRES: ReserveFor() these.
+  template <typename KeyAt, typename ValueAt>
+  int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t conflict = -1;
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
+      if (conflict >= 0) return;
+      const Place place = FindPlace(key(i), hash);
+      if (place.record == nullptr) {
+        Append(place.bucket, hash, WriteRecord(key(i), value(i)));
+      } else if (ValueOf(place.record) != value(i)) {
+        conflict = i;
+      }
+    });
+    return conflict;
+  }
 
   bool Remove(Key key);
 
   // visit(key, value) for every entry, in no order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
-    for (uint64_t slot : slots_) {
-      if (slot == kFree || slot == kRemoved) continue;
-      const Record record = Read(slot);
-      visit(record.key, record.value);
+    for (int64_t b = 0; b < num_buckets_; ++b) {
+      for (int lane = 0; lane < kLanes && buckets_[b].tags[lane] != 0; ++lane) {
+        const char* const record = buckets_[b].record(lane);
+        visit(KeyOf(record), ValueOf(record));
+      }
     }
   }
 
-  int64_t bytes() const {
-    return slots_.size() * sizeof(uint64_t) + chunk_bytes_;
-  }
-
  private:
-  static constexpr uint64_t kFree = 0xffffffffffffffffULL;
-  static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
-  static constexpr int kPlaceBits = 48;
-  static constexpr int kChunkBits = 20;
+  static constexpr int kLanes = 8;
+  // Of a line's eight lanes, at most these are taken on average: 10.7 bytes a
+  // key.
+  static constexpr int kMaxPerBucket = 6;
 
-  struct Record {
-    Key key;
-    int64_t value;
+  struct alignas(64) Bucket {
+    uint16_t tags[kLanes];
+    unsigned char places[kLanes][6];
+
+    bool full() const { return tags[kLanes - 1] != 0; }
+    char* record(int lane) const {
+      // The two bytes before a place are the place's before it, or tags.
+      uint64_t word;
+      std::memcpy(&word,
+                  reinterpret_cast<const char*>(this) + sizeof(tags) +
+                      lane * sizeof(places[0]) - 2,
+                  sizeof(word));
+      return reinterpret_cast<char*>(word >> 16);
+    }
+    void set(int lane, uint16_t tag, const char* record) {
+      const uint64_t address = reinterpret_cast<uintptr_t>(record);
+      tags[lane] = tag;
+      std::memcpy(places[lane], &address, 6);
+    }
+    // Bit 15 of each lane of tags[4 * half ...] that equals `tag`, and perhaps
+    // of one above such a lane.
+    uint64_t Matches(int half, uint16_t tag) const {
+      constexpr uint64_t kOnes = 0x0001000100010001ULL;
+      uint64_t lanes;
+      std::memcpy(&lanes, tags + 4 * half, 8);
+      lanes ^= tag * kOnes;
+      return (lanes - kOnes) & ~lanes & (kOnes << 15);
+    }
   };
 
-  // kRemoved and kFree have a place that no record has.
-  static uint64_t MakeSlot(uint64_t hash, uint64_t place) {
-    return (hash >> kPlaceBits << kPlaceBits) | place;
-  }
-  const char* RecordAt(uint64_t slot) const {
-    const uint64_t place = slot & ((uint64_t{1} << kPlaceBits) - 1);
-    return chunks_[place >> kChunkBits].get() +
-           (place & ((uint64_t{1} << kChunkBits) - 1));
-  }
-  Record Read(uint64_t slot) const;
-  // Scales the 48 bits that the tag leaves to the number of slots.
-  static uint64_t HomeOf(uint64_t hash, uint64_t capacity) {
-    const uint64_t low = hash << (64 - kPlaceBits) >> (64 - kPlaceBits);
-    return static_cast<uint64_t>(
-        (static_cast<unsigned __int128>(low) * capacity) >> kPlaceBits);
-  }
-  uint64_t Home(uint64_t hash) const { return HomeOf(hash, slots_.size()); }
-  uint64_t After(uint64_t i) const { return ++i == slots_.size() ? 0 : i; }
-  void PrefetchSlot(uint64_t hash) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[Home(hash)]);
-  }
-  void PrefetchRecord(uint64_t hash) const {
-    if (slots_.empty()) return;
-    const uint64_t slot = slots_[Home(hash)];
-    if (slot != kFree && slot != kRemoved) __builtin_prefetch(RecordAt(slot));
-  }
-  // The index of the key's slot, or -1; `value` if it is there.
-  int64_t FindSlot(Key key, uint64_t hash, int64_t* value) const;
-  uint64_t Append(Key key, int64_t value);
-  void Rehash(int64_t capacity);
+  // Where a key is, or, without a record, the line that it goes to.
+  struct Place {
+    uint64_t bucket;
+    int lane;
+    char* record;
+  };
 
-  std::vector<uint64_t> slots_;
+  static uint16_t TagOf(uint64_t hash) {
+    return static_cast<uint16_t>(hash >> 48) | 1;
+  }
+  // By the bits below the tag.
+  uint64_t Home(uint64_t hash) const {
+    return FastRange64(hash << 16, num_buckets_);
+  }
+  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
+
+  static int64_t Base128Bytes(uint64_t x) {
+    return (70 - __builtin_clzll(x | 1)) / 7;
+  }
+  // Small numbers of either sign become small.
+  static uint64_t ZigZag(int64_t x) {
+    return (static_cast<uint64_t>(x) << 1) ^ static_cast<uint64_t>(x >> 63);
+  }
+  static const char* ReadBase128(const char* in, uint64_t* x) {
+    *x = static_cast<unsigned char>(*in++);
+    if (*x < 128) return in;
+    *x &= 127;
+    for (int shift = 7;; shift += 7) {
+      const uint64_t byte = static_cast<unsigned char>(*in++);
+      *x |= (byte & 127) << shift;
+      if (byte < 128) return in;
+    }
+  }
+  static Key KeyOf(const char* record) {
+    uint64_t length;
+    const char* const bytes = ReadBase128(record, &length);
+    return Key(bytes, length);
+  }
+  static int64_t ValueOf(const char* record) {
+    const Key key = KeyOf(record);
+    uint64_t zigzag;
+    ReadBase128(key.data() + key.size(), &zigzag);
+    return static_cast<int64_t>(zigzag >> 1) ^
+           -static_cast<int64_t>(zigzag & 1);
+  }
+  static uint64_t Load64(const char* p) {
+    uint64_t word;
+    std::memcpy(&word, p, sizeof(word));
+    return word;
+  }
+  // Most keys have 8 to 32 bytes: two or four overlapping words, no call.
+  static bool Same(Key a, Key b) {
+    const size_t n = a.size();
+    if (n != b.size()) return false;
+    if (n < 8 || n > 32) return std::memcmp(a.data(), b.data(), n) == 0;
+    const auto differ = [&](size_t at) {
+      return Load64(a.data() + at) ^ Load64(b.data() + at);
+    };
+    uint64_t difference = differ(0) | differ(n - 8);
+    if (n > 16) difference |= differ(8) | differ(n - 16);
+    return difference == 0;
+  }
+
+  // REQUIRES: num_buckets_ > 0.
+  Place FindPlace(Key key, uint64_t hash) const {
+    const uint16_t tag = TagOf(hash);
+    for (uint64_t b = Home(hash);; b = After(b)) {
+      const Bucket& bucket = buckets_[b];
+      for (int half = 0; half < 2; ++half) {
+        for (uint64_t match = bucket.Matches(half, tag); match != 0;
+             match &= match - 1) {
+          const int lane = 4 * half + (__builtin_ctzll(match) >> 4);
+          if (bucket.tags[lane] != tag) continue;
+          char* const record = bucket.record(lane);
+          if (Same(KeyOf(record), key)) return {b, lane, record};
+        }
+      }
+      if (!bucket.full()) return {b, 0, nullptr};
+    }
+  }
+
+  // visit(i, hash) for every key, its line and record fetched beforehand.
+  template <typename KeyAt, typename Visit>
+  void ForEachHash(int64_t count, const KeyAt& key, const Visit& visit) const {
+    constexpr int64_t kGroup = 32;
+    uint64_t hashes[kGroup];
+    for (int64_t begin = 0; begin < count; begin += kGroup) {
+      const int64_t n = std::min(kGroup, count - begin);
+      for (int64_t i = 0; i < n; ++i) {
+        hashes[i] = Hash(key(begin + i));
+        __builtin_prefetch(buckets_ + Home(hashes[i]));
+      }
+      if (num_buckets_ != 0) {
+        for (int64_t i = 0; i < n; ++i) {
+          // Not inside a function of its own, whose call g++ would drop as one
+          // without effect.
+          const char* const record = LikelyRecord(hashes[i]);
+          __builtin_prefetch(record);
+          __builtin_prefetch(record + 31);
+        }
+      }
+      for (int64_t i = 0; i < n; ++i) visit(begin + i, hashes[i]);
+    }
+  }
+  // The first record in the hash's line that has its tag, else the line.
+  const char* LikelyRecord(uint64_t hash) const {
+    const Bucket& bucket = buckets_[Home(hash)];
+    const uint64_t low = bucket.Matches(0, TagOf(hash));
+    const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(hash));
+    const int half = low != 0 ? 0 : 4;
+    if (match == 0) return reinterpret_cast<const char*>(&bucket);
+    return bucket.record(half + (__builtin_ctzll(match) >> 4));
+  }
+
+  // REQUIRES: room.
+  char* WriteRecord(Key key, int64_t value);
+  // Puts a new key's record into a line. REQUIRES: the line has a free lane.
+  void Append(uint64_t b, uint64_t hash, char* record);
+  void Assign(Key key, uint64_t hash, int64_t value);
+  // ResourceExhausted: the map is as before.
+  Status Rebuild(int64_t capacity, int64_t record_bytes);
+  Status AddBlock(int64_t bytes);
+
+  std::unique_ptr<Arena> table_memory_;
+  Bucket* buckets_ = nullptr;
+  int64_t num_buckets_ = 0;
+  int64_t capacity_ = 0;  // keys
   int64_t live_ = 0;
-  int64_t used_ = 0;  // live and removed
-  std::vector<std::unique_ptr<char[]>> chunks_;
-  int64_t chunk_left_ = 0;
-  uint64_t next_place_ = 0;
-  int64_t chunk_bytes_ = 0;
+
+  std::unique_ptr<Arena> record_memory_;
+  char* next_ = nullptr;     // the free part of the last block
+  int64_t left_ = 0;         // its bytes
+  int64_t block_bytes_ = 0;  // of all blocks
+  int64_t dead_bytes_ = 0;   // records that were removed or replaced
 };
 
 }  // namespace lodestar

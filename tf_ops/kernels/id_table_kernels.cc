@@ -1,5 +1,5 @@
 // Kernels of id tables. Contracts: tf_ops/ops/id_table_ops.cc; the table:
-// id_table_resource.h over tf_ops/core/integer_map.h and string_map.h.
+// id_table_resource.h over tf_ops/core/id_table.h.
 
 #include <string>
 #include <vector>
@@ -30,13 +30,15 @@ class IdTableOp : public tensorflow::OpKernel {
     tensorflow::ContainerInfo info;
     OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
     LookupInterface* table = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   ctx->resource_manager()->LookupOrCreate<LookupInterface>(
-                       info.container(), info.name(), &table,
-                       [this](LookupInterface** created) {
-                         *created = Create();
-                         return absl::OkStatus();
-                       }));
+    OP_REQUIRES_OK(
+        ctx, ctx->resource_manager()->LookupOrCreate<LookupInterface>(
+                 info.container(), info.name(), &table,
+                 [this](LookupInterface** created) {
+                   *created =
+                       Create<tensorflow::tstring, int8_t, int16_t, int32_t,
+                              int64_t, uint8_t, uint16_t, uint32_t, uint64_t>();
+                   return absl::OkStatus();
+                 }));
     tensorflow::core::ScopedUnref unref(table);
     OP_REQUIRES(ctx, table->key_dtype() == key_dtype_,
                 InvalidArgumentError(
@@ -51,15 +53,15 @@ class IdTableOp : public tensorflow::OpKernel {
   }
 
  private:
+  // A table whose keys are of the one of these types that key_dtype_ is.
+  template <typename... Ks>
   IdTableResource* Create() const {
-    switch (key_dtype_) {
-      case tensorflow::DT_STRING:
-        return new IdTableOf<tensorflow::tstring>(mutable_);
-      case tensorflow::DT_INT32:
-        return new IdTableOf<int32_t>(mutable_);
-      default:
-        return new IdTableOf<int64_t>(mutable_);
-    }
+    IdTableResource* table = nullptr;
+    ((tensorflow::DataTypeToEnum<Ks>::v() == key_dtype_
+          ? void(table = new IdTableOf<Ks>(mutable_))
+          : void()),
+     ...);
+    return table;
   }
 
   tensorflow::DataType key_dtype_ = tensorflow::DT_INT64;
@@ -72,27 +74,12 @@ class IdTableKernel : public tensorflow::OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* ctx) final {
-    tensorflow::core::RefCountPtr<LookupInterface> resource;
-    OP_REQUIRES_OK(ctx,
-                   tensorflow::LookupResource(
-                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
-    auto* table = dynamic_cast<IdTableResource*>(resource.get());
-    OP_REQUIRES(ctx, table != nullptr,
-                InvalidArgumentError(
-                    "the handle is that of another table than an id table"));
-    if (ctx->num_inputs() > 1) {
-      const Tensor& keys = ctx->input(1);
-      OP_REQUIRES(
-          ctx, keys.dtype() == table->key_dtype(),
-          InvalidArgumentError("`keys` has dtype ",
-                               tensorflow::DataTypeString(keys.dtype()),
-                               ", but the table's keys are ",
-                               tensorflow::DataTypeString(table->key_dtype())));
-    }
-    OP_REQUIRES_OK(ctx, ComputeOn(ctx, table));
+    CatchBadAlloc(ctx, [&] { ComputeGuarded(ctx); });
   }
 
  protected:
+  // Whether input 1 is keys.
+  virtual bool TakesKeys() const { return true; }
   virtual absl::Status ComputeOn(OpKernelContext* ctx,
                                  IdTableResource* table) = 0;
 
@@ -107,6 +94,28 @@ class IdTableKernel : public tensorflow::OpKernel {
     return InvalidArgumentError(
         "`keys` has shape ", ctx->input(1).shape().DebugString(),
         ", but `values` has ", ctx->input(2).shape().DebugString());
+  }
+
+ private:
+  void ComputeGuarded(OpKernelContext* ctx) {
+    tensorflow::core::RefCountPtr<LookupInterface> resource;
+    OP_REQUIRES_OK(ctx,
+                   tensorflow::LookupResource(
+                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+    auto* table = dynamic_cast<IdTableResource*>(resource.get());
+    OP_REQUIRES(ctx, table != nullptr,
+                InvalidArgumentError(
+                    "the handle is that of another table than an id table"));
+    if (TakesKeys() && ctx->num_inputs() > 1) {
+      const Tensor& keys = ctx->input(1);
+      OP_REQUIRES(
+          ctx, keys.dtype() == table->key_dtype(),
+          InvalidArgumentError("`keys` has dtype ",
+                               tensorflow::DataTypeString(keys.dtype()),
+                               ", but the table's keys are ",
+                               tensorflow::DataTypeString(table->key_dtype())));
+    }
+    OP_REQUIRES_OK(ctx, ComputeOn(ctx, table));
   }
 };
 
@@ -127,22 +136,27 @@ class IdTableFindOrHashOp : public IdTableKernel {
   explicit IdTableFindOrHashOp(OpKernelConstruction* ctx) : IdTableKernel(ctx) {
     std::string hasher;
     std::vector<int64_t> key;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_oov_buckets", &num_oov_buckets_));
+    int64_t num_oov_buckets = 1;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_oov_buckets", &num_oov_buckets));
+    OP_REQUIRES(ctx, num_oov_buckets >= 1,
+                InvalidArgumentError("`num_oov_buckets` is ", num_oov_buckets,
+                                     ", wanted 1 or more"));
+    buckets_.remainder = Remainder(num_oov_buckets);
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("first_bucket", &buckets_.first));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("hasher", &hasher));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("hasher_key", &key));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(BucketHash::Create(hasher, key, &hash_)));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(BucketHash::Create(hasher, key, &buckets_.hash)));
   }
   absl::Status ComputeOn(OpKernelContext* ctx,
                          IdTableResource* table) override {
     Tensor* values = nullptr;
     TF_RETURN_IF_ERROR(AllocateValues(ctx, &values));
-    return table->FindOrHash(ctx, ctx->input(1), num_oov_buckets_, hash_,
-                             values);
+    return table->FindOrHash(ctx, ctx->input(1), buckets_, values);
   }
 
  private:
-  int64_t num_oov_buckets_ = 1;
-  BucketHash hash_;
+  OovBuckets buckets_;
 };
 
 class IdTableInsertOp : public IdTableKernel {
@@ -172,6 +186,37 @@ class IdTableImportOp : public IdTableKernel {
     TF_RETURN_IF_ERROR(CheckSameShape(ctx));
     return table->ImportValues(ctx, ctx->input(1), ctx->input(2));
   }
+};
+
+class IdTableImportFileOp : public IdTableKernel {
+ public:
+  explicit IdTableImportFileOp(OpKernelConstruction* ctx) : IdTableKernel(ctx) {
+    std::string delimiter;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("key_column", &format_.key_column));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("value_column", &format_.value_column));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("vocab_size", &format_.vocab_size));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("delimiter", &delimiter));
+    OP_REQUIRES(ctx, delimiter.size() == 1,
+                InvalidArgumentError("`delimiter` is '", delimiter,
+                                     "', wanted one character"));
+    format_.delimiter = delimiter[0];
+  }
+  bool TakesKeys() const override { return false; }
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         IdTableResource* table) override {
+    const Tensor& path = ctx->input(1);
+    TF_RETURN_IF_ERROR(CheckRank(path, "path", 0));
+    if (table->key_dtype() == tensorflow::DT_STRING &&
+        format_.key_column == kLineNumber) {
+      return InvalidArgumentError(
+          "`key_column` is the line number, but the table's keys are string");
+    }
+    return table->ImportFile(
+        ctx->env(), std::string(path.scalar<tensorflow::tstring>()()), format_);
+  }
+
+ private:
+  VocabularyFormat format_;
 };
 
 class IdTableExportOp : public IdTableKernel {
@@ -210,6 +255,7 @@ REGISTER(IdTableFindOrHash);
 REGISTER(IdTableInsert);
 REGISTER(IdTableRemove);
 REGISTER(IdTableImport);
+REGISTER(IdTableImportFile);
 REGISTER(IdTableExport);
 REGISTER(IdTableSize);
 #undef REGISTER

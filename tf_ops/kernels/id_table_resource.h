@@ -1,15 +1,12 @@
-// The id table as a TensorFlow look-up resource.
+// The id table as a TensorFlow look-up resource, over tf_ops/core/id_table.h.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_ID_TABLE_RESOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_ID_TABLE_RESOURCE_H_
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <new>
-#include <shared_mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,13 +14,21 @@
 #include "tensorflow/core/framework/lookup_interface.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/bucket_hash.h"
-#include "tf_ops/core/integer_map.h"
-#include "tf_ops/core/string_map.h"
+#include "tf_ops/core/id_table.h"
+#include "tf_ops/core/vocabulary_line.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
+#include "tf_ops/kernels/vocabulary_file.h"
 
 namespace lodestar {
+
+// Where keys go that a table does not have.
+struct OovBuckets {
+  BucketHash hash;
+  Remainder remainder{1};
+  int64_t first = -1;  // the first bucket's id; -1: the table's size
+};
 
 // What our own ops need beyond TensorFlow's interface.
 class IdTableResource : public tensorflow::lookup::LookupInterface {
@@ -31,129 +36,135 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
   // REQUIRES: keys are of key_dtype, values int64 of the keys' shape.
   virtual absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
                                   const tensorflow::Tensor& keys,
-                                  int64_t num_oov_buckets,
-                                  const BucketHash& hash,
+                                  const OovBuckets& buckets,
                                   tensorflow::Tensor* values) = 0;
+
+  // Makes what a vocabulary file holds all that the table holds. Errors name
+  // the file, and the line if there is one.
+  virtual absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
+                                  const VocabularyFormat& format) = 0;
 };
 
-// K: int32_t, int64_t or tensorflow::tstring.
-//
-// Readers take the whole content as one pointer, and an import replaces that
-// pointer, so an immutable table is read without a lock. Inserts and removals
-// of a mutable table hold the content's lock against its readers.
+// K: an integer type or tensorflow::tstring. A uint64 key is taken for the
+// int64 of its bits, as TensorFlow's tables take it.
 template <typename K>
 class IdTableOf final : public IdTableResource {
  public:
-  explicit IdTableOf(bool is_mutable) : mutable_(is_mutable) {
-    if (mutable_) content_ = std::make_shared<Content>();
-  }
+  explicit IdTableOf(bool is_mutable) : table_(is_mutable) {}
 
   std::string DebugString() const override {
     return StrCat("IdTable(size=", size(), ")");
   }
-
-  size_t size() const override {
-    const std::shared_ptr<Content> content = Load();
-    if (content == nullptr) return 0;
-    const ReadLock lock = LockForRead(*content);
-    return content->map.size();
-  }
+  size_t size() const override { return table_.size(); }
+  int64_t MemoryUsed() const override { return table_.bytes(); }
 
   absl::Status Find(tensorflow::OpKernelContext* ctx,
                     const tensorflow::Tensor& keys, tensorflow::Tensor* values,
                     const tensorflow::Tensor& default_value) override {
     const int64_t missing = default_value.flat<int64_t>()(0);
-    int64_t* out = values->flat<int64_t>().data();
-    return FindEach(ctx, keys,
-                    [=](const Content&, int64_t i, const Key&, uint64_t,
-                        const int64_t* value) {
-                      out[i] = value != nullptr ? *value : missing;
-                    });
+    int64_t* const out = values->flat<int64_t>().data();
+    return FindInParallel(
+        ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
+          const auto key = KeyAt(keys, begin);
+          int64_t* const part = out + begin;
+          if constexpr (kIsString) {
+            map.FindBatch(
+                end - begin, key,
+                [=](int64_t i, uint64_t, const std::optional<int64_t>& value) {
+                  part[i] = value ? *value : missing;
+                });
+          } else {
+            map.FindBatch(end - begin, key,
+                          [=](int64_t i, const int64_t* value) {
+                            part[i] = value != nullptr ? *value : missing;
+                          });
+          }
+        });
   }
 
   absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
                           const tensorflow::Tensor& keys,
-                          int64_t num_oov_buckets, const BucketHash& hash,
+                          const OovBuckets& buckets,
                           tensorflow::Tensor* values) override {
-    int64_t* out = values->flat<int64_t>().data();
-    const uint64_t buckets = static_cast<uint64_t>(num_oov_buckets);
-    return FindEach(
-        ctx, keys,
-        [=, &hash](const Content& content, int64_t i, const Key& key,
-                   uint64_t key_hash, const int64_t* value) {
-          if (value != nullptr) {
-            out[i] = *value;
-            return;
+    int64_t* const out = values->flat<int64_t>().data();
+    return FindInParallel(
+        ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
+          const BucketHash& hash = buckets.hash;
+          const int64_t first = buckets.first < 0 ? map.size() : buckets.first;
+          // Misses are put together before they are hashed: which key is one
+          // cannot be foretold, so a branch at each would cost more.
+          constexpr int64_t kBlock = 512;
+          int64_t misses[kBlock];
+          for (; begin < end; begin += kBlock) {
+            const int64_t count = std::min(kBlock, end - begin);
+            const auto key = KeyAt(keys, begin);
+            int64_t* const part = out + begin;
+            int64_t num_misses = 0;
+            if constexpr (kIsString) {
+              // The fast hash has found the key's place already.
+              map.FindBatch(count, key,
+                            [&](int64_t i, uint64_t word,
+                                const std::optional<int64_t>& value) {
+                              part[i] =
+                                  value ? *value : static_cast<int64_t>(word);
+                              misses[num_misses] = i;
+                              num_misses += !value;
+                            });
+            } else {
+              map.FindBatch(count, key, [&](int64_t i, const int64_t* value) {
+                part[i] = value != nullptr ? *value : 0;
+                misses[num_misses] = i;
+                num_misses += value == nullptr;
+              });
+            }
+            for (int64_t m = 0; m < num_misses; ++m) {
+              const int64_t i = misses[m];
+              const uint64_t word = kIsString && hash.is_fast()
+                                        ? static_cast<uint64_t>(part[i])
+                                        : hash(key(i));
+              part[i] = first + static_cast<int64_t>(buckets.remainder(word));
+            }
           }
-          // A string's place in the map is found by the fast hash already.
-          const uint64_t word =
-              kIsString && hash.is_fast() ? key_hash : hash(key);
-          out[i] = content.map.size() + static_cast<int64_t>(word % buckets);
         });
   }
 
   absl::Status Insert(tensorflow::OpKernelContext*,
                       const tensorflow::Tensor& keys,
                       const tensorflow::Tensor& values) override {
-    TF_RETURN_IF_ERROR(CheckMutable("insert into"));
-    const auto key = keys.flat<K>();
-    const auto value = values.flat<int64_t>();
-    const std::shared_ptr<Content> content = Load();
-    const std::unique_lock<std::shared_mutex> lock(content->mutex);
-    for (int64_t i = 0; i < key.size(); ++i) {
-      content->map.Assign(Key(key(i)), value(i));
-    }
-    return absl::OkStatus();
+    return ToTensorFlow(
+        table_.Insert(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
   }
 
   absl::Status Remove(tensorflow::OpKernelContext*,
                       const tensorflow::Tensor& keys) override {
-    TF_RETURN_IF_ERROR(CheckMutable("remove from"));
-    const auto key = keys.flat<K>();
-    const std::shared_ptr<Content> content = Load();
-    const std::unique_lock<std::shared_mutex> lock(content->mutex);
-    for (int64_t i = 0; i < key.size(); ++i) content->map.Remove(Key(key(i)));
-    return absl::OkStatus();
+    return ToTensorFlow(table_.Remove(keys.NumElements(), KeyAt(keys, 0)));
   }
 
   absl::Status ImportValues(tensorflow::OpKernelContext*,
                             const tensorflow::Tensor& keys,
                             const tensorflow::Tensor& values) override {
-    const auto key = keys.flat<K>();
-    const auto value = values.flat<int64_t>();
-    auto content = std::make_shared<Content>();
-    try {
-      content->map.Reserve(key.size());
-      for (int64_t i = 0; i < key.size(); ++i) {
-        const Key k(key(i));
-        const auto there = content->map.Find(k);
-        if (there && *there != value(i)) {
-          return InvalidArgumentError(
-              "key ", Text(k), " has two values: ", *there, " and ", value(i));
-        }
-        if (!there) content->map.Assign(k, value(i));
-      }
-    } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(
-          StrCat("out of memory while ", key.size(), " keys are imported"));
-    }
-    std::atomic_store(&content_, std::move(content));
-    return absl::OkStatus();
+    return ToTensorFlow(
+        table_.Import(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
+  }
+
+  absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
+                          const VocabularyFormat& format) override {
+    Map map;
+    TF_RETURN_IF_ERROR(ReadVocabulary<K>(env, path, format, &map));
+    return ToTensorFlow(table_.Replace(std::move(map)));
   }
 
   // Outputs `keys` and `values`, in ascending order of (value, key).
   absl::Status ExportValues(tensorflow::OpKernelContext* ctx) override {
-    const std::shared_ptr<Content> content = Load();
+    typename IdTable<Map>::View view;
+    const bool imported = table_.Read(&view).ok();
     std::vector<std::pair<int64_t, Key>> entries;
-    ReadLock lock;
-    if (content != nullptr) {
-      lock = LockForRead(*content);
-      entries.reserve(content->map.size());
-      content->map.ForEach([&](const Key& key, int64_t value) {
-        entries.emplace_back(value, key);
-      });
+    try {
+      if (imported) entries = SortedEntries(view.map());
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          "out of memory for the export of an id table");
     }
-    std::sort(entries.begin(), entries.end());
     const int64_t n = static_cast<int64_t>(entries.size());
     tensorflow::Tensor* keys = nullptr;
     tensorflow::Tensor* values = nullptr;
@@ -185,71 +196,39 @@ class IdTableOf final : public IdTableResource {
   static constexpr bool kIsString = std::is_same_v<K, tensorflow::tstring>;
   using Map = std::conditional_t<kIsString, StringMap, IntegerMap>;
   using Key = typename Map::Key;
-  using ReadLock = std::shared_lock<std::shared_mutex>;
 
-  struct Content {
-    Map map;
-    mutable std::shared_mutex mutex;
-  };
+  // The keys from `begin` on.
+  static auto KeyAt(const tensorflow::Tensor& keys, int64_t begin) {
+    const K* const data = keys.flat<K>().data() + begin;
+    return [data](int64_t i) { return static_cast<Key>(data[i]); };
+  }
+  static auto ValueAt(const tensorflow::Tensor& values) {
+    const int64_t* const data = values.flat<int64_t>().data();
+    return [data](int64_t i) { return data[i]; };
+  }
 
-  static std::string Text(const Key& key) {
-    if constexpr (kIsString) {
-      return StrCat("'", key, "'");
-    } else {
-      return StrCat(key);
+  // find(map, begin, end) for parts of the keys, on TensorFlow's threads.
+  template <typename FindPart>
+  absl::Status FindInParallel(tensorflow::OpKernelContext* ctx,
+                              const tensorflow::Tensor& keys,
+                              const FindPart& find) const {
+    typename IdTable<Map>::View view;
+    TF_RETURN_IF_ERROR(ToTensorFlow(table_.Read(&view)));
+    const int64_t count = keys.NumElements();
+    // Few keys: no thread is worth its waking.
+    constexpr int64_t kFew = 1024;
+    if (count <= kFew) {
+      find(view.map(), 0, count);
+      return absl::OkStatus();
     }
-  }
-
-  std::shared_ptr<Content> Load() const { return std::atomic_load(&content_); }
-
-  // Holds nothing where nobody can write.
-  ReadLock LockForRead(const Content& content) const {
-    return mutable_ ? ReadLock(content.mutex) : ReadLock();
-  }
-
-  absl::Status CheckMutable(const char* verb) const {
-    if (mutable_) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        StrCat("cannot ", verb, " an id table that is not mutable"));
-  }
-
-  // visit(content, i, key, hash, value or nullptr) for every key; the hash is
-  // that of strings.
-  template <typename Visit>
-  absl::Status FindEach(tensorflow::OpKernelContext* ctx,
-                        const tensorflow::Tensor& keys,
-                        const Visit& visit) const {
-    const std::shared_ptr<Content> content = Load();
-    if (content == nullptr) {
-      return absl::FailedPreconditionError(
-          "the id table was not initialized: nothing was imported into it");
-    }
-    const auto flat = keys.flat<K>();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    const ReadLock lock = LockForRead(*content);
     RunParallel(
-        &parallel, flat.size(), kIsString ? 60 : 12,
-        [&](int64_t begin, int64_t end) {
-          const auto key = [&](int64_t i) { return Key(flat(begin + i)); };
-          if constexpr (kIsString) {
-            content->map.FindBatch(end - begin, key,
-                                   [&](int64_t i, uint64_t hash,
-                                       const std::optional<int64_t>& value) {
-                                     visit(*content, begin + i, key(i), hash,
-                                           value ? &*value : nullptr);
-                                   });
-          } else {
-            content->map.FindBatch(
-                end - begin, key, [&](int64_t i, const int64_t* value) {
-                  visit(*content, begin + i, key(i), 0, value);
-                });
-          }
-        });
+        &parallel, count, kIsString ? 50 : 20,
+        [&](int64_t begin, int64_t end) { find(view.map(), begin, end); });
     return absl::OkStatus();
   }
 
-  const bool mutable_;
-  std::shared_ptr<Content> content_;  // nullptr: not initialized
+  IdTable<Map> table_;
 };
 
 }  // namespace lodestar

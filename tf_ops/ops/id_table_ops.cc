@@ -4,6 +4,9 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
+#define LODESTAR_KEY_TYPES \
+  "{string, int8, int16, int32, int64, uint8, uint16, uint32, uint64}"
+
 namespace lodestar {
 namespace {
 
@@ -30,7 +33,7 @@ REGISTER_OP("Lodestar>IdTable")
     .Output("handle: resource")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
-    .Attr("key_dtype: {string, int32, int64}")
+    .Attr("key_dtype: " LODESTAR_KEY_TYPES)
     .Attr("mutable: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
@@ -40,8 +43,10 @@ REGISTER_OP("Lodestar>IdTable")
     .Doc(R"doc(
 Creates a table of keys to int64 ids, or finds the one of this name.
 
-handle: Handle of a LookupInterface, which TensorFlow's look-up ops take too.
+handle: Scalar, of a LookupInterface, which TensorFlow's look-up ops take too.
+key_dtype: What the keys are; a uint64 key is taken for the int64 of its bits.
 mutable: Whether insert and remove are allowed after the import.
+INVALID_ARGUMENT if the table of this name has another key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableFind")
@@ -49,7 +54,7 @@ REGISTER_OP("Lodestar>IdTableFind")
     .Input("keys: Tin")
     .Input("default_value: int64")
     .Output("values: int64")
-    .Attr("Tin: {string, int32, int64}")
+    .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
@@ -63,14 +68,16 @@ keys: Any shape.
 default_value: Scalar, the id of a key that is not there.
 values: keys.shape.
 FAILED_PRECONDITION before the table has been imported into.
+INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableFindOrHash")
     .Input("handle: resource")
     .Input("keys: Tin")
     .Output("values: int64")
-    .Attr("Tin: {string, int32, int64}")
+    .Attr("Tin: " LODESTAR_KEY_TYPES)
     .Attr("num_oov_buckets: int >= 1")
+    .Attr("first_bucket: int >= -1 = -1")
     .Attr("hasher: {'fasthash', 'stronghash', 'legacy'} = 'fasthash'")
     .Attr("hasher_key: list(int) >= 0 = []")
     .SetIsStateful()
@@ -79,18 +86,20 @@ REGISTER_OP("Lodestar>IdTableFindOrHash")
 The ids of keys; a key that is not there is hashed to a bucket.
 
 keys: Any shape.
-values: keys.shape; a miss gives size + hash(key) % num_oov_buckets, where an
-  integer key hashes as its decimal text.
+values: keys.shape; a miss gives first_bucket + hash(key) % num_oov_buckets,
+  where an integer key hashes as its decimal text.
+first_bucket: The id of the first bucket; -1 for the table's size.
 hasher: TensorFlow's to_hash_bucket_fast, _strong or to_hash_bucket.
 hasher_key: Two words for 'stronghash', else none.
 FAILED_PRECONDITION before the table has been imported into.
+INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableInsert")
     .Input("handle: resource")
     .Input("keys: Tin")
     .Input("values: int64")
-    .Attr("Tin: {string, int32, int64}")
+    .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn(KeysAndValues)
     .Doc(R"doc(
@@ -99,12 +108,15 @@ Adds keys to a mutable table, or gives them other ids.
 keys: Any shape; the last of equal keys wins.
 values: keys.shape.
 FAILED_PRECONDITION if the table is not mutable.
+RESOURCE_EXHAUSTED if there is no memory; the table is as before.
+INVALID_ARGUMENT if keys are not of the table's key_dtype, or the shapes
+  differ.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableRemove")
     .Input("handle: resource")
     .Input("keys: Tin")
-    .Attr("Tin: {string, int32, int64}")
+    .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) { return CheckHandle(c); })
     .Doc(R"doc(
@@ -112,28 +124,58 @@ Removes keys from a mutable table.
 
 keys: Any shape; keys that are not there are passed over.
 FAILED_PRECONDITION if the table is not mutable.
+INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableImport")
     .Input("handle: resource")
     .Input("keys: Tin")
     .Input("values: int64")
-    .Attr("Tin: {string, int32, int64}")
+    .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn(KeysAndValues)
     .Doc(R"doc(
 Makes these keys all that the table holds.
 
-keys: [N]; a key may repeat with the same id.
-values: [N].
+keys: Any shape; a key may repeat with the same id.
+values: keys.shape.
 INVALID_ARGUMENT, naming the key, if it has two ids; the table is as before.
+RESOURCE_EXHAUSTED if there is no memory; the table is as before.
+)doc");
+
+REGISTER_OP("Lodestar>IdTableImportFile")
+    .Input("handle: resource")
+    .Input("path: string")
+    .Attr("key_column: int >= -2 = -2")
+    .Attr("value_column: int >= -2 = -1")
+    .Attr("delimiter: string = '\t'")
+    .Attr("vocab_size: int >= -1 = -1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      return CheckHandle(c, 1);
+    })
+    .Doc(R"doc(
+Makes the keys of a text file all that the table holds.
+
+path: Scalar; a name that ends in ".gz" is decompressed.
+key_column: Where in a line the key is: a column from 0, -2 for the whole line,
+  -1 for the line's number from 0.
+value_column: The same of the id, an int64.
+delimiter: One character, between columns.
+vocab_size: The number of lines to read; -1 for all.
+INVALID_ARGUMENT, naming the file and the line, if a line is empty, has too few
+  columns or a number that is none, or a key has two ids, or if the file has
+  fewer lines than vocab_size or none; NOT_FOUND and the like, naming the file,
+  if it cannot be read; RESOURCE_EXHAUSTED if there is no memory. The table is
+  as before.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableExport")
     .Input("handle: resource")
     .Output("keys: Tkeys")
     .Output("values: int64")
-    .Attr("Tkeys: {string, int32, int64}")
+    .Attr("Tkeys: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -145,8 +187,9 @@ REGISTER_OP("Lodestar>IdTableExport")
     .Doc(R"doc(
 All keys and ids.
 
-keys: [N], in ascending order of their ids.
+keys: [N], in ascending order of their ids; none before the first import.
 values: [N].
+INVALID_ARGUMENT if Tkeys is not the table's key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableSize")
@@ -163,3 +206,5 @@ The number of keys.
 )doc");
 
 }  // namespace lodestar
+
+#undef LODESTAR_KEY_TYPES

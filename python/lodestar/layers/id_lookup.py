@@ -1,9 +1,12 @@
 """IdLookup: keys to ids as a Keras layer."""
 
+from collections.abc import Iterable
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
 
@@ -11,24 +14,31 @@ _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
 
 def _dtype_of(vocabulary) -> str:
-    first = None
-    if vocabulary is not None and len(vocabulary) > 0:
-        first = vocabulary[0]
-    is_integer = isinstance(first, (int, np.integer)) or (
-        isinstance(first, tf.Tensor) and first.dtype.is_integer
-    )
-    return "int64" if is_integer else "string"
+    """Returns "int64" if the keys are integers, else "string"."""
+    if vocabulary is None or isinstance(vocabulary, str):
+        return "string"
+    if isinstance(vocabulary, (tf.Tensor, np.ndarray)):
+        return "int64" if tf.as_dtype(vocabulary.dtype).is_integer else "string"
+    first = next(iter(vocabulary), None)
+    return "int64" if isinstance(first, (int, np.integer)) else "string"
 
 
-def _as_array(tokens, dtype: str) -> np.ndarray:
+def _as_bytes(token) -> bytes:
+    # What get_vocabulary() returns for bytes that are no UTF-8 comes back.
+    if isinstance(token, str):
+        return token.encode(errors="surrogateescape")
+    return bytes(token)
+
+
+def _as_keys(tokens, dtype: str) -> tf.Tensor:
+    """Returns tokens of any kind as keys `[N]`."""
     if isinstance(tokens, tf.Tensor):
-        tokens = tokens.numpy()
+        tokens = tf.reshape(tokens, [-1])
+        return tf.cast(tokens, tf.int64) if dtype == "int64" else tokens
     if dtype == "int64":
-        return np.asarray(tokens, np.int64).reshape(-1)
-    tokens = np.asarray(tokens, object).reshape(-1)
-    return np.array(
-        [t.encode() if isinstance(t, str) else bytes(t) for t in tokens], object
-    )
+        return tf.constant(np.asarray(tokens, np.int64).reshape(-1))
+    tokens = np.asarray(tokens, object).reshape(-1).tolist()
+    return tf.constant([_as_bytes(t) for t in tokens], tf.string, [len(tokens)])
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -40,12 +50,20 @@ class IdLookup(keras.layers.Layer):
     vocabulary last. (In `lodestar.lookup.IdTableWithHashBuckets` unknown keys
     come last, as in TensorFlow.)
 
+    >>> IdLookup(["a", "b"])(tf.constant(["a", "b", "nobody"])).numpy().tolist()
+    [1, 2, 0]
+
     Input: strings or integers, dense, ragged or sparse. Output: int64 of that
-    shape; with another `output_mode` than "int" float32 `[..., size]`.
+    shape and kind; with another `output_mode` than "int" `[..., size]` of the
+    layer's compute dtype, where the mask token counts for nothing.
+
+    The vocabulary is saved as weights are, in checkpoints, SavedModels and
+    `.keras` files; `get_config` does not hold it.
 
     Args:
-      vocabulary: Keys, all different; an array, list, or the path of a file with
-        one key a line; or None, for `adapt` or `set_vocabulary`.
+      vocabulary: Keys, all different, with or without the special tokens before
+        them; a list, array or tensor, or the path of a file with one key a line;
+        or None, for `adapt` or `set_vocabulary`.
       num_oov_indices: Ids for unknown keys. With one, all get it; with more,
         strings are spread by `tf.strings.to_hash_bucket_fast` and integers by
         their remainder; with 0 an unknown key is an error.
@@ -55,13 +73,19 @@ class IdLookup(keras.layers.Layer):
       vocabulary_dtype: "string" or "int64"; by default that of `vocabulary`,
         or "string".
       invert: Turns ids into keys instead.
-      output_mode: "int", "one_hot", "multi_hot" or "count", as Keras's
-        `CategoryEncoding`.
+      output_mode: "int", "one_hot", "multi_hot" or "count": a row of zeros and
+        ones for each key, or for each last axis which keys it has, or how often.
+      max_tokens: The most ids that there may be, special tokens included;
+        `adapt` keeps the most frequent keys.
+      pad_to_max_tokens: Makes the last axis of rows `max_tokens` long.
+      sparse: Whether rows are a SparseTensor.
       **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: an option out of range, or a vocabulary with repeated keys or
-        with the mask token.
+      ValueError: an option out of range, or a vocabulary that is empty, too
+        large, or has a key twice or a special token among its keys.
+      tf.errors.OpError: a vocabulary file that cannot be read, as
+        `IdTable.import_file` says.
     """
 
     def __init__(
@@ -74,8 +98,12 @@ class IdLookup(keras.layers.Layer):
         vocabulary_dtype: str | None = None,
         invert: bool = False,
         output_mode: str = "int",
+        max_tokens: int | None = None,
+        pad_to_max_tokens: bool = False,
+        sparse: bool = False,
         **kwargs,
     ):
+        vocabulary_size = kwargs.pop("vocabulary_size", None)
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
         if num_oov_indices < 0:
@@ -89,11 +117,14 @@ class IdLookup(keras.layers.Layer):
             )
         if invert and output_mode != "int":
             raise ValueError("`invert` goes with `output_mode='int'` only")
-        if isinstance(vocabulary, str):
-            with tf.io.gfile.GFile(vocabulary) as file:
-                vocabulary = file.read().splitlines()
-            if vocabulary_dtype == "int64":
-                vocabulary = [int(line) for line in vocabulary]
+        if sparse and output_mode == "int":
+            raise ValueError(
+                "`sparse` goes with another `output_mode` than int"
+            )
+        if max_tokens is not None and max_tokens < 2:
+            raise ValueError(f"`max_tokens` is {max_tokens}, wanted 2 or more")
+        if pad_to_max_tokens and max_tokens is None:
+            raise ValueError("`pad_to_max_tokens` needs `max_tokens`")
         if vocabulary_dtype is None:
             vocabulary_dtype = _dtype_of(vocabulary)
         if vocabulary_dtype not in ("string", "int64"):
@@ -108,57 +139,127 @@ class IdLookup(keras.layers.Layer):
         self.vocabulary_dtype = vocabulary_dtype
         self.invert = bool(invert)
         self.output_mode = output_mode
+        self.max_tokens = max_tokens
+        self.pad_to_max_tokens = bool(pad_to_max_tokens)
+        self.sparse = bool(sparse)
         self.supports_jit = False
-        self._tokens = None
-        self._counts = None
-        # Its ids are relative: the vocabulary from 0, then the mask token.
+        # Of the rows that the layer's users were told of; None: not known yet.
+        self._row_size = vocabulary_size
+        # Keys, the mask token among them, to the ids that call() gives.
         self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
+        self._keys = None
+        if self.invert:
+            self._keys = tf.Variable(
+                tf.zeros([0], vocabulary_dtype), shape=[None], trainable=False
+            )
         self.built = True
         if vocabulary is not None:
             self.set_vocabulary(vocabulary)
 
     @property
-    def _offset(self) -> int:
-        return (self.mask_token is not None) + self.num_oov_indices
+    def _first_oov(self) -> int:
+        has_mask_id = self.mask_token is not None and self.output_mode == "int"
+        return int(has_mask_id)
+
+    @property
+    def _first_key(self) -> int:
+        return self._first_oov + self.num_oov_indices
+
+    def _one_key(self, token) -> tf.Tensor:
+        return _as_keys([token], self.vocabulary_dtype)
 
     def set_vocabulary(self, vocabulary) -> None:
         """Takes a vocabulary in place of the one there is.
 
-        Raises:
-          ValueError: repeated keys, or the mask token among them.
-        """
-        tokens = _as_array(vocabulary, self.vocabulary_dtype)
-        unique, counts = np.unique(tokens, return_counts=True)
-        if (counts > 1).any():
-            raise ValueError(
-                f"`vocabulary` holds {unique[counts > 1][0]!r} more than once"
-            )
-        keys = tokens
-        if self.mask_token is not None:
-            mask = _as_array([self.mask_token], self.vocabulary_dtype)
-            if mask[0] in set(tokens.tolist()):
-                raise ValueError(
-                    f"`vocabulary` holds the mask token {self.mask_token!r}"
-                )
-            keys = np.concatenate([tokens, mask])
-        self._tokens = tokens
-        with tf.init_scope():
-            self._table.import_(
-                tf.constant(keys.tolist(), self.vocabulary_dtype, [len(keys)]),
-                tf.range(len(keys), dtype=tf.int64),
-            )
+        Args:
+          vocabulary: As the layer's argument.
 
-    def adapt(self, data, batch_size: int | None = None, steps=None) -> None:
+        Raises:
+          ValueError: no key, too many, a key twice, or a special token among
+            them; another number of keys than before, where rows have one number
+            for each.
+          tf.errors.OpError: a file that cannot be read.
+        """
+        with tf.init_scope():
+            if isinstance(vocabulary, str):
+                file_table = IdTable([], key_dtype=self.vocabulary_dtype)
+                file_table.import_file(vocabulary)
+                vocabulary = file_table.export()[0]
+            self._set_keys(_as_keys(vocabulary, self.vocabulary_dtype))
+
+    def _set_keys(self, keys: tf.Tensor) -> None:
+        if len(keys) == 0:
+            raise ValueError("`vocabulary` is empty")
+        special = [self.mask_token] * self._first_oov
+        special = _as_keys(
+            special + [self.oov_token] * self.num_oov_indices,
+            self.vocabulary_dtype,
+        )
+        head = keys[: len(special)]
+        if len(head) == len(special) and bool(tf.reduce_all(head == special)):
+            keys = keys[len(special) :]
+        self._refuse(keys, "mask_token", self.mask_token)
+        if self.invert:
+            self._refuse(keys, "oov_token", self.oov_token)
+        size = self._first_key + len(keys)
+        if self.max_tokens is not None and size > self.max_tokens:
+            raise ValueError(
+                f"`vocabulary` makes {size} ids, but `max_tokens` is "
+                f"{self.max_tokens}"
+            )
+        if self.output_mode != "int" and not self.pad_to_max_tokens:
+            if self._row_size not in (None, size):
+                raise ValueError(
+                    f"`vocabulary` makes {size} ids, but rows have "
+                    f"{self._row_size} numbers since the layer was first given "
+                    "one"
+                )
+            self._row_size = size
+        ids = tf.range(self._first_key, size, dtype=tf.int64)
+        if self.mask_token is not None:
+            mask_id = 0 if self.output_mode == "int" else tf.int64.max
+            keys = tf.concat([keys, self._one_key(self.mask_token)], 0)
+            ids = tf.concat([ids, [mask_id]], 0)
+        try:
+            self._table.import_(keys, ids)
+        except tf.errors.InvalidArgumentError:
+            unique, _, number = tf.unique_with_counts(keys)
+            repeated = tf.boolean_mask(unique, number > 1).numpy().tolist()
+            raise ValueError(
+                f"`vocabulary` holds {repeated[0]!r} more than once"
+            ) from None
+        if self._keys is not None:
+            self._keys.assign(keys[: size - self._first_key])
+
+    def _refuse(self, keys: tf.Tensor, option: str, token) -> None:
+        if token is None or not bool(
+            tf.reduce_any(keys == self._one_key(token))
+        ):
+            return
+        raise ValueError(
+            f"`vocabulary` holds the `{option}` {token!r} among its keys"
+        )
+
+    def adapt(self, data, steps: int | None = None) -> None:
         """Learns the vocabulary: keys by falling count, then falling key.
 
+        Special tokens are passed over. What was learned before is forgotten.
+
         Args:
-          data: An array, tensor, or `tf.data.Dataset` of inputs.
-          batch_size: Not needed; accepted because Keras's layers do.
-          steps: Batches of a dataset to read; all by default.
+          data: An array or tensor, dense, ragged or sparse; a list; a
+            `tf.data.Dataset` or another iterable of such batches.
+          steps: Batches to read; all by default.
         """
-        del batch_size
-        counts: dict = {}
-        batches = data if isinstance(data, tf.data.Dataset) else [data]
+        batches = [data]
+        if isinstance(data, tf.data.Dataset) or (
+            isinstance(data, Iterable)
+            and not tf.is_tensor(data)
+            and not isinstance(data, (list, tuple, np.ndarray))
+        ):
+            batches = data
+        counts = IdTable(
+            [], key_dtype=self.vocabulary_dtype, default_value=0, mutable=True
+        )
         for step, batch in enumerate(batches):
             if steps is not None and step == steps:
                 break
@@ -166,115 +267,135 @@ class IdLookup(keras.layers.Layer):
                 batch = batch.flat_values
             elif isinstance(batch, tf.SparseTensor):
                 batch = batch.values
-            keys, number = np.unique(
-                _as_array(batch, self.vocabulary_dtype), return_counts=True
-            )
-            for key, count in zip(keys.tolist(), number.tolist(), strict=True):
-                counts[key] = counts.get(key, 0) + count
-        if self.mask_token is not None:
-            counts.pop(
-                _as_array([self.mask_token], self.vocabulary_dtype)[0], None
-            )
-        order = sorted(counts, key=lambda key: (counts[key], key), reverse=True)
-        self.set_vocabulary(order)
+            keys = _as_keys(batch, self.vocabulary_dtype)
+            keys, _, number = tf.unique_with_counts(keys, tf.int64)
+            counts.insert(keys, counts.lookup(keys) + number)
+        for token in (self.mask_token, self.oov_token):
+            if token is not None:
+                counts.remove(self._one_key(token))
+        keys, number = (x.numpy() for x in counts.export())
+        if len(keys) == 0:
+            raise ValueError("`data` holds no key to learn")
+        order = np.lexsort((keys, number))[::-1]
+        if self.max_tokens is not None:
+            order = order[: self.max_tokens - self._first_key]
+        self.set_vocabulary(tf.constant(keys[order]))
+
+    def _exported_keys(self) -> tf.Tensor:
+        """Returns the keys in the order of their ids, no special tokens."""
+        with tf.init_scope():
+            keys, ids = self._table.export()
+            if self.mask_token is None:
+                return keys
+            # The mask token's id is below all others, or above them.
+            mask = tf.logical_or(ids < self._first_key, ids == tf.int64.max)
+            return tf.boolean_mask(keys, tf.logical_not(mask))
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list:
-        """Returns the keys in the order of their ids."""
-        tokens = [] if self._tokens is None else self._tokens.tolist()
+        """Returns the keys in the order of their ids.
+
+        Bytes that are no UTF-8 are escaped as by `surrogateescape`.
+        """
+        keys = self._exported_keys().numpy().tolist()
         if self.vocabulary_dtype == "string":
-            tokens = [t.decode(errors="surrogateescape") for t in tokens]
+            keys = [key.decode(errors="surrogateescape") for key in keys]
         if not include_special_tokens:
-            return tokens
-        special = [] if self.mask_token is None else [self.mask_token]
-        return special + [self.oov_token] * self.num_oov_indices + tokens
+            return keys
+        special = [self.mask_token] * self._first_oov
+        return special + [self.oov_token] * self.num_oov_indices + keys
 
     def vocabulary_size(self) -> int:
         """Returns the number of ids."""
-        return self._offset + (0 if self._tokens is None else len(self._tokens))
+        with tf.init_scope():
+            size = int(self._table.size())
+        if size > 0 and self.mask_token is not None:
+            size -= 1
+        return self._first_key + size
 
     def call(self, inputs):
         """Looks `inputs` up."""
-        if self._tokens is None:
-            raise ValueError(
-                f"{self.name} has no vocabulary: pass one, or call adapt()"
-            )
+        with tf.init_scope():
+            if int(self._table.size()) == 0:
+                raise ValueError(
+                    f"{self.name} has no vocabulary: pass one, or call adapt()"
+                )
+        if not isinstance(
+            inputs, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
+        ):
+            inputs = tf.convert_to_tensor(inputs)
         if self.invert:
             return id_table_ops.map_flat(inputs, self._keys_of)
-        if not isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
-            inputs = tf.convert_to_tensor(inputs)
         if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
             inputs = tf.cast(inputs, tf.int64)
         keys = self._table.convert_keys(inputs)
         ids = id_table_ops.map_flat(keys, self._ids_of)
         if self.output_mode == "int":
             return ids
-        return keras.layers.CategoryEncoding(
-            self.vocabulary_size(), output_mode=self.output_mode
-        )(ids)
+        return id_encoding.encode(
+            ids,
+            self.output_mode,
+            self._row_length(),
+            dtype=self.compute_dtype,
+            sparse=self.sparse,
+        )
+
+    def _row_length(self) -> int | None:
+        return self.max_tokens if self.pad_to_max_tokens else self._row_size
 
     def _ids_of(self, keys: tf.Tensor) -> tf.Tensor:
-        vocabulary = len(self._tokens)
-        first_oov = int(self.mask_token is not None)
+        if self.num_oov_indices == 1:
+            return self._table.lookup(keys, self._first_oov)
         if self.num_oov_indices > 1 and self.vocabulary_dtype == "string":
-            found = id_table_ops.find_or_hash(
+            return id_table_ops.find_or_hash(
                 self._table.resource_handle,
                 keys,
                 num_oov_buckets=self.num_oov_indices,
                 hasher="fasthash",
                 hasher_key=[],
+                first_bucket=self._first_oov,
             )
-            oov = found - vocabulary - first_oov
-            unknown = oov >= 0
-        else:
-            found = self._table.lookup(keys)
-            unknown = found < 0
-            oov = tf.zeros_like(found)
-            if self.num_oov_indices > 1:
-                oov = tf.math.floormod(keys, self.num_oov_indices)
-            elif self.num_oov_indices == 0:
-                check = tf.debugging.Assert(
-                    tf.logical_not(tf.reduce_any(unknown)),
-                    [
-                        f"{self.name}: `num_oov_indices` is 0, and these keys "
-                        "are not in the vocabulary: ",
-                        tf.boolean_mask(keys, unknown),
-                    ],
-                )
-                with tf.control_dependencies([] if check is None else [check]):
-                    unknown = tf.identity(unknown)
-        ids = tf.where(unknown, oov + first_oov, found + self._offset)
-        # The mask token's relative id is the vocabulary's size.
-        return tf.where(
-            tf.logical_and(
-                tf.logical_not(unknown), tf.equal(found, vocabulary)
-            ),
-            tf.zeros_like(ids),
-            ids,
+        ids = self._table.lookup(keys, -1)
+        unknown = ids < 0
+        if self.num_oov_indices > 1:
+            oov = tf.math.floormod(keys, self.num_oov_indices) + self._first_oov
+            return tf.where(unknown, oov, ids)
+        check = tf.debugging.Assert(
+            tf.logical_not(tf.reduce_any(unknown)),
+            [
+                f"{self.name}: `num_oov_indices` is 0, and these keys are not "
+                "in the vocabulary: ",
+                tf.boolean_mask(keys, unknown),
+            ],
         )
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(ids)
 
     def _keys_of(self, ids: tf.Tensor) -> tf.Tensor:
-        keys = self.get_vocabulary()
-        if self.vocabulary_dtype == "string":
-            keys = [
-                k.encode(errors="surrogateescape") if isinstance(k, str) else k
-                for k in keys
-            ]
-        # One more than the ids there are: what an unknown id reads.
-        keys = tf.constant([*keys, self.oov_token], self.vocabulary_dtype)
-        ids = tf.cast(ids, tf.int64)
-        size = self.vocabulary_size()
-        inside = tf.logical_and(ids >= 0, ids < size)
-        return tf.gather(keys, tf.where(inside, ids, size))
+        keys = self._keys.value()
+        places = tf.cast(ids, tf.int64) - self._first_key
+        inside = tf.logical_and(
+            places >= 0, places < tf.size(keys, out_type=tf.int64)
+        )
+        found = tf.gather(keys, tf.where(inside, places, 0))
+        found = tf.where(inside, found, self._one_key(self.oov_token)[0])
+        if self.mask_token is None:
+            return found
+        mask = self._one_key(self.mask_token)[0]
+        return tf.where(tf.equal(ids, 0), mask, found)
 
     def compute_output_shape(self, input_shape):
-        """Returns the input's shape, with the ids' axis if they are encoded."""
+        """Returns the input's shape, with the rows' axis if ids are encoded."""
+        input_shape = tuple(input_shape)
         if self.output_mode == "int":
-            return tuple(input_shape)
-        size = self.vocabulary_size()
-        if self.output_mode == "one_hot":
-            shape = tuple(input_shape)
-            return (*(shape[:-1] if shape[-1:] == (1,) else shape), size)
-        return (*tuple(input_shape)[:-1], size)
+            return input_shape
+        if self._row_length() is None:
+            raise ValueError(
+                f"{self.name} has no vocabulary, so its rows have no size yet: "
+                "pass one, or call adapt() before the layer is used"
+            )
+        return id_encoding.encoded_shape(
+            input_shape, self.output_mode, self._row_length()
+        )
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic input."""
@@ -282,9 +403,11 @@ class IdLookup(keras.layers.Layer):
         if self.invert:
             dtype = self.vocabulary_dtype
         options = {}
-        if getattr(inputs, "ragged", False) and self.output_mode == "int":
+        if self.output_mode != "int":
+            options["sparse"] = self.sparse
+        elif getattr(inputs, "ragged", False):
             options["ragged"] = True
-        if getattr(inputs, "sparse", False) and self.output_mode == "int":
+        elif getattr(inputs, "sparse", False):
             options["sparse"] = True
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=dtype, **options
@@ -292,32 +415,29 @@ class IdLookup(keras.layers.Layer):
 
     def save_own_variables(self, store):
         """Saves the vocabulary, as bytes and lengths where keys are strings."""
-        if self._tokens is None:
-            return
+        keys = self._exported_keys().numpy()
         if self.vocabulary_dtype == "int64":
-            store["vocabulary"] = self._tokens
+            store["vocabulary"] = keys
             return
-        joined = b"".join(self._tokens.tolist())
-        store["vocabulary"] = np.frombuffer(joined, np.uint8)
-        store["lengths"] = np.array([len(t) for t in self._tokens], np.int64)
+        store["vocabulary"] = np.frombuffer(b"".join(keys.tolist()), np.uint8)
+        store["lengths"] = np.array([len(key) for key in keys], np.int64)
 
     def load_own_variables(self, store):
         """Loads what `save_own_variables` saved."""
-        if "vocabulary" not in store:
-            return
-        saved = np.asarray(store["vocabulary"])
+        keys = np.asarray(store["vocabulary"])
         if self.vocabulary_dtype == "string":
-            joined = saved.tobytes()
-            ends = np.cumsum(np.asarray(store["lengths"]))
-            saved = (
+            joined = keys.tobytes()
+            ends = np.cumsum(np.asarray(store["lengths"])).tolist()
+            keys = (
                 [
                     joined[begin:end]
                     for begin, end in zip([0, *ends[:-1]], ends, strict=True)
                 ]
-                if len(ends)
+                if ends
                 else []
             )
-        self.set_vocabulary(saved)
+        if len(keys) > 0:
+            self.set_vocabulary(keys)
 
     def get_config(self):
         """Returns what `from_config` needs; the vocabulary is saved apart."""
@@ -329,4 +449,8 @@ class IdLookup(keras.layers.Layer):
             "vocabulary_dtype": self.vocabulary_dtype,
             "invert": self.invert,
             "output_mode": self.output_mode,
+            "max_tokens": self.max_tokens,
+            "pad_to_max_tokens": self.pad_to_max_tokens,
+            "sparse": self.sparse,
+            "vocabulary_size": self._row_size,
         }

@@ -2,60 +2,118 @@
 
 import uuid
 
+import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import id_table_ops
 
-_KEY_DTYPES = (tf.string, tf.int64, tf.int32)
-
 
 def _is_initializer(keys) -> bool:
-    return isinstance(
-        keys,
-        (tf.lookup.KeyValueTensorInitializer, tf.lookup.TextFileInitializer),
+    # A tf.lookup initializer; their common base class has no public name.
+    return all(
+        hasattr(keys, name)
+        for name in ("initialize", "key_dtype", "value_dtype")
     )
 
 
+def _from_initializer(initializer):
+    """Returns the keys and int64 values of a `tf.lookup` initializer."""
+    if initializer.value_dtype != tf.int64:
+        raise TypeError(
+            f"the initializer's values are {initializer.value_dtype.name}, "
+            "wanted int64"
+        )
+    # Anonymous: a named one would be that of an older read of the same file.
+    table = tf.lookup.StaticHashTable(
+        initializer, -1, experimental_is_anonymous=True
+    )
+    keys, values = table.export()
+    # The table has no order: with it, saved tables would differ from run to
+    # run.
+    order = tf.argsort(values, stable=True)
+    return tf.gather(keys, order), tf.gather(values, order)
+
+
+def _as_tensor(keys, key_dtype: tf.DType | None):
+    """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
+
+    Raises:
+      ValueError: Python integers beyond `key_dtype`.
+    """
+    if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
+        return keys
+    if isinstance(keys, (int, list, tuple)):
+        # TensorFlow would wrap a number that does not fit.
+        array = np.asarray(keys)
+        if array.dtype.kind in "iu":
+            if key_dtype is None:
+                key_dtype = tf.int64
+            if key_dtype.is_integer and array.size > 0:
+                for key in (int(array.min()), int(array.max())):
+                    if not key_dtype.min <= key <= key_dtype.max:
+                        raise ValueError(
+                            f"the key {key} is beyond `key_dtype` "
+                            f"{key_dtype.name}"
+                        )
+                return tf.constant(array, key_dtype)
+    return tf.convert_to_tensor(keys, dtype_hint=key_dtype)
+
+
+def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
+    """Returns `keys` as integers of another type, which must hold them all."""
+    cast = tf.cast(keys, key_dtype)
+    wrong = tf.boolean_mask(keys, tf.cast(cast, keys.dtype) != keys)
+    if tf.size(wrong) > 0:
+        raise ValueError(
+            f"the key {int(wrong[0])} is beyond `key_dtype` {key_dtype.name}"
+        )
+    return cast
+
+
 def _contents(keys, values, key_dtype):
-    """Returns keys `[N]` and int64 values `[N]`, eager where they can be."""
+    """Returns keys `[N]` and int64 values `[N]`."""
     if _is_initializer(keys):
         if values is not None:
             raise ValueError("`values` come with the initializer in `keys`")
-        if keys.value_dtype != tf.int64:
-            raise TypeError(
-                f"the initializer's values are {keys.value_dtype.name}, wanted "
-                "int64"
-            )
-        # Anonymous: a named one would be that of an older read of the same file.
-        keys, values = tf.lookup.StaticHashTable(
-            keys, -1, experimental_is_anonymous=True
-        ).export()
-    keys = tf.convert_to_tensor(keys, dtype_hint=key_dtype)
-    if key_dtype is not None and keys.dtype != key_dtype:
-        if keys.dtype.is_integer and tf.as_dtype(key_dtype).is_integer:
-            keys = tf.cast(keys, key_dtype)
-        elif keys.shape.num_elements() == 0:
-            keys = tf.zeros([0], key_dtype)
+        keys, values = _from_initializer(keys)
+    key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
+    keys = _as_tensor(keys, key_dtype)
+    key_dtype = key_dtype or keys.dtype
+    if key_dtype not in id_table_ops.KEY_DTYPES:
+        raise TypeError(
+            f"`keys` have dtype {key_dtype.name}, wanted string or an integer "
+            "type"
+        )
+    if keys.dtype != key_dtype:
+        if keys.shape.num_elements() == 0:
+            keys = tf.zeros(keys.shape, key_dtype)
+        elif keys.dtype.is_integer and key_dtype.is_integer:
+            keys = _cast_keys(keys, key_dtype)
         else:
             raise TypeError(
                 f"`keys` have dtype {keys.dtype.name}, but `key_dtype` is "
-                f"{tf.as_dtype(key_dtype).name}"
+                f"{key_dtype.name}"
             )
-    if keys.dtype not in _KEY_DTYPES:
-        raise TypeError(
-            f"`keys` have dtype {keys.dtype.name}, wanted string, int64 or int32"
-        )
     if keys.shape.rank != 1:
         raise ValueError(f"`keys` must have rank 1, found shape {keys.shape}")
     if values is None:
         values = tf.range(tf.size(keys, out_type=tf.int64))
-    values = tf.cast(tf.convert_to_tensor(values), tf.int64)
-    if not values.shape.is_compatible_with(keys.shape):
+    values = _int64_values(values)
+    if values.shape != keys.shape:
         raise ValueError(
             f"`keys` have shape {keys.shape}, but `values` {values.shape}"
         )
     return keys, values
+
+
+def _int64_values(values) -> tf.Tensor:
+    values = tf.convert_to_tensor(values, dtype_hint=tf.int64)
+    if not values.dtype.is_integer:
+        raise TypeError(
+            f"`values` have dtype {values.dtype.name}, wanted integers"
+        )
+    return tf.cast(values, tf.int64)
 
 
 class IdTable(tf.saved_model.experimental.TrackableResource):
@@ -65,24 +123,31 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
     >>> table.lookup(tf.constant(["lake", "nobody"])).numpy().tolist()
     [1, -1]
 
+    Ids of unknown keys come last in `IdTableWithHashBuckets` over it, as in
+    TensorFlow; in `lodestar.layers.IdLookup` they come first, as in Keras.
+
     The handle is that of a TensorFlow lookup table, so `tf.raw_ops.LookupTable*`
     take it. The content is saved with checkpoints and SavedModels. A mutable
     table may be read and written by any number of threads at once.
 
     Args:
-      keys: `[N]` string, int64 or int32; or a `tf.lookup` initializer with int64
+      keys: `[N]` string or integers; or a `tf.lookup` initializer with int64
         values.
       values: `[N]` integers, or None to number the keys 0, 1, 2, ...
       default_value: The id of a key that is not there.
-      key_dtype: The dtype of keys; by default that of `keys`.
+      key_dtype: The dtype of keys, string or any integer type; by default that
+        of `keys`. A uint64 key is taken for the int64 of its bits, as in
+        TensorFlow.
       mutable: Whether `insert` and `remove` are allowed.
       name: A name; the resource's own name is unique in any case.
 
     Raises:
-      TypeError: keys of another dtype, or values of an initializer that are not
-        int64.
-      ValueError: keys that are no vector; values of another number.
+      TypeError: keys of another dtype; values that are no integers, or of an
+        initializer that are not int64.
+      ValueError: keys that are no vector, or beyond `key_dtype`; values of
+        another number.
       tf.errors.InvalidArgumentError: a key with two values (names the key).
+      tf.errors.ResourceExhaustedError: no memory.
     """
 
     def __init__(
@@ -96,13 +161,13 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         name: str | None = None,
     ):
         super().__init__()
+        self._name = name or "id_table"
+        self._shared_name = f"{self._name}_{uuid.uuid4().hex}"
+        self._default_value = int(default_value)
+        self._mutable = bool(mutable)
         with tf.init_scope():
             keys, values = _contents(keys, values, key_dtype)
-            self._name = name or "id_table"
-            self._shared_name = f"{self._name}_{uuid.uuid4().hex}"
             self._key_dtype = keys.dtype
-            self._default_value = int(default_value)
-            self._mutable = bool(mutable)
             self.import_(keys, values)
 
     # What TensorFlow calls to make, drop, save and restore the resource; all
@@ -158,18 +223,27 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
     def convert_keys(self, keys):
         """Returns `keys` as tensors of the table's key dtype.
 
+        Integers of a narrower type are widened.
+
         Raises:
           TypeError: keys of another kind.
+          ValueError: Python integers beyond the key dtype.
         """
-        if not isinstance(keys, (tf.RaggedTensor, tf.SparseTensor)):
-            keys = tf.convert_to_tensor(keys, dtype_hint=self._key_dtype)
-        if keys.dtype == self._key_dtype:
+        wanted = self._key_dtype
+        keys = _as_tensor(keys, wanted)
+        if keys.dtype == wanted:
             return keys
-        if keys.dtype == tf.int32 and self._key_dtype == tf.int64:
-            return tf.cast(keys, tf.int64)
+        if (
+            keys.dtype in id_table_ops.KEY_DTYPES
+            and keys.dtype.is_integer
+            and wanted.is_integer
+            and keys.dtype.min >= wanted.min
+            and keys.dtype.max <= wanted.max
+        ):
+            return tf.cast(keys, wanted)
         raise TypeError(
             f"`keys` have dtype {keys.dtype.name}, but the keys of table "
-            f"'{self._name}' are {self._key_dtype.name}"
+            f"'{self._name}' are {wanted.name}"
         )
 
     def lookup(self, keys, default_value: int | None = None):
@@ -181,6 +255,9 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
 
         Returns:
           int64 ids of the same kind and shape.
+
+        Raises:
+          TypeError: keys of another kind.
         """
         if default_value is None:
             default_value = self._default_value
@@ -202,11 +279,12 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         Raises:
           tf.errors.FailedPreconditionError: the table is not mutable.
           tf.errors.InvalidArgumentError: shapes that differ.
+          tf.errors.ResourceExhaustedError: no memory; the table is as before.
         """
         return gen_ops.lodestar_id_table_insert(
             handle=self.resource_handle,
             keys=self.convert_keys(keys),
-            values=tf.cast(values, tf.int64),
+            values=_int64_values(values),
         )
 
     def remove(self, keys):
@@ -222,6 +300,10 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
     def import_(self, keys, values):
         """Makes these keys all that the table holds.
 
+        Args:
+          keys: Any shape; a key may repeat with the same id.
+          values: Integers of that shape.
+
         Raises:
           tf.errors.InvalidArgumentError: a key with two values (names the key);
             the table is as before.
@@ -229,7 +311,62 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         return gen_ops.lodestar_id_table_import(
             handle=self.resource_handle,
             keys=self.convert_keys(keys),
-            values=tf.cast(values, tf.int64),
+            values=_int64_values(values),
+        )
+
+    def import_file(
+        self,
+        path,
+        *,
+        key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
+        value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
+        delimiter: str = "\t",
+        vocab_size: int | None = None,
+    ):
+        """Makes the keys of a text file all that the table holds.
+
+        A line ends in a newline, or a carriage return and one; none may be
+        empty. The file is read piece by piece, from any file system that
+        `tf.io.gfile` knows; if its name ends in ".gz" it is decompressed.
+
+        Args:
+          path: The file.
+          key_column: Where in a line the key is: a column from 0, or a
+            `tf.lookup.TextFileIndex`.
+          value_column: The same of the id.
+          delimiter: One character, between columns.
+          vocab_size: The number of lines to read; all by default.
+
+        Raises:
+          ValueError: an option out of range.
+          tf.errors.NotFoundError: no such file (names it).
+          tf.errors.InvalidArgumentError: an empty line, one with too few
+            columns or a number that is none, a key with two ids (all name the
+            file and the line); too few lines (names the file). The table is as
+            before.
+        """
+        for option, column in (
+            ("key_column", key_column),
+            ("value_column", value_column),
+        ):
+            if column < tf.lookup.TextFileIndex.WHOLE_LINE:
+                raise ValueError(
+                    f"`{option}` is {column}, wanted a column from 0, or a "
+                    "TextFileIndex"
+                )
+        if vocab_size is not None and vocab_size < 1:
+            raise ValueError(f"`vocab_size` is {vocab_size}, wanted 1 or more")
+        if len(delimiter.encode()) != 1:
+            raise ValueError(
+                f"`delimiter` is {delimiter!r}, wanted one character"
+            )
+        return gen_ops.lodestar_id_table_import_file(
+            handle=self.resource_handle,
+            path=path,
+            key_column=key_column,
+            value_column=value_column,
+            delimiter=delimiter,
+            vocab_size=-1 if vocab_size is None else vocab_size,
         )
 
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:

@@ -31,10 +31,13 @@ class IdTableWithHashBuckets(tf.Module):
       num_oov_buckets: 0 gives the table's default value to unknown keys.
       hasher_spec: `FastHashSpec`, `LegacyHashSpec` or `StrongHashSpec(key)`.
       name: A name.
-      key_dtype: The dtype of keys where `table` is None; by default string.
+      key_dtype: The dtype of the keys that are looked up, by default that of
+        `table`, or string. With integer keys in the table, any integer type: a
+        key is cast to that of the table first.
 
     Raises:
-      TypeError: `table` is another thing; a `key_dtype` that is not the table's.
+      TypeError: `table` is another thing; a `key_dtype` that is not of the
+        table's kind.
       ValueError: a mutable table (its buckets would move as it grows); a
         negative number of buckets, or none without a table; a hash that is none
         of ours.
@@ -56,7 +59,13 @@ class IdTableWithHashBuckets(tf.Module):
         if table is None:
             if num_oov_buckets == 0:
                 raise ValueError("`num_oov_buckets` is 0 and there is no table")
-            table = IdTable([], key_dtype=key_dtype or tf.string)
+            key_dtype = tf.as_dtype(key_dtype or tf.string)
+            # TensorFlow hashes a uint64 as it is written where there is no
+            # table, but as the int64 of its bits where there is one.
+            self._as_text = key_dtype == tf.uint64
+            table = IdTable(
+                [], key_dtype=tf.string if self._as_text else key_dtype
+            )
         elif not isinstance(table, IdTable):
             raise TypeError(
                 f"`table` must be an IdTable or None, found {type(table)}"
@@ -65,13 +74,19 @@ class IdTableWithHashBuckets(tf.Module):
             raise ValueError(
                 "`table` is mutable: bucket numbers would move as it grows"
             )
-        elif (
-            key_dtype is not None and tf.as_dtype(key_dtype) != table.key_dtype
-        ):
-            raise TypeError(
-                f"`key_dtype` is {tf.as_dtype(key_dtype).name}, but the table's "
-                f"keys are {table.key_dtype.name}"
-            )
+        else:
+            self._as_text = False
+            key_dtype = tf.as_dtype(key_dtype or table.key_dtype)
+            if key_dtype != table.key_dtype and not (
+                key_dtype in id_table_ops.KEY_DTYPES
+                and key_dtype.is_integer
+                and table.key_dtype.is_integer
+            ):
+                raise TypeError(
+                    f"`key_dtype` is {key_dtype.name}, but the table's keys "
+                    f"are {table.key_dtype.name}"
+                )
+        self._key_dtype = key_dtype
         self._table = table
         self._num_oov_buckets = int(num_oov_buckets)
         self._hasher, self._hasher_key = hasher_attributes(hasher_spec)
@@ -89,7 +104,7 @@ class IdTableWithHashBuckets(tf.Module):
     @property
     def key_dtype(self) -> tf.DType:
         """The dtype of keys."""
-        return self._table.key_dtype
+        return self._key_dtype
 
     @property
     def resource_handle(self) -> tf.Tensor:
@@ -104,7 +119,12 @@ class IdTableWithHashBuckets(tf.Module):
 
         Returns:
           int64 ids of the same kind and shape.
+
+        Raises:
+          TypeError: keys of another kind.
         """
+        if self._key_dtype != self._table.key_dtype:
+            keys = self._cast(keys)
         if self._num_oov_buckets == 0:
             return self._table.lookup(keys)
         return id_table_ops.find_or_hash(
@@ -114,6 +134,19 @@ class IdTableWithHashBuckets(tf.Module):
             hasher=self._hasher,
             hasher_key=self._hasher_key,
         )
+
+    def _cast(self, keys):
+        """Returns keys of `key_dtype` as those of the table."""
+        if not isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
+            keys = tf.convert_to_tensor(keys, dtype_hint=self._key_dtype)
+        if keys.dtype != self._key_dtype:
+            raise TypeError(
+                f"`keys` have dtype {keys.dtype.name}, wanted "
+                f"{self._key_dtype.name}"
+            )
+        if self._as_text:
+            return id_table_ops.map_flat(keys, tf.strings.as_string)
+        return tf.cast(keys, self._table.key_dtype)
 
     def __getitem__(self, keys):
         """Returns `lookup(keys)`."""

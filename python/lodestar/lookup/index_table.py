@@ -60,35 +60,33 @@ def index_table_from_file(
     Args:
       vocabulary_file: A path that `tf.io.gfile` reads.
       num_oov_buckets: Buckets after the ids; 0 for `default_value` instead.
-      vocab_size: The number of keys to read; all by default.
+      vocab_size: The number of lines to read; all by default.
       default_value: The id of a key that is not there, without buckets.
       hasher_spec: The hash of unknown keys.
       key_dtype: The dtype of keys.
       name: A name.
       key_column_index: The column of keys, or a `tf.lookup.TextFileIndex`.
       value_column_index: The column of ids, or a `tf.lookup.TextFileIndex`.
-      delimiter: Between columns.
+      delimiter: One character, between columns.
 
     Returns:
       An IdTable, or with buckets an IdTableWithHashBuckets.
 
     Raises:
+      ValueError: an option out of range.
       tf.errors.NotFoundError: no such file (names it).
-      tf.errors.InvalidArgumentError: a line without a key or id (names it).
+      tf.errors.InvalidArgumentError: a malformed line (names file and line), as
+        `IdTable.import_file` says.
     """
-    initializer = tf.lookup.TextFileInitializer(
-        vocabulary_file,
-        key_dtype=tf.int64 if tf.as_dtype(key_dtype).is_integer else key_dtype,
-        key_index=key_column_index,
-        value_dtype=tf.int64,
-        value_index=value_column_index,
-        vocab_size=vocab_size,
-        delimiter=delimiter,
-    )
     table = IdTable(
-        initializer,
-        default_value=default_value,
-        key_dtype=key_dtype,
-        name=name,
+        [], default_value=default_value, key_dtype=key_dtype, name=name
     )
+    with tf.init_scope():
+        table.import_file(
+            vocabulary_file,
+            key_column=key_column_index,
+            value_column=value_column_index,
+            delimiter=delimiter,
+            vocab_size=vocab_size,
+        )
     return _with_buckets(table, num_oov_buckets, hasher_spec, name)

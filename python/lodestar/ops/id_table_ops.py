@@ -6,6 +6,20 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
+# What the ops of `Lodestar>IdTable` take as keys: all that TensorFlow's tables
+# look up. The first two are what TensorFlow's tables store.
+KEY_DTYPES = (
+    tf.string,
+    tf.int64,
+    tf.int8,
+    tf.int16,
+    tf.int32,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+)
+
 
 def map_flat(x, function: Callable[[tf.Tensor], tf.Tensor]):
     """Applies a shape-keeping function to the flat values of any tensor."""
@@ -18,7 +32,6 @@ def map_flat(x, function: Callable[[tf.Tensor], tf.Tensor]):
 
 def find(handle: tf.Tensor, keys, default_value):
     """Returns int64 ids of the keys' shape; `default_value` where missing."""
-    default_value = tf.convert_to_tensor(default_value, tf.int64)
     return map_flat(
         keys,
         lambda flat: gen_ops.lodestar_id_table_find(
@@ -34,8 +47,12 @@ def find_or_hash(
     num_oov_buckets: int,
     hasher: str,
     hasher_key: list[int],
+    first_bucket: int = -1,
 ):
-    """Returns int64 ids of the keys' shape; buckets after the ids on a miss."""
+    """Returns int64 ids of the keys' shape; those of buckets on a miss.
+
+    The buckets' ids begin at `first_bucket`, or after the table's if it is -1.
+    """
     return map_flat(
         keys,
         lambda flat: gen_ops.lodestar_id_table_find_or_hash(
@@ -44,5 +61,6 @@ def find_or_hash(
             num_oov_buckets=num_oov_buckets,
             hasher=hasher,
             hasher_key=hasher_key,
+            first_bucket=first_bucket,
         ),
     )

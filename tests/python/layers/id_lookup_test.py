@@ -11,6 +11,17 @@ from lodestar.lookup import IdTable, IdTableWithHashBuckets
 WORDS = ["a", "b", "c", "d"]
 
 
+def same(ours, stock):
+    """Asserts equal numbers, whatever the kinds of tensor."""
+    if isinstance(stock, tf.SparseTensor):
+        assert isinstance(ours, tf.SparseTensor)
+        ours, stock = tf.sparse.to_dense(ours), tf.sparse.to_dense(stock)
+    if isinstance(stock, tf.RaggedTensor):
+        assert ours.to_list() == stock.to_list()
+        return
+    np.testing.assert_array_equal(ours, stock)
+
+
 @pytest.mark.parametrize("num_oov_indices", [1, 3])
 @pytest.mark.parametrize("mask_token", [None, ""])
 def test_strings_agree_with_keras(num_oov_indices, mask_token):
@@ -18,15 +29,18 @@ def test_strings_agree_with_keras(num_oov_indices, mask_token):
     ours = IdLookup(WORDS, **options)
     stock = keras.layers.StringLookup(vocabulary=WORDS, **options)
     keys = tf.constant([["d", "", "x"], ["a", "zz", "y"]])
-    np.testing.assert_array_equal(ours(keys), stock(keys))
+    same(ours(keys), stock(keys))
+    same(ours(tf.constant("c")), stock(tf.constant("c")))
     assert ours.get_vocabulary() == stock.get_vocabulary()
+    assert ours.get_vocabulary(False) == stock.get_vocabulary(False)
     assert ours.vocabulary_size() == stock.vocabulary_size()
     inverse = IdLookup(WORDS, invert=True, **options)
     stock_inverse = keras.layers.StringLookup(
         vocabulary=WORDS, invert=True, **options
     )
-    ids = tf.range(ours.vocabulary_size(), dtype=tf.int64)
-    np.testing.assert_array_equal(inverse(ids), stock_inverse(ids))
+    ids = tf.range(ours.vocabulary_size() + 2, dtype=tf.int64)
+    same(inverse(ids), stock_inverse(ids))
+    assert inverse.get_vocabulary() == stock_inverse.get_vocabulary()
 
 
 @pytest.mark.parametrize("num_oov_indices", [1, 4])
@@ -36,8 +50,28 @@ def test_integers_agree_with_keras(num_oov_indices, mask_token):
     options = dict(num_oov_indices=num_oov_indices, mask_token=mask_token)
     ours = IdLookup(vocabulary, **options)
     stock = keras.layers.IntegerLookup(vocabulary=vocabulary, **options)
-    keys = tf.constant([7, 5, 0, 2**62, 123456789, -3], tf.int64)
-    np.testing.assert_array_equal(ours(keys), stock(keys))
+    keys = tf.constant([7, 5, 0, 2**62, 123456789, -3, -(2**63)], tf.int64)
+    same(ours(keys), stock(keys))
+    assert ours.get_vocabulary() == stock.get_vocabulary()
+    narrow = tf.constant([7, -3, 5, 0])
+    same(ours(narrow), stock(narrow))
+    inverse = IdLookup(vocabulary, invert=True, **options)
+    stock = keras.layers.IntegerLookup(
+        vocabulary=vocabulary, invert=True, **options
+    )
+    same(inverse(tf.range(9)), stock(tf.range(9)))
+
+
+def test_no_oov_index():
+    layer = IdLookup(WORDS, num_oov_indices=0)
+    stock = keras.layers.StringLookup(vocabulary=WORDS, num_oov_indices=0)
+    keys = tf.constant([["d", "a"]])
+    same(layer(keys), stock(keys))
+    for call in (layer, tf.function(layer)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="these keys are not in the"
+        ):
+            call(tf.constant(["b", "strange"]))
 
 
 def test_unknown_keys_come_first_here_and_last_in_the_table():
@@ -48,28 +82,134 @@ def test_unknown_keys_come_first_here_and_last_in_the_table():
 
 
 @pytest.mark.parametrize("mode", ["one_hot", "multi_hot", "count"])
-def test_output_modes_agree_with_keras(mode):
-    ours = IdLookup(WORDS, output_mode=mode)
-    stock = keras.layers.StringLookup(vocabulary=WORDS, output_mode=mode)
-    keys = tf.constant(["d", "x", "a", "d"])
-    if mode != "one_hot":
-        keys = tf.reshape(keys, [2, 2])
-    np.testing.assert_array_equal(ours(keys), stock(keys))
-
-
-def test_adapt_agrees_with_keras():
-    data = ["x", "y", "y", "z", "x", "y", "w"]
-    ours = IdLookup()
-    ours.adapt(tf.data.Dataset.from_tensor_slices(data).batch(3))
-    stock = keras.layers.StringLookup()
-    stock.adapt(np.array(data))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask_token": ""},
+        {"num_oov_indices": 3, "mask_token": "m"},
+        {"max_tokens": 9, "pad_to_max_tokens": True},
+        {"sparse": True},
+    ],
+    ids=str,
+)
+def test_output_modes_agree_with_keras(mode, options):
+    ours = IdLookup(WORDS, output_mode=mode, **options)
+    stock = keras.layers.StringLookup(
+        vocabulary=WORDS, output_mode=mode, **options
+    )
+    assert ours.vocabulary_size() == stock.vocabulary_size()
     assert ours.get_vocabulary() == stock.get_vocabulary()
-    numbers = IdLookup(vocabulary_dtype="int64")
-    numbers.adapt(np.array([5, 5, 9]))
-    assert numbers(tf.constant([5, 9, 1])).numpy().tolist() == [1, 2, 0]
+    flat = tf.constant(["d", "x", "a", "d", "", "m"])
+    for keys in (flat, tf.reshape(flat, [2, 3]), tf.reshape(flat, [6, 1])):
+        same(ours(keys), stock(keys))
+        wanted = stock.compute_output_shape(keys.shape)
+        assert ours.compute_output_shape(keys.shape) == wanted
+        assert ours(keys).shape == wanted
+        assert ours(keys).dtype == tf.float32
 
 
-def test_ragged_and_sparse_in_a_saved_model(tmp_path):
+@pytest.mark.parametrize("mode", ["multi_hot", "count"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_of_ragged_sparse_and_deep_keys(mode, sparse):
+    layer = IdLookup(WORDS, output_mode=mode, sparse=sparse)
+    ragged = tf.ragged.constant([["b", "b"], [], ["q", "a", "q"]])
+    times = 2.0 if mode == "count" else 1.0
+    wanted = np.zeros((3, 5), np.float32)
+    wanted[0, 2] = times
+    wanted[2, [0, 1]] = times, 1
+    dense = tf.sparse.to_dense if sparse else tf.identity
+    same(dense(layer(ragged)), wanted)
+    same(dense(layer(ragged.to_sparse())), wanted)
+    deep = tf.constant([[["b", "b"], ["a", "q"]], [["d", "a"], ["b", "q"]]])
+    wanted = np.zeros((2, 2, 5), np.float32)
+    wanted[0, 0, 2] = times
+    wanted[0, 1, [0, 1]] = wanted[1, 0, [1, 4]] = wanted[1, 1, [0, 2]] = 1
+    same(dense(layer(deep)), wanted)
+    with pytest.raises(ValueError, match="ragged or sparse inputs"):
+        IdLookup(WORDS, output_mode="one_hot")(ragged)
+
+
+def test_one_hot_of_a_scalar():
+    layer = IdLookup(WORDS, output_mode="one_hot")
+    assert layer(tf.constant("a")).numpy().tolist() == [0, 1, 0, 0, 0]
+    layer = IdLookup(WORDS, output_mode="count")
+    assert layer(tf.constant("a")).numpy().tolist() == [0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        tuple(WORDS),
+        np.array(WORDS),
+        np.array(WORDS, object),
+        tf.constant(WORDS),
+        [b"a", "b", b"c", "d"],
+        ["", "[UNK]", *WORDS],
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_kinds_of_vocabularies(vocabulary):
+    layer = IdLookup(vocabulary, mask_token="")
+    assert layer.get_vocabulary() == ["", "[UNK]", *WORDS]
+    for vocabulary in ([5, 6], np.array([5, 6], np.int32), tf.constant([5, 6])):
+        layer = IdLookup(vocabulary)
+        assert layer.get_vocabulary() == [-1, 5, 6]
+
+
+def test_vocabulary_files(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("x\r\ny\nz")
+    layer = IdLookup(str(words))
+    assert layer.get_vocabulary() == ["[UNK]", "x", "y", "z"]
+    numbers = tmp_path / "numbers.txt"
+    numbers.write_text("7\n-3\n")
+    layer = IdLookup(str(numbers), vocabulary_dtype="int64")
+    assert layer(tf.constant([-3, 7, 1])).numpy().tolist() == [2, 1, 0]
+    with pytest.raises(tf.errors.NotFoundError, match="absent"):
+        IdLookup(str(tmp_path / "absent"))
+    numbers.write_text("7\nx\n")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"numbers.txt:2: 'x' is no int64"
+    ):
+        IdLookup(str(numbers), vocabulary_dtype="int64")
+
+
+@pytest.mark.parametrize("max_tokens", [None, 3])
+@pytest.mark.parametrize("mask_token", [None, "w"])
+def test_adapt_agrees_with_keras(max_tokens, mask_token):
+    data = np.array(["x", "y", "y", "z", "x", "y", "w", "w", "[UNK]"])
+    options = dict(max_tokens=max_tokens, mask_token=mask_token)
+    stock = keras.layers.StringLookup(**options)
+    stock.adapt(data)
+    dataset = tf.data.Dataset.from_tensor_slices(data).batch(4)
+    kinds = (
+        data,
+        data.tolist(),
+        tf.constant(data),
+        dataset,
+        iter(dataset),
+        tf.RaggedTensor.from_row_lengths(data, [0, 2, 7]),
+        tf.sparse.from_dense(tf.constant(data)),
+    )
+    for kind in kinds:
+        ours = IdLookup(**options)
+        ours.adapt(kind)
+        assert ours.get_vocabulary() == stock.get_vocabulary()
+
+
+def test_adapt_integers_steps_and_again():
+    layer = IdLookup(vocabulary_dtype="int64")
+    layer.adapt(np.array([[5, 5], [9, -1]]))
+    assert layer.get_vocabulary() == [-1, 5, 9]
+    batches = tf.data.Dataset.from_tensor_slices([[3, 3], [4, 4]]).repeat()
+    layer.adapt(batches, steps=1)
+    assert layer.get_vocabulary() == [-1, 3]
+    with pytest.raises(ValueError, match="`data` holds no key"):
+        layer.adapt([])
+
+
+def test_functional_model_with_ragged_and_sparse_inputs(tmp_path):
     inputs = keras.Input((None,), dtype="string", ragged=True)
     outputs = IdLookup(WORDS)(inputs)
     assert outputs.ragged
@@ -81,9 +221,48 @@ def test_ragged_and_sparse_in_a_saved_model(tmp_path):
     assert keras.saving.load_model(path)(x).to_list() == [[2], [], [0, 1]]
     sparse = IdLookup(WORDS)(x.to_sparse())
     assert sparse.values.numpy().tolist() == [2, 0, 1]
+    inputs = keras.Input((None,), dtype="string", sparse=True)
+    assert IdLookup(WORDS)(inputs).sparse
 
 
-def test_dataset_map_checkpoint_and_weights(tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"invert": True, "mask_token": "m", "num_oov_indices": 2},
+        {"output_mode": "count", "num_oov_indices": 3},
+        {
+            "output_mode": "multi_hot",
+            "max_tokens": 9,
+            "pad_to_max_tokens": True,
+        },
+    ],
+    ids=str,
+)
+def test_saved_models_round_trip(options, tmp_path):
+    layer = IdLookup(WORDS, **options)
+    is_inverse = options.get("invert", False)
+    dtype = "int64" if is_inverse else "string"
+    x = tf.constant([[0, 3, 9]] if is_inverse else [["d", "x", "d"]], dtype)
+    inputs = keras.Input((3,), dtype=dtype)
+    model = keras.Model(inputs, layer(inputs))
+    wanted = model(x)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    same(loaded(x), wanted)
+    assert loaded.layers[-1].get_vocabulary() == layer.get_vocabulary()
+    assert loaded.layers[-1].get_config() == layer.get_config()
+    model.export(str(tmp_path / "exported"), verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    same(exported.serve(x), wanted)
+    # Without the vocabulary, which is no part of the configuration.
+    twin = keras.Model.from_config(model.get_config())
+    twin.layers[-1].set_vocabulary(WORDS)
+    same(twin(x), wanted)
+
+
+def test_dataset_map_weights_and_checkpoint(tmp_path):
     layer = IdLookup(WORDS)
     dataset = tf.data.Dataset.from_tensor_slices(["c", "x"]).map(layer)
     assert [int(x) for x in dataset] == [3, 0]
@@ -95,6 +274,11 @@ def test_dataset_map_checkpoint_and_weights(tmp_path):
     twin = keras.Model(inputs, strange(inputs))
     twin.load_weights(path)
     assert strange.get_vocabulary() == layer.get_vocabulary()
+    checkpoint = tf.train.Checkpoint(layer=layer).write(str(tmp_path / "c"))
+    other = IdLookup(["z"])
+    tf.train.Checkpoint(layer=other).read(checkpoint).assert_consumed()
+    assert other.get_vocabulary() == layer.get_vocabulary()
+    assert other.vocabulary_size() == 5
 
 
 def test_strange_vocabularies_round_trip(tmp_path):
@@ -104,25 +288,48 @@ def test_strange_vocabularies_round_trip(tmp_path):
     path = str(tmp_path / "model.keras")
     model.save(path)
     keys = tf.constant([b"\xff\xfe", "", "é\n", b"\0x\0", "x"])
-    assert keras.saving.load_model(path)(keys).numpy().tolist() == [
-        4,
-        3,
-        2,
-        1,
-        0,
-    ]
+    loaded = keras.saving.load_model(path)
+    assert loaded(keys).numpy().tolist() == [4, 3, 2, 1, 0]
+    # What get_vocabulary() gives is a vocabulary.
+    assert IdLookup(loaded.get_layer(layer.name).get_vocabulary())(
+        keys
+    ).numpy().tolist() == [4, 3, 2, 1, 0]
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="`num_oov_indices` is -1"):
-        IdLookup(num_oov_indices=-1)
-    with pytest.raises(ValueError, match="`output_mode` is 'tf_idf'"):
-        IdLookup(output_mode="tf_idf")
-    with pytest.raises(ValueError, match="holds b'a' more than once"):
-        IdLookup(["a", "b", "a"])
-    with pytest.raises(ValueError, match="holds the mask token ''"):
-        IdLookup(["a", ""], mask_token="")
+    for options, message in (
+        ({"num_oov_indices": -1}, "`num_oov_indices` is -1"),
+        ({"output_mode": "tf_idf"}, "`output_mode` is 'tf_idf'"),
+        ({"invert": True, "output_mode": "count"}, "`invert` goes with"),
+        ({"sparse": True}, "`sparse` goes with another"),
+        ({"max_tokens": 1}, "`max_tokens` is 1"),
+        ({"pad_to_max_tokens": True}, "needs `max_tokens`"),
+        ({"vocabulary_dtype": "int32"}, "`vocabulary_dtype` is 'int32'"),
+        ({"vocabulary": ["a", "b", "a"]}, "holds b'a' more than once"),
+        ({"vocabulary": [4, 5, 4]}, "holds 4 more than once"),
+        ({"vocabulary": []}, "`vocabulary` is empty"),
+        (
+            {"vocabulary": ["a", ""], "mask_token": ""},
+            "holds the `mask_token` ''",
+        ),
+        (
+            {"vocabulary": ["a", "[UNK]"], "invert": True},
+            r"holds the `oov_token` '\[UNK\]'",
+        ),
+        (
+            {"vocabulary": ["a", "b"], "max_tokens": 2},
+            "makes 3 ids, but `max_tokens` is 2",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            IdLookup(**options)
     with pytest.raises(ValueError, match="has no vocabulary"):
         IdLookup()(tf.constant(["a"]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not in the"):
-        IdLookup(["a"], num_oov_indices=0)(tf.constant(["b"]))
+    with pytest.raises(ValueError, match="rows have no size yet"):
+        IdLookup(output_mode="count")(keras.Input((2,), dtype="string"))
+    with pytest.raises(TypeError, match="`keys` have dtype int64"):
+        IdLookup(["a"])(tf.constant([1], tf.int64))
+    layer = IdLookup(["a"], output_mode="count")
+    with pytest.raises(ValueError, match="makes 3 ids, but rows have 2"):
+        layer.set_vocabulary(["a", "b"])
+    assert layer.get_vocabulary() == ["[UNK]", "a"]

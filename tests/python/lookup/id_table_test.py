@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.lookup import IdTable, index_table_from_file
+from lodestar._library import gen_ops
+from lodestar.lookup import IdTable
 
 EDGES = [-(2**63), -1, 0, 1, 2**63 - 1]
 
@@ -94,30 +95,79 @@ def test_dense_ragged_sparse_and_functions():
     assert [x.numpy().tolist() for x in dataset] == [[0, -1], [2, 1]]
 
 
-def test_initializers_and_files(tmp_path):
+def test_initializers():
+    five = tf.constant([5], tf.int64)
+    fifty = tf.constant([50], tf.int64)
+    initializer = tf.lookup.KeyValueTensorInitializer(five, fifty)
+    table = IdTable(initializer)
+    assert table.lookup(five).numpy().tolist() == [50]
+    with pytest.raises(ValueError, match="come with the initializer"):
+        IdTable(initializer, [1])
+    with pytest.raises(TypeError, match="values are string, wanted int64"):
+        IdTable(tf.lookup.KeyValueTensorInitializer(five, tf.constant(["x"])))
+
+
+def test_a_file_initializer_is_read_anew(tmp_path):
     path = tmp_path / "vocabulary.txt"
-    path.write_text("a\nb\nc\n")
-    table = index_table_from_file(str(path))
-    assert table.lookup(tf.constant(["c", "x"])).numpy().tolist() == [2, -1]
-    columns = tmp_path / "columns.tsv"
-    columns.write_text("7\tx\n9\ty\n")
-    table = index_table_from_file(
-        str(columns), key_column_index=1, value_column_index=0
-    )
-    assert table.lookup(tf.constant(["y", "x"])).numpy().tolist() == [9, 7]
-    table = IdTable(
-        tf.lookup.KeyValueTensorInitializer(
-            tf.constant([5], tf.int64), tf.constant([50], tf.int64)
+    for text, wanted in (("b\na\n", [1, 0]), ("a\nb\n", [0, 1])):
+        path.write_text(text)
+        initializer = tf.lookup.TextFileInitializer(
+            str(path),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
         )
-    )
-    assert table.lookup(tf.constant([5], tf.int64)).numpy().tolist() == [50]
-    with pytest.raises(tf.errors.NotFoundError, match="absent.txt"):
-        index_table_from_file(str(tmp_path / "absent.txt"))
-    columns.write_text("7\tx\nnine\ty\n")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="nine"):
-        index_table_from_file(
-            str(columns), key_column_index=1, value_column_index=0
-        )
+        table = IdTable(initializer)
+        assert table[tf.constant(["a", "b"])].numpy().tolist() == wanted
+
+
+INTEGER_TYPES = [
+    tf.int8,
+    tf.int16,
+    tf.int32,
+    tf.int64,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+]
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda x: x.name)
+def test_every_integer_type(dtype):
+    keys = tf.constant([dtype.min, 1, dtype.max], dtype)
+    table = IdTable(keys)
+    assert table.key_dtype == dtype
+    queries = tf.constant([dtype.max, 2, dtype.min, 1], dtype)
+    assert table[queries].numpy().tolist() == [2, -1, 0, 1]
+    exported, values = table.export()
+    np.testing.assert_array_equal(exported, keys)
+    assert values.numpy().tolist() == [0, 1, 2]
+    # Python's integers, and another type's that all fit.
+    table = IdTable([5, 6], key_dtype=dtype)
+    assert table.key_dtype == dtype
+    assert table[[6, 7]].numpy().tolist() == [1, -1]
+    if dtype != tf.uint64:
+        wide = IdTable(tf.constant([5, 6], tf.int64))
+        assert wide[queries].shape == (4,)
+        assert wide[tf.constant([6], dtype)].numpy().tolist() == [1]
+
+
+def test_keys_beyond_their_type():
+    with pytest.raises(ValueError, match="the key 300 is beyond `key_dtype` u"):
+        IdTable([7, 300], key_dtype=tf.uint8)
+    with pytest.raises(ValueError, match="the key -1 is beyond"):
+        IdTable([-1], key_dtype=tf.uint32)
+    with pytest.raises(ValueError, match="the key 300 is beyond"):
+        IdTable(tf.constant([7, 300]), key_dtype=tf.uint8)
+    table = IdTable(tf.constant([5], tf.int32))
+    with pytest.raises(ValueError, match="the key 4294967301 is beyond"):
+        table.lookup([5, 2**32 + 5])
+    with pytest.raises(TypeError, match="dtype int64, but the keys of table"):
+        table.lookup(tf.constant([5], tf.int64))
+    with pytest.raises(TypeError, match="dtype bool, wanted string or an"):
+        IdTable([True])
 
 
 def test_mutable_table():
@@ -130,14 +180,8 @@ def test_mutable_table():
     ]
     table.remove(["a", "nobody"])
     assert table.lookup(tf.constant(["a", "b"])).numpy().tolist() == [-1, 7]
-    tf.raw_ops.LookupTableInsertV2(
-        table_handle=table.resource_handle,
-        keys=tf.constant(["d"]),
-        values=tf.constant([8], tf.int64),
-    )
-    tf.raw_ops.LookupTableRemoveV2(
-        table_handle=table.resource_handle, keys=tf.constant(["c"])
-    )
+    table.insert([["d"]], [[8]])
+    table.remove(tf.constant("c"))
     keys, values = tf.raw_ops.LookupTableExportV2(
         table_handle=table.resource_handle, Tkeys=tf.string, Tvalues=tf.int64
     )
@@ -186,8 +230,6 @@ def test_what_is_refused():
 
 
 def test_find_before_anything_was_imported():
-    from lodestar._library import gen_ops
-
     handle = gen_ops.lodestar_id_table(shared_name="bare", key_dtype=tf.int64)
     with pytest.raises(
         tf.errors.FailedPreconditionError, match="was not initialized"
@@ -197,6 +239,183 @@ def test_find_before_anything_was_imported():
             keys=tf.constant([1], tf.int64),
             default_value=tf.constant(-1, tf.int64),
         )
+
+
+def test_tensorflow_ops_take_the_handle():
+    table = IdTable(["a"], mutable=True)
+    handle = table.resource_handle
+    raw = tf.raw_ops
+
+    def find(*keys):
+        return (
+            raw.LookupTableFindV2(
+                table_handle=handle,
+                keys=tf.constant(keys),
+                default_value=tf.constant(-5, tf.int64),
+            )
+            .numpy()
+            .tolist()
+        )
+
+    assert find("a", "x") == [0, -5]
+    one_two = tf.constant([1, 2], tf.int64)
+    raw.LookupTableInsertV2(
+        table_handle=handle, keys=tf.constant(["b", "c"]), values=one_two
+    )
+    assert find("a", "b", "c") == [0, 1, 2]
+    raw.LookupTableRemoveV2(table_handle=handle, keys=tf.constant(["a"]))
+    assert find("a", "b", "c") == [-5, 1, 2]
+    assert int(raw.LookupTableSizeV2(table_handle=handle)) == 2
+    keys, values = raw.LookupTableExportV2(
+        table_handle=handle, Tkeys=tf.string, Tvalues=tf.int64
+    )
+    assert keys.numpy().tolist() == [b"b", b"c"]
+    assert values.numpy().tolist() == [1, 2]
+    raw.LookupTableImportV2(
+        table_handle=handle, keys=tf.constant(["x", "y"]), values=one_two
+    )
+    assert find("b", "x", "y") == [-5, 1, 2]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has two values"):
+        raw.LookupTableImportV2(
+            table_handle=handle, keys=tf.constant(["z", "z"]), values=one_two
+        )
+    assert find("x", "z") == [1, -5]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        raw.LookupTableFindV2(
+            table_handle=handle,
+            keys=one_two,
+            default_value=tf.constant(-5, tf.int64),
+        )
+
+
+def test_static_shapes():
+    def check(table, handle, keys, values):
+        ids = gen_ops.lodestar_id_table_find(
+            handle=handle, keys=keys, default_value=tf.constant(0, tf.int64)
+        )
+        assert ids.shape.as_list() == keys.shape.as_list()
+        ids = gen_ops.lodestar_id_table_find_or_hash(
+            handle=handle, keys=keys, num_oov_buckets=1
+        )
+        assert ids.shape.as_list() == keys.shape.as_list()
+        exported = gen_ops.lodestar_id_table_export(
+            handle=handle, Tkeys=tf.int64
+        )
+        assert [x.shape.as_list() for x in exported] == [[None], [None]]
+        assert gen_ops.lodestar_id_table_size(handle=handle).shape == ()
+        made = gen_ops.lodestar_id_table(key_dtype=tf.int64, shared_name="s")
+        assert made.shape == ()
+        for write in (
+            gen_ops.lodestar_id_table_insert,
+            gen_ops.lodestar_id_table_import,
+        ):
+            with pytest.raises(ValueError, match="[Dd]imension|[Ss]hape"):
+                write(handle=handle, keys=keys, values=values[:, :1])
+        for call in (
+            lambda x: gen_ops.lodestar_id_table_size(handle=x),
+            lambda x: gen_ops.lodestar_id_table_remove(handle=x, keys=keys),
+            lambda x: gen_ops.lodestar_id_table_import_file(handle=x, path="a"),
+        ):
+            with pytest.raises(ValueError, match="rank 0"):
+                call(tf.stack([handle]))
+        with pytest.raises(ValueError, match="rank 0"):
+            gen_ops.lodestar_id_table_import_file(handle=handle, path=["a"])
+        with pytest.raises(ValueError, match="rank 0"):
+            gen_ops.lodestar_id_table_find(
+                handle=handle, keys=keys, default_value=values[0]
+            )
+
+    table = IdTable(tf.constant([1], tf.int64), mutable=True)
+    tf.function(check).get_concrete_function(
+        table,
+        table.resource_handle,
+        tf.TensorSpec([None, 3], tf.int64),
+        tf.TensorSpec([None, 3], tf.int64),
+    )
+
+
+def test_wrong_dtypes_reach_no_table():
+    table = IdTable(["a"], mutable=True)
+    number = tf.constant([1], tf.int64)
+    for call in (
+        lambda: gen_ops.lodestar_id_table_find(
+            handle=table.resource_handle,
+            keys=number,
+            default_value=tf.constant(0, tf.int64),
+        ),
+        lambda: gen_ops.lodestar_id_table_insert(
+            handle=table.resource_handle, keys=number, values=number
+        ),
+        lambda: gen_ops.lodestar_id_table_remove(
+            handle=table.resource_handle, keys=number
+        ),
+    ):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="`keys` has dtype int64, but the table's keys are string",
+        ):
+            call()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`Tkeys` is int64, but"
+    ):
+        gen_ops.lodestar_id_table_export(
+            handle=table.resource_handle, Tkeys=tf.int64
+        )
+    with pytest.raises(TypeError, match="`values` have dtype float32, wanted"):
+        table.insert(["b"], [1.5])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"`keys` has shape \[1\], but"
+    ):
+        table.insert(["b"], [1, 2])
+    stock = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(number, number), -1
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="that of another table"
+    ):
+        gen_ops.lodestar_id_table_size(handle=stock.resource_handle)
+    handle = gen_ops.lodestar_id_table(
+        shared_name="of_ints", key_dtype=tf.int64
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="has keys of int64, wanted string"
+    ):
+        gen_ops.lodestar_id_table(shared_name="of_ints", key_dtype=tf.string)
+    del handle
+
+
+def test_no_memory_leaves_the_table_as_it_was():
+    program = """
+import resource
+import numpy as np, tensorflow as tf
+from lodestar.lookup import IdTable
+
+numbers = IdTable([7], mutable=True)
+words = IdTable(["seven"], mutable=True)
+keys = tf.range(3_000_000, dtype=tf.int64)
+texts = tf.strings.as_string(keys)
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+for room in (6, 45):  # too little for the table; for the keys of strings
+    resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
+    for table, batch in ((numbers, keys), (words, texts)):
+        for write in (table.insert, table.import_):
+            try:
+                write(batch, keys)
+                print("no error", table.key_dtype, room)
+            except tf.errors.ResourceExhaustedError as error:
+                assert "out of memory" in str(error), error
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+assert int(numbers.size()) == int(words.size()) == 1
+assert numbers[[7, 8]].numpy().tolist() == [0, -1]
+assert words[["seven", "8"]].numpy().tolist() == [0, -1]
+words.insert(texts, keys)
+assert int(words.size()) == 3_000_001
+print("as before")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert result.stdout.strip() == "as before", result.stderr[-2000:]
 
 
 def test_concurrent_finds_and_inserts():

@@ -40,24 +40,95 @@ def test_strings_agree_with_tensorflow(buckets, strings):
     assert int(table.size()) == int(stock.size())
 
 
-@pytest.mark.parametrize("dtype", [tf.int64, tf.int32])
+def test_the_first_example():
+    table = index_table_from_tensor(STRINGS, num_oov_buckets=10)
+    keys = tf.constant(["emerson", "lake", "palmer", "king", "crimson"])
+    ids = table.lookup(keys).numpy().tolist()
+    assert ids[:3] == [0, 1, 2]
+    wanted = tf.strings.to_hash_bucket_fast(keys[3:], 10) + 3
+    assert ids[3:] == wanted.numpy().tolist()
+    assert int(table.size()) == 13
+
+
+INTEGER_TYPES = [
+    tf.int8,
+    tf.int16,
+    tf.int32,
+    tf.int64,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+]
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda x: x.name)
 @pytest.mark.parametrize("buckets", [1, 10, 2**31])
-def test_integers_hash_as_their_text(dtype, buckets):
-    limit = dtype.limits
-    numbers = [n for n in INTEGERS if limit[0] <= n <= limit[1]]
-    vocabulary = tf.constant([7, limit[0], 99], dtype)
-    table = index_table_from_tensor(vocabulary, buckets, dtype=dtype)
+def test_integers_agree_with_tensorflow(dtype, buckets):
+    numbers = [n for n in INTEGERS if dtype.min <= n <= dtype.max]
+    keys = tf.constant([*numbers, dtype.max], dtype)
+    vocabulary = tf.constant([7, dtype.min, 99], dtype)
     stock = tf.lookup.StaticVocabularyTable(
         tf.lookup.KeyValueTensorInitializer(
             tf.cast(vocabulary, tf.int64), tf.range(3, dtype=tf.int64)
         ),
         buckets,
-        lookup_key_dtype=tf.int64,
+        lookup_key_dtype=dtype,
     )
-    keys = tf.constant(numbers, dtype)
-    np.testing.assert_array_equal(
-        table[keys], stock.lookup(tf.cast(keys, tf.int64))
+    wanted = stock.lookup(keys)
+    table = index_table_from_tensor(vocabulary, buckets, dtype=dtype)
+    np.testing.assert_array_equal(table[keys], wanted)
+    # A table of int64 keys that takes others, as TensorFlow's.
+    names = IdTable(tf.cast(vocabulary, tf.int64))
+    table = IdTableWithHashBuckets(names, buckets, key_dtype=dtype)
+    assert table.key_dtype == dtype
+    np.testing.assert_array_equal(table[keys], wanted)
+    # No table.
+    table = IdTableWithHashBuckets(None, buckets, key_dtype=dtype)
+    wanted = tf.strings.to_hash_bucket_fast(tf.strings.as_string(keys), buckets)
+    np.testing.assert_array_equal(table[keys], wanted)
+    ragged = tf.RaggedTensor.from_row_lengths(keys, [len(keys), 0])
+    np.testing.assert_array_equal(table[ragged].flat_values, wanted)
+    assert table.key_dtype == dtype
+    assert int(table.size()) == buckets
+
+
+@pytest.mark.parametrize("dtype", [tf.string, tf.int64])
+def test_an_empty_vocabulary(dtype, strings):
+    keys = strings if dtype == tf.string else tf.constant(INTEGERS, tf.int64)
+    table = index_table_from_tensor([], 10, dtype=dtype)
+    texts = keys if dtype == tf.string else tf.strings.as_string(keys)
+    wanted = tf.strings.to_hash_bucket_fast(texts, 10)
+    np.testing.assert_array_equal(table[keys], wanted)
+    without_table = IdTableWithHashBuckets(None, 10, key_dtype=dtype)
+    np.testing.assert_array_equal(without_table[keys], wanted)
+
+
+@pytest.mark.parametrize("dtype", [tf.string, tf.int64])
+def test_plain_find_agrees_with_tensorflow(dtype, strings):
+    keys = strings if dtype == tf.string else tf.constant(INTEGERS, tf.int64)
+    known = tf.unique(keys[::2])[0]
+    values = tf.range(len(known), dtype=tf.int64) * 3 - 1
+    stock = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(known, values), -7
     )
+    table = IdTable(known, values, default_value=-7)
+    np.testing.assert_array_equal(table[keys], stock.lookup(keys))
+    no_buckets = IdTableWithHashBuckets(table, 0)
+    np.testing.assert_array_equal(no_buckets[keys], stock.lookup(keys))
+
+
+def test_a_large_batch_on_all_threads(rng):
+    vocabulary = tf.constant(rng.permutation(60_000), tf.int64)
+    keys = tf.constant(rng.integers(-40_000, 80_000, 200_000), tf.int64)
+    ids = tf.range(60_000, dtype=tf.int64)
+    for convert in (tf.identity, tf.strings.as_string):
+        known, batch = convert(vocabulary), convert(keys)
+        stock = tf.lookup.StaticVocabularyTable(
+            tf.lookup.KeyValueTensorInitializer(known, ids), 1000
+        )
+        table = index_table_from_tensor(known, 1000, dtype=known.dtype)
+        np.testing.assert_array_equal(table[batch], stock.lookup(batch))
 
 
 @pytest.mark.parametrize("key", [(0, 0), (1, 2**64 - 1), (-5, 2**63)])
@@ -130,6 +201,13 @@ def test_what_is_refused():
         IdTableWithHashBuckets(IdTable(["a"]), 1, key_dtype=tf.int64)
     with pytest.raises(ValueError, match="a key of two words"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec([1]))
+    with pytest.raises(TypeError, match="`keys` have dtype int64, wanted int8"):
+        table = IdTable(tf.constant([1], tf.int64))
+        IdTableWithHashBuckets(table, 1, key_dtype=tf.int8)[
+            tf.constant([1], tf.int64)
+        ]
+    with pytest.raises(ValueError, match="must be integers"):
+        IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec(["a", "b"]))
     with pytest.raises(ValueError, match="wanted FastHashSpec"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, "fast")
 

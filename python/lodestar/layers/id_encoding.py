@@ -1,0 +1,67 @@
+"""Rows of ids: one-hot, multi-hot and counts, as Keras's lookup layers."""
+
+import tensorflow as tf
+
+
+def encoded_shape(shape: tuple, mode: str, size: int) -> tuple:
+    """Returns the shape of `encode`'s result for ids of a shape."""
+    if mode != "one_hot":
+        return (*shape[:-1], size)
+    drops_last = len(shape) > 1 and shape[-1] == 1
+    return (*(shape[:-1] if drops_last else shape), size)
+
+
+def encode(ids, mode: str, size: int, *, dtype: str, sparse: bool):
+    """Returns rows of `size` numbers; ids of `size` and above count for nothing.
+
+    Args:
+      ids: int64 of any shape; ragged or sparse of rank 2 unless `mode` is
+        "one_hot".
+      mode: "one_hot": a row for each id (a last axis of length 1 goes away);
+        "multi_hot" or "count": a row for each last axis.
+      size: The length of a row.
+      dtype: Of the rows.
+      sparse: Whether they are a SparseTensor.
+
+    Returns:
+      `[..., size]`.
+
+    Raises:
+      ValueError: ragged or sparse ids where they are not taken.
+    """
+    is_dense = isinstance(ids, tf.Tensor)
+    if not is_dense and (mode == "one_hot" or ids.shape.rank != 2):
+        raise ValueError(
+            f"`output_mode` '{mode}' of ragged or sparse inputs of shape "
+            f"{ids.shape}: wanted rank 2 and 'multi_hot' or 'count'"
+        )
+    shape = encoded_shape(tuple(ids.shape), mode, size)
+    if mode == "one_hot":
+        if len(shape) == ids.shape.rank:
+            ids = tf.squeeze(ids, -1)
+        rows = tf.one_hot(ids, size, dtype=dtype)
+        return tf.sparse.from_dense(rows) if sparse else rows
+    leading = tf.shape(ids)[:-1] if is_dense and ids.shape.rank > 2 else None
+    if ids.shape.rank == 0:
+        ids = tf.reshape(ids, [1])
+    elif leading is not None:
+        ids = tf.reshape(ids, [-1, tf.shape(ids)[-1]])
+    options = dict(
+        minlength=size,
+        maxlength=size,
+        axis=-1,
+        binary_output=mode == "multi_hot",
+    )
+    if sparse:
+        rows = tf.cast(tf.sparse.bincount(ids, **options), dtype)
+        # Its own dense shape is not static.
+        rows = tf.sparse.reshape(
+            rows, tf.concat([tf.shape(rows)[:-1], [size]], 0)
+        )
+        if leading is not None:
+            rows = tf.sparse.reshape(rows, tf.concat([leading, [size]], 0))
+        return rows
+    rows = tf.math.bincount(ids, dtype=dtype, **options)
+    if leading is not None:
+        rows = tf.reshape(rows, tf.concat([leading, [size]], 0))
+    return tf.ensure_shape(rows, shape or (size,))
