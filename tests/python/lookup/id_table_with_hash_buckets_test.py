@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar._library import gen_ops
 from lodestar.lookup import (
     FastHashSpec,
     IdTable,
@@ -131,31 +132,32 @@ def test_a_large_batch_on_all_threads(rng):
         np.testing.assert_array_equal(table[batch], stock.lookup(batch))
 
 
-@pytest.mark.parametrize("key", [(0, 0), (1, 2**64 - 1), (-5, 2**63)])
-def test_strong_hash(key, strings):
-    signed = [int(np.uint64(word % 2**64).astype(np.int64)) for word in key]
-    table = IdTableWithHashBuckets(None, 1000, StrongHashSpec(key))
-    np.testing.assert_array_equal(
-        table.lookup(strings),
-        tf.strings.to_hash_bucket_strong(strings, 1000, signed),
-    )
+@pytest.mark.parametrize("buckets", [1, 1000, 2**31])
+@pytest.mark.parametrize("key", [(0, 0), (1, 2**64 - 1), (-5, 2**63), None])
+def test_strong_and_legacy_hashes(key, buckets, strings):
     numbers = tf.constant(INTEGERS, tf.int64)
-    table = IdTableWithHashBuckets(
-        None, 1000, StrongHashSpec(key), key_dtype=tf.int64
-    )
-    np.testing.assert_array_equal(
-        table.lookup(numbers),
-        tf.strings.to_hash_bucket_strong(
-            tf.strings.as_string(numbers), 1000, signed
-        ),
-    )
-
-
-def test_legacy_hash(strings):
-    table = IdTableWithHashBuckets(IdTable([b"lake"]), 77, LegacyHashSpec)
-    wanted = tf.strings.to_hash_bucket(strings, 77) + 1
-    wanted = tf.where(strings == b"lake", tf.zeros_like(wanted), wanted)
-    np.testing.assert_array_equal(table.lookup(strings), wanted)
+    if key is None:
+        spec = LegacyHashSpec
+        hash_strings = tf.strings.to_hash_bucket
+        options = {}
+    else:
+        spec = StrongHashSpec(key)
+        hash_strings = tf.strings.to_hash_bucket_strong
+        signed = [int(np.uint64(w % 2**64).astype(np.int64)) for w in key]
+        options = {"key": signed}
+    for keys, texts, known in (
+        (strings, strings, b"lake"),
+        (numbers, tf.strings.as_string(numbers), 7),
+    ):
+        wanted = hash_strings(texts, buckets, **options)
+        table = IdTableWithHashBuckets(
+            None, buckets, spec, key_dtype=keys.dtype
+        )
+        np.testing.assert_array_equal(table.lookup(keys), wanted)
+        names = IdTable(tf.constant([known], keys.dtype))
+        table = IdTableWithHashBuckets(names, buckets, spec)
+        wanted = tf.where(keys == known, 0, wanted + 1)
+        np.testing.assert_array_equal(table.lookup(keys), wanted)
 
 
 def test_no_buckets_give_the_default_value():
@@ -210,6 +212,27 @@ def test_what_is_refused():
         IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec(["a", "b"]))
     with pytest.raises(ValueError, match="wanted FastHashSpec"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, "fast")
+
+
+def test_what_the_op_refuses():
+    def find_or_hash(**options):
+        gen_ops.lodestar_id_table_find_or_hash(
+            handle=IdTable(["a"]).resource_handle,
+            keys=["a"],
+            **{"num_oov_buckets": 1, **options},
+        )
+
+    for options, message in (
+        ({"num_oov_buckets": 0}, "num_oov_buckets"),
+        ({"hasher": "md5"}, "hasher"),
+        (
+            {"hasher": "stronghash", "hasher_key": [1]},
+            "a key of two words, found 1",
+        ),
+        ({"hasher_key": [1, 2]}, "takes no key, found 2 words"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            find_or_hash(**options)
 
 
 def test_saved_model_keeps_table_and_hash(tmp_path):
