@@ -8,24 +8,45 @@
 
 namespace lodestar {
 
+namespace {
+
+// add(i, sum, first, last) adds columns [first, last) of what id i contributes
+// to `sum`. The batch is read in order and the sums of frequent ids stay in
+// the first caches; tasks share out columns, whole cache lines of them, so an
+// id that fills the batch is no burden to one of them.
+template <typename Add>
+void SumColumns(Span<const int64_t> positions, int64_t num_unique, int dim,
+                float* sums, const ParallelFor* parallel, const Add& add) {
+  const int64_t tasks = std::max(1, dim / 16);
+  RunParallel(parallel, tasks, positions.size() * (dim / tasks + 4) / 4 + 1,
+              [&](int64_t begin, int64_t end) {
+                const int64_t first = begin * dim / tasks;
+                const int64_t last = end * dim / tasks;
+                for (int64_t u = 0; u < num_unique; ++u) {
+                  std::fill(sums + u * dim + first, sums + u * dim + last,
+                            0.0f);
+                }
+                for (int64_t i = 0; i < positions.size(); ++i) {
+                  if (positions[i] == kNoPosition) continue;
+                  add(i, sums + positions[i] * dim, first, last);
+                }
+              });
+}
+
+void AddScaled(const float* __restrict row, float factor, int64_t first,
+               int64_t last, float* __restrict sum) {
+  for (int64_t c = first; c < last; ++c) sum[c] += factor * row[c];
+}
+
+}  // namespace
+
 void SumByPosition(const float* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, float* sums,
                    const ParallelFor* parallel) {
-  const Occurrences occurrences(positions, num_unique);
-  const int64_t mean = num_unique == 0 ? 0 : positions.size() / num_unique + 1;
-  RunParallel(parallel, num_unique, mean * (10 + dim / 2),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t u = begin; u < end; ++u) {
-                  float* sum = sums + u * dim;
-                  std::fill_n(sum, dim, 0.0f);
-                  for (int64_t k = occurrences.begins[u];
-                       k < occurrences.begins[u + 1]; ++k) {
-                    const float* gradient =
-                        gradients + occurrences.order[k] * dim;
-                    for (int c = 0; c < dim; ++c) sum[c] += gradient[c];
-                  }
-                }
-              });
+  SumColumns(positions, num_unique, dim, sums, parallel,
+             [&](int64_t i, float* sum, int64_t first, int64_t last) {
+               AddScaled(gradients + i * dim, 1.0f, first, last, sum);
+             });
 }
 
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
@@ -88,30 +109,19 @@ void SumPooledByPosition(const float* gradients, const Bags& bags,
       BagFactors(bags, positions, b, scale.data() + bags.row_splits[b]);
     }
   });
-  const Occurrences occurrences(positions, num_unique);
   const bool max = bags.combiner == Combiner::kMax;
-  const int64_t mean = num_unique == 0 ? 0 : n / num_unique + 1;
-  RunParallel(parallel, num_unique, mean * (10 + dim / 2),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t u = begin; u < end; ++u) {
-                  float* sum = sums + u * dim;
-                  std::fill_n(sum, dim, 0.0f);
-                  for (int64_t k = occurrences.begins[u];
-                       k < occurrences.begins[u + 1]; ++k) {
-                    const int64_t i = occurrences.order[k];
-                    const float* gradient = gradients + bag_of[i] * dim;
-                    if (max) {
-                      const int64_t* winner = winners + bag_of[i] * dim;
-                      for (int c = 0; c < dim; ++c) {
-                        if (winner[c] == i) sum[c] += gradient[c];
-                      }
-                    } else {
-                      for (int c = 0; c < dim; ++c)
-                        sum[c] += scale[i] * gradient[c];
-                    }
-                  }
-                }
-              });
+  SumColumns(positions, num_unique, dim, sums, parallel,
+             [&](int64_t i, float* sum, int64_t first, int64_t last) {
+               const float* gradient = gradients + bag_of[i] * dim;
+               if (!max) {
+                 AddScaled(gradient, scale[i], first, last, sum);
+                 return;
+               }
+               const int64_t* winner = winners + bag_of[i] * dim;
+               for (int64_t c = first; c < last; ++c) {
+                 if (winner[c] == i) sum[c] += gradient[c];
+               }
+             });
 }
 
 }  // namespace lodestar

@@ -13,6 +13,11 @@ bool IsPadding(const Bags& bags, int64_t id) {
   return bags.padding_id != nullptr && id == *bags.padding_id;
 }
 
+void AddScaled(const float* __restrict row, float factor, int dim,
+               float* __restrict out) {
+  for (int c = 0; c < dim; ++c) out[c] += factor * row[c];
+}
+
 // One bag as its rows come by.
 class Bag {
  public:
@@ -34,11 +39,11 @@ class Bag {
       case Combiner::kMean:
       case Combiner::kSqrtn:
         if (bags_.weights.empty()) {
-          for (int c = 0; c < dim_; ++c) out_[c] += row[c];
+          AddScaled(row, 1.0f, dim_, out_);
         } else {
           const float w = bags_.weights[i];
           total_ += bags_.combiner == Combiner::kSqrtn ? w * w : w;
-          for (int c = 0; c < dim_; ++c) out_[c] += w * row[c];
+          AddScaled(row, w, dim_, out_);
         }
         break;
       case Combiner::kMax:
@@ -92,7 +97,8 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
   const int dim = store.dim();
   const int64_t mean_size =
       bags.size() == 0 ? 0 : bags.ids.size() / bags.size() + 1;
-  const int64_t run = std::clamp(kMaxDim / dim, 1, kRun);
+  // Enough that the stages of a look-up overlap.
+  const int64_t run = std::clamp(kMaxDim / dim, 1, 8 * kRun);
   const auto body = [&](int64_t begin, int64_t end) {
     float rows[kMaxDim];
     Bag bag(bags, dim);
@@ -164,9 +170,10 @@ void PoolFound(const EmbeddingStore& store, const Bags& bags,
   Pool(store, bags, missing, pooled, winners, parallel,
        [&](int64_t begin, int64_t count, float* rows) {
          for (int64_t i = begin; i < begin + count; ++i) {
-           if (positions[i] != kNoPosition) store.Prefetch(refs[positions[i]]);
-         }
-         for (int64_t i = begin; i < begin + count; ++i) {
+           const int64_t ahead = i + kAhead;
+           if (ahead < positions.size() && positions[ahead] != kNoPosition) {
+             store.Prefetch(refs[positions[ahead]]);
+           }
            if (positions[i] == kNoPosition) continue;
            store.ReadRow(refs[positions[i]], bags.ids[i], missing,
                          rows + (i - begin) * dim);

@@ -3,7 +3,6 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_RUN_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_RUN_H_
 
-#include <algorithm>
 #include <cstdint>
 
 namespace lodestar {
@@ -12,15 +11,12 @@ namespace lodestar {
 // cache.
 constexpr int kRun = 32;
 
+// How far ahead rows are loaded where it is known which ones.
+constexpr int64_t kAhead = 16;
+
 // The widest row; as many numbers fit a thread's stack where a row is worked on
 // and no memory may be asked for.
 constexpr int kMaxDim = 65536;
-
-inline void PrefetchRow(const float* row, int dim) {
-  const char* begin = reinterpret_cast<const char*>(row);
-  const int64_t bytes = std::min<int64_t>(dim * sizeof(float), 512);
-  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(begin + b);
-}
 
 // A guess of the nanoseconds to find and copy one row.
 inline int64_t RowCost(int dim) { return 40 + dim; }

@@ -165,6 +165,10 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
   };
   RunParallel(parallel, ids.size(), 20, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
+      if (i + kAhead < end && refs[i + kAhead].found()) {
+        const RowRef& ahead = refs[i + kAhead];
+        __builtin_prefetch(shards_[ahead.shard]->rows.meta(ahead.row), 1);
+      }
       if (!refs[i].found()) continue;
       const RowStore& rows = shards_[refs[i].shard]->rows;
       RowMeta* meta = rows.meta(refs[i].row);

@@ -76,18 +76,12 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   const uint64_t attachment = AttachmentOf(name);
   const int num_slots = optimizer.num_slots();
   const auto body = [&](int64_t begin, int64_t end) {
-    constexpr int64_t kAhead = 8;
     float value[kMaxDim];
     int64_t dropped = 0;
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end && refs[i + kAhead].found()) {
         const RowRef& ahead = refs[i + kAhead];
-        const RowStore& rows = shards_[ahead.shard]->rows;
-        __builtin_prefetch(rows.meta(ahead.row), 1);
-        PrefetchRow(rows.values(ahead.row), dim_);
-        for (int s = 0; s < num_slots; ++s) {
-          PrefetchRow(rows.slot(ahead.row, s), dim_);
-        }
+        shards_[ahead.shard]->rows.PrefetchWithSlots(ahead.row, num_slots);
       }
       RowRef ref = refs[i];
       const RowStore& rows = shards_[ref.shard]->rows;

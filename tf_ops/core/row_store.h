@@ -18,6 +18,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_ROW_STORE_H_
 #define LODESTAR_TF_OPS_CORE_ROW_STORE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -64,12 +65,13 @@ class RowStore {
            place.offset * dim_;
   }
   // Begins to load what a look-up needs of a row.
-  void Prefetch(uint32_t row) const {
-    const char* begin = reinterpret_cast<const char*>(meta(row));
-    for (int64_t b = 0; b < stride_ && b < 512; b += 64) {
-      __builtin_prefetch(begin + b);
+  void Prefetch(uint32_t row) const { Load<0>(meta(row), stride_); }
+  // What an update writes of it.
+  void PrefetchWithSlots(uint32_t row, int num_slots) const {
+    Load<1>(meta(row), stride_);
+    for (int s = 0; s < num_slots; ++s) {
+      Load<1>(slot(row, s), dim_ * sizeof(float));
     }
-    if (stride_ < 512) __builtin_prefetch(begin + stride_ - 1);
   }
 
   // Any thread.
@@ -160,6 +162,14 @@ class RowStore {
   }
   Segment& segment(const Place& place) const {
     return blocks_[place.block].load(std::memory_order_acquire)[place.segment];
+  }
+  // No more than its first lines: the processor sees where the rest is.
+  template <int kWrite>
+  static void Load(const void* begin, int64_t bytes) {
+    const char* line = static_cast<const char*>(begin);
+    const char* last = line + std::min<int64_t>(bytes, 512) - 1;
+    for (; line < last; line += 64) __builtin_prefetch(line, kWrite);
+    __builtin_prefetch(last, kWrite);
   }
   static float* Values(RowMeta* meta) {
     return reinterpret_cast<float*>(meta + 1);

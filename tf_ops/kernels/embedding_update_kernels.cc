@@ -4,6 +4,7 @@
 // sparse_optimizer.h and embedding_store.h.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -134,6 +135,19 @@ bool IsFinite(const float* row, int dim) {
   return largest < 0x7f800000;  // infinity
 }
 
+bool AllFinite(const float* rows, int64_t count, int dim,
+               const ParallelFor* parallel) {
+  std::atomic<bool> finite{true};
+  RunParallel(parallel, count, 1 + dim / 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (IsFinite(rows + i * dim, dim)) continue;
+      finite.store(false, std::memory_order_relaxed);
+      return;
+    }
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
 absl::Status NonfiniteError(int64_t id) {
   return InvalidArgumentError("the gradient of id ", id,
                               " is not finite; no row was changed");
@@ -166,6 +180,8 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->CheckOptimizer(optimizer_)));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     const float* gradients = ctx->input(2).flat<float>().data();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    if (AllFinite(gradients, ids.size(), dim, &parallel)) return;
     for (int64_t i = 0; i < ids.size(); ++i) {
       OP_REQUIRES(ctx, IsFinite(gradients + i * dim, dim),
                   NonfiniteError(ids[i]));
@@ -214,7 +230,8 @@ class EmbeddingApplyOp : public EmbeddingKernel {
       sums = summed.flat<float>().data();
     }
     std::vector<float> finite;
-    if (nonfinite_ != "pass") {
+    if (nonfinite_ != "pass" &&
+        !AllFinite(sums, unique.size(), dim, &parallel)) {
       OP_REQUIRES_OK(ctx, DropNonfinite(store, &unique, &sums, &finite));
     }
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Apply(
@@ -224,8 +241,8 @@ class EmbeddingApplyOp : public EmbeddingKernel {
   }
 
  private:
-  // Looks at all gradients before anything is written: an error, or `unique`
-  // and `sums` without the ids that have a NaN or infinity.
+  // Before anything is written: an error, or `unique` and `sums` without the
+  // ids that have a NaN or infinity.
   absl::Status DropNonfinite(EmbeddingStore* store,
                              std::vector<int64_t>* unique, const float** sums,
                              std::vector<float>* finite) const {
@@ -238,7 +255,6 @@ class EmbeddingApplyOp : public EmbeddingKernel {
         return NonfiniteError((*unique)[u]);
       }
     }
-    if (kept.size() == unique->size()) return absl::OkStatus();
     store->CountNonfiniteGradients(unique->size() - kept.size());
     finite->resize(kept.size() * dim);
     for (size_t k = 0; k < kept.size(); ++k) {
