@@ -1,4 +1,4 @@
-"""Embedding variable look-ups beside TensorFlow's, 65,536 resident ids a batch."""
+"""Embedding variable look-ups beside TensorFlow's: 65,536 resident ids, or 1."""
 
 import gc
 
@@ -10,6 +10,7 @@ from benchmarks import measure
 
 BATCHES = 16
 BATCH = 65_536
+IDS_IN_A_BAG = 4
 
 
 def filled(keys, dim):
@@ -23,10 +24,63 @@ def filled(keys, dim):
     return variable, matrix
 
 
+def compare_bags(variable, dense, feeds, place_feeds, runs):
+    """Pooled look-ups, four ids a bag, beside TensorFlow's two ways."""
+    count = BATCH // IDS_IN_A_BAG
+    splits = np.arange(count + 1) * IDS_IN_A_BAG
+    bag_of = tf.constant(np.repeat(np.arange(count), IDS_IN_A_BAG))
+
+    def ragged(ids):
+        return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+
+    def sparse(places):
+        indices = tf.stack([bag_of, tf.range(BATCH, dtype=tf.int64) % 4], 1)
+        return tf.SparseTensor(indices, places, [count, IDS_IN_A_BAG])
+
+    peers = {
+        "tf.nn.embedding_lookup_sparse": (
+            lambda places: tf.nn.embedding_lookup_sparse(
+                dense, sparse(places), None, combiner="mean"
+            ),
+            3,
+        ),
+        "tf.gather + tf.math.segment_mean": (
+            lambda places: tf.math.segment_mean(
+                tf.gather(dense, places), bag_of
+            ),
+            2,
+        ),
+    }
+    spec = [tf.TensorSpec([BATCH], tf.int64)]
+    for against, (peer, wanted) in peers.items():
+        measure.compare(
+            f"pooled look-up, mean, {BATCH} ids, {IDS_IN_A_BAG} a bag, of "
+            f"{dense.shape[0]} x {variable.dim}",
+            tf.function(
+                lambda ids: variable.lookup(ragged(ids), combiner="mean"),
+                input_signature=spec,
+            ),
+            tf.function(peer, input_signature=spec),
+            feeds,
+            against=against,
+            items=BATCH,
+            wanted=wanted,
+            runs=runs,
+            baseline_feeds=place_feeds,
+        )
+
+
 def main():
     """Prints one JSON line a comparison."""
     options = measure.arguments(__doc__)
-    sizes = ((10**6, 32, 0.8), (5 * 10**6, 32, 0.5), (20 * 10**6, 8, 0.35))
+    sizes = (
+        (10**6, 32, 0.8),
+        (10**6, 8, 0.8),
+        (10**6, 64, 0.8),
+        (10**6, 128, 0.8),
+        (5 * 10**6, 32, 0.5),
+        (20 * 10**6, 8, 0.35),
+    )
     if options.small:
         sizes = ((10**4, 32, 0.8),)
     spec = [tf.TensorSpec([None], tf.int64)]
@@ -45,13 +99,14 @@ def main():
             lambda ids, variable=variable: variable.lookup(ids),
             input_signature=spec,
         )
+        gather = tf.function(
+            lambda places, dense=dense: tf.gather(dense, places),
+            input_signature=spec,
+        )
         measure.compare(
             f"look-up, {BATCH} of {rows} x {dim}",
             look_up,
-            tf.function(
-                lambda places, dense=dense: tf.gather(dense, places),
-                input_signature=spec,
-            ),
+            gather,
             feeds,
             against="tf.gather of a dense Variable",
             items=BATCH,
@@ -59,7 +114,19 @@ def main():
             runs=options.runs,
             baseline_feeds=place_feeds,
         )
-        if rows <= 10**6:
+        if rows <= 10**6 and dim == 32:
+            measure.compare(
+                f"look-up, 1 of {rows} x {dim}",
+                look_up,
+                gather,
+                [feed[:1] for feed in feeds] * 16,
+                against="tf.gather of a dense Variable",
+                items=1,
+                wanted="at most 5000 ns more",
+                runs=options.runs,
+                baseline_feeds=[feed[:1] for feed in place_feeds] * 16,
+            )
+            compare_bags(variable, dense, feeds, place_feeds, options.runs)
             peers = {
                 "tf.lookup.experimental.DenseHashTable": (
                     tf.lookup.experimental.DenseHashTable(
@@ -95,7 +162,7 @@ def main():
                     runs=options.runs,
                 )
             del peers, peer
-        del variable, matrix, dense, look_up
+        del variable, matrix, dense, look_up, gather
         gc.collect()
 
 

@@ -46,7 +46,7 @@ def compare(
     *,
     against: str,
     items: int,
-    wanted: float,
+    wanted: float | str,
     runs: int = 9,
     baseline_feeds: Sequence | None = None,
     same_result: bool = True,
@@ -63,7 +63,8 @@ def compare(
       feeds: Batches, each used once a run.
       against: What the baseline is.
       items: Keys or ids in a feed.
-      wanted: The ratio to reach, baseline time over ours.
+      wanted: The ratio to reach, baseline time over ours; or what else is
+        wanted, in words.
       runs: Timed runs of each side, after one that is not timed.
       baseline_feeds: The same batches as the baseline takes them.
       same_result: Whether both sides must return the same numbers.
