@@ -57,6 +57,17 @@ def test_equals_keras_on_a_dense_matrix(name, graph):
     assert int(dynamic.embed.table.step) == 2
 
 
+def test_under_loss_scaling_equals_keras():
+    data = reference.batches(count=7)
+    dynamic, dense = reference.models()
+    scaled = lodestar.optimizers.LossScaleOptimizer(wrap(SGD(0.1, **STEPS)))
+    expected = keras.optimizers.LossScaleOptimizer(SGD(0.1, **STEPS))
+    reference.train(dynamic, scaled, data)
+    reference.train(dense, expected, data)
+    reference.assert_same(dynamic, dense)
+    assert int(scaled.iterations) == int(expected.iterations) == 2
+
+
 def test_rows_wait_for_the_update():
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
