@@ -42,8 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m lodestar.data", description="Click-log files."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

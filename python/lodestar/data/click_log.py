@@ -14,6 +14,7 @@ As the probabilities are known, so is the best AUC that any model can have.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -91,17 +92,18 @@ def generate_click_log(
 
     Files: `part-00000.txt`, ... in the order of time, beside each
     `part-00000.npy`, and `slots.yaml`. Equal arguments give equal bytes. Memory
-    does not grow with `num_samples`, but for the probabilities of one file.
+    does not grow with `num_samples`, but for the probabilities of one file. If
+    it fails, nothing of the log is left.
 
     Args:
         directory: Where to write; files of these names are replaced.
         num_samples: Samples in all, at least `num_files`.
         num_files: Files to spread them over, each a stretch of time.
-        seed: Of everything.
+        seed: Of everything, at least 0.
         on_progress: Called with the number of samples of each piece written.
 
     Raises:
-        ValueError: `num_files` < 1 or `num_samples` < `num_files`.
+        ValueError: `num_files` < 1, `num_samples` < `num_files` or `seed` < 0.
         OSError, tf.errors.OpError: `directory` cannot be written.
     """
     if num_files < 1 or num_samples < num_files:
@@ -109,19 +111,50 @@ def generate_click_log(
             "wanted at least one file and one sample a file, found "
             f"`num_samples`={num_samples} and `num_files`={num_files}"
         )
+    if seed < 0:
+        raise ValueError(f"`seed` must be at least 0, found {seed}")
     directory = os.fspath(directory)
+    is_new = not os.path.exists(directory)
     os.makedirs(directory, exist_ok=True)
+    stems = [
+        os.path.join(directory, f"part-{part:05d}") for part in range(num_files)
+    ]
+    log = ClickLog(
+        [f"{stem}.txt" for stem in stems],
+        [f"{stem}.npy" for stem in stems],
+        os.path.join(directory, "slots.yaml"),
+    )
+    written: list[str] = []
+    try:
+        _write(log, num_samples, seed, on_progress, written)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in written:
+                os.remove(path)
+            if is_new:
+                os.rmdir(directory)
+        raise
+    return log
+
+
+def _write(
+    log: ClickLog,
+    num_samples: int,
+    seed: int,
+    on_progress: Callable[[int], None] | None,
+    written: list[str],
+) -> None:
+    """Writes the log, and to `written` the paths that are."""
     model = _Model(seed)
     spec = click_log_slots()
-    slots_file = os.path.join(directory, "slots.yaml")
-    spec.to_yaml(slots_file)
-    files, probability_files = [], []
+    spec.to_yaml(log.slots_file)
+    written.append(log.slots_file)
+    num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
-        stem = os.path.join(directory, f"part-{part:05d}")
         rng = np.random.default_rng([seed, 1, part])
         pairs = []
-        with MultiSlotWriter(f"{stem}.txt", spec) as writer:
+        with MultiSlotWriter(log.files[part], spec) as writer:
             for first in range(begin, end, _CHUNK_ROWS):
                 rows = min(_CHUNK_ROWS, end - first)
                 time = (first + np.arange(rows)) / num_samples
@@ -130,10 +163,12 @@ def generate_click_log(
                 pairs.append(np.stack([probability, columns["click"]], axis=1))
                 if on_progress is not None:
                     on_progress(rows)
-        _save_array(f"{stem}.npy", np.concatenate(pairs).astype(np.float32))
-        files.append(f"{stem}.txt")
-        probability_files.append(f"{stem}.npy")
-    return ClickLog(files, probability_files, slots_file)
+        written.append(log.files[part])
+        _save_array(
+            log.probability_files[part],
+            np.concatenate(pairs).astype(np.float32),
+        )
+        written.append(log.probability_files[part])
 
 
 def exact_auc(labels: np.ndarray, scores: np.ndarray) -> float:

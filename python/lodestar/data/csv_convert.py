@@ -127,9 +127,10 @@ def convert_csv(
             # Inside, so that an unwritable slot file leaves no text either.
             spec.to_yaml(slots_path(target))
     except (OSError, tf.errors.OpError) as error:
-        raise DataError(
-            f"{target}: cannot be written: {describe_error(error)}"
-        ) from error
+        text = describe_error(error)
+        if text.startswith(target):  # with the suffix of a temporary file
+            text = text.partition(": ")[2]
+        raise DataError(f"{target}: cannot be written: {text}") from error
     return spec
 
 

@@ -137,6 +137,36 @@ def test_too_few_samples_are_refused(tmp_path, samples, files):
         generate_click_log(tmp_path, samples, files)
 
 
+def test_a_negative_seed_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`seed` must be at least 0, found -1"):
+        generate_click_log(tmp_path / "log", 100, 2, seed=-1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_interruption_leaves_nothing_and_older_files(tmp_path, exists):
+    directory = tmp_path / "log"
+    if exists:
+        directory.mkdir()
+        (directory / "part-00001.txt").write_text("older")
+        (directory / "mine").write_text("")
+    counts = []
+
+    def interrupt(count):
+        counts.append(count)
+        if sum(counts) > 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_click_log(directory, 200, 2, on_progress=interrupt)
+    assert counts == [100, 100]
+    assert directory.exists() == exists
+    if exists:
+        names = sorted(path.name for path in directory.iterdir())
+        assert names == ["mine", "part-00001.txt"]
+        assert (directory / "part-00001.txt").read_text() == "older"
+
+
 def test_exact_auc():
     assert exact_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]) == 0.75
     assert exact_auc([0, 1], [0.5, 0.5]) == 0.5

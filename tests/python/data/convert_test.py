@@ -215,7 +215,10 @@ def test_a_missing_file_and_unwritable_places_are_named(tmp_path):
         convert_csv(tmp_path / "in.csv", tmp_path / "out", label="y")
     source = write(tmp_path, "y,a\n1,2\n")
     for target, message in [
-        (tmp_path / "no" / "out", "no/out: cannot be written"),
+        (
+            tmp_path / "no" / "out",
+            "no/out: cannot be written: No such file or directory",
+        ),
         (tmp_path, "cannot be written: it is a folder"),
         (source, "is both input and output"),
     ]:
@@ -297,6 +300,16 @@ def test_tool_names_a_bad_multislot_file(tmp_path, capsys):
     text = capsys.readouterr().err
     assert text.startswith(f"lodestar.data: {out}:4: ")
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["bogus", "convert --to multislot"])
+def test_tool_says_in_one_line_what_it_does_not_understand(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        tool.main(command.split())
+    assert error.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("python -m lodestar.data")
+    assert text.endswith("; see --help\n") and text.count("\n") == 1
 
 
 def test_tool_as_a_process_fails_with_one_line_and_code_2(tmp_path):
