@@ -158,9 +158,17 @@ class EmbeddingStore {
             const Missing& missing, float* rows, bool* found,
             const ParallelFor* parallel) const;
 
+  // Where the rows of ids are that have one.
+  void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
+               const ParallelFor* parallel) const;
+
   struct SightingOptions {
     bool insert = false;  // make rows of ids that have none
     bool count = false;   // count a sighting of each id, once a step
+    bool found = false;   // FindAll has filled the refs
+    // Called when memory is reserved and nothing is written: if it fails, so
+    // does this call, and has changed nothing.
+    const std::function<Status()>* before_commit = nullptr;
   };
   // Where the rows of distinct ids are: none for those that admission holds
   // back or that find no room under the cap. resident[i], if wanted: whether
@@ -297,8 +305,6 @@ class EmbeddingStore {
   // on its way to the first row of each id's tag; it may be another id's.
   template <typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Visit& visit) const;
-  void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
-               const ParallelFor* parallel) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;
   // Counts a sighting of each row at step `now`, once.
   void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
@@ -315,9 +321,10 @@ class EmbeddingStore {
   // for it. If `optimizer` is given and the table has none yet, it is attached
   // in the same way: both or nothing.
   struct InsertOptions {
-    int64_t now = 0;             // the new rows' last sighting
-    bool count = false;          // this is a sighting
-    bool admission = false;      // of which an id may need several
+    int64_t now = 0;         // the new rows' last sighting
+    bool count = false;      // this is a sighting
+    bool admission = false;  // of which an id may need several
+    const std::function<Status()>* before_commit = nullptr;
     bool refuse_excess = false;  // fail where the cap binds
     // In place of the above, a number for each of the ids.
     Span<const int64_t> last_seen;

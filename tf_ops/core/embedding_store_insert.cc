@@ -273,7 +273,11 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     return optimizer != nullptr && !attached_.load(std::memory_order_acquire);
   };
   const bool may_attach = attaches();
-  if (indices.empty() && !may_attach) return Status();
+  const auto before_commit = [&] {
+    return options.before_commit == nullptr ? Status()
+                                            : (*options.before_commit)();
+  };
+  if (indices.empty() && !may_attach) return before_commit();
   const int64_t num_shards = static_cast<int64_t>(shards_.size());
   const int64_t max_rows = policies_.eviction.max_rows;
   // A cap is one for all shards, and so is an optimizer.
@@ -354,6 +358,7 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
         ReservePlan(static_cast<int>(s), plans[s], room.excess));
     if (!GuardHolds(StoreGuard::kReservePhase)) commit(s, s + 1);
   }
+  LODESTAR_RETURN_IF_ERROR(before_commit());
   // Nothing from here on can fail.
   if (!attached.name.empty()) Attach(std::move(attached));
   if (room.excess > 0) MakeRoom(ids, options.now, refs, &plans, &room);

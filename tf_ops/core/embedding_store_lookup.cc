@@ -196,7 +196,7 @@ Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
   const bool in_order = options.count && shards_[0]->order != nullptr;
   IndexLists members;
   if (in_order) members = GroupByShard(unique_ids);
-  FindAll(unique_ids, refs, parallel);
+  if (!options.found) FindAll(unique_ids, refs, parallel);
   std::vector<int64_t> missing;
   for (int64_t i = 0; i < unique_ids.size(); ++i) {
     if (!refs[i].found()) missing.push_back(i);
@@ -207,9 +207,12 @@ Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
     insert.now = now;
     insert.count = options.count;
     insert.admission = true;
+    insert.before_commit = options.before_commit;
     LODESTAR_RETURN_IF_ERROR(InsertMissing(
         unique_ids, missing, insert, refs, parallel,
         [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); }));
+  } else if (options.before_commit != nullptr) {
+    LODESTAR_RETURN_IF_ERROR((*options.before_commit)());
   }
   if (in_order) {
     TouchInOrder(unique_ids, members, refs, now, parallel);

@@ -3,6 +3,8 @@
 // EmbeddingCollectionStats. Contracts: tf_ops/ops/embedding_collection_ops.cc;
 // algorithms: tf_ops/core/embedding_collection.h.
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -195,8 +197,11 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     CollectionBatch::Tally tally;
     if (counters != nullptr) batch.MakeTally(unique, &tally);
     for (int t = 0; t < num_tables; ++t) {
-      TF_RETURN_IF_ERROR(ToTensorFlow(tables->store(t)->FindOrInsert(
-          unique[t], options_, (*refs)[t], parallel, resident[t].data())));
+      tables->store(t)->FindAll(unique[t], (*refs)[t], parallel);
+    }
+    TF_RETURN_IF_ERROR(ToTensorFlow(FindOrInsert(
+        *tables, tables->order(), unique, refs, &resident, parallel)));
+    for (int t = 0; t < num_tables; ++t) {
       tables->store(t)->CountBatch(
           positions[t].size(), unique[t].size(),
           std::count(positions[t].begin(), positions[t].end(), kNoPosition));
@@ -208,6 +213,26 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
       counters->Add(tally.counts);
     }
     return absl::OkStatus();
+  }
+
+  // FindOrInsert of the tables in `order`, all or none: each holds its locks
+  // and its memory while the next ones reserve theirs.
+  Status FindOrInsert(const CollectionTables& tables, Span<const int> order,
+                      const std::vector<std::vector<int64_t>>& unique,
+                      std::vector<std::vector<RowRef>>* refs,
+                      std::vector<std::vector<char>>* resident,
+                      const ParallelFor* parallel) const {
+    if (order.empty()) return Status();
+    const std::function<Status()> others = [&] {
+      return FindOrInsert(tables, order.subspan(1, order.size() - 1), unique,
+                          refs, resident, parallel);
+    };
+    EmbeddingStore::SightingOptions options = options_;
+    options.found = true;
+    options.before_commit = &others;
+    const int t = order[0];
+    return tables.store(t)->FindOrInsert(unique[t], options, (*refs)[t],
+                                         parallel, (*resident)[t].data());
   }
 
   CollectionAttributes attributes_;

@@ -184,7 +184,7 @@ padding_ids: No id, if use_padding: reads zeros, no part of a bag. Unsalted.
 default_ids: Whose row an empty bag reads, if use_default. Unsalted.
 max_lengths: Ids of a bag after these are left out; 0: none.
 
-handles: The tables.
+handles: The tables, all different.
 hooks: [0, D] of each table, carry the gradient.
 missing_rows: [D] of each table where missing is 'vector', else not read.
 ids: Of each feature, [N] if ragged, else any shape, of rank 1 or more if
@@ -205,7 +205,7 @@ insert: False makes no rows.
 count: Counts one sighting of each id, once a step.
 INVALID_ARGUMENT, naming the feature, if the splits do not start at 0, descend
 or do not end at N, or weights are not shaped as ids.
-RESOURCE_EXHAUSTED if memory runs out.
+RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionGradient")

@@ -278,6 +278,65 @@ def test_salts_keep_features_apart():
     assert len({row.tobytes() for row in rows}) == 3
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_admission_and_eviction_in_fit(eager):
+    ids = keras.Input((1,), dtype="int64")
+    layer = Layer(
+        2,
+        combiner="sum",
+        admission=lodestar.MinCount(2),
+        eviction=lodestar.MaxRows(2),
+    )
+    model = keras.Model(ids, layer(ids))
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    seen = []
+    for i in (1, 1, 2, 2, 3, 3, 4):
+        model.fit(np.array([[i]]), np.ones((1, 2)), verbose=0)
+        seen.append(ids_of(layer))
+    # The second sighting admits; the third row evicts the one seen longest ago.
+    assert seen == [[], [1], [1], [1, 2], [1, 2], [2, 3], [2, 3]]
+
+
+UNKNOWN = {
+    "dense": tf.TensorSpec([None, None], tf.int64),
+    "any rank": tf.TensorSpec(None, tf.int64),
+    "ragged": tf.RaggedTensorSpec([None, None], tf.int64, 1),
+    "deep": tf.RaggedTensorSpec([None, None, None], tf.int64, 2),
+    "sparse": tf.SparseTensorSpec([None, None], tf.int64),
+}
+
+
+@pytest.mark.parametrize("combiner", [None, "mean"])
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_function_with_unknown_dims(kind, combiner):
+    if (kind, combiner) in (("sparse", None), ("any rank", "mean")):
+        return  # refused, see the tests of errors
+    layer = Layer(3, combiner=combiner, missing="initial")
+    call = tf.function(
+        lambda x: layer(x, training=True), input_signature=[UNKNOWN[kind]]
+    )
+    for bags in (BAGS, [[]], []):
+        x = tf.RaggedTensor.from_row_lengths(
+            tf.constant([i for bag in bags for i in bag], tf.int64),
+            tf.constant([len(bag) for bag in bags], tf.int64),
+        )
+        if kind == "deep":
+            x = tf.RaggedTensor.from_row_lengths(
+                x, tf.ones([len(bags)], tf.int64)
+            )
+        elif kind == "sparse":
+            x = x.to_sparse()
+        elif kind != "ragged":
+            x = x.to_tensor()
+        want = layer(x, training=False)
+        got = call(x)
+        assert type(got) is type(want)
+        if isinstance(got, tf.RaggedTensor):
+            got, want = got.flat_values, want.flat_values
+        assert got.shape == want.shape
+        np.testing.assert_array_equal(got, want)
+
+
 def test_missing_rows_at_inference():
     layer = Layer(2, missing=[1.0, 2.0])
     np.testing.assert_array_equal(layer(np.array([5])), [[1, 2]])
@@ -312,6 +371,16 @@ def test_no_xla():
         ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
         ({"table": "t", "optimizer": "sgd"}, "`optimizer` given beside"),
         ({"table": "t", "missing": [0.0, 0.0]}, "`missing` given beside"),
+        (
+            {
+                "table": "t",
+                "admission": lodestar.MinCount(2),
+                "eviction": lodestar.MaxRows(9),
+            },
+            "`admission`, `eviction` given beside `table`",
+        ),
+        ({"output_dim": 2, "admission": 3}, "`admission`=3 is not"),
+        ({"output_dim": 2, "eviction": ["old"]}, "`eviction` has 'old'"),
         (
             {"table": "t", "embeddings_initializer": "ones"},
             "`embeddings_initializer` given beside",
@@ -358,6 +427,8 @@ def test_compute_output_shape():
             "default_id": 2**62,
             "missing": [1.0, 2.0],
             "salt": "s",
+            "admission": lodestar.MinCount(1),
+            "eviction": [lodestar.MaxRows(100, "lfu"), lodestar.MaxAge(7)],
             "optimizer": keras.optimizers.Adagrad(0.5),
             "grow": False,
             "seed": 3,

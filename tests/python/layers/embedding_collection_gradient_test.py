@@ -257,6 +257,32 @@ ATTRS = {
 }
 
 
+def test_one_table_twice_is_refused():
+    t = table()
+    lists = {
+        name: value * 2 for name, value in ATTRS.items() if name != "tables"
+    }
+    ids, splits = tf.constant([4], tf.int64), tf.constant([0, 1], tf.int64)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`handles\[\d\]` and .* one table",
+    ):
+        gen_ops.lodestar_embedding_collection_lookup(
+            handles=[t.resource_handle] * 2,
+            hooks=[tf.zeros([0, 3])] * 2,
+            missing_rows=[tf.zeros([0])] * 2,
+            ids=[ids] * 2,
+            row_splits=[splits] * 2,
+            weights=[],
+            counters=[],
+            tables=[0, 1],
+            M=0,
+            missing=["zeros"] * 2,
+            **lists,
+        )
+    assert int(t.size()) == 0
+
+
 def gradient_op(**changes):
     arguments = {
         "gradients": [tf.ones([1, 2])],

@@ -353,6 +353,33 @@ def test_one_sighting_an_id_and_step():
     assert two.frequency([1, 2, 3]).numpy().tolist() == [2, 2, 1]
 
 
+def test_admission_and_cap():
+    strict = lodestar.EmbeddingVariable(
+        2, admission=lodestar.MinCount(2), name="strict"
+    )
+    capped = lodestar.EmbeddingVariable(
+        3, missing="initial", eviction=lodestar.MaxRows(2), name="capped"
+    )
+    layer = Collection(
+        {
+            "a": Feature(strict),
+            "b": Feature(strict, combiner=None),
+            "c": Feature(capped, combiner=None),
+        }
+    )
+    x = {"a": ragged([[1, 2]]), "b": np.array([1, 1]), "c": np.array([5, 6, 7])}
+    rows = layer(x, training=True)
+    assert int(strict.size()) == 0 and not rows["b"].numpy().any()
+    # The id that found no room reads as missing and gets no row.
+    assert int(capped.size()) == 2 and rows["c"].numpy().all()
+    strict.set_step(1)
+    rows = layer({**x, "a": ragged([[1]])}, training=True)
+    assert strict.export().ids.numpy().tolist() == [1]
+    assert rows["b"].numpy().all()
+    assert layer.stats()["b"]["hits"] == 0
+    assert capped.stats()["refused"] > 0
+
+
 def test_ids_are_salted_in_the_op_as_by_stock_ops():
     two, _ = tables()
     feature = Feature(two, salt="s", combiner=None)
