@@ -53,7 +53,7 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
     if isinstance(ids, keras.KerasTensor):
         if ids.dtype == "string" or ids.ragged or ids.sparse:
             return None
-        if feature.max_length is not None:
+        if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
         return keras.ops.not_equal(ids, padding_id)
     ids = ids_lib.to_int64(ids, strings=True)

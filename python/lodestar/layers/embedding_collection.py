@@ -283,9 +283,9 @@ class EmbeddingCollection(keras.layers.Layer):
 
 
 def _cut(rows: keras.KerasTensor, max_length: int) -> keras.KerasTensor:
-    """`rows` of ids whose innermost axis is cut at `max_length`."""
+    """`rows` of ids that Feature.truncate has cut."""
     *outer, length, dim = rows.shape
-    if length is not None:
+    if outer and length is not None:
         length = min(length, max_length)
     return keras.KerasTensor(
         (*outer, length, dim),
@@ -309,7 +309,10 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
                 f"the ids of {name!r} are sparse, which needs a combiner: one "
                 f"of {embedding_ops.COMBINERS}."
             )
-        ids = feature.truncate(ids)
+        try:
+            ids = feature.truncate(ids)
+        except ValueError as error:
+            raise ValueError(f"feature {name!r}: {error}") from None
         if isinstance(ids, tf.RaggedTensor):
             flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
             return _Batch(flat, ids.with_flat_values)

@@ -26,7 +26,8 @@ class Feature:
         padding_id: An id, before salting, that stands for no id.
         default_id: With a combiner: the id, before salting, whose row an empty
             bag reads; None: zeros.
-        max_length: Ids after the first `max_length` of a bag are left out.
+        max_length: Ids after the first `max_length` of a bag are left out;
+            without a combiner of the innermost axis, unless it is the only one.
 
     Raises:
         ValueError: An argument is not one of the above.
@@ -75,13 +76,22 @@ class Feature:
         return None if self.salt is None else ids_lib.stable_hash(self.salt)
 
     def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
-        """Cuts the innermost axis at `max_length`."""
+        """Cuts the innermost axis at `max_length`, but never the batch.
+
+        Raises:
+            ValueError: The rank of `ids` is unknown.
+        """
         if self.max_length is None:
             return ids
-        cut = slice(self.max_length)
-        if isinstance(ids, tf.RaggedTensor):
-            return ids[(*[slice(None)] * (ids.shape.rank - 1), cut)]
-        return ids[..., cut]
+        rank = ids.shape.rank
+        if rank is None:
+            raise ValueError(
+                f"`max_length`={self.max_length} without a combiner needs ids "
+                f"of a known rank, but their shape is {ids.shape}."
+            )
+        if rank < 2:
+            return ids
+        return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
 
 
 def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:

@@ -184,6 +184,24 @@ def test_max_length(kind):
         )
 
 
+def test_max_length_never_cuts_the_batch():
+    two, _ = tables()
+    feature = Feature(two, combiner=None, max_length=2, padding_id=0)
+    layer = Collection({"x": feature})
+    x = np.array([1, 2, 0, 4])
+    rows = layer({"x": x}, training=True)["x"]
+    assert rows.shape == (4, 2) and int(two.size()) == 3
+    np.testing.assert_array_equal(rows._keras_mask, x != 0)
+    symbol = keras.Input((), dtype="int64")
+    model = keras.Model(symbol, layer({"x": symbol})["x"])
+    assert model.output_shape == (None, 2)
+    np.testing.assert_array_equal(model(x), rows)
+    with pytest.raises(ValueError, match="feature 'x': .* of a known rank"):
+        tf.function(layer).get_concrete_function(
+            {"x": tf.TensorSpec(None, tf.int64)}
+        )
+
+
 @pytest.mark.parametrize("eager", [False, True])
 def test_functional_model(eager):
     specs = features(*tables())
