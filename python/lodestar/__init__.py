@@ -19,6 +19,7 @@ from lodestar.embedding import (
     MaxRows,
     MinCount,
     MinNorm,
+    SharedRows,
 )
 from lodestar.layers.feature import Feature
 from lodestar.ragged import LoDTensor
@@ -35,6 +36,7 @@ __all__ = [
     "MaxRows",
     "MinCount",
     "MinNorm",
+    "SharedRows",
     "__version__",
     "callbacks",
     "data",

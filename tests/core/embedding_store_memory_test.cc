@@ -68,12 +68,12 @@ auto ContentOf(const EmbeddingStore& store) {
   EmbeddingRows rows;
   EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
   const EmbeddingStats s = store.Stats();
-  return std::make_tuple(rows.ids, rows.values, rows.slots, rows.frequencies,
-                         rows.last_seen, rows.optimizer.name,
-                         rows.optimizer.slot_inits, rows.step, rows.seed,
-                         rows.salt, rows.pending_ids, rows.pending_sightings,
-                         rows.sketch, s.evicted, s.refused, s.rows, s.hits,
-                         s.misses, s.inserts, s.removed, s.gradients_dropped);
+  return std::make_tuple(
+      rows.ids, rows.values, rows.slots, rows.frequencies, rows.last_seen,
+      rows.optimizer.name, rows.optimizer.slot_inits, rows.step, rows.seed,
+      rows.salt, rows.pending_ids, rows.pending_sightings, rows.sketch,
+      rows.shared_values, rows.shared_slots, s.evicted, s.refused, s.rows,
+      s.hits, s.misses, s.inserts, s.removed, s.gradients_dropped);
 }
 
 void FailEachAllocation(const std::function<Store()>& make,
@@ -202,6 +202,26 @@ TEST(EmbeddingStoreMemoryTest, Apply) {
 
 // After an attempt to attach that ran out of memory half-way, another optimizer
 // finds no trace of it.
+TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {
+  TablePolicies policies;
+  policies.shared_rows = 7;
+  const std::vector<int64_t> ids = Ids(0, 100);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const SparseOptimizer adam = Adam();
+  FailEachAllocation(
+      [&] {
+        Store store;
+        EXPECT_TRUE(
+            EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        return store->Apply(ids, gradients.data(), "adam", adam, kNoInits,
+                            false, -1, nullptr);
+      },
+      5);
+}
+
 TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
   const std::vector<int64_t> ids = Ids(0, 3000);
   const std::vector<float> gradients(ids.size() * kDim, 0.5f);

@@ -11,6 +11,8 @@
 namespace lodestar {
 namespace {
 
+constexpr int64_t kMostSharedRows = int64_t{1} << 30;
+
 Status CheckPolicies(const TablePolicies& policies) {
   const AdmissionPolicy& admission = policies.admission;
   const EvictionPolicy& eviction = policies.eviction;
@@ -32,6 +34,10 @@ Status CheckPolicies(const TablePolicies& policies) {
   if (eviction.max_rows < 0) {
     return InvalidArgument("`max_rows` is ", eviction.max_rows,
                            ", wanted at least 0");
+  }
+  if (policies.shared_rows < 0 || policies.shared_rows > kMostSharedRows) {
+    return InvalidArgument("`shared_rows` is ", policies.shared_rows,
+                           ", wanted 0 to 2^30");
   }
   return Status();
 }
@@ -63,9 +69,11 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                            ", wanted 1 to 4096");
   }
   LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
-  out->reset(new EmbeddingStore(static_cast<int>(dim),
-                                static_cast<int>(num_shards), initializer,
-                                policies));
+  std::unique_ptr<EmbeddingStore> store(
+      new EmbeddingStore(static_cast<int>(dim), static_cast<int>(num_shards),
+                         initializer, policies));
+  LODESTAR_RETURN_IF_ERROR(store->MakeSharedRows());
+  *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for a table of ", num_shards,
@@ -193,6 +201,7 @@ Status EmbeddingStore::Clear() try {
     std::lock_guard<std::mutex> lock(sketch_mutex_);
     sketch_->Clear();
   }
+  ResetShared();
   removed_.fetch_add(size_.exchange(0), std::memory_order_relaxed);
   return Status();
 } catch (const std::bad_alloc&) {

@@ -22,12 +22,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/admission.h"
 #include "tf_ops/core/arena.h"
 #include "tf_ops/core/epoch.h"
 #include "tf_ops/core/eviction_list.h"
+#include "tf_ops/core/hash.h"
 #include "tf_ops/core/leaf_index.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/row_initializer.h"
@@ -48,7 +50,8 @@ struct RowRef {
 
 // What a missing id reads.
 struct Missing {
-  enum class Kind { kZeros, kInitial, kVector };
+  // kShared: the id's shared row; zeros where the table has none.
+  enum class Kind { kZeros, kInitial, kVector, kShared };
   Kind kind = Kind::kZeros;
   const float* vector = nullptr;  // kVector: D numbers
 };
@@ -77,6 +80,8 @@ struct EmbeddingRows {
   std::vector<int64_t> pending_sightings;
   std::vector<int64_t> pending_last_seen;
   std::vector<uint8_t> sketch;
+  std::vector<float> shared_values;  // [R, D], shared rows
+  std::vector<float> shared_slots;   // [S, R, D]
 };
 
 // The same as views, in any order of ids.
@@ -96,6 +101,8 @@ struct EmbeddingRowsView {
   Span<const int64_t> pending_sightings;
   Span<const int64_t> pending_last_seen;
   Span<const uint8_t> sketch;
+  Span<const float> shared_values;  // empty: shared rows stay as they are
+  Span<const float> shared_slots;
 };
 
 // Events are counted since the table was made, or since the last reset.
@@ -249,10 +256,10 @@ class EmbeddingStore {
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel) const;
   // replace: the table holds exactly `rows` afterwards, counters included;
-  // else rows are added to it, or overwrite those of their ids. Pending ids
-  // and sketch are read by replace only.
+  // else rows are added to it, or overwrite those of their ids. Pending ids,
+  // sketch and shared rows are read by replace only.
   // InvalidArgument: an id twice, sizes that do not fit, pending ids or a
-  // sketch of another admission.
+  // sketch of another admission, another number of shared rows.
   // FailedPrecondition: slots of another optimizer than the attached one, or
   // more rows than the cap.
   Status Import(const EmbeddingRowsView& rows, bool replace,
@@ -306,6 +313,27 @@ class EmbeddingStore {
   template <typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Visit& visit) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;
+
+  // Shared rows, if there are any.
+  Status MakeSharedRows();
+  uint32_t SharedRowOf(int64_t id) const {
+    return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) %
+                                 policies_.shared_rows);
+  }
+  const RowStore& shared_rows() const { return shared_->shards_[0]->rows; }
+  // Memory for this optimizer's slots, then the rest, which cannot fail.
+  Status ReserveShared(const AttachedOptimizer& optimizer);
+  void AttachShared(AttachedOptimizer optimizer);
+  // The gradients of the ids at the second of each of `cold`, summed by the
+  // shared row, its first, in the order of the ids; sorts `cold`.
+  using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
+  void ApplyShared(ColdIds* cold, const float* gradients,
+                   const SparseOptimizer& optimizer);
+  void ExportShared(EmbeddingRows* out) const;
+  Status CheckShared(const EmbeddingRowsView& rows) const;
+  void ImportShared(const EmbeddingRowsView& rows);
+  void ResetShared();
+
   // Counts a sighting of each row at step `now`, once.
   void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
              const ParallelFor* parallel);
@@ -391,6 +419,8 @@ class EmbeddingStore {
 
   mutable std::mutex sketch_mutex_;  // taken after every shard's
   std::unique_ptr<CountingSketch> sketch_;
+  // Of one shard, where row number r has id r; null: there are none.
+  std::unique_ptr<EmbeddingStore> shared_;
 
   mutable std::mutex optimizer_mutex_;  // taken after every shard's
   AttachedOptimizer optimizer_;

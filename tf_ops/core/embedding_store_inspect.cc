@@ -48,6 +48,11 @@ EmbeddingStats EmbeddingStore::Stats() const {
     std::lock_guard<std::mutex> lock(sketch_mutex_);
     stats.policy_bytes += sketch_->counters().size();
   }
+  if (shared_ != nullptr) {
+    const EmbeddingStats shared = shared_->Stats();
+    stats.policy_bytes +=
+        shared.index_bytes + shared.row_bytes + shared.slot_bytes;
+  }
   return stats;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "tf_ops/core/batch_unique.h"
@@ -81,6 +82,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
     }
   });
   ExportPending(&result);
+  ExportShared(&result);
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -210,6 +212,7 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
   }
   LODESTAR_RETURN_IF_ERROR(CheckDistinct("ids", rows.ids));
   LODESTAR_RETURN_IF_ERROR(CheckPending(rows));
+  LODESTAR_RETURN_IF_ERROR(CheckShared(rows));
   return replace ? ReplaceAll(rows, parallel) : Merge(rows, parallel);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while ", rows.ids.size(),
@@ -243,6 +246,13 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
   LODESTAR_RETURN_IF_ERROR(BuildPending(rows, &pending, &sketch));
   LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(rows.optimizer));
   AttachedOptimizer optimizer = rows.optimizer;
+  std::optional<ShardLocks> shared_locks;
+  AttachedOptimizer shared_optimizer;
+  if (shared_ != nullptr) {
+    shared_locks.emplace(*shared_);
+    LODESTAR_RETURN_IF_ERROR(shared_->ReserveOptimizer(rows.optimizer));
+    shared_optimizer = rows.optimizer;
+  }
   // Nothing from here on can fail.
   const int64_t cost = rows.ids.size() / num_shards * 100 + 1;
   RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
@@ -274,6 +284,10 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
   if (sketch_ != nullptr) {
     std::lock_guard<std::mutex> lock(sketch_mutex_);
     sketch_->Swap(&sketch);
+  }
+  if (shared_ != nullptr) {
+    shared_->Attach(std::move(shared_optimizer));
+    ImportShared(rows);
   }
   size_.store(rows.ids.size(), std::memory_order_relaxed);
   if (rows.with_counters) {

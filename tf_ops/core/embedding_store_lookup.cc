@@ -104,6 +104,13 @@ void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
     case Missing::Kind::kVector:
       std::copy_n(missing.vector, dim_, row);
       return;
+    case Missing::Kind::kShared:
+      if (shared_ == nullptr) {
+        std::fill_n(row, dim_, 0.0f);
+      } else {
+        shared_rows().Read(SharedRowOf(id), SharedRowOf(id), row);
+      }
+      return;
   }
 }
 

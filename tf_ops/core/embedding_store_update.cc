@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
@@ -62,8 +63,16 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   std::vector<RowRef> refs(unique_ids.size());
   FindAll(unique_ids, refs, parallel);
   std::vector<int64_t> missing;
-  for (int64_t i = 0; create_missing && i < unique_ids.size(); ++i) {
-    if (!refs[i].found()) missing.push_back(i);
+  ColdIds cold;
+  for (int64_t i = 0; i < unique_ids.size(); ++i) {
+    if (refs[i].found()) continue;
+    if (create_missing) missing.push_back(i);
+    if (shared_ != nullptr) cold.push_back({SharedRowOf(unique_ids[i]), i});
+  }
+  AttachedOptimizer of_shared;
+  if (shared_ != nullptr) {
+    of_shared = attached;
+    LODESTAR_RETURN_IF_ERROR(ReserveShared(attached));
   }
   InsertOptions insert;
   insert.now = step();
@@ -73,6 +82,14 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
       unique_ids, missing, insert, refs, parallel,
       [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); },
       &attached));
+  if (shared_ != nullptr) {
+    cold.erase(
+        std::remove_if(cold.begin(), cold.end(),
+                       [&](const auto& c) { return refs[c.second].found(); }),
+        cold.end());
+    AttachShared(std::move(of_shared));
+    ApplyShared(&cold, gradients, optimizer);
+  }
   const uint64_t attachment = AttachmentOf(name);
   const int num_slots = optimizer.num_slots();
   const auto body = [&](int64_t begin, int64_t end) {
@@ -98,7 +115,8 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
         held = false;
       }
       if (!held) {
-        ++dropped;
+        // A shared row has taken it if there was none at first.
+        if (shared_ == nullptr || refs[i].found()) ++dropped;
         continue;
       }
       float* row = rows.values(ref.row);

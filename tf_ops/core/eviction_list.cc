@@ -100,21 +100,6 @@ void EvictionList::Remove(uint32_t row) {
   if (group.sorted == row) group.sorted = before;
 }
 
-void EvictionList::Move(uint32_t from, uint32_t to) {
-  Group& group = groups_[GroupOf(to)];
-  link(to) = link(from);
-  const uint32_t before = previous(to);
-  const uint32_t after = next(to);
-  (before == kNone ? group.head : link(before).next) = to;
-  if (after == kNone) {
-    group.tail = to;
-  } else {
-    SetPrevious(after, to);
-  }
-  if (group.hint == from) group.hint = to;
-  if (group.sorted == from) group.sorted = to;
-}
-
 void EvictionList::Clear() {
   std::fill(groups_.begin(), groups_.end(), Group());
 }

@@ -58,8 +58,6 @@ class EvictionList {
   void Add(uint32_t row);
   // REQUIRES: the metadata are those that it was added with.
   void Remove(uint32_t row);
-  // The row lies at `to` now, metadata and all.
-  void Move(uint32_t from, uint32_t to);
   void Clear();
   // Says that rows were added in ascending order of their keys.
   void MarkSorted();

@@ -38,6 +38,9 @@ struct EvictionPolicy {
 struct TablePolicies {
   AdmissionPolicy admission;
   EvictionPolicy eviction;
+  // Trained rows outside the id space; ids without a row read and train them,
+  // id the one of number Mix64(id) % shared_rows. 0: none.
+  int64_t shared_rows = 0;
 };
 
 }  // namespace lodestar

@@ -52,6 +52,7 @@ class StatelessKernel : public tensorflow::OpKernel {
 inline Missing::Kind ParseMissing(const std::string& missing) {
   return missing == "initial"  ? Missing::Kind::kInitial
          : missing == "vector" ? Missing::Kind::kVector
+         : missing == "shared" ? Missing::Kind::kShared
                                : Missing::Kind::kZeros;
 }
 

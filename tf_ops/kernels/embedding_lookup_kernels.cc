@@ -47,6 +47,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
                             kind, a, b, seed, salt, &initializer_)));
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
   }
 
   void Compute(OpKernelContext* ctx) override {

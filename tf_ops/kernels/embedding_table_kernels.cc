@@ -257,6 +257,12 @@ class EmbeddingExportOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 10, rows.pending_sightings));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 11, rows.pending_last_seen));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 12, rows.sketch));
+    const int64_t shared =
+        static_cast<int64_t>(rows.shared_values.size()) / store->dim();
+    OP_REQUIRES_OK(
+        ctx, OutputTensor(ctx, 13, {shared, store->dim()}, rows.shared_values));
+    OP_REQUIRES_OK(ctx, OutputTensor(ctx, 14, {num_slots, shared, store->dim()},
+                                     rows.shared_slots));
   }
 
  private:
@@ -286,6 +292,8 @@ class EmbeddingImportOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(11), "pending_sightings", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(12), "pending_last_seen", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(13), "sketch", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(14), "shared_rows", 2));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(15), "shared_slots", 3));
     const int64_t n = ctx->input(1).NumElements();
     OP_REQUIRES(
         ctx, values.dim_size(0) == n && values.dim_size(1) == store->dim(),
@@ -320,6 +328,8 @@ class EmbeddingImportOp : public EmbeddingKernel {
     rows.pending_sightings = FlatSpan<int64_t>(ctx->input(11));
     rows.pending_last_seen = FlatSpan<int64_t>(ctx->input(12));
     rows.sketch = FlatSpan<uint8_t>(ctx->input(13));
+    rows.shared_values = FlatSpan<float>(ctx->input(14));
+    rows.shared_slots = FlatSpan<float>(ctx->input(15));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Import(rows, replace_, &parallel)));
   }

@@ -167,7 +167,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
     .Output("winners: M * int64")
     .FEATURE_ATTRS.Attr("M: int >= 0")
     .Attr("C: int >= 0")
-    .Attr("missing: list({'zeros', 'initial', 'vector'}) >= 1")
+    .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
     .SetIsStateful()
@@ -247,7 +247,8 @@ REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Input("row_splits: R * int64")
     .Input("weights: W * float")
     .Output("weight_gradients: W * float")
-    .FEATURE_ATTRS.Attr("missing: list({'zeros', 'initial', 'vector'}) >= 1")
+    .FEATURE_ATTRS
+    .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(
 The gradient of EmbeddingCollectionLookup with respect to its weights.

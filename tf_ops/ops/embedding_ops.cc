@@ -116,6 +116,9 @@ Status ExportShape(InferenceContext* c) {
   const DimensionHandle pending = c->UnknownDim();
   for (int i = 9; i < 12; ++i) c->set_output(i, c->Vector(pending));
   TF_RETURN_IF_ERROR(VectorOfUnknown(c, 12));
+  const DimensionHandle shared = c->UnknownDim();
+  c->set_output(13, c->Matrix(shared, dim));
+  c->set_output(14, c->MakeShape({slots, shared, dim}));
   return absl::OkStatus();
 }
 
@@ -142,6 +145,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
     .Attr("max_age: int = -1")
     .Attr("min_norm: float = 0.0")
+    .Attr("shared_rows: int = 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Scalar());
@@ -163,6 +167,8 @@ max_rows: Never more rows than this; 0 is no cap.
 max_rows_policy: Which rows make room: those seen longest ago, or least often.
 max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
+shared_rows: Trained rows that ids without a row share, where a look-up says
+  missing='shared'.
 INVALID_ARGUMENT if a variable of this name has another dim, or a number is out
 of range.
 )doc");
@@ -174,7 +180,7 @@ REGISTER_OP("Lodestar>EmbeddingFind")
     .Input("missing_row: float")
     .Output("rows: float")
     .Output("found: bool")
-    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
     .SetIsStateful()
@@ -200,7 +206,7 @@ REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
     .Output("positions: int64")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
-    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
     .SetIsStateful()
@@ -233,7 +239,7 @@ REGISTER_OP("Lodestar>EmbeddingPooledLookup")
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
-    .Attr("missing: {'zeros', 'initial', 'vector'} = 'zeros'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
     .Attr("use_default: bool = false")
@@ -574,6 +580,8 @@ REGISTER_OP("Lodestar>EmbeddingExport")
     .Output("pending_sightings: int64")
     .Output("pending_last_seen: int64")
     .Output("sketch: uint8")
+    .Output("shared_rows: float")
+    .Output("shared_slots: float")
     .Attr("optimizer_slots: bool = true")
     .SetIsStateful()
     .SetShapeFn(ExportShape)
@@ -594,6 +602,8 @@ pending_ids: [P], ascending: ids that admission holds back; with a filter those
 pending_sightings: [P].
 pending_last_seen: [P].
 sketch: [C], the filter's counters, or [0].
+shared_rows: [R, D].
+shared_slots: [S, R, D].
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingImport")
@@ -611,6 +621,8 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .Input("pending_sightings: int64")
     .Input("pending_last_seen: int64")
     .Input("sketch: uint8")
+    .Input("shared_rows: float")
+    .Input("shared_slots: float")
     .Attr("mode: {'replace', 'merge'} = 'replace'")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
@@ -632,6 +644,8 @@ pending_ids: [P], all different, none of them in ids.
 pending_sightings: [P].
 pending_last_seen: [P].
 sketch: [C] or [0].
+shared_rows: [R, D], or [0, 0] to leave them as they are.
+shared_slots: [S, R, D], or none.
 mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
   overwrites those of their ids.
 INVALID_ARGUMENT if an id is there twice, a shape does not fit, or ids are

@@ -18,5 +18,8 @@ from lodestar.embedding.policies import (
 from lodestar.embedding.policies import (
     MinNorm as MinNorm,
 )
+from lodestar.embedding.policies import (
+    SharedRows as SharedRows,
+)
 from lodestar.embedding.rows import EmbeddingRows as EmbeddingRows
 from lodestar.embedding.rows import InspectedIds as InspectedIds

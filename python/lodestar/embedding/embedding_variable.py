@@ -36,6 +36,8 @@ _SAVED = (
     "pending_sightings",
     "pending_last_seen",
     "sketch",
+    "shared_rows",
+    "shared_slots",
 )
 _STATS = (
     "rows",
@@ -99,7 +101,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         init_salt: Tables of one seed and different salts are uncorrelated;
             default: a hash of `name`. Saved with the table.
         missing: What an id without a row reads: `"zeros"`, `"initial"` (the
-            value its row would start with), or a vector `[dim]`.
+            value its row would start with), a vector `[dim]`, or
+            `SharedRows(n)`: one of n trained rows.
         dtype: `tf.float32`.
         num_shards: Parts that are written independently; default: the op's
             choice. Never shows in a result.
@@ -120,7 +123,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         initializer: str | dict | keras.initializers.Initializer = "uniform",
         seed: int = 0,
         init_salt: int | None = None,
-        missing: str | Sequence[float] | np.ndarray = "zeros",
+        missing: str
+        | Sequence[float]
+        | np.ndarray
+        | policies.SharedRows = "zeros",
         dtype: Any = tf.float32,
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
@@ -149,7 +155,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         self._num_shards = num_shards
         self._admission = policies.check_admission(admission)
         self._eviction = policies.check_eviction(eviction)
-        self._missing, self._missing_values = _missing(missing, self.dim)
+        if isinstance(missing, Mapping):
+            missing = keras.saving.deserialize_keras_object(missing)
+        self._shared_rows = None
+        if isinstance(missing, policies.SharedRows):
+            self._shared_rows = missing
+            self._missing, self._missing_values = "shared", np.zeros(0, "f4")
+        else:
+            self._missing, self._missing_values = _missing(missing, self.dim)
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left.
         self._shared_name = f"{self.name}_{uuid.uuid4().hex}"
@@ -177,8 +190,13 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             num_shards=self._num_shards or 0,
             **policies.attributes(
                 [
-                    *([self._admission] if self._admission else []),
-                    *self._eviction,
+                    policy
+                    for policy in (
+                        self._admission,
+                        self._shared_rows,
+                        *self._eviction,
+                    )
+                    if policy is not None
                 ]
             ),
         )
@@ -211,7 +229,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
         missing = self._missing
-        if missing == "vector":
+        if missing == "shared":
+            missing = policies.serialize(self._shared_rows)
+        elif missing == "vector":
             missing = self._missing_values.tolist()
         return {
             "dim": self.dim,
@@ -626,6 +646,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             tf.constant([rows.slot_inits[n] for n in names], tf.float32),
             *(tf.zeros([0], tf.int64) for _ in range(4)),
             tf.zeros([0], tf.uint8),
+            tf.zeros([0, 0]),
+            tf.zeros([0, 0, 0]),
             mode=mode,
         )
 
@@ -658,8 +680,8 @@ def _missing(missing: Any, dim: int) -> tuple[str, np.ndarray]:
     if isinstance(missing, str):
         if missing not in ("zeros", "initial"):
             raise ValueError(
-                f"`missing`={missing!r} is not 'zeros', 'initial' or a vector "
-                f"of {dim} numbers."
+                f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows "
+                f"or a vector of {dim} numbers."
             )
         return missing, np.zeros([0], np.float32)
     vector = np.asarray(missing, np.float32)

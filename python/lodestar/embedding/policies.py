@@ -172,6 +172,30 @@ class MinNorm(_Policy):
         return {"min_norm": float(self.x)}
 
 
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class SharedRows(_Policy):
+    """As `missing`: `n` trained rows that ids without a row share.
+
+    An id without a row reads row `mix64(id) % n` of them, a bag of buckets for
+    cold ids, and its gradient trains that row: gradients of all such ids are
+    summed, in batch order. The rows lie outside the id space and are saved
+    with the table.
+
+    Args:
+        n: 1 to 2^30.
+    """
+
+    n: int
+
+    def __post_init__(self):
+        _check_integer("SharedRows", "n", self.n, 1)
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the variable op."""
+        return {"shared_rows": int(self.n)}
+
+
 Admission = MinCount | CountingBloom
 Eviction = MaxAge | MaxRows | MinNorm
 

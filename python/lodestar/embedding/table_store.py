@@ -19,6 +19,7 @@ _CHUNK_BYTES = 32 << 20
 _PER_ROW = ("ids", "rows", "frequencies", "last_seen")
 _PER_PENDING_ID = ("pending_ids", "pending_sightings", "pending_last_seen")
 _PER_COUNTER = ("sketch",)
+_PER_SHARED_ROW = ("shared_rows", "shared_slots")
 
 
 def save_table(
@@ -26,8 +27,9 @@ def save_table(
 ) -> None:
     """Writes everything of `table` to `store`, under names with `prefix`."""
     saved = {k: v.numpy() for k, v in table.export_all().items()}
-    # The rows' own axis first, as that of everything else.
-    saved["optimizer_slots"] = saved["optimizer_slots"].swapaxes(0, 1)
+    for name in ("optimizer_slots", "shared_slots"):
+        # The rows' own axis first, as that of everything else.
+        saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
     row_bytes = 4 * table.dim * (1 + slots)
     header = {
@@ -36,6 +38,9 @@ def save_table(
         ),
         "pending_chunks": _save(saved, _PER_PENDING_ID, 8, store, prefix),
         "sketch_chunks": _save(saved, _PER_COUNTER, 1, store, prefix),
+        "shared_chunks": _save(
+            saved, _PER_SHARED_ROW, row_bytes, store, prefix
+        ),
         "dim": table.dim,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
@@ -75,6 +80,7 @@ def load_table(
     ids, rows, frequencies, last_seen, slots = load(
         (*_PER_ROW, "optimizer_slots"), header["chunks"]
     )
+    shared_rows, shared_slots = load(_PER_SHARED_ROW, header["shared_chunks"])
     # One call: all of it or nothing.
     gen_ops.lodestar_embedding_import(
         table.resource_handle,
@@ -89,6 +95,8 @@ def load_table(
         np.array(store[f"{prefix}counters"], np.int64),
         *load(_PER_PENDING_ID, header["pending_chunks"]),
         *load(_PER_COUNTER, header["sketch_chunks"]),
+        shared_rows,
+        shared_slots.swapaxes(0, 1),
         mode="replace",
     )
 

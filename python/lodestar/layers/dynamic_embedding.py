@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
@@ -272,10 +271,8 @@ class DynamicEmbedding(keras.layers.Layer):
         if isinstance(initializer, keras.initializers.Initializer):
             config["embeddings_initializer"] = serialize(initializer)
         table_config = self.table.get_config()
-        for name in ("admission", "eviction"):
+        for name in ("admission", "eviction", "missing"):
             config[name] = table_config[name]
-        if not isinstance(self._own["missing"], str):
-            config["missing"] = np.asarray(self._own["missing"]).tolist()
         if self.optimizer is not None:
             config["optimizer"] = serialize(self.optimizer)
         return config

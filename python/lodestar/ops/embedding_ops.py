@@ -17,7 +17,7 @@ from lodestar._library import gen_ops
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
-MISSING = ("zeros", "initial", "vector")
+MISSING = ("zeros", "initial", "vector", "shared")
 
 _Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
 

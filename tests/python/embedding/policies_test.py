@@ -269,6 +269,64 @@ def test_stats():
     assert again["unique_ratio"] == again["padding_share"] == 0
 
 
+def test_shared_rows(tmp_path):
+    t = table(missing=lodestar.SharedRows(2), admission=lodestar.MinCount(3))
+    ids = np.arange(40)
+    buckets = mix64(ids) % np.uint64(2)
+    rows = t.lookup(ids, training=True).numpy()
+    first = [rows[buckets == b][0] for b in (0, 1)]
+    np.testing.assert_array_equal(rows, np.take(first, buckets, axis=0))
+    assert not np.array_equal(*first)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(t.lookup(ids, training=True))
+    lodestar.optimizers.DynamicEmbeddingOptimizer(
+        keras.optimizers.Adagrad(0.1)
+    ).apply([tape.gradient(loss, t.hook)], [t.hook])
+    assert int(t.size()) == 0
+    assert t.stats()["gradients_dropped"] == 0
+    count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)
+    trained = np.asarray(first) - 0.1 * count / np.sqrt(0.1 + count**2)
+    got = t.export_all()["shared_rows"].numpy()
+    np.testing.assert_allclose(got, trained, rtol=1e-5)
+    np.testing.assert_array_equal(t.lookup([ids[0]]), got[buckets[:1]])
+    bag = t.lookup(ids[None], combiner="mean").numpy()[0]
+    np.testing.assert_allclose(bag, got[buckets].mean(0), rtol=1e-5)
+    found_rows, found = t.find(ids)
+    assert not found_rows.numpy().any() and not found.numpy().any()
+
+    path = tf.train.Checkpoint(t=t).save(str(tmp_path / "c"))
+    store = {}
+    table_store.save_table(t, store)
+    for load in (
+        lambda u: tf.train.Checkpoint(t=u).restore(path),
+        lambda u: table_store.load_table(u, store),
+    ):
+        again = lodestar.EmbeddingVariable.from_config(t.get_config())
+        load(again)
+        for name in ("shared_rows", "shared_slots"):
+            np.testing.assert_array_equal(
+                again.export_all()[name], t.export_all()[name]
+            )
+    other = table(missing=lodestar.SharedRows(5))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`shared_rows` has 4 numbers"
+    ):
+        table_store.load_table(other, store)
+
+
+def test_layers_read_shared_rows():
+    layer = lodestar.layers.DynamicEmbedding(
+        2, missing=lodestar.SharedRows(3), name="l"
+    )
+    layer = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
+    assert layer(np.array([[1, 2]])).numpy().all()
+    collection = lodestar.layers.EmbeddingCollection(
+        {"f": lodestar.Feature(layer.table)}
+    )
+    bag = collection({"f": tf.ragged.constant([[1]], dtype=tf.int64)})["f"]
+    np.testing.assert_array_equal(bag, layer(np.array([1])))
+
+
 def test_config_round_trip():
     policies = {
         "admission": lodestar.CountingBloom(3, 0.5, 10),
@@ -301,6 +359,7 @@ def test_config_round_trip():
         (lambda: lodestar.MaxAge(-1), "`steps`=-1 of MaxAge"),
         (lambda: lodestar.MaxRows(0), "`n`=0 of MaxRows"),
         (lambda: lodestar.MaxRows(9, "fifo"), "`policy`='fifo'"),
+        (lambda: lodestar.SharedRows(0), "`n`=0 of SharedRows"),
         (lambda: lodestar.MinNorm(0.0), "`x`=0.0 of MinNorm"),
         (lambda: table(admission=3), "`admission`=3 is not None, MinCount"),
         (lambda: table(eviction=3), "`eviction` has 3, which is not MaxAge"),
