@@ -302,12 +302,15 @@ class EmbeddingStore {
   struct Probe {
     uint32_t tag;
     RowRef ref;
+    const Shard* shard;
+    const RowMeta* meta;       // of ref, if that is found
     LeafIndex::Cursor cursor;  // behind ref's slot
   };
   void BeginRun(Span<const int64_t> ids, Probe* probes) const;
-  void AdvanceRun(int count, Probe* probes) const;
+  // To the next row of its tag.
+  static void Advance(Probe* probe);
   // Where the id is, if anywhere.
-  RowRef Confirm(int64_t id, Probe* probe) const;
+  static RowRef Confirm(int64_t id, Probe* probe);
   // visit(first, run, probes) for runs of ids from ids[first] on, with memory
   // on its way to the first row of each id's tag; it may be another id's.
   template <typename Visit>

@@ -32,18 +32,16 @@ void EmbeddingStore::BeginRun(Span<const int64_t> ids, Probe* probes) const {
     const Place place = PlaceOf(ids[i]);
     probes[i].tag = place.tag;
     probes[i].ref.shard = place.shard;
-    probes[i].cursor = shards_[place.shard]->index.Begin(place.tag);
+    probes[i].shard = shards_[place.shard].get();
+    probes[i].cursor = probes[i].shard->index.Begin(place.tag);
     LeafIndex::Prefetch(probes[i].cursor);
   }
 }
 
-void EmbeddingStore::AdvanceRun(int count, Probe* probes) const {
-  for (int i = 0; i < count; ++i) {
-    Probe& probe = probes[i];
-    probe.ref.row = LeafIndex::Next(probe.tag, &probe.cursor);
-    if (probe.ref.found()) {
-      shards_[probe.ref.shard]->rows.Prefetch(probe.ref.row);
-    }
+inline void EmbeddingStore::Advance(Probe* probe) {
+  probe->ref.row = LeafIndex::Next(probe->tag, &probe->cursor);
+  if (probe->ref.found()) {
+    probe->meta = probe->shard->rows.Prefetch(probe->ref.row);
   }
 }
 
@@ -64,18 +62,18 @@ void EmbeddingStore::ForEachRun(Span<const int64_t> ids,
     if (step < runs) BeginRun(run(step), probes[step % kStages]);
     const int64_t second = step - 1;
     if (second >= 0 && second < runs) {
-      AdvanceRun(static_cast<int>(run(second).size()),
-                 probes[second % kStages]);
+      for (int i = 0; i < run(second).size(); ++i) {
+        Advance(&probes[second % kStages][i]);
+      }
     }
     const int64_t last = step - 2;
     if (last >= 0) visit(last * kRun, run(last), probes[last % kStages]);
   }
 }
 
-RowRef EmbeddingStore::Confirm(int64_t id, Probe* probe) const {
-  const RowStore& rows = shards_[probe->ref.shard]->rows;
-  while (probe->ref.found() && !rows.Holds(probe->ref.row, id)) {
-    probe->ref.row = LeafIndex::Next(probe->tag, &probe->cursor);
+inline RowRef EmbeddingStore::Confirm(int64_t id, Probe* probe) {
+  while (probe->ref.found() && !RowStore::Holds(probe->meta, id)) {
+    Advance(probe);
   }
   return probe->ref;
 }
@@ -144,10 +142,9 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
       if (padding_id != nullptr && run[i] == *padding_id) {
         std::fill_n(row, dim_, 0.0f);
       } else {
-        const RowStore& store = shards_[probe.ref.shard]->rows;
         while (probe.ref.found() &&
-               !(is_found = store.Read(probe.ref.row, run[i], row))) {
-          probe.ref.row = LeafIndex::Next(probe.tag, &probe.cursor);
+               !(is_found = probe.shard->rows.Read(probe.meta, run[i], row))) {
+          Advance(&probe);
         }
         if (!is_found) ReadMissing(run[i], missing, row);
       }

@@ -61,8 +61,7 @@ void CopyRowIn(const float* in, int dim, float* row) {
   }
 }
 
-bool RowStore::Read(uint32_t row, int64_t id, float* out) const {
-  const RowMeta* m = meta(row);
+bool RowStore::Read(const RowMeta* m, int64_t id, float* out) const {
   const float* from = reinterpret_cast<const float*>(m + 1);
   if (!GuardHolds(StoreGuard::kSequenceWord)) {
     CopyRowOut(from, dim_, out);

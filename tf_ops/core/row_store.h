@@ -65,7 +65,11 @@ class RowStore {
            place.offset * dim_;
   }
   // Begins to load what a look-up needs of a row.
-  void Prefetch(uint32_t row) const { Load<0>(meta(row), stride_); }
+  const RowMeta* Prefetch(uint32_t row) const {
+    const RowMeta* m = meta(row);
+    Load<0>(m, stride_);
+    return m;
+  }
   // What an update writes of it.
   void PrefetchWithSlots(uint32_t row, int num_slots) const {
     Load<1>(meta(row), stride_);
@@ -77,7 +81,10 @@ class RowStore {
   // Any thread.
 
   // Copies the row if it holds `id` now; false: it does not.
-  bool Read(uint32_t row, int64_t id, float* out) const;
+  bool Read(uint32_t row, int64_t id, float* out) const {
+    return Read(meta(row), id, out);
+  }
+  bool Read(const RowMeta* meta, int64_t id, float* out) const;
 
   // Waits for the row's word and holds it; false (and not held): the row does
   // not hold `id`.
@@ -119,10 +126,10 @@ class RowStore {
     return (meta(row)->sequence.load(std::memory_order_acquire) & kResident) !=
            0;
   }
-  bool Holds(uint32_t row, int64_t id) const {
-    const RowMeta* m = meta(row);
-    return m->id.load(std::memory_order_relaxed) == id &&
-           (m->sequence.load(std::memory_order_acquire) & kResident) != 0;
+  bool Holds(uint32_t row, int64_t id) const { return Holds(meta(row), id); }
+  static bool Holds(const RowMeta* meta, int64_t id) {
+    return meta->id.load(std::memory_order_relaxed) == id &&
+           (meta->sequence.load(std::memory_order_acquire) & kResident) != 0;
   }
   int64_t capacity() const { return capacity_; }
   int64_t row_bytes() const { return capacity_ * stride_; }
