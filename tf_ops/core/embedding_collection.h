@@ -176,6 +176,16 @@ class CollectionBatch {
                       int64_t* end);
   void LookUpBlock(const Block& block, const Table& table, bool found,
                    float* rows, int64_t* winners) const;
+  // Columns [first, last) of a table's sums.
+  struct Columns {
+    int64_t table;
+    int64_t first;
+    int64_t last;
+  };
+  void SumColumns(const Columns& columns,
+                  const std::vector<const float*>& gradients,
+                  const std::vector<const int64_t*>& winners,
+                  Span<const float> factors, const Sums& table) const;
   void WeightGradientsOfBlock(const Block& block, const Table& table,
                               const float* gradients,
                               float* weight_gradients) const;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_collection.h"
@@ -7,105 +8,94 @@
 #include "tf_ops/core/embedding_run.h"
 
 namespace lodestar {
-namespace {
-
-// What each id of a table gets of the gradient of its feature.
-struct Terms {
-  explicit Terms(int64_t size) : rows(size), factors(size), parts(size) {}
-  std::vector<const float*> rows;
-  std::vector<float> factors;
-  std::vector<uint32_t> parts;
-};
-
-}  // namespace
-
 Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
                                      const std::vector<const int64_t*>& winners,
                                      const std::vector<Sums>& tables,
-                                     const ParallelFor* parallel) const {
-  const int64_t num_tables = static_cast<int64_t>(tables.size());
-  std::vector<Terms> terms;
-  int64_t most = 0;
-  for (int64_t t = 0; t < num_tables; ++t) {
-    terms.emplace_back(num_ids_[t]);
-    most = std::max(most, num_ids_[t]);
-  }
+                                     const ParallelFor* parallel) const try {
+  std::vector<std::vector<float>> factors(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) factors[t].resize(num_ids_[t]);
   ForEachBlock(10, parallel, [&](const Block& block) {
     const Part& part = parts_[block.part];
+    if (!part.feature->pooled) return;
     const Bags& bags = part.bags;
-    const Sums& table = tables[part.feature->table];
-    Terms& term = terms[part.feature->table];
-    int64_t begin = 0;
-    int64_t end = 0;
-    IdRange(part, block, &begin, &end);
-    std::fill_n(term.parts.data() + part.offset + begin, end - begin,
-                static_cast<uint32_t>(block.part));
-    const float** rows = term.rows.data() + part.offset;
-    float* factors = term.factors.data() + part.offset;
-    for (int64_t k = block.begin; k < block.end; ++k) {
-      const float* row = gradients[block.part] + k * table.dim;
-      if (!part.feature->pooled) {
-        rows[k] = row;
-        factors[k] = 1.0f;
-        continue;
-      }
-      const int64_t first = bags.row_splits[k];
-      std::fill_n(rows + first, bags.row_splits[k + 1] - first, row);
-      BagFactors(bags, table.positions.subspan(part.offset, bags.ids.size()), k,
-                 factors + first);
+    const int64_t table = part.feature->table;
+    const Span<const int64_t> positions =
+        tables[table].positions.subspan(part.offset, bags.ids.size());
+    for (int64_t b = block.begin; b < block.end; ++b) {
+      BagFactors(bags, positions, b,
+                 factors[table].data() + part.offset + bags.row_splits[b]);
     }
   });
-
-  std::vector<std::unique_ptr<const Occurrences>> occurrences(num_tables);
-  LODESTAR_RETURN_IF_ERROR(RunAllocating(
-      parallel, num_tables, 5 * most, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          occurrences[t] = std::make_unique<const Occurrences>(
-              tables[t].positions, tables[t].num_unique);
-        }
-      }));
-
-  // One loop over the distinct ids of all tables.
-  std::vector<int64_t> begins(num_tables + 1, 0);
-  int64_t work = 0;
-  for (int64_t t = 0; t < num_tables; ++t) {
-    begins[t + 1] = begins[t] + tables[t].num_unique;
-    work += num_ids_[t] * (10 + tables[t].dim / 2);
-  }
-  const auto sum_table = [&](int64_t t, int64_t begin, int64_t end) {
+  // As in single look-ups: the batch is read in order, and tasks share out
+  // tables and whole cache lines of columns.
+  std::vector<Columns> tasks;
+  int64_t cost = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
     const int dim = tables[t].dim;
-    const std::vector<int64_t>& ends = occurrences[t]->begins;
-    for (int64_t u = begin; u < end; ++u) {
-      float* sum = tables[t].sums + u * dim;
-      std::fill_n(sum, dim, 0.0f);
-      for (int64_t k = ends[u]; k < ends[u + 1]; ++k) {
-        const int64_t i = occurrences[t]->order[k];
-        const uint32_t part = terms[t].parts[i];
-        const float* row = terms[t].rows[i];
-        const float factor = terms[t].factors[i];
-        if (winners[part] == nullptr) {
-          for (int c = 0; c < dim; ++c) sum[c] += factor * row[c];
-          continue;
-        }
-        const int64_t* winner = winners[part] + (row - gradients[part]);
-        const int64_t place = i - parts_[part].offset;
-        for (int c = 0; c < dim; ++c) {
-          if (winner[c] == place) sum[c] += row[c];
-        }
-      }
+    const int count = std::max(1, dim / 16);
+    for (int k = 0; k < count; ++k) {
+      const int64_t first = int64_t{k} * dim / count;
+      const int64_t last = int64_t{k + 1} * dim / count;
+      tasks.push_back({static_cast<int64_t>(t), first, last});
     }
-  };
-  RunParallel(parallel, begins.back(),
-              work / std::max<int64_t>(1, begins.back()) + 1,
+    cost += num_ids_[t] * (dim + 4 * count) / 4;
+  }
+  const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+  RunParallel(parallel, num_tasks, cost / num_tasks + 1,
               [&](int64_t begin, int64_t end) {
-                for (int64_t t = 0; t < num_tables; ++t) {
-                  const int64_t first = std::max(begin, begins[t]);
-                  const int64_t last = std::min(end, begins[t + 1]);
-                  if (first >= last) continue;
-                  sum_table(t, first - begins[t], last - begins[t]);
+                for (int64_t i = begin; i < end; ++i) {
+                  SumColumns(tasks[i], gradients, winners,
+                             factors[tasks[i].table], tables[tasks[i].table]);
                 }
               });
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradient of a batch");
+}
+
+void CollectionBatch::SumColumns(const Columns& columns,
+                                 const std::vector<const float*>& gradients,
+                                 const std::vector<const int64_t*>& winners,
+                                 Span<const float> factors,
+                                 const Sums& table) const {
+  const int dim = table.dim;
+  for (int64_t u = 0; u < table.num_unique; ++u) {
+    float* sum = table.sums + u * dim;
+    std::fill(sum + columns.first, sum + columns.last, 0.0f);
+  }
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    if (part.feature->table != columns.table) continue;
+    const int64_t* positions = table.positions.data() + part.offset;
+    const float* part_factors = factors.data() + part.offset;
+    // The ids [first, last) get `row`, each by its factor or as it won.
+    const auto add = [&](int64_t item, int64_t first, int64_t last) {
+      const float* __restrict row = gradients[p] + item * dim;
+      const int64_t* winner =
+          winners[p] == nullptr ? nullptr : winners[p] + item * dim;
+      for (int64_t i = first; i < last; ++i) {
+        if (positions[i] == kNoPosition) continue;
+        float* __restrict sum = table.sums + positions[i] * dim;
+        const float factor = part.feature->pooled ? part_factors[i] : 1.0f;
+        if (winner == nullptr) {
+          for (int64_t c = columns.first; c < columns.last; ++c) {
+            sum[c] += factor * row[c];
+          }
+          continue;
+        }
+        for (int64_t c = columns.first; c < columns.last; ++c) {
+          if (winner[c] == i) sum[c] += row[c];
+        }
+      }
+    };
+    for (int64_t k = 0; k < part.num_items(); ++k) {
+      if (part.feature->pooled) {
+        add(k, part.bags.row_splits[k], part.bags.row_splits[k + 1]);
+      } else {
+        add(k, k, k + 1);
+      }
+    }
+  }
 }
 
 void CollectionBatch::WeightGradientsOfBlock(const Block& block,
