@@ -36,20 +36,4 @@ void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
   }
 }
 
-Occurrences::Occurrences(Span<const int64_t> positions, int64_t num_unique)
-    : begins(num_unique + 2, 0) {
-  int64_t count = 0;
-  for (int64_t p : positions) {
-    if (p == kNoPosition) continue;
-    ++begins[p + 2];
-    ++count;
-  }
-  for (int64_t u = 0; u < num_unique; ++u) begins[u + 2] += begins[u + 1];
-  order.resize(count);
-  for (int64_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] != kNoPosition) order[begins[positions[i] + 1]++] = i;
-  }
-  begins.pop_back();
-}
-
 }  // namespace lodestar

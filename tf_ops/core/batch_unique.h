@@ -19,15 +19,6 @@ constexpr int64_t kNoPosition = -1;
 void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
                  std::vector<int64_t>* unique, Span<int64_t> positions);
 
-// The inverse of positions: occurrences [begins[u], begins[u + 1]) of `order`
-// are the places where unique id u stands, ascending.
-// REQUIRES: every position is kNoPosition or in [0, num_unique).
-struct Occurrences {
-  Occurrences(Span<const int64_t> positions, int64_t num_unique);
-  std::vector<int64_t> begins;
-  std::vector<int64_t> order;
-};
-
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_BATCH_UNIQUE_H_

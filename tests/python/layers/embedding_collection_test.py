@@ -398,6 +398,35 @@ def test_admission_and_cap():
     assert capped.stats()["refused"] > 0
 
 
+def test_shared_rows_for_ids_that_wait():
+    table = lodestar.EmbeddingVariable(
+        2,
+        missing=lodestar.SharedRows(1),
+        admission=lodestar.MinCount(9),
+        initializer="ones",
+        name="waits",
+    )
+    ids = keras.Input((2,), dtype="int64")
+    layer = Collection(
+        {"a": Feature(table, combiner="sum"), "b": Feature(table, salt="b")}
+    )
+    rows = layer({"a": ids, "b": ids})
+    model = keras.Model(ids, keras.layers.Add()([rows["a"], rows["b"]]))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(0.1)
+        ),
+        "mse",
+    )
+    x = np.array([[1, 2]])
+    before = model.predict(x, verbose=0)  # sum of two and mean of two
+    model.fit(x, before - 1, verbose=0)
+    # d loss / d output is 1: two ids by the sum, half of two by the mean.
+    assert int(table.size()) == 0
+    want = before - 3 * 0.1 * 3
+    np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
+
+
 def test_ids_are_salted_in_the_op_as_by_stock_ops():
     two, _ = tables()
     feature = Feature(two, salt="s", combiner=None)
