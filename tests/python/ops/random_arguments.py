@@ -19,6 +19,7 @@ _SHAPES = [
 _VALUES = {
     tf.int64: [MIN, -2, -1, 0, 1, 2, 3, 1000, 2**31, 2**32 - 1, 2**62, MAX],
     tf.float32: [np.nan, np.inf, -np.inf, -1.0, 0.0, 1.0, 1e38, 1e-45],
+    tf.float64: [np.nan, np.inf, -1.0, 0.0, 0.5, 1.0, 1e300],
     tf.string: ["", "adam", "adagrad", "lamb", "momentum", "x" * 10000],
     tf.int32: [-(2**31), -1, 0, 1, 2, 2**31 - 1],
     tf.bool: [True, False],

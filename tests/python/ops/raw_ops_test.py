@@ -66,7 +66,7 @@ CALLS = {
         "optimizer": "adagrad",
         "slot_names": ["accumulator"],
         "slot_inits": [0.1],
-        "counters": [1, 2, 3],
+        "counters": [1, 2, 3, 0],
     },
     "EmbeddingVariable": {"dim": DIM},
     "EmbeddingCheckApply": {
@@ -79,6 +79,7 @@ CALLS = {
     "EmbeddingRemove": {"ids": [1, 9]},
     "EmbeddingFrequency": {"ids": [1, 9]},
     "EmbeddingSetStep": {"step": 5},
+    "EmbeddingDecayFrequencies": {"rate": 0.5},
 }
 
 
