@@ -35,10 +35,20 @@ def hash_of(table):
     return digest.hexdigest()
 
 
-def train(num_shards):
+POLICIES = [
+    {},
+    {"admission": lodestar.MinCount(2), "eviction": lodestar.MaxRows(1500)},
+]
+
+
+def train(num_shards, policies):
     """Look-ups, bags, gradients, removals and assignments, all seeded."""
     table = lodestar.EmbeddingVariable(
-        DIM, initializer="normal", num_shards=num_shards, name="user"
+        DIM,
+        initializer="normal",
+        num_shards=num_shards,
+        name="user",
+        **policies,
     )
     optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
         keras.optimizers.Adam(0.01)
@@ -78,7 +88,10 @@ def print_hashes(threads):
     print(
         json.dumps(
             {
-                "hashes": [hash_of(train(shards)) for shards in SHARDS],
+                "hashes": [
+                    [hash_of(train(shards, policies)) for shards in SHARDS]
+                    for policies in POLICIES
+                ],
                 "first": first.lookup([-1, 0, 2**62]).numpy().tolist(),
             }
         )
@@ -105,8 +118,9 @@ def processes():
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
-def test_threads_and_shards_do_not_show(processes):
-    hashes = [h for process in processes for h in process["hashes"]]
+@pytest.mark.parametrize("policies", range(len(POLICIES)))
+def test_threads_and_shards_do_not_show(processes, policies):
+    hashes = [h for process in processes for h in process["hashes"][policies]]
     assert len(hashes) == 2 * len(SHARDS)
     assert len(set(hashes)) == 1
 
