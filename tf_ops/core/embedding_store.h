@@ -315,6 +315,7 @@ class EmbeddingStore {
   // on its way to the first row of each id's tag; it may be another id's.
   template <typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Visit& visit) const;
+  bool ReadAgain(const Shard& shard, int64_t id, float* row) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;
 
   // Shared rows, if there are any.

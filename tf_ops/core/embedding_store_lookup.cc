@@ -112,15 +112,19 @@ void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
   }
 }
 
+// The row went away since it was found; the id may have another now.
+bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
+                               float* row) const {
+  EpochDomain::Guard guard(&epochs_);
+  const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
+  return again != LeafIndex::kNoRow && shard.rows.Read(again, id, row);
+}
+
 void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
                              const Missing& missing, float* row) const {
   if (ref.found()) {
     const Shard& shard = *shards_[ref.shard];
-    if (shard.rows.Read(ref.row, id, row)) return;
-    // The row went away since it was found; the id may have another now.
-    EpochDomain::Guard guard(&epochs_);
-    const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
-    if (again != LeafIndex::kNoRow && shard.rows.Read(again, id, row)) return;
+    if (shard.rows.Read(ref.row, id, row) || ReadAgain(shard, id, row)) return;
   }
   ReadMissing(id, missing, row);
 }
@@ -142,10 +146,12 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
       if (padding_id != nullptr && run[i] == *padding_id) {
         std::fill_n(row, dim_, 0.0f);
       } else {
+        const bool any = probe.ref.found();
         while (probe.ref.found() &&
                !(is_found = probe.shard->rows.Read(probe.meta, run[i], row))) {
           Advance(&probe);
         }
+        if (any && !is_found) is_found = ReadAgain(*probe.shard, run[i], row);
         if (!is_found) ReadMissing(run[i], missing, row);
       }
       if (found != nullptr) found[first + i] = is_found;
