@@ -262,21 +262,26 @@ class StringMap {
         for (int64_t i = 0; i < n; ++i) {
           // Not inside a function of its own, whose call g++ would drop as one
           // without effect.
-          const char* const record = LikelyRecord(hashes[i]);
-          __builtin_prefetch(record);
-          __builtin_prefetch(record + 31);
+          const char* const next = NextPlace(hashes[i]);
+          __builtin_prefetch(next);
+          __builtin_prefetch(next + 31);
         }
       }
       for (int64_t i = 0; i < n; ++i) visit(begin + i, hashes[i]);
     }
   }
-  // The first record in the hash's line that has its tag, else the line.
-  const char* LikelyRecord(uint64_t hash) const {
-    const Bucket& bucket = buckets_[Home(hash)];
+  // Where a look-up goes on from the hash's line: to the first record there
+  // that has its tag, else to the next line if this one is full.
+  const char* NextPlace(uint64_t hash) const {
+    const uint64_t home = Home(hash);
+    const Bucket& bucket = buckets_[home];
     const uint64_t low = bucket.Matches(0, TagOf(hash));
     const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(hash));
     const int half = low != 0 ? 0 : 4;
-    if (match == 0) return reinterpret_cast<const char*>(&bucket);
+    if (match == 0) {
+      return reinterpret_cast<const char*>(
+          buckets_ + (bucket.full() ? After(home) : home));
+    }
     return bucket.record(half + (__builtin_ctzll(match) >> 4));
   }
 
