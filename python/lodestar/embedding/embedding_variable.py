@@ -4,9 +4,7 @@ import contextlib
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import (
-    Any,
-)
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +14,7 @@ from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import initializers, policies
+from lodestar.embedding import initializers, lookup_arguments, policies
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.ops import embedding_ops
@@ -162,7 +160,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             self._shared_rows = missing
             self._missing, self._missing_values = "shared", np.zeros(0, "f4")
         else:
-            self._missing, self._missing_values = _missing(missing, self.dim)
+            self._missing, self._missing_values = lookup_arguments.missing_rows(
+                missing, self.dim
+            )
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left.
         self._shared_name = f"{self.name}_{uuid.uuid4().hex}"
@@ -323,7 +323,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 as above, known only when the op runs.
         """
         ids = ids_lib.to_int64(ids)
-        _check_lookup(ids, training, weights, combiner, default_id)
+        lookup_arguments.check_lookup(
+            ids, training, weights, combiner, default_id
+        )
         if training is None:
             training = _private.tape_is_recording()
         if combiner is None:
@@ -674,59 +676,3 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         if _private.tape_is_recording():
             hook = tf.convert_to_tensor(self._hook.value)
         return hook, missing_row, no_weights
-
-
-def _missing(missing: Any, dim: int) -> tuple[str, np.ndarray]:
-    if isinstance(missing, str):
-        if missing not in ("zeros", "initial"):
-            raise ValueError(
-                f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows "
-                f"or a vector of {dim} numbers."
-            )
-        return missing, np.zeros([0], np.float32)
-    vector = np.asarray(missing, np.float32)
-    if vector.shape != (dim,):
-        raise ValueError(
-            f"`missing` has shape {vector.shape}, wanted ({dim},), or "
-            "'zeros' or 'initial'."
-        )
-    return "vector", vector
-
-
-def _check_lookup(
-    ids: ids_lib.IdTensor,
-    training: Any,
-    weights: Any,
-    combiner: str | None,
-    default_id: int | None,
-) -> None:
-    if training is not None and not isinstance(training, (bool, np.bool_, int)):
-        raise ValueError(
-            f"`training`={training!r} is not a Python bool or None."
-        )
-    check_combiner(combiner)
-    if combiner is None:
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError(
-                "`ids` is sparse, which needs a combiner: one of "
-                f"{embedding_ops.COMBINERS}."
-            )
-        if default_id is not None:
-            raise ValueError(
-                f"`default_id`={default_id} needs a combiner: it is what an "
-                "empty bag reads."
-            )
-    if weights is not None and combiner not in embedding_ops.WEIGHTED_COMBINERS:
-        raise ValueError(
-            f"`weights` are given with combiner={combiner!r}; they need one of "
-            f"{embedding_ops.WEIGHTED_COMBINERS}."
-        )
-
-
-def check_combiner(combiner: str | None) -> None:
-    """Raises ValueError unless `combiner` is None or known."""
-    if combiner is not None and combiner not in embedding_ops.COMBINERS:
-        raise ValueError(
-            f"`combiner`={combiner!r} is not None or one of "
-            f"{embedding_ops.COMBINERS}."
-        )

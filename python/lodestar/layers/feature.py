@@ -7,10 +7,8 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding.embedding_variable import (
-    EmbeddingVariable,
-    check_combiner,
-)
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.lookup_arguments import check_combiner
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
