@@ -14,8 +14,7 @@ Status IntegerMap::Reserve(int64_t count) {
   IntegerMap grown;
   if (wanted <= kMostKeys) {
     grown.memory_.reset(new (std::nothrow) Arena);
-    grown.num_buckets_ =
-        static_cast<int64_t>(static_cast<double>(wanted) / kMaxPerBucket) + 1;
+    grown.num_buckets_ = wanted / kMaxPerBucket + 1;
     if (grown.memory_ != nullptr) {
       grown.buckets_ = static_cast<Bucket*>(grown.memory_->Allocate(
           grown.num_buckets_ * static_cast<int64_t>(sizeof(Bucket))));

@@ -101,9 +101,9 @@ class IntegerMap {
   // Fresh memory is zero, so a new array needs no pass that marks it free.
   static constexpr Key kFree = 0;
   static constexpr int kLanes = 4;
-  // Of a line's four entries, at most these are taken on average: 27 bytes a
-  // key, and four misses of five end in their first line.
-  static constexpr double kMaxPerBucket = 2.4;
+  // Of a line's four entries, at most these are taken on average: 32 bytes a
+  // key, and six misses of seven end in their first line.
+  static constexpr int kMaxPerBucket = 2;
 
   struct Entry {
     Key key;

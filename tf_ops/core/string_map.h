@@ -63,8 +63,9 @@ class StringMap {
   // order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
-      visit(i, hash, Find(key(i), hash));
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool may_be_there) {
+      visit(i, hash,
+            may_be_there ? Find(key(i), hash) : std::optional<int64_t>());
     });
   }
 
@@ -83,7 +84,7 @@ class StringMap {
                 }
               });
     LODESTAR_RETURN_IF_ERROR(Reserve(live_ + missing, record_bytes));
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
       Assign(key(i), hash, value(i));
     });
     return Status();
@@ -105,7 +106,7 @@ class StringMap {
   template <typename KeyAt, typename ValueAt>
   int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t conflict = -1;
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash) {
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
       if (conflict >= 0) return;
       const Place place = FindPlace(key(i), hash);
       if (place.record == nullptr) {
@@ -247,11 +248,13 @@ class StringMap {
     }
   }
 
-  // visit(i, hash) for every key, its line and record fetched beforehand.
+  // visit(i, hash, may be there) for every key, its line and record fetched
+  // beforehand.
   template <typename KeyAt, typename Visit>
   void ForEachHash(int64_t count, const KeyAt& key, const Visit& visit) const {
     constexpr int64_t kGroup = 32;
     uint64_t hashes[kGroup];
+    bool may_be_there[kGroup] = {};
     for (int64_t begin = 0; begin < count; begin += kGroup) {
       const int64_t n = std::min(kGroup, count - begin);
       for (int64_t i = 0; i < n; ++i) {
@@ -263,11 +266,15 @@ class StringMap {
           // Not inside a function of its own, whose call g++ would drop as one
           // without effect.
           const char* const next = NextPlace(hashes[i]);
+          may_be_there[i] =
+              next != reinterpret_cast<const char*>(buckets_ + Home(hashes[i]));
           __builtin_prefetch(next);
           __builtin_prefetch(next + 31);
         }
       }
-      for (int64_t i = 0; i < n; ++i) visit(begin + i, hashes[i]);
+      for (int64_t i = 0; i < n; ++i) {
+        visit(begin + i, hashes[i], may_be_there[i]);
+      }
     }
   }
   // Where a look-up goes on from the hash's line: to the first record there
