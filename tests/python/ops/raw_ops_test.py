@@ -67,6 +67,8 @@ CALLS = {
         "slot_names": ["accumulator"],
         "slot_inits": [0.1],
         "counters": [1, 2, 3, 0],
+        "shared_rows": np.zeros([0, 0]),
+        "shared_slots": np.zeros([0, 0, 0]),
     },
     "EmbeddingVariable": {"dim": DIM},
     "EmbeddingCheckApply": {
@@ -400,6 +402,11 @@ def cases(names, message, **changed):
             "EmbeddingImport",
             {"optimizer": "lamb"},
             "the rows come with the optimizer 'lamb', which is unknown",
+        ),
+        (
+            "EmbeddingImport",
+            {"shared_rows": tf.zeros([0])},
+            "`shared_rows` must have rank 2, found shape [0]",
         ),
         (
             "EmbeddingVariable",
