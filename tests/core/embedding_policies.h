@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
+#include "tests/core/rows_view.h"
+#include "tests/core/threads.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
 
@@ -52,19 +53,6 @@ inline TablePolicies MaxRows(int64_t n, Order order = Order::kLru) {
   return policies;
 }
 
-inline ParallelFor Threads(int count) {
-  return [count](int64_t total, int64_t,
-                 const std::function<void(int64_t, int64_t)>& body) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < count; ++t) {
-      const int64_t begin = total * t / count;
-      const int64_t end = total * (t + 1) / count;
-      if (begin < end) threads.emplace_back(body, begin, end);
-    }
-    for (std::thread& thread : threads) thread.join();
-  };
-}
-
 // Which of `ids` have a row afterwards.
 inline std::vector<bool> See(EmbeddingStore* store,
                              const std::vector<int64_t>& ids,
@@ -95,28 +83,6 @@ inline EmbeddingRows Export(const EmbeddingStore& store) {
   EmbeddingRows rows;
   EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
   return rows;
-}
-
-inline EmbeddingRowsView View(const EmbeddingRows& rows) {
-  EmbeddingRowsView view;
-  view.ids = rows.ids;
-  view.values = rows.values;
-  view.slots = rows.slots;
-  view.frequencies = rows.frequencies;
-  view.last_seen = rows.last_seen;
-  view.optimizer = rows.optimizer;
-  view.with_counters = true;
-  view.step = rows.step;
-  view.seed = rows.seed;
-  view.salt = rows.salt;
-  view.own_step = rows.own_step;
-  view.pending_ids = rows.pending_ids;
-  view.pending_sightings = rows.pending_sightings;
-  view.pending_last_seen = rows.pending_last_seen;
-  view.sketch = rows.sketch;
-  view.shared_values = rows.shared_values;
-  view.shared_slots = rows.shared_slots;
-  return view;
 }
 
 inline std::vector<int64_t> Range(int64_t begin, int64_t end) {

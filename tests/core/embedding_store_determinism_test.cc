@@ -12,9 +12,9 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/core/threads.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
 
@@ -43,19 +43,6 @@ Store MakeStore(int64_t shards,
                                      &store, policies)
                   .ok());
   return store;
-}
-
-ParallelFor Threads(int count) {
-  return [count](int64_t total, int64_t,
-                 const std::function<void(int64_t, int64_t)>& body) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < count; ++t) {
-      const int64_t begin = total * t / count;
-      const int64_t end = total * (t + 1) / count;
-      if (begin < end) threads.emplace_back(body, begin, end);
-    }
-    for (std::thread& thread : threads) thread.join();
-  };
 }
 
 void See(EmbeddingStore* store, const std::vector<int64_t>& ids,

@@ -8,8 +8,10 @@
 #include <map>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "tests/core/rows_view.h"
+#include "tests/core/threads.h"
 
 namespace lodestar {
 namespace {
@@ -25,19 +27,6 @@ std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards = 4, int dim = kDim,
   std::unique_ptr<EmbeddingStore> store;
   EXPECT_TRUE(EmbeddingStore::Create(dim, shards, initializer, &store).ok());
   return store;
-}
-
-ParallelFor Threads(int count) {
-  return [count](int64_t total, int64_t,
-                 const std::function<void(int64_t, int64_t)>& body) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < count; ++t) {
-      const int64_t begin = total * t / count;
-      const int64_t end = total * (t + 1) / count;
-      if (begin < end) threads.emplace_back(body, begin, end);
-    }
-    for (std::thread& thread : threads) thread.join();
-  };
 }
 
 void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
@@ -219,21 +208,6 @@ TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
       EXPECT_EQ(rows.last_seen, first.last_seen);
     }
   }
-}
-
-EmbeddingRowsView View(const EmbeddingRows& rows) {
-  EmbeddingRowsView view;
-  view.ids = rows.ids;
-  view.values = rows.values;
-  view.slots = rows.slots;
-  view.frequencies = rows.frequencies;
-  view.last_seen = rows.last_seen;
-  view.optimizer = rows.optimizer;
-  view.with_counters = true;
-  view.step = rows.step;
-  view.seed = rows.seed;
-  view.salt = rows.salt;
-  return view;
 }
 
 TEST(EmbeddingStoreTest, ImportReplacesEverything) {
