@@ -249,14 +249,5 @@ TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
   }
 }
 
-TEST(EmbeddingGradientTest, SumsDuplicatesInBatchOrder) {
-  // In another order these sums differ in the last bits.
-  const std::vector<float> gradients = {1e8f, 1.0f, -1e8f, 1.0f};
-  const std::vector<int64_t> positions = {0, 0, 0, kNoPosition};
-  std::vector<float> sum(1);
-  SumByPosition(gradients.data(), positions, 1, 1, sum.data(), nullptr);
-  EXPECT_EQ(sum[0], (1e8f + 1.0f) + -1e8f);
-}
-
 }  // namespace
 }  // namespace lodestar

@@ -27,12 +27,12 @@ Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
     }
   });
   // As in single look-ups: the batch is read in order, and tasks share out
-  // tables and whole cache lines of columns.
+  // tables and pairs of cache lines of columns.
   std::vector<Columns> tasks;
   int64_t cost = 0;
   for (size_t t = 0; t < tables.size(); ++t) {
     const int dim = tables[t].dim;
-    const int count = std::max(1, dim / 16);
+    const int count = std::max(1, dim / 32);
     for (int k = 0; k < count; ++k) {
       const int64_t first = int64_t{k} * dim / count;
       const int64_t last = int64_t{k + 1} * dim / count;
@@ -59,14 +59,13 @@ void CollectionBatch::SumColumns(const Columns& columns,
                                  Span<const float> factors,
                                  const Sums& table) const {
   const int dim = table.dim;
-  for (int64_t u = 0; u < table.num_unique; ++u) {
-    float* sum = table.sums + u * dim;
-    std::fill(sum + columns.first, sum + columns.last, 0.0f);
-  }
+  GradientSums sums(table.sums, table.num_unique, dim, columns.first,
+                    columns.last);
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     if (part.feature->table != columns.table) continue;
-    const int64_t* positions = table.positions.data() + part.offset;
+    const Span<const int64_t> positions =
+        table.positions.subspan(part.offset, part.bags.ids.size());
     const float* part_factors = factors.data() + part.offset;
     // The ids [first, last) get `row`, each by its factor or as it won.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {
@@ -74,8 +73,9 @@ void CollectionBatch::SumColumns(const Columns& columns,
       const int64_t* winner =
           winners[p] == nullptr ? nullptr : winners[p] + item * dim;
       for (int64_t i = first; i < last; ++i) {
+        sums.Prefetch(positions, i + kAhead);
         if (positions[i] == kNoPosition) continue;
-        float* __restrict sum = table.sums + positions[i] * dim;
+        float* __restrict sum = sums.Row(positions[i]);
         const float factor = part.feature->pooled ? part_factors[i] : 1.0f;
         if (winner == nullptr) {
           for (int64_t c = columns.first; c < columns.last; ++c) {
@@ -96,6 +96,7 @@ void CollectionBatch::SumColumns(const Columns& columns,
       }
     }
   }
+  sums.Finish();
 }
 
 void CollectionBatch::WeightGradientsOfBlock(const Block& block,

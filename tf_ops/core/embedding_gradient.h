@@ -4,13 +4,62 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_GRADIENT_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_GRADIENT_H_
 
+#include <algorithm>
 #include <cstdint>
 
+#include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_pool.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/span.h"
 
 namespace lodestar {
+
+// Columns [first, last) of sums[num_unique, dim]. A row is set to zeros when it
+// is first asked for, in the order of positions that BatchUnique makes without
+// a second walk through the memory.
+class GradientSums {
+ public:
+  GradientSums(float* sums, int64_t num_unique, int64_t dim, int64_t first,
+               int64_t last)
+      : sums_(sums),
+        num_unique_(num_unique),
+        dim_(dim),
+        first_(first),
+        last_(last) {}
+
+  int64_t first() const { return first_; }
+  int64_t last() const { return last_; }
+
+  // Begins to load the row of positions[i], if there is one.
+  void Prefetch(Span<const int64_t> positions, int64_t i) const {
+    if (i >= positions.size() || positions[i] == kNoPosition) return;
+    const float* row = sums_ + positions[i] * dim_;
+    for (int64_t c = first_; c < last_; c += 16) {
+      __builtin_prefetch(row + c, 1);
+    }
+  }
+  float* Row(int64_t position) {
+    if (position >= begun_) Begin(position + 1);
+    return sums_ + position * dim_;
+  }
+  // Zeros where nothing came.
+  void Finish() { Begin(num_unique_); }
+
+ private:
+  void Begin(int64_t end) {
+    for (; begun_ < end; ++begun_) {
+      float* row = sums_ + begun_ * dim_;
+      std::fill(row + first_, row + last_, 0.0f);
+    }
+  }
+
+  float* const sums_;
+  const int64_t num_unique_;
+  const int64_t dim_;
+  const int64_t first_;
+  const int64_t last_;
+  int64_t begun_ = 0;  // rows [0, begun_) hold sums
+};
 
 // sums[u] = sum of gradients[i] over the i with positions[i] == u.
 // gradients: [N, D]; sums: [num_unique, D].
