@@ -91,7 +91,7 @@ EmbeddingStore::EmbeddingStore(int dim, int num_shards,
         admission.num_counters, static_cast<int>(admission.num_hashes));
   }
   for (int s = 0; s < num_shards; ++s) {
-    auto shard = std::make_unique<Shard>(dim, &arena_, &epochs_);
+    auto shard = std::make_unique<Shard>(dim, s, &arena_, &epochs_);
     if (eviction.max_rows > 0 || eviction.max_age >= 0) {
       shard->order = std::make_unique<EvictionList>(
           eviction.max_rows > 0 ? eviction.order : EvictionPolicy::Order::kLru,

@@ -267,8 +267,8 @@ class EmbeddingStore {
 
  private:
   struct Shard {
-    Shard(int dim, Arena* arena, EpochDomain* epochs)
-        : index(epochs), rows(dim, arena) {}
+    Shard(int dim, uint32_t number, Arena* arena, EpochDomain* epochs)
+        : index(epochs, number), rows(dim, arena) {}
     mutable std::mutex mutex;  // held by who adds or removes rows
     LeafIndex index;
     RowStore rows;

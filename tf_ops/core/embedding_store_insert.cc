@@ -370,6 +370,8 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     RunParallel(parallel, num_shards,
                 added / num_shards * RowCost(2 * dim_) + 1, commit);
   }
+  // Leaves that readers were in when they were replaced.
+  epochs_.Collect();
   size_.fetch_add(added, std::memory_order_relaxed);
   inserts_.fetch_add(added, std::memory_order_relaxed);
   if (options.admission) admitted_.fetch_add(added, std::memory_order_relaxed);

@@ -234,7 +234,7 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
   std::vector<std::unique_ptr<LeafIndex>> fresh(num_shards);
   for (int64_t s = 0; s < num_shards; ++s) {
     Shard& shard = *shards_[s];
-    fresh[s] = std::make_unique<LeafIndex>(&epochs_);
+    fresh[s] = std::make_unique<LeafIndex>(&epochs_, s);
     LODESTAR_RETURN_IF_ERROR(fresh[s]->Reserve(tags[s]));
     LODESTAR_RETURN_IF_ERROR(shard.rows.ReserveCapacity(members[s].size()));
     if (shard.order != nullptr) {

@@ -1,6 +1,5 @@
 #include "tf_ops/core/epoch.h"
 
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <thread>
@@ -10,10 +9,7 @@
 
 namespace lodestar {
 
-EpochDomain::~EpochDomain() {
-  while (retired_ != nullptr)
-    std::free(std::exchange(retired_, retired_->next_));
-}
+EpochDomain::~EpochDomain() { FreeAll(retired_); }
 
 std::atomic<uint64_t>* EpochDomain::Enter() {
   static thread_local const size_t start =
@@ -31,31 +27,52 @@ std::atomic<uint64_t>* EpochDomain::Enter() {
   }
 }
 
+EpochDomain::Retirable* EpochDomain::TakeUnseen() {
+  uint64_t oldest = std::numeric_limits<uint64_t>::max();
+  for (const Slot& slot : slots_) {
+    const uint64_t epoch = slot.epoch.load();
+    if (!GuardHolds(StoreGuard::kEpochs)) continue;
+    if (epoch != 0 && epoch < oldest) oldest = epoch;
+  }
+  Retirable* unseen = nullptr;
+  Retirable* seen = nullptr;
+  for (Retirable* object = retired_; object != nullptr;) {
+    Retirable* const next = object->next_;
+    Retirable** const list = object->epoch_ < oldest ? &unseen : &seen;
+    object->next_ = *list;
+    *list = object;
+    object = next;
+  }
+  retired_ = seen;
+  return unseen;
+}
+
+void EpochDomain::FreeAll(Retirable* objects) {
+  while (objects != nullptr) {
+    Retirable::Free(std::exchange(objects, objects->next_));
+  }
+}
+
 void EpochDomain::Retire(Retirable* object) {
-  Retirable* ready = nullptr;
+  Retirable* unseen;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     object->epoch_ = epoch_.fetch_add(1);
     object->next_ = retired_;
     retired_ = object;
-    uint64_t oldest = std::numeric_limits<uint64_t>::max();
-    for (const Slot& slot : slots_) {
-      const uint64_t epoch = slot.epoch.load();
-      if (!GuardHolds(StoreGuard::kEpochs)) continue;
-      if (epoch != 0 && epoch < oldest) oldest = epoch;
-    }
-    for (Retirable** link = &retired_; *link != nullptr;) {
-      Retirable* retired = *link;
-      if (retired->epoch_ < oldest) {
-        *link = retired->next_;
-        retired->next_ = ready;
-        ready = retired;
-      } else {
-        link = &retired->next_;
-      }
-    }
+    unseen = TakeUnseen();
   }
-  while (ready != nullptr) std::free(std::exchange(ready, ready->next_));
+  FreeAll(unseen);
+}
+
+void EpochDomain::Collect() {
+  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
+  Retirable* unseen;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    unseen = TakeUnseen();
+  }
+  FreeAll(unseen);
 }
 
 }  // namespace lodestar

@@ -13,7 +13,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
+
+#include "tf_ops/core/block.h"
 
 namespace lodestar {
 
@@ -36,17 +39,29 @@ class EpochDomain {
     std::atomic<uint64_t>* slot_;
   };
 
-  // What can be retired, made in memory of std::malloc. The links lie in the
-  // object, so letting go of memory needs none.
+  // What can be retired, made in memory of std::malloc, with a block of its own
+  // or without. The links lie in the object, so letting go of memory needs none.
   class Retirable {
+   public:
+    // Without readers.
+    static void Free(Retirable* object) {
+      FreeBlock(object->block);
+      std::free(object);
+    }
+
+    Block block;
+
+   private:
     friend class EpochDomain;
     uint64_t epoch_ = 0;
     Retirable* next_ = nullptr;
   };
 
-  // Frees `object` once no reader can see it: now or in a later Retire. The
-  // caller has already unlinked it.
+  // Frees `object` once no reader can see it: now, or in a later Retire or
+  // Collect. The caller has already unlinked it.
   void Retire(Retirable* object);
+  // Frees what no reader can see any more.
+  void Collect();
 
  private:
   static constexpr int kSlots = 64;
@@ -55,11 +70,14 @@ class EpochDomain {
   };
 
   std::atomic<uint64_t>* Enter();
+  // Takes what can be freed off the list; with mutex_.
+  Retirable* TakeUnseen();
+  static void FreeAll(Retirable* objects);
 
   std::atomic<uint64_t> epoch_{1};
   Slot slots_[kSlots];
   std::mutex mutex_;
-  Retirable* retired_ = nullptr;  // guarded by mutex_
+  std::atomic<Retirable*> retired_{nullptr};  // written with mutex_
 };
 
 }  // namespace lodestar

@@ -7,8 +7,8 @@
 namespace lodestar {
 namespace {
 
-// Few enough that a rehash takes well under a millisecond.
-constexpr uint32_t kMaxLeafEntries = 65536;
+// Few enough that a look-up that rehashes some leaves is no pause.
+constexpr uint32_t kMaxLeafEntries = 16384;
 
 // A new leaf is 5/8 full, and grows when it is 3/4 full.
 uint64_t CapacityFor(uint64_t entries) { return entries * 8 / 5 + 8; }
@@ -21,30 +21,35 @@ LeafIndex::~LeafIndex() {
   const Leaf* last = nullptr;
   for (uint32_t i = 0; i < directory->size(); ++i) {
     Leaf* leaf = directory->leaves()[i].load();
-    if (leaf != last) std::free(leaf);
+    if (leaf != last) EpochDomain::Retirable::Free(leaf);
     last = leaf;  // the entries of one leaf are neighbours
   }
-  std::free(directory);
+  EpochDomain::Retirable::Free(directory);
 }
 
 LeafIndex::Leaf* LeafIndex::NewLeaf(int depth, uint32_t prefix,
                                     uint64_t entries) {
-  const uint64_t capacity = CapacityFor(entries);
-  const size_t bytes = sizeof(Leaf) + capacity * sizeof(uint64_t);
-  void* memory = std::malloc(bytes);
+  void* memory = std::malloc(sizeof(Leaf));
   if (memory == nullptr) return nullptr;
   Leaf* leaf = new (memory) Leaf();
+  leaf->block = AllocateBlock(CapacityFor(entries) * sizeof(uint64_t));
+  if (leaf->block.address == nullptr) {
+    std::free(leaf);
+    return nullptr;
+  }
+  const uint64_t capacity = leaf->block.bytes / sizeof(uint64_t);
   leaf->capacity = static_cast<uint32_t>(capacity);
   leaf->depth = depth;
   leaf->prefix = prefix;
-  const uint64_t word = Mix64((static_cast<uint64_t>(depth) << 32) | prefix);
+  const uint64_t word =
+      Mix64(Mix64((static_cast<uint64_t>(depth) << 32) | prefix) + salt_);
   leaf->limit = kMaxLeafEntries / 2 +
                 FastRange32(static_cast<uint32_t>(word), kMaxLeafEntries / 2);
   std::atomic<uint64_t>* slots = leaf->slots();
   for (uint64_t i = 0; i < capacity; ++i) {
     new (slots + i) std::atomic<uint64_t>(kEmpty);
   }
-  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  bytes_.fetch_add(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
   return leaf;
 }
 
@@ -63,8 +68,7 @@ LeafIndex::Directory* LeafIndex::NewDirectory(int depth) {
 }
 
 void LeafIndex::Uncount(const Leaf* leaf) {
-  bytes_.fetch_sub(sizeof(Leaf) + leaf->capacity * sizeof(uint64_t),
-                   std::memory_order_relaxed);
+  bytes_.fetch_sub(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
 }
 
 void LeafIndex::Uncount(const Directory* directory) {
@@ -141,7 +145,7 @@ bool LeafIndex::Split(Leaf* leaf) {
     if (halves[half] == nullptr) {
       if (half == 1) {
         Uncount(halves[0]);
-        std::free(halves[0]);
+        EpochDomain::Retirable::Free(halves[0]);
       }
       return false;
     }
@@ -169,7 +173,7 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
     Leaf* leaf = NewLeaf(0, 0, 0);
     if (leaf == nullptr) {
       Uncount(directory);
-      std::free(directory);
+      EpochDomain::Retirable::Free(directory);
       return exhausted();
     }
     directory->leaves()[0].store(leaf);

@@ -11,7 +11,7 @@
 // is its tag's next bits scaled to the capacity, so a leaf can be of any size
 // and growing it is one sequential sweep that reads no row.
 //
-// A leaf grows alone, by a fraction; one that would pass its limit (32k to 64k
+// A leaf grows alone, by a fraction; one that would pass its limit (8k to 16k
 // entries, different for each leaf so that they do not all split at one table
 // size) splits in two. So no call pays for more than the leaves it touches.
 //
@@ -36,7 +36,9 @@ class LeafIndex {
   static constexpr uint32_t kNoRow = 0xffffffff;
   static constexpr uint32_t kMaxRows = 0xfffffffe;
 
-  explicit LeafIndex(EpochDomain* epochs) : epochs_(epochs) {}
+  // Indices of different `salt` do not split their leaves at one size.
+  explicit LeafIndex(EpochDomain* epochs, uint32_t salt = 0)
+      : epochs_(epochs), salt_(salt) {}
   ~LeafIndex();
   LeafIndex(const LeafIndex&) = delete;
   LeafIndex& operator=(const LeafIndex&) = delete;
@@ -95,6 +97,7 @@ class LeafIndex {
   static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
   static constexpr int kMaxDepth = 20;
 
+  // Headers lie close together, apart from the slots: every look-up reads one.
   struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
     uint32_t used;     // entries and removed ones
@@ -104,9 +107,9 @@ class LeafIndex {
     int depth;
     uint32_t prefix;  // the first `depth` bits of its tags
 
+    // In the block.
     std::atomic<uint64_t>* slots() const {
-      return reinterpret_cast<std::atomic<uint64_t>*>(const_cast<Leaf*>(this) +
-                                                      1);
+      return static_cast<std::atomic<uint64_t>*>(block.address);
     }
     uint32_t Position(uint32_t tag) const {
       return FastRange32(
@@ -141,6 +144,7 @@ class LeafIndex {
   bool Split(Leaf* leaf);
 
   EpochDomain* const epochs_;
+  const uint32_t salt_;
   std::atomic<Directory*> directory_{nullptr};
   std::atomic<int64_t> bytes_{0};
 };
