@@ -67,8 +67,8 @@ struct Times {
     const double time = Milliseconds() - begin_;
     all.push_back(time);
     longest_since_point = std::max(longest_since_point, time);
-    longest_of_processor = std::max(
-        longest_of_processor, ProcessorMilliseconds() - processor_begin_);
+    longest_of_processor = std::max(longest_of_processor,
+                                    ProcessorMilliseconds() - processor_begin_);
   }
   double Quantile(double q) {
     if (all.empty()) return 0.0;
@@ -94,12 +94,15 @@ int64_t IdOf(int64_t i) {
                               lodestar::kGoldenGamma);
 }
 
-// Look-ups of ids below *rows until it is negative.
+// Look-ups of ids below *rows until it is negative; sets *ready when it has all
+// the memory that it needs.
 void Read(const EmbeddingStore& store, const std::atomic<int64_t>* rows,
-          Times* times) {
+          std::atomic<bool>* ready, Times* times) {
   std::mt19937_64 rng(1);
   std::vector<int64_t> ids(kLookup);
   std::vector<float> out(kLookup * store.dim());
+  store.Find(ids, nullptr, lodestar::Missing(), out.data(), nullptr, nullptr);
+  *ready = true;
   int64_t count;
   while ((count = rows->load()) >= 0) {
     if (count < kFirstPoint) {
@@ -158,7 +161,9 @@ bool Grow(int dim, bool with_slot, int64_t rows) {
     return false;
   }
   std::atomic<int64_t> grown{0};
-  std::thread reader([&] { Read(*store, &grown, &reads); });
+  std::atomic<bool> ready{false};
+  std::thread reader([&] { Read(*store, &grown, &ready, &reads); });
+  while (!ready) std::this_thread::yield();
   const int64_t resident = ResidentBytes();
   double next_point = kFirstPoint;
   bool ok = true;

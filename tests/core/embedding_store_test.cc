@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/resident_bytes.h"
 #include "tests/core/rows_view.h"
 #include "tests/core/threads.h"
 
@@ -373,6 +374,31 @@ TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
     }
   }
 }
+
+// A sanitizer keeps memory of its own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
+  for (int dim : {1, 8}) {
+    std::vector<int64_t> ids(4096);
+    const auto see = [&](EmbeddingStore* store, int64_t first) {
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + i;
+      See(store, ids);
+    };
+    see(MakeStore(16, dim).get(), 0);  // what a call takes for itself
+    const int64_t before = ResidentBytes();
+    const auto store = MakeStore(16, dim);
+    double most = 0.0;
+    for (int64_t first = 0; first < 500000; first += ids.size()) {
+      see(store.get(), first);
+      if (store->size() < 100000) continue;
+      const double bytes = static_cast<double>(ResidentBytes() - before);
+      most = std::max(most, bytes / store->size());
+    }
+    EXPECT_LE(most, 1.25 * (8 + 4 * dim) + 36) << dim;
+    EXPECT_GE(most, 24 + 4 * dim) << dim;
+  }
+}
+#endif
 
 TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
   RowInitializer initializer;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -50,6 +51,30 @@ TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
   for (uint32_t row = 0; row < 100000; ++row) {
     ASSERT_EQ(store.values(row), places[row]);
     ASSERT_EQ(store.values(row)[3], static_cast<float>(row));
+  }
+}
+
+TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
+  Arena arena;
+  std::vector<std::unique_ptr<RowStore>> stores;
+  for (uint32_t number = 0; number < 16; ++number) {
+    stores.push_back(std::make_unique<RowStore>(4, &arena, number));
+  }
+  std::vector<int64_t> capacities(stores.size());
+  const auto grow = [&](int64_t rows) {
+    int grown = 0;
+    for (size_t s = 0; s < stores.size(); ++s) {
+      EXPECT_TRUE(stores[s]->ReserveCapacity(rows).ok());
+      EXPECT_GE(stores[s]->capacity(), rows);
+      grown += stores[s]->capacity() != capacities[s];
+      capacities[s] = stores[s]->capacity();
+    }
+    return grown;
+  };
+  grow(1100000);
+  // Segments of 16,384 rows, from places 1,024 rows apart.
+  for (int64_t rows = 1101024; rows < 1133000; rows += 1024) {
+    ASSERT_EQ(grow(rows), 1) << rows;
   }
 }
 

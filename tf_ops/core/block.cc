@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 // From here on the rest of a page is little, and the call's cost too.
-constexpr size_t kSmallestMapping = 4 * kPage;
+constexpr size_t kSmallestMapping = 2 * kPage;
 
 }  // namespace
 

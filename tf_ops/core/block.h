@@ -1,7 +1,7 @@
 // Blocks: memory that goes back to the system, page by page, when it is freed.
 //
-// A heap keeps what is freed for blocks of the same size; the leaves of an index
-// grow, and never come back to a size that they had.
+// A heap keeps what is freed for blocks of the same size; the leaves of an
+// index grow, and never come back to a size that they had.
 
 #ifndef LODESTAR_TF_OPS_CORE_BLOCK_H_
 #define LODESTAR_TF_OPS_CORE_BLOCK_H_

@@ -268,7 +268,7 @@ class EmbeddingStore {
  private:
   struct Shard {
     Shard(int dim, uint32_t number, Arena* arena, EpochDomain* epochs)
-        : index(epochs, number), rows(dim, arena) {}
+        : index(epochs, number), rows(dim, arena, number) {}
     mutable std::mutex mutex;  // held by who adds or removes rows
     LeafIndex index;
     RowStore rows;

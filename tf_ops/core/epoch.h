@@ -40,7 +40,8 @@ class EpochDomain {
   };
 
   // What can be retired, made in memory of std::malloc, with a block of its own
-  // or without. The links lie in the object, so letting go of memory needs none.
+  // or without. The links lie in the object, so letting go of memory needs
+  // none.
   class Retirable {
    public:
     // Without readers.

@@ -5,9 +5,11 @@
 //
 // What a look-up needs of a row is in one place. Segments hang in blocks, of
 // which each holds as many rows as all before it and one more segment: 1024
-// rows a segment, from 32768 rows on a sixteenth of its block. So a row's
+// rows a segment, from 65536 rows on a sixty-fourth of its block. So a row's
 // address is two loads away for ever, of a table that stays in the first
-// caches, and growth copies nothing.
+// caches, and growth copies nothing. Stores of one table that grow alike begin
+// at different places of the first blocks, so that they do not all come to the
+// end of a segment, and touch memory for the first time, in one call.
 //
 // The sequence word guards a row: bit 0 is held by a writer, bit 1 says that
 // the row is resident, the other bits count writes. A reader copies between
@@ -45,8 +47,9 @@ class RowStore {
  public:
   static constexpr int kMaxSlots = 4;
 
-  RowStore(int dim, Arena* arena)
+  RowStore(int dim, Arena* arena, uint32_t number = 0)
       : dim_(dim),
+        first_((1 + number % kStarts) << kSegmentBits),
         stride_(sizeof(RowMeta) + (dim + 1) / 2 * 2 * sizeof(float)),
         arena_(arena) {}
   RowStore(const RowStore&) = delete;
@@ -144,7 +147,8 @@ class RowStore {
   static constexpr int kBlocks = 22;  // row numbers fit LeafIndex
 
   static constexpr int kSegmentBits = 10;  // of the smallest segment
-  static constexpr int kSegmentsBits = 4;  // of a block's segments, at most
+  static constexpr int kSegmentsBits = 6;  // of a block's segments, at most
+  static constexpr uint32_t kStarts = 16;
 
   struct Segment {
     char* rows;
@@ -157,8 +161,8 @@ class RowStore {
     int64_t offset;
   };
 
-  static Place PlaceOf(uint32_t row) {
-    const uint64_t number = uint64_t{row} + (1 << kSegmentBits);
+  Place PlaceOf(uint32_t row) const {
+    const uint64_t number = uint64_t{row} + first_;
     const int number_bits = 63 - __builtin_clzll(number);
     const int block = number_bits - kSegmentBits;
     const int bits =
@@ -187,6 +191,7 @@ class RowStore {
   bool AddSlotArrays(Segment* segment, int bits, int count);
 
   const int dim_;
+  const uint32_t first_;  // where among the blocks row 0 lies
   const int64_t stride_;  // bytes of a row
   Arena* const arena_;
   std::atomic<Segment*> blocks_[kBlocks] = {};
