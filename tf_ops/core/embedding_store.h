@@ -45,6 +45,7 @@ namespace lodestar {
 struct RowRef {
   uint32_t shard = 0;
   uint32_t row = LeafIndex::kNoRow;
+  RowMeta* meta = nullptr;  // of the row, if it is found
   bool found() const { return row != LeafIndex::kNoRow; }
 };
 
@@ -298,23 +299,16 @@ class EmbeddingStore {
   Place PlaceOf(int64_t id) const;
   // Inside an epoch guard or the shard's mutex.
   uint32_t FindRow(const Shard& shard, uint32_t tag, int64_t id) const;
-  // An id on its way to its row.
-  struct Probe {
-    uint32_t tag;
-    RowRef ref;
-    const Shard* shard;
-    const RowMeta* meta;       // of ref, if that is found
-    LeafIndex::Cursor cursor;  // behind ref's slot
-  };
-  void BeginRun(Span<const int64_t> ids, Probe* probes) const;
-  // To the next row of its tag.
+  RowRef RefTo(uint32_t shard, uint32_t row) const {
+    return {shard, row, shards_[shard]->rows.meta(row)};
+  }
+  // See embedding_store_run.h.
+  struct Probe;
   static void Advance(Probe* probe);
-  // Where the id is, if anywhere.
   static RowRef Confirm(int64_t id, Probe* probe);
-  // visit(first, run, probes) for runs of ids from ids[first] on, with memory
-  // on its way to the first row of each id's tag; it may be another id's.
-  template <typename Visit>
-  void ForEachRun(Span<const int64_t> ids, const Visit& visit) const;
+  template <typename Load, typename Visit>
+  void ForEachRun(Span<const int64_t> ids, const Load& load,
+                  const Visit& visit) const;
   bool ReadAgain(const Shard& shard, int64_t id, float* row) const;
   void ReadMissing(int64_t id, const Missing& missing, float* row) const;
 
@@ -333,6 +327,12 @@ class EmbeddingStore {
   using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
   void ApplyShared(ColdIds* cold, const float* gradients,
                    const SparseOptimizer& optimizer);
+  // Makes the slots and rows that an update asks for, and gives the gradients
+  // of ids that still have none, marked in `is_cold`, to shared rows.
+  Status PrepareApply(Span<const int64_t> unique_ids, const float* gradients,
+                      const AttachedOptimizer& attached,
+                      const SparseOptimizer& optimizer, bool create_missing,
+                      const ParallelFor* parallel, std::vector<char>* is_cold);
   void ExportShared(EmbeddingRows* out) const;
   Status CheckShared(const EmbeddingRowsView& rows) const;
   void ImportShared(const EmbeddingRowsView& rows);
@@ -449,6 +449,13 @@ class EmbeddingStore {
   std::atomic<int64_t> gradients_dropped_{0};
   std::atomic<int64_t> nonfinite_gradients_{0};
 };
+
+inline EmbeddingStore::Place EmbeddingStore::PlaceOf(int64_t id) const {
+  const uint64_t hash = Mix64(static_cast<uint64_t>(id));
+  return {FastRange32(static_cast<uint32_t>(hash >> 32),
+                      static_cast<uint32_t>(shards_.size())),
+          static_cast<uint32_t>(hash)};
+}
 
 }  // namespace lodestar
 

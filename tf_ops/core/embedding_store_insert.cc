@@ -303,7 +303,7 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     // Another call may have made it since it was looked for.
     const uint32_t row = FindRow(*shards_[place.shard], place.tag, ids[i]);
     if (row != LeafIndex::kNoRow) {
-      refs[i] = {place.shard, row};
+      refs[i] = RefTo(place.shard, row);
     } else {
       plans[place.shard].indices.push_back(i);
       plans[place.shard].tags.push_back(place.tag);
@@ -337,7 +337,7 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
       for (size_t k = 0; k < plan.indices.size(); ++k) {
         const int64_t i = plan.indices[k];
         const uint32_t row = shard.rows.Allocate();
-        refs[i] = {static_cast<uint32_t>(s), row};
+        refs[i] = RefTo(static_cast<uint32_t>(s), row);
         fill(i, refs[i]);
         const int64_t last_seen =
             options.last_seen.empty() ? options.now : options.last_seen[i];

@@ -52,7 +52,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
     for (uint32_t row = 0; row < rows.high_water(); ++row) {
       if (!rows.resident(row)) continue;
       order.push_back({rows.meta(row)->id.load(std::memory_order_relaxed),
-                       {static_cast<uint32_t>(s), row}});
+                       RefTo(static_cast<uint32_t>(s), row)});
     }
   }
   std::sort(order.begin(), order.end(),
@@ -266,7 +266,8 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
       if (shard.order != nullptr) shard.order->Clear();
       for (size_t k = 0; k < members[s].size(); ++k) {
         const int64_t i = members[s][k];
-        const RowRef ref = {static_cast<uint32_t>(s), shard.rows.Allocate()};
+        const RowRef ref =
+            RefTo(static_cast<uint32_t>(s), shard.rows.Allocate());
         WriteImported(rows, i, ref);
         shard.rows.Publish(ref.row, rows.ids[i], rows.last_seen[i],
                            static_cast<uint32_t>(rows.frequencies[i]));

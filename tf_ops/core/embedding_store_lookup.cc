@@ -5,17 +5,11 @@
 
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/embedding_store_run.h"
 #include "tf_ops/core/guards.h"
 #include "tf_ops/core/hash.h"
 
 namespace lodestar {
-
-EmbeddingStore::Place EmbeddingStore::PlaceOf(int64_t id) const {
-  const uint64_t hash = Mix64(static_cast<uint64_t>(id));
-  return {FastRange32(static_cast<uint32_t>(hash >> 32),
-                      static_cast<uint32_t>(shards_.size())),
-          static_cast<uint32_t>(hash)};
-}
 
 uint32_t EmbeddingStore::FindRow(const Shard& shard, uint32_t tag,
                                  int64_t id) const {
@@ -27,61 +21,23 @@ uint32_t EmbeddingStore::FindRow(const Shard& shard, uint32_t tag,
   }
 }
 
-void EmbeddingStore::BeginRun(Span<const int64_t> ids, Probe* probes) const {
-  for (int i = 0; i < ids.size(); ++i) {
-    const Place place = PlaceOf(ids[i]);
-    probes[i].tag = place.tag;
-    probes[i].ref.shard = place.shard;
-    probes[i].shard = shards_[place.shard].get();
-    probes[i].cursor = probes[i].shard->index.Begin(place.tag);
-    LeafIndex::Prefetch(probes[i].cursor);
-  }
+namespace {
+
+// What ForEachRun loads.
+void LoadMeta(const RowStore&, const RowRef& ref) {
+  __builtin_prefetch(ref.meta);
 }
 
-inline void EmbeddingStore::Advance(Probe* probe) {
-  probe->ref.row = LeafIndex::Next(probe->tag, &probe->cursor);
-  if (probe->ref.found()) {
-    probe->meta = probe->shard->rows.Prefetch(probe->ref.row);
-  }
+void LoadRow(const RowStore& rows, const RowRef& ref) {
+  rows.Prefetch(ref.meta);
 }
 
-template <typename Visit>
-void EmbeddingStore::ForEachRun(Span<const int64_t> ids,
-                                const Visit& visit) const {
-  // Three runs are under way: one waits for its slots of the index, one for
-  // its rows, one is visited.
-  constexpr int kStages = 3;
-  Probe probes[kStages][kRun];
-  const auto run = [&](int64_t number) {
-    const int64_t begin = number * kRun;
-    return ids.subspan(begin, std::min<int64_t>(kRun, ids.size() - begin));
-  };
-  const int64_t runs = (ids.size() + kRun - 1) / kRun;
-  EpochDomain::Guard guard(&epochs_);
-  for (int64_t step = 0; step < runs + kStages - 1; ++step) {
-    if (step < runs) BeginRun(run(step), probes[step % kStages]);
-    const int64_t second = step - 1;
-    if (second >= 0 && second < runs) {
-      for (int i = 0; i < run(second).size(); ++i) {
-        Advance(&probes[second % kStages][i]);
-      }
-    }
-    const int64_t last = step - 2;
-    if (last >= 0) visit(last * kRun, run(last), probes[last % kStages]);
-  }
-}
-
-inline RowRef EmbeddingStore::Confirm(int64_t id, Probe* probe) {
-  while (probe->ref.found() && !RowStore::Holds(probe->meta, id)) {
-    Advance(probe);
-  }
-  return probe->ref;
-}
+}  // namespace
 
 void EmbeddingStore::FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                              const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
-    ForEachRun(ids.subspan(begin, end - begin),
+    ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
                [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                  for (int i = 0; i < run.size(); ++i) {
                    refs[begin + first + i] = Confirm(run[i], probes + i);
@@ -124,14 +80,13 @@ void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
                              const Missing& missing, float* row) const {
   if (ref.found()) {
     const Shard& shard = *shards_[ref.shard];
-    if (shard.rows.Read(ref.row, id, row) || ReadAgain(shard, id, row)) return;
+    if (shard.rows.Read(ref.meta, id, row) || ReadAgain(shard, id, row)) return;
   }
   ReadMissing(id, missing, row);
 }
 
 void EmbeddingStore::Prefetch(const RowRef& ref) const {
-  if (!ref.found()) return;
-  shards_[ref.shard]->rows.Prefetch(ref.row);
+  if (ref.found()) shards_[ref.shard]->rows.Prefetch(ref.meta);
 }
 
 void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
@@ -147,8 +102,8 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
         std::fill_n(row, dim_, 0.0f);
       } else {
         const bool any = probe.ref.found();
-        while (probe.ref.found() &&
-               !(is_found = probe.shard->rows.Read(probe.meta, run[i], row))) {
+        while (probe.ref.found() && !(is_found = probe.shard->rows.Read(
+                                          probe.ref.meta, run[i], row))) {
           Advance(&probe);
         }
         if (any && !is_found) is_found = ReadAgain(*probe.shard, run[i], row);
@@ -159,7 +114,7 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
   };
   RunParallel(
       parallel, ids.size(), RowCost(dim_), [&](int64_t begin, int64_t end) {
-        ForEachRun(ids.subspan(begin, end - begin),
+        ForEachRun(ids.subspan(begin, end - begin), LoadRow,
                    [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                      visit(begin + first, run, probes);
                    });
@@ -176,13 +131,11 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
   RunParallel(parallel, ids.size(), 20, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end && refs[i + kAhead].found()) {
-        const RowRef& ahead = refs[i + kAhead];
-        __builtin_prefetch(shards_[ahead.shard]->rows.meta(ahead.row), 1);
+        __builtin_prefetch(refs[i + kAhead].meta, 1);
       }
       if (!refs[i].found()) continue;
-      const RowStore& rows = shards_[refs[i].shard]->rows;
-      RowMeta* meta = rows.meta(refs[i].row);
-      if (is_counted(meta) || !rows.Lock(refs[i].row, ids[i])) continue;
+      RowMeta* meta = refs[i].meta;
+      if (is_counted(meta) || !RowStore::Lock(meta, ids[i])) continue;
       if (!is_counted(meta)) {
         const uint32_t frequency =
             meta->frequency.load(std::memory_order_relaxed);
@@ -191,7 +144,7 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
           meta->frequency.store(frequency + 1, std::memory_order_relaxed);
         }
       }
-      rows.Unlock(refs[i].row);
+      RowStore::Unlock(meta);
     }
   });
 }
@@ -242,18 +195,16 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
                                Span<int64_t> frequencies,
                                const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
-    ForEachRun(
-        ids.subspan(begin, end - begin),
-        [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-          for (int i = 0; i < run.size(); ++i) {
-            const RowRef ref = Confirm(run[i], probes + i);
-            frequencies[begin + first + i] =
-                ref.found()
-                    ? shards_[ref.shard]->rows.meta(ref.row)->frequency.load(
-                          std::memory_order_relaxed)
-                    : 0;
-          }
-        });
+    ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
+               [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+                 for (int i = 0; i < run.size(); ++i) {
+                   const RowRef ref = Confirm(run[i], probes + i);
+                   frequencies[begin + first + i] =
+                       ref.found()
+                           ? ref.meta->frequency.load(std::memory_order_relaxed)
+                           : 0;
+                 }
+               });
   });
 }
 

@@ -133,7 +133,7 @@ void EmbeddingStore::ResetShared() {
   for (int64_t r = 0; r < policies_.shared_rows; ++r) {
     const uint32_t row = static_cast<uint32_t>(r);
     shared_rows().Lock(row, r);
-    shared_->FillNewRow(r, {0, row});
+    shared_->FillNewRow(r, shared_->RefTo(0, row));
     shared_rows().Unlock(row);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/embedding_store_run.h"
 
 namespace lodestar {
 
@@ -42,6 +43,48 @@ uint64_t EmbeddingStore::AttachmentOf(const std::string& name) const {
                                  : kNoAttachment;
 }
 
+Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
+                                    const float* gradients,
+                                    const AttachedOptimizer& attached,
+                                    const SparseOptimizer& optimizer,
+                                    bool create_missing,
+                                    const ParallelFor* parallel,
+                                    std::vector<char>* is_cold) {
+  const int64_t count = unique_ids.size();
+  std::vector<RowRef> refs(count);
+  FindAll(unique_ids, refs, parallel);
+  std::vector<int64_t> missing;
+  ColdIds cold;
+  for (int64_t i = 0; i < count; ++i) {
+    if (refs[i].found()) continue;
+    if (create_missing) missing.push_back(i);
+    if (shared_ != nullptr) cold.push_back({SharedRowOf(unique_ids[i]), i});
+  }
+  if (shared_ != nullptr) is_cold->resize(count, 0);
+  AttachedOptimizer of_shared;
+  if (shared_ != nullptr) {
+    of_shared = attached;
+    LODESTAR_RETURN_IF_ERROR(ReserveShared(attached));
+  }
+  InsertOptions insert;
+  insert.now = step();
+  // Seen by the replica that the gradient comes from.
+  insert.admission = insert.count = UsesAdmission();
+  LODESTAR_RETURN_IF_ERROR(InsertMissing(
+      unique_ids, missing, insert, refs, parallel,
+      [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); },
+      &attached));
+  if (shared_ == nullptr) return Status();
+  cold.erase(
+      std::remove_if(cold.begin(), cold.end(),
+                     [&](const auto& c) { return refs[c.second].found(); }),
+      cold.end());
+  for (const auto& c : cold) (*is_cold)[c.second] = 1;
+  AttachShared(std::move(of_shared));
+  ApplyShared(&cold, gradients, optimizer);
+  return Status();
+}
+
 Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                              const float* gradients, const std::string& name,
                              const SparseOptimizer& optimizer,
@@ -60,79 +103,61 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
     return InvalidArgument("unknown optimizer '", name, "'");
   }
   attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
-  std::vector<RowRef> refs(unique_ids.size());
-  FindAll(unique_ids, refs, parallel);
-  std::vector<int64_t> missing;
-  ColdIds cold;
-  for (int64_t i = 0; i < unique_ids.size(); ++i) {
-    if (refs[i].found()) continue;
-    if (create_missing) missing.push_back(i);
-    if (shared_ != nullptr) cold.push_back({SharedRowOf(unique_ids[i]), i});
-  }
-  AttachedOptimizer of_shared;
-  if (shared_ != nullptr) {
-    of_shared = attached;
-    LODESTAR_RETURN_IF_ERROR(ReserveShared(attached));
-  }
-  InsertOptions insert;
-  insert.now = step();
-  // Seen by the replica that the gradient comes from.
-  insert.admission = insert.count = UsesAdmission();
-  LODESTAR_RETURN_IF_ERROR(InsertMissing(
-      unique_ids, missing, insert, refs, parallel,
-      [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); },
-      &attached));
-  if (shared_ != nullptr) {
-    cold.erase(
-        std::remove_if(cold.begin(), cold.end(),
-                       [&](const auto& c) { return refs[c.second].found(); }),
-        cold.end());
-    AttachShared(std::move(of_shared));
-    ApplyShared(&cold, gradients, optimizer);
+  const int64_t count = unique_ids.size();
+  // Those whose gradient has gone to a shared row.
+  std::vector<char> is_cold;
+  if (create_missing || shared_ != nullptr ||
+      AttachmentOf(name) == kNoAttachment) {
+    LODESTAR_RETURN_IF_ERROR(PrepareApply(unique_ids, gradients, attached,
+                                          optimizer, create_missing, parallel,
+                                          &is_cold));
   }
   const uint64_t attachment = AttachmentOf(name);
   const int num_slots = optimizer.num_slots();
+  const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
+    rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
+  };
   const auto body = [&](int64_t begin, int64_t end) {
     float value[kMaxDim];
     int64_t dropped = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      if (i + kAhead < end && refs[i + kAhead].found()) {
-        const RowRef& ahead = refs[i + kAhead];
-        shards_[ahead.shard]->rows.PrefetchWithSlots(ahead.row, num_slots);
+    const auto visit = [&](int64_t first, Span<const int64_t> run,
+                           Probe* probes) {
+      for (int i = 0; i < run.size(); ++i) {
+        const int64_t u = begin + first + i;
+        if (!is_cold.empty() && is_cold[u]) continue;
+        RowRef ref = Confirm(run[i], probes + i);
+        const RowStore& rows = probes[i].shard->rows;
+        bool held = ref.found() && RowStore::Lock(ref.meta, run[i]);
+        while (!held && ref.found()) {
+          // Gone since it was found: to the row that the id has now, if any.
+          ref.row = FindRow(*probes[i].shard, probes[i].tag, run[i]);
+          if (!ref.found()) break;
+          ref.meta = rows.meta(ref.row);
+          held = RowStore::Lock(ref.meta, run[i]);
+        }
+        if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
+          RowStore::Unlock(ref.meta);
+          held = false;
+        }
+        if (!held) {
+          ++dropped;
+          continue;
+        }
+        float* row = rows.values(ref.row);
+        float* slots[RowStore::kMaxSlots];
+        for (int s = 0; s < num_slots; ++s) slots[s] = rows.slot(ref.row, s);
+        CopyRowOut(row, dim_, value);
+        optimizer.Update(gradients + u * dim_, dim_, value, slots);
+        CopyRowIn(value, dim_, row);
+        RowStore::Unlock(ref.meta);
       }
-      RowRef ref = refs[i];
-      const RowStore& rows = shards_[ref.shard]->rows;
-      bool held = ref.found() && rows.Lock(ref.row, unique_ids[i]);
-      while (!held && ref.found()) {
-        // Gone since it was found: to the row that the id has now, if any.
-        EpochDomain::Guard guard(&epochs_);
-        ref.row = FindRow(*shards_[ref.shard], PlaceOf(unique_ids[i]).tag,
-                          unique_ids[i]);
-        held = ref.found() && rows.Lock(ref.row, unique_ids[i]);
-      }
-      if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
-        rows.Unlock(ref.row);
-        held = false;
-      }
-      if (!held) {
-        // A shared row has taken it if there was none at first.
-        if (shared_ == nullptr || refs[i].found()) ++dropped;
-        continue;
-      }
-      float* row = rows.values(ref.row);
-      float* slots[RowStore::kMaxSlots];
-      for (int s = 0; s < num_slots; ++s) slots[s] = rows.slot(ref.row, s);
-      CopyRowOut(row, dim_, value);
-      optimizer.Update(gradients + i * dim_, dim_, value, slots);
-      CopyRowIn(value, dim_, row);
-      rows.Unlock(ref.row);
-    }
+    };
+    ForEachRun(unique_ids.subspan(begin, end - begin), load, visit);
     if (dropped > 0) {
       gradients_dropped_.fetch_add(dropped, std::memory_order_relaxed);
     }
   };
-  RunParallel(parallel, unique_ids.size(), RowCost(dim_ * (2 + num_slots)),
-              body);
+  RunParallel(parallel, count, RowCost(dim_ * (2 + num_slots)), body);
   if (own_step_.load(std::memory_order_relaxed)) return Status();
   if (next_step < 0) {
     step_.fetch_add(1, std::memory_order_relaxed);

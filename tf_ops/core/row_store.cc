@@ -102,8 +102,7 @@ void RowStore::Release(RowMeta* meta, uint32_t resident) {
                        std::memory_order_release);
 }
 
-bool RowStore::Lock(uint32_t row, int64_t id) const {
-  RowMeta* m = meta(row);
+bool RowStore::Lock(RowMeta* m, int64_t id) {
   const uint32_t word = Hold(m);
   if ((word & kResident) != 0 && m->id.load(std::memory_order_relaxed) == id) {
     return true;

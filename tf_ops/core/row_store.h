@@ -68,14 +68,11 @@ class RowStore {
            place.offset * dim_;
   }
   // Begins to load what a look-up needs of a row.
-  const RowMeta* Prefetch(uint32_t row) const {
-    const RowMeta* m = meta(row);
-    Load<0>(m, stride_);
-    return m;
-  }
+  void Prefetch(const RowMeta* meta) const { Load<0>(meta, stride_); }
   // What an update writes of it.
-  void PrefetchWithSlots(uint32_t row, int num_slots) const {
-    Load<1>(meta(row), stride_);
+  void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
+                         int num_slots) const {
+    Load<1>(meta, stride_);
     for (int s = 0; s < num_slots; ++s) {
       Load<1>(slot(row, s), dim_ * sizeof(float));
     }
@@ -91,8 +88,10 @@ class RowStore {
 
   // Waits for the row's word and holds it; false (and not held): the row does
   // not hold `id`.
-  bool Lock(uint32_t row, int64_t id) const;
-  void Unlock(uint32_t row) const { Release(meta(row), kResident); }
+  static bool Lock(RowMeta* meta, int64_t id);
+  static void Unlock(RowMeta* meta) { Release(meta, kResident); }
+  bool Lock(uint32_t row, int64_t id) const { return Lock(meta(row), id); }
+  void Unlock(uint32_t row) const { Unlock(meta(row)); }
 
   // One thread at a time (the shard's mutex).
 
