@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/allocation_failure.h"
+#include "tests/core/updates_outside.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
 #include "tf_ops/core/leaf_index.h"
@@ -136,6 +137,21 @@ TEST(EmbeddingStoreGuardsTest, SightingSetOfPendingIds) {
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
   policies.admission.min_count = 3;
   ExpectOneSightingAStep(policies);
+}
+
+// What was computed from a row is not written to it once it is another.
+TEST(EmbeddingStoreGuardsTest, RowVersion) {
+  const auto store = MakeStore(1);
+  std::vector<RowRef> refs;
+  ASSERT_TRUE(See(store.get(), {7}, &refs).ok());
+  RowsOutside rows(store.get(), Replayed());
+  ASSERT_TRUE(rows.Gather({7}, {1, 1, 1, 1}).ok());
+  std::vector<float> row = {1, 2, 3, 4};
+  const std::vector<int64_t> ids = {7};
+  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
+  ASSERT_TRUE(rows.Assign().ok());
+  ASSERT_EQ(rows.changed_ids, ids);
+  ASSERT_EQ(rows.values, row);
 }
 
 // A leaf that a reader is in stays as it is, however often the index grows past

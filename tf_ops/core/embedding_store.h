@@ -62,6 +62,32 @@ struct AttachedOptimizer {
   std::string name;
   std::vector<std::string> slot_names;
   std::vector<float> slot_inits;
+
+  // An update rule of sparse_optimizer.h with its slots, or "replay:" and any
+  // name, whose updates are computed outside of the store, with up to
+  // RowStore::kMaxSlots slots of different names.
+  // InvalidArgument: it is neither.
+  Status Check() const;
+  bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
+};
+
+// K rows on their way through an update outside of the store.
+struct RowsForUpdate {
+  int64_t* ids = nullptr;
+  bool* shared = nullptr;       // the id is the number of a shared row
+  float* gradients = nullptr;   // [K, D]
+  float* values = nullptr;      // [K, D]
+  float* slots = nullptr;       // [S, K, D]
+  int64_t* versions = nullptr;  // equal as long as no one writes the row
+};
+
+// What comes back of them.
+struct UpdatedRows {
+  Span<const int64_t> ids;
+  Span<const bool> shared;
+  Span<const int64_t> versions;
+  const float* values = nullptr;
+  const float* slots = nullptr;
 };
 
 // Everything of N rows, ascending ids.
@@ -203,7 +229,29 @@ class EmbeddingStore {
                Span<const float> slot_inits, bool create_missing,
                int64_t next_step, const ParallelFor* parallel);
   // FailedPrecondition: another optimizer is attached.
-  Status CheckOptimizer(const std::string& name) const;
+  Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
+
+  // An update outside of the store: the rows of distinct ids come out with
+  // their gradients [N, D] and go back, unless someone has written to them in
+  // between; those come out again, until all are written.
+  //
+  // Attaches the optimizer as Apply does, and drops and counts gradients of
+  // ids without a row. Gradients that go to one shared row are summed.
+  // allocate(K, out): memory for K rows, before anything is written.
+  // InvalidArgument: the optimizer is not a replayed one, or no such shared
+  // row. Else as Apply.
+  using AllocateUpdate = std::function<Status(int64_t, RowsForUpdate*)>;
+  Status GatherForUpdate(Span<const int64_t> ids, Span<const bool> shared,
+                         const float* gradients,
+                         const AttachedOptimizer& optimizer,
+                         const AllocateUpdate& allocate,
+                         const ParallelFor* parallel);
+  // Writes what has not changed since; changed[k]: row k has, and is as it
+  // was. Then sets the step to `next_step` unless SetStep drives it.
+  Status AssignIfUnchanged(const UpdatedRows& rows,
+                           const AttachedOptimizer& optimizer,
+                           int64_t next_step, bool* changed,
+                           const ParallelFor* parallel);
   void CountNonfiniteGradients(int64_t count) {
     nonfinite_gradients_.fetch_add(count, std::memory_order_relaxed);
   }
@@ -333,6 +381,12 @@ class EmbeddingStore {
                       const AttachedOptimizer& attached,
                       const SparseOptimizer& optimizer, bool create_missing,
                       const ParallelFor* parallel, std::vector<char>* is_cold);
+  // sum: that of the gradients of (*cold)[first]'s row. Returns the next row's
+  // first.
+  size_t SumShared(const ColdIds& cold, size_t first, const float* gradients,
+                   float* sum) const;
+  Status CheckSharedNumber(Span<const int64_t> ids, Span<const bool> shared,
+                           int64_t i) const;
   void ExportShared(EmbeddingRows* out) const;
   Status CheckShared(const EmbeddingRowsView& rows) const;
   void ImportShared(const EmbeddingRowsView& rows);
@@ -402,7 +456,9 @@ class EmbeddingStore {
   Status ReserveOptimizer(const AttachedOptimizer& optimizer);
   void Attach(AttachedOptimizer optimizer);
   // Which attachment of this optimizer is in force; kNoAttachment: none.
-  uint64_t AttachmentOf(const std::string& name) const;
+  uint64_t AttachmentOf(const AttachedOptimizer& optimizer) const;
+  // After an update; -1 advances by one.
+  void MoveStep(int64_t next_step);
   void ExportPending(EmbeddingRows* out) const;
   Status CheckPending(const EmbeddingRowsView& rows) const;
   std::vector<int64_t> OrderOfImport(const EmbeddingRowsView& rows) const;

@@ -296,7 +296,7 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(attached));
   } else if (may_attach) {
     // Another call was first.
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer->name));
+    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(*optimizer));
   }
   for (int64_t i : indices) {
     const Place place = PlaceOf(ids[i]);

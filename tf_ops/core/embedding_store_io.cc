@@ -196,19 +196,8 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
                            " numbers, but `optimizer` is empty");
   }
   if (!optimizer.name.empty()) {
-    std::vector<std::string> known;
-    if (!SparseOptimizer::SlotNames(optimizer.name, &known)) {
-      return InvalidArgument("the rows come with the optimizer '",
-                             optimizer.name, "', which is unknown");
-    }
-    if (known != optimizer.slot_names ||
-        known.size() != optimizer.slot_inits.size()) {
-      return InvalidArgument("the rows come with ", optimizer.slot_names.size(),
-                             " slot names and ", num_slots,
-                             " slot_inits, but '", optimizer.name, "' has ",
-                             known.size(), " optimizer slots");
-    }
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer.name));
+    LODESTAR_RETURN_IF_ERROR(optimizer.Check());
+    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   }
   LODESTAR_RETURN_IF_ERROR(CheckDistinct("ids", rows.ids));
   LODESTAR_RETURN_IF_ERROR(CheckPending(rows));

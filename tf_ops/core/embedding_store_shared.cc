@@ -35,16 +35,27 @@ Status EmbeddingStore::MakeSharedRows() {
 }
 
 Status EmbeddingStore::ReserveShared(const AttachedOptimizer& optimizer) {
-  if (shared_->AttachmentOf(optimizer.name) != kNoAttachment) return Status();
+  if (shared_->AttachmentOf(optimizer) != kNoAttachment) return Status();
   std::lock_guard<std::mutex> lock(shared_->shards_[0]->mutex);
   return shared_->ReserveOptimizer(optimizer);
 }
 
 void EmbeddingStore::AttachShared(AttachedOptimizer optimizer) {
-  if (shared_->AttachmentOf(optimizer.name) != kNoAttachment) return;
+  if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
   std::lock_guard<std::mutex> lock(shared_->shards_[0]->mutex);
-  if (shared_->AttachmentOf(optimizer.name) != kNoAttachment) return;
+  if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
   shared_->Attach(std::move(optimizer));
+}
+
+size_t EmbeddingStore::SumShared(const ColdIds& cold, size_t first,
+                                 const float* gradients, float* sum) const {
+  std::fill_n(sum, dim_, 0.0f);
+  size_t i = first;
+  for (; i < cold.size() && cold[i].first == cold[first].first; ++i) {
+    const float* gradient = gradients + cold[i].second * dim_;
+    for (int c = 0; c < dim_; ++c) sum[c] += gradient[c];
+  }
+  return i;
 }
 
 void EmbeddingStore::ApplyShared(ColdIds* cold, const float* gradients,
@@ -55,11 +66,7 @@ void EmbeddingStore::ApplyShared(ColdIds* cold, const float* gradients,
   float value[kMaxDim];
   for (size_t i = 0; i < cold->size();) {
     const uint32_t row = (*cold)[i].first;
-    std::fill_n(sum, dim_, 0.0f);
-    for (; i < cold->size() && (*cold)[i].first == row; ++i) {
-      const float* gradient = gradients + (*cold)[i].second * dim_;
-      for (int c = 0; c < dim_; ++c) sum[c] += gradient[c];
-    }
+    i = SumShared(*cold, i, gradients, sum);
     rows.Lock(row, row);
     float* slots[RowStore::kMaxSlots];
     for (int s = 0; s < optimizer.num_slots(); ++s)

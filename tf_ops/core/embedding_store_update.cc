@@ -9,13 +9,62 @@
 
 namespace lodestar {
 
-Status EmbeddingStore::CheckOptimizer(const std::string& name) const {
+Status AttachedOptimizer::Check() const {
+  if (replayed()) {
+    if (slot_names.size() != slot_inits.size()) {
+      return InvalidArgument("'", name, "' has ", slot_names.size(),
+                             " slot names, but ", slot_inits.size(),
+                             " slot_inits");
+    }
+    if (slot_names.size() > RowStore::kMaxSlots) {
+      return InvalidArgument("'", name, "' has ", slot_names.size(),
+                             " optimizer slots, wanted ", RowStore::kMaxSlots,
+                             " at most");
+    }
+    for (auto slot = slot_names.begin(); slot != slot_names.end(); ++slot) {
+      if (std::find(slot_names.begin(), slot, *slot) != slot) {
+        return InvalidArgument("'", name, "' has two optimizer slots '", *slot,
+                               "'");
+      }
+    }
+    return Status();
+  }
+  std::vector<std::string> known;
+  if (!SparseOptimizer::SlotNames(name, &known)) {
+    return InvalidArgument("the rows come with the optimizer '", name,
+                           "', which is unknown");
+  }
+  if (known != slot_names || known.size() != slot_inits.size()) {
+    return InvalidArgument("there are ", slot_names.size(), " slot names and ",
+                           slot_inits.size(), " slot_inits, but '", name,
+                           "' has ", known.size(), " optimizer slots");
+  }
+  return Status();
+}
+
+Status EmbeddingStore::CheckOptimizer(
+    const AttachedOptimizer& optimizer) const {
   std::lock_guard<std::mutex> lock(optimizer_mutex_);
-  if (optimizer_.name.empty() || optimizer_.name == name) return Status();
+  if (optimizer_.name.empty()) return Status();
+  if (optimizer_.name == optimizer.name) {
+    if (optimizer_.slot_names == optimizer.slot_names) return Status();
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string list;
+      for (const std::string& name : names) {
+        list += (list.empty() ? "" : ", ") + name;
+      }
+      return list;
+    };
+    return Status(StatusCode::kFailedPrecondition,
+                  StrCat("the table holds the optimizer slots [",
+                         listed(optimizer_.slot_names), "] of '",
+                         optimizer.name, "', but it is to be applied with [",
+                         listed(optimizer.slot_names), "]"));
+  }
   return Status(
       StatusCode::kFailedPrecondition,
       StrCat("the table holds the optimizer slots of '", optimizer_.name,
-             "', but '", name, "' is to be applied"));
+             "', but '", optimizer.name, "' is to be applied"));
 }
 
 Status EmbeddingStore::ReserveOptimizer(const AttachedOptimizer& optimizer) {
@@ -37,10 +86,22 @@ void EmbeddingStore::Attach(AttachedOptimizer optimizer) {
   attached_.store(!optimizer_.name.empty(), std::memory_order_release);
 }
 
-uint64_t EmbeddingStore::AttachmentOf(const std::string& name) const {
+uint64_t EmbeddingStore::AttachmentOf(
+    const AttachedOptimizer& optimizer) const {
   std::lock_guard<std::mutex> lock(optimizer_mutex_);
-  return optimizer_.name == name ? attachment_.load(std::memory_order_relaxed)
-                                 : kNoAttachment;
+  return optimizer_.name == optimizer.name &&
+                 optimizer_.slot_names == optimizer.slot_names
+             ? attachment_.load(std::memory_order_relaxed)
+             : kNoAttachment;
+}
+
+void EmbeddingStore::MoveStep(int64_t next_step) {
+  if (own_step_.load(std::memory_order_relaxed)) return;
+  if (next_step < 0) {
+    step_.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    step_.store(next_step, std::memory_order_relaxed);
+  }
 }
 
 Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
@@ -96,23 +157,23 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                            " numbers, but '", name, "' has ",
                            optimizer.num_slots(), " optimizer slots");
   }
-  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(name));
   AttachedOptimizer attached;
   attached.name = name;
   if (!SparseOptimizer::SlotNames(name, &attached.slot_names)) {
     return InvalidArgument("unknown optimizer '", name, "'");
   }
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(attached));
   attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
   const int64_t count = unique_ids.size();
   // Those whose gradient has gone to a shared row.
   std::vector<char> is_cold;
   if (create_missing || shared_ != nullptr ||
-      AttachmentOf(name) == kNoAttachment) {
+      AttachmentOf(attached) == kNoAttachment) {
     LODESTAR_RETURN_IF_ERROR(PrepareApply(unique_ids, gradients, attached,
                                           optimizer, create_missing, parallel,
                                           &is_cold));
   }
-  const uint64_t attachment = AttachmentOf(name);
+  const uint64_t attachment = AttachmentOf(attached);
   const int num_slots = optimizer.num_slots();
   const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
     rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
@@ -158,12 +219,7 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
     }
   };
   RunParallel(parallel, count, RowCost(dim_ * (2 + num_slots)), body);
-  if (own_step_.load(std::memory_order_relaxed)) return Status();
-  if (next_step < 0) {
-    step_.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    step_.store(next_step, std::memory_order_relaxed);
-  }
+  MoveStep(next_step);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the gradients of ",

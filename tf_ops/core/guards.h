@@ -14,6 +14,7 @@ enum class StoreGuard {
   kReservePhase,  // a call that fails has changed nothing
   kSightingSet,   // an id is counted once a step
   kEpochs,        // memory that a reader can see is not freed
+  kRowVersion,    // an update made outside is of the row as it is
 };
 
 #ifndef LODESTAR_BROKEN_GUARD

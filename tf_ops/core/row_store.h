@@ -92,6 +92,14 @@ class RowStore {
   static void Unlock(RowMeta* meta) { Release(meta, kResident); }
   bool Lock(uint32_t row, int64_t id) const { return Lock(meta(row), id); }
   void Unlock(uint32_t row) const { Unlock(meta(row)); }
+  // The same of a row that was only read.
+  void UnlockUnchanged(uint32_t row) const {
+    meta(row)->sequence.store(Version(row), std::memory_order_release);
+  }
+  // Of a row that the caller holds: another one after every Unlock.
+  uint32_t Version(uint32_t row) const {
+    return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
+  }
 
   // One thread at a time (the shard's mutex).
 
