@@ -37,6 +37,19 @@ def uses_weight_decay(
     return True if asks is None else asks(variable)
 
 
+def share_counters(
+    copy: keras.optimizers.Optimizer, original: keras.optimizers.Optimizer
+) -> None:
+    """Makes `copy` count and learn as `original` does, by private names too.
+
+    An `update_step` may read these names in place of the public properties,
+    as many that are written after Keras's own do. Without them it cannot.
+    """
+    for name in ("_iterations", "_learning_rate"):
+        if hasattr(original, name):
+            setattr(copy, name, getattr(original, name))
+
+
 def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     """Returns the variable that counts the calls of `optimizer.apply`.
 

@@ -285,7 +285,7 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   other.optimizer = {"sgd_momentum", {"momentum"}, {0.0f}};
   refused(View(other), "holds the optimizer slots of 'adagrad'");
   other.optimizer.name = "lamb";
-  refused(View(other), "'lamb', which is unknown");
+  refused(View(other), "'lamb' is unknown");
 }
 
 TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {

@@ -31,8 +31,7 @@ Status AttachedOptimizer::Check() const {
   }
   std::vector<std::string> known;
   if (!SparseOptimizer::SlotNames(name, &known)) {
-    return InvalidArgument("the rows come with the optimizer '", name,
-                           "', which is unknown");
+    return InvalidArgument("the optimizer '", name, "' is unknown");
   }
   if (known != slot_names || known.size() != slot_inits.size()) {
     return InvalidArgument("there are ", slot_names.size(), " slot names and ",

@@ -4,16 +4,16 @@
 // sparse_optimizer.h and embedding_store.h.
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_gradient.h"
 #include "tf_ops/core/sparse_optimizer.h"
+#include "tf_ops/kernels/embedding_gradients.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
 
 namespace lodestar {
@@ -124,59 +124,23 @@ class EmbeddingPooledGradientOp : public StatelessKernel {
   Combiner combiner_ = Combiner::kSum;
 };
 
-// By the bits, a maximum of integers, because that is vectorised.
-bool IsFinite(const float* row, int dim) {
-  uint32_t largest = 0;
-  for (int c = 0; c < dim; ++c) {
-    uint32_t bits;
-    std::memcpy(&bits, row + c, sizeof(bits));
-    largest = std::max(largest, bits & 0x7fffffff);
-  }
-  return largest < 0x7f800000;  // infinity
-}
-
-bool AllFinite(const float* rows, int64_t count, int dim,
-               const ParallelFor* parallel) {
-  std::atomic<bool> finite{true};
-  RunParallel(parallel, count, 1 + dim / 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (IsFinite(rows + i * dim, dim)) continue;
-      finite.store(false, std::memory_order_relaxed);
-      return;
-    }
-  });
-  return finite.load(std::memory_order_relaxed);
-}
-
-absl::Status NonfiniteError(int64_t id) {
-  return InvalidArgumentError("the gradient of id ", id,
-                              " is not finite; no row was changed");
-}
-
-absl::Status CheckGradients(OpKernelContext* ctx, int dim) {
-  const Tensor& ids = ctx->input(1);
-  const Tensor& gradients = ctx->input(2);
-  TF_RETURN_IF_ERROR(CheckRank(ids, "ids", 1));
-  TF_RETURN_IF_ERROR(CheckRank(gradients, "gradients", 2));
-  if (gradients.dim_size(0) == ids.NumElements() &&
-      gradients.dim_size(1) == dim) {
-    return absl::OkStatus();
-  }
-  return InvalidArgumentError("`gradients` has shape ",
-                              gradients.shape().DebugString(), ", wanted [",
-                              ids.NumElements(), ",", dim, "]");
-}
-
 class EmbeddingCheckApplyOp : public EmbeddingKernel {
  public:
   explicit EmbeddingCheckApplyOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    std::vector<std::string> known;
+    if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
+      optimizer_.slot_names = std::move(known);
+    }
+    optimizer_.slot_inits.resize(optimizer_.slot_names.size());
+    OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
   }
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx, dim));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), dim));
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->CheckOptimizer(optimizer_)));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     const float* gradients = ctx->input(2).flat<float>().data();
@@ -189,7 +153,7 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   }
 
  private:
-  std::string optimizer_;
+  AttachedOptimizer optimizer_;
 };
 
 class EmbeddingApplyOp : public EmbeddingKernel {
@@ -204,7 +168,7 @@ class EmbeddingApplyOp : public EmbeddingKernel {
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
     const Tensor& gradients = ctx->input(2);
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx, dim));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), gradients, dim));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "hyperparameters", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "next_step", 0));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
@@ -232,7 +196,16 @@ class EmbeddingApplyOp : public EmbeddingKernel {
     std::vector<float> finite;
     if (nonfinite_ != "pass" &&
         !AllFinite(sums, unique.size(), dim, &parallel)) {
-      OP_REQUIRES_OK(ctx, DropNonfinite(store, &unique, &sums, &finite));
+      std::vector<int64_t> kept;
+      OP_REQUIRES_OK(
+          ctx, KeepFinite(nonfinite_, unique, {}, sums, dim, store, &kept));
+      finite.resize(kept.size() * dim);
+      for (size_t k = 0; k < kept.size(); ++k) {
+        unique[k] = unique[kept[k]];
+        std::copy_n(sums + kept[k] * dim, dim, finite.data() + k * dim);
+      }
+      unique.resize(kept.size());
+      sums = finite.data();
     }
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Apply(
                             unique, sums, optimizer_, optimizer, slot_inits_,
@@ -241,31 +214,6 @@ class EmbeddingApplyOp : public EmbeddingKernel {
   }
 
  private:
-  // Before anything is written: an error, or `unique` and `sums` without the
-  // ids that have a NaN or infinity.
-  absl::Status DropNonfinite(EmbeddingStore* store,
-                             std::vector<int64_t>* unique, const float** sums,
-                             std::vector<float>* finite) const {
-    const int dim = store->dim();
-    std::vector<int64_t> kept;
-    for (size_t u = 0; u < unique->size(); ++u) {
-      if (IsFinite(*sums + u * dim, dim)) {
-        kept.push_back(u);
-      } else if (nonfinite_ == "raise") {
-        return NonfiniteError((*unique)[u]);
-      }
-    }
-    store->CountNonfiniteGradients(unique->size() - kept.size());
-    finite->resize(kept.size() * dim);
-    for (size_t k = 0; k < kept.size(); ++k) {
-      (*unique)[k] = (*unique)[kept[k]];
-      std::copy_n(*sums + kept[k] * dim, dim, finite->data() + k * dim);
-    }
-    unique->resize(kept.size());
-    *sums = finite->data();
-    return absl::OkStatus();
-  }
-
   std::string optimizer_;
   std::vector<float> slot_inits_;
   bool create_missing_ = false;

@@ -324,7 +324,8 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Input("handle: resource")
     .Input("ids: int64")
     .Input("gradients: float")
-    .Attr(kOptimizers)
+    .Attr("optimizer: string")
+    .Attr("slot_names: list(string) = []")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -333,12 +334,14 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
       return c->WithRank(c->input(2), 2, &unused);
     })
     .Doc(R"doc(
-Fails as EmbeddingApply would with nonfinite = 'raise', and writes nothing.
+Fails as an update would with nonfinite = 'raise', and writes nothing.
 
 Run for every variable of a step before any of them is updated.
 
 ids: [N].
 gradients: [N, D].
+optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
+slot_names: As of EmbeddingGatherForUpdate, where it is that.
 INVALID_ARGUMENT if a gradient has a NaN or infinity.
 FAILED_PRECONDITION if the rows hold another optimizer's slots.
 )doc");

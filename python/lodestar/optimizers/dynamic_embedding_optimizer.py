@@ -12,6 +12,7 @@ from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.gradients import Gradient
+from lodestar.optimizers.replay import Replay, ReplayUpdate
 from lodestar.optimizers.table_updates import (
     GradientSum,
     TableUpdate,
@@ -36,6 +37,24 @@ def _of_inner(name: str) -> property:
     return property(get, set_, doc=f"`{name}` of the inner optimizer.")
 
 
+class _Replays:
+    """Replayed optimizers, one for each table. (No dict, which Keras tracks.)"""
+
+    def __init__(self):
+        self._members: dict[tuple[int, int], Replay] = {}
+
+    def get(
+        self, optimizer: keras.optimizers.Optimizer, hook: HookVariable
+    ) -> Replay:
+        """Returns that of `optimizer` on the table of `hook`."""
+        key = (id(optimizer), id(hook))
+        known = self._members.get(key)
+        if known is None or known.hook is not hook:
+            known = row_optimizers.make_replay(optimizer, hook)
+            self._members[key] = known
+        return known
+
+
 class _Split(NamedTuple):
     """Gradients of one apply, by where they go."""
 
@@ -48,7 +67,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     """Trains dynamic embeddings and dense weights with one Keras optimizer.
 
     Gradients of tables go to the tables' own fused update with the
-    hyperparameters, schedule and step of `inner`; all others go to `inner`.
+    hyperparameters, schedule and step of `inner`, or through its `update_step`
+    where it has no fused one; all others go to `inner`.
     Results are those of `inner` on a dense matrix of all rows, as far as its
     update leaves a row without a gradient alone; the others (momentum, Adam,
     weight decay) act on the rows of the step only.
@@ -74,7 +94,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     Raises:
         NotImplementedError: While tracing the first step that has a table:
             `inner` has no row-wise update (Adadelta, Adagrad, Adam, AdamW,
-            Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have), averages its
+            Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have, and optimizers
+            of your own as far as docs/optimizers.md says), averages its
             weights, or accumulates gradients and clips them; or the strategy
             has several replicas.
         ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
@@ -107,6 +128,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         # Optimizers with a product over steps, and their products.
         self._nadams: list[keras.optimizers.Optimizer] = []
         self._u_products: list[keras.Variable] = []
+        self._replays = _Replays()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
 
@@ -171,7 +193,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         row_optimizers.check_supported(
             optimizer, own=optimizer is not self.inner_optimizer
         )
-        if row_optimizers.has_u_product(optimizer) and not any(
+        if row_optimizers.is_replayed(optimizer):
+            self._replays.get(optimizer, hook)
+        elif row_optimizers.has_u_product(optimizer) and not any(
             known is optimizer for known in self._nadams
         ):
             self._nadams.append(optimizer)
@@ -352,22 +376,30 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             variable.assign(product)
             products.append((optimizer, product))
         updates: dict[Any, row_optimizers.RowUpdate] = {}
+        seen: set[int] = set()
         applies = []
         for gradient, hook in hooks:
             optimizer = self._optimizer_of(hook)
             decays = _private.uses_weight_decay(optimizer, hook)
+            if optimizer is not inner and id(optimizer) not in seen:
+                # Its schedule follows the wrapper's steps.
+                optimizer.iterations.assign(_private.raw_iterations(inner))
+            seen.add(id(optimizer))
             key = (id(optimizer), decays)
-            if key not in updates:
-                if optimizer is not inner:
-                    # Its schedule follows the wrapper's steps.
-                    optimizer.iterations.assign(_private.raw_iterations(inner))
+            if row_optimizers.is_replayed(optimizer):
+                update = ReplayUpdate(
+                    self._replays.get(optimizer, hook),
+                    row_optimizers.current_learning_rate(optimizer),
+                    optimizer.weight_decay if decays else None,
+                )
+            elif key in updates:
+                update = updates[key]
+            else:
                 u_product = [p for known, p in products if known is optimizer]
-                updates[key] = row_optimizers.row_update(
+                update = updates[key] = row_optimizers.row_update(
                     optimizer, step, decays, *u_product
                 )
-            applies.append(
-                TableUpdate(hook.table, gradient, updates[key], step + 1)
-            )
+            applies.append(TableUpdate(hook.table, gradient, update, step + 1))
         return apply_updates(applies, self.nonfinite)
 
     def save_own_variables(self, store: Any) -> None:

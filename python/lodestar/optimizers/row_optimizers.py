@@ -1,14 +1,19 @@
 """Keras optimizers -> the update rule of the apply op and its numbers.
 
+Optimizers without a rule are replayed, or refused.
+
 The op computes Keras's own formulas, row by row and in float32; what depends
 on the step alone (Adam's bias correction) is computed here, once a step.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 import tensorflow as tf
+
+from lodestar.embedding.hook_variable import HookVariable
+from lodestar.optimizers.replay import NotRowWiseError, Replay
 
 
 class RowUpdate(NamedTuple):
@@ -24,6 +29,11 @@ class RowUpdate(NamedTuple):
     optimizer: str
     slot_inits: list[float]
     hyperparameters: tf.Tensor
+
+    @property
+    def slot_names(self) -> list[str]:
+        """None given: the op knows those of its rules."""
+        return []
 
 
 class Step(NamedTuple):
@@ -168,6 +178,8 @@ _NOT_ROW_WISE = {
 }
 # What a subclass may change and still update rows as its base does.
 _HARMLESS = {"from_config", "get_config", "learning_rate"}
+# What it may change besides, to be replayed.
+_REPLAYED = {"assign", "assign_add", "assign_sub", "build", "update_step"}
 
 
 def _describe(optimizer: keras.optimizers.Optimizer) -> str:
@@ -176,39 +188,75 @@ def _describe(optimizer: keras.optimizers.Optimizer) -> str:
     return f"keras.optimizers.{cls.__name__}" if known else cls.__name__
 
 
-def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> None:
+def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> NoReturn:
     supported = ", ".join(sorted(t.__name__ for t in _RULES))
     raise NotImplementedError(
         f"{_describe(optimizer)} has no row-wise update for dynamic "
-        f"embeddings: {why}. Row-wise are {supported}. To keep it for the "
-        "dense weights, give the table one of its own, which the wrapper then "
+        f"embeddings: {why}. Row-wise are {supported}, and optimizers of your "
+        "own that update each row by itself. To keep it for the dense "
+        "weights, give the table one of its own, which the wrapper then "
         "uses: DynamicEmbedding(..., optimizer='adagrad')."
     )
 
 
-def _rule_type(optimizer: keras.optimizers.Optimizer) -> type:
-    """The key of _RULES that `optimizer` updates rows like."""
+def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
+    """The key of _RULES that `optimizer` updates rows like; None: replay."""
     classes = type(optimizer).__mro__
-    base = next((c for c in classes if c in _RULES), None)
-    if base is None:
-        for cls in classes:
-            if getattr(keras.optimizers, cls.__name__, None) is cls:
-                if cls.__name__ in _NOT_ROW_WISE:
-                    _refuse(optimizer, _NOT_ROW_WISE[cls.__name__])
-        _refuse(optimizer, "its update_step is not known here")
-    changed = sorted(
+    for cls in classes:
+        if getattr(keras.optimizers, cls.__name__, None) is cls:
+            if cls.__name__ in _NOT_ROW_WISE:
+                _refuse(optimizer, _NOT_ROW_WISE[cls.__name__])
+    base = next(
+        c for c in classes if c in _RULES or c is keras.optimizers.Optimizer
+    )
+    changed = {
         name
         for subclass in classes[: classes.index(base)]
         for name in vars(subclass)
         if hasattr(base, name)
         and not name.startswith("__")
         and name not in _HARMLESS
-    )
-    changed += [n for n in ("update_step", "apply") if n in vars(optimizer)]
-    if changed:
-        names = ", ".join(f"`{name}`" for name in changed)
-        _refuse(optimizer, f"it replaces {names} of {base.__name__}")
-    return base
+    }
+    lost = [
+        name
+        for name in changed - _REPLAYED
+        if hasattr(keras.optimizers.Optimizer, name)
+    ] + [
+        name
+        for name, value in vars(optimizer).items()
+        if callable(value) and callable(getattr(type(optimizer), name, None))
+    ]
+    if lost:
+        names = ", ".join(f"`{name}`" for name in sorted(lost))
+        _refuse(
+            optimizer,
+            f"it replaces {names} of {base.__name__}, which is for variables "
+            "only; a subclass may replace `build` and `update_step`",
+        )
+    return base if base in _RULES and not changed else None
+
+
+def is_replayed(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether its own `update_step` runs on the rows of a step.
+
+    Raises:
+        NotImplementedError: It has no row-wise update.
+    """
+    return _rule_type(optimizer) is None
+
+
+def make_replay(
+    optimizer: keras.optimizers.Optimizer, hook: HookVariable
+) -> Replay:
+    """Returns how `optimizer` is replayed on the rows of one table.
+
+    Raises:
+        NotImplementedError: It cannot be.
+    """
+    try:
+        return Replay(optimizer, hook)
+    except NotRowWiseError as error:
+        _refuse(optimizer, str(error))
 
 
 def check_supported(
@@ -258,7 +306,7 @@ def check_supported(
 
 def has_u_product(optimizer: keras.optimizers.Optimizer) -> bool:
     """Returns whether `optimizer` keeps a number that each step advances."""
-    return isinstance(optimizer, keras.optimizers.Nadam)
+    return _rule_type(optimizer) is keras.optimizers.Nadam
 
 
 def next_u_product(
@@ -287,7 +335,7 @@ def row_update(
         NotImplementedError: It has no row-wise update.
     """
     rule = _RULES[_rule_type(optimizer)]
-    rate = tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)
+    rate = current_learning_rate(optimizer)
     number = tf.cast(step + 1, tf.float32)
     name, slot_inits, numbers = rule(optimizer, Step(rate, number, u_product))
     decay = optimizer.weight_decay if weight_decay else None
@@ -296,3 +344,8 @@ def row_update(
         [float(init) for init in slot_inits],
         tf.stack([rate, decay or 0.0, *numbers]),
     )
+
+
+def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
+    """Returns the learning rate of this step, a float32 scalar."""
+    return tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)

@@ -9,11 +9,12 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable
+from lodestar.optimizers.replay import ReplayUpdate
 from lodestar.optimizers.row_optimizers import RowUpdate
 
 
 class TableUpdate(NamedTuple):
-    """One apply op.
+    """One update of a table.
 
     Attributes:
         table: What is updated.
@@ -21,12 +22,12 @@ class TableUpdate(NamedTuple):
         update: How.
         next_step: The table's step afterwards; -1 advances it.
         create_missing: Makes rows of ids without one, in place of dropping
-            their gradients.
+            their gradients; not where the update is replayed.
     """
 
     table: EmbeddingVariable
     gradient: tf.IndexedSlices
-    update: RowUpdate
+    update: RowUpdate | ReplayUpdate
     next_step: Any = -1
     create_missing: bool = False
 
@@ -49,26 +50,29 @@ def apply_updates(
                 tf.cast(u.gradient.indices, tf.int64),
                 tf.cast(u.gradient.values, tf.float32),
                 optimizer=u.update.optimizer,
+                slot_names=u.update.slot_names,
             )
             for u in updates
         ]
     with tf.control_dependencies(_operations(checks)):
-        return _operations(
-            [
-                gen_ops.lodestar_embedding_apply(
-                    u.table.resource_handle,
-                    tf.cast(u.gradient.indices, tf.int64),
-                    tf.cast(u.gradient.values, tf.float32),
-                    u.update.hyperparameters,
-                    tf.cast(u.next_step, tf.int64),
-                    optimizer=u.update.optimizer,
-                    slot_inits=u.update.slot_inits,
-                    create_missing=u.create_missing,
-                    nonfinite=nonfinite,
-                )
-                for u in updates
-            ]
-        )
+        return _operations([_apply(u, nonfinite) for u in updates])
+
+
+def _apply(u: TableUpdate, nonfinite: str) -> Any:
+    next_step = tf.cast(u.next_step, tf.int64)
+    if isinstance(u.update, ReplayUpdate):
+        return u.update.apply(u.gradient, next_step, nonfinite)
+    return gen_ops.lodestar_embedding_apply(
+        u.table.resource_handle,
+        tf.cast(u.gradient.indices, tf.int64),
+        tf.cast(u.gradient.values, tf.float32),
+        u.update.hyperparameters,
+        next_step,
+        optimizer=u.update.optimizer,
+        slot_inits=u.update.slot_inits,
+        create_missing=u.create_missing,
+        nonfinite=nonfinite,
+    )
 
 
 def _operations(results: list[Any]) -> list[tf.Operation]:

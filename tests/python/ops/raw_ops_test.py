@@ -53,6 +53,24 @@ CALLS = {
         "optimizer": "adagrad",
         "slot_inits": [0.1],
     },
+    "EmbeddingGatherForUpdate": {
+        "ids": [1, 2, 9],
+        "shared": [False] * 3,
+        "gradients": np.ones([3, DIM]),
+        "optimizer": "replay:mine",
+        "slot_names": ["m", "v"],
+        "slot_inits": [0.5, 0.0],
+    },
+    "EmbeddingAssignIfUnchanged": {
+        "ids": [1, 2, 9],
+        "shared": [False] * 3,
+        "versions": [6, 6, 6],
+        "rows": np.ones([3, DIM]),
+        "slots": np.ones([2, 3, DIM]),
+        "next_step": 7,
+        "optimizer": "replay:mine",
+        "slot_names": ["m", "v"],
+    },
     "EmbeddingInsertOrAssign": {
         "ids": [1, 2, 2],
         "rows": np.ones([3, DIM]),
@@ -358,6 +376,56 @@ def cases(names, message, **changed):
             {"gradients": tf.fill([3, DIM], np.nan)},
             "the gradient of id 1 is not finite; no row was changed",
         ),
+        *cases(
+            ["EmbeddingGatherForUpdate", "EmbeddingAssignIfUnchanged"],
+            "`shared` has 2 items, but there are 3 ids",
+            shared=[False] * 2,
+        ),
+        *cases(
+            ["EmbeddingGatherForUpdate", "EmbeddingAssignIfUnchanged"],
+            "`ids[2]` is 9, said to be a shared row, of which there are 0",
+            shared=[False, False, True],
+        ),
+        *cases(
+            ["EmbeddingGatherForUpdate", "EmbeddingAssignIfUnchanged"],
+            "`optimizer` is 'adam', wanted 'replay:' and a name",
+            optimizer="adam",
+        ),
+        (
+            "EmbeddingGatherForUpdate",
+            {"gradients": tf.zeros([3, 5])},
+            "`gradients` has shape [3,5], wanted [3,4]",
+        ),
+        (
+            "EmbeddingGatherForUpdate",
+            {"slot_inits": [0.5]},
+            "'replay:mine' has 2 slot names, but 1 slot_inits",
+        ),
+        (
+            "EmbeddingGatherForUpdate",
+            {"gradients": tf.fill([3, DIM], np.nan)},
+            "the gradient of id 1 is not finite; no row was changed",
+        ),
+        (
+            "EmbeddingAssignIfUnchanged",
+            {"versions": [6]},
+            "`versions` has 1 items, but there are 3 ids",
+        ),
+        (
+            "EmbeddingAssignIfUnchanged",
+            {"rows": tf.zeros([2, DIM])},
+            "`rows` has shape [2,4], wanted [3,4]",
+        ),
+        (
+            "EmbeddingAssignIfUnchanged",
+            {"slots": tf.zeros([1, 3, DIM])},
+            "`slots` has shape [1,3,4], wanted [2,3,4]",
+        ),
+        (
+            "EmbeddingCheckApply",
+            {"optimizer": "lamb"},
+            "the optimizer 'lamb' is unknown",
+        ),
         (
             "EmbeddingInsertOrAssign",
             {"rows": tf.zeros([3, 5])},
@@ -401,7 +469,7 @@ def cases(names, message, **changed):
         (
             "EmbeddingImport",
             {"optimizer": "lamb"},
-            "the rows come with the optimizer 'lamb', which is unknown",
+            "the optimizer 'lamb' is unknown",
         ),
         (
             "EmbeddingImport",

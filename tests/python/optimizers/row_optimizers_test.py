@@ -25,27 +25,6 @@ class SameStep(keras.optimizers.Adagrad):
         return {**super().get_config(), "remark": self.remark}
 
 
-class OtherStep(keras.optimizers.Adagrad):
-    """A subclass that updates in its own way."""
-
-    def update_step(self, gradient, variable, learning_rate):
-        self.assign_sub(variable, gradient)
-
-
-class OtherBuild(OtherStep):
-    """A subclass of such a subclass."""
-
-    def build(self, variables):
-        super().build(variables)
-
-
-class Foreign(keras.optimizers.Optimizer):
-    """An optimizer of no known kind."""
-
-    def update_step(self, gradient, variable, learning_rate):
-        self.assign_sub(variable, gradient)
-
-
 def instance_with_other_step():
     optimizer = keras.optimizers.SGD()
     optimizer.update_step = lambda *args: None
@@ -77,18 +56,9 @@ REFUSED = {
         "keras.optimizers.Lamb .*Row-wise are Adadelta, Adagrad, Adam, AdamW, "
         "Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
     ),
-    "update_step": (OtherStep, "OtherStep .*replaces `update_step` of Adagrad"),
-    "build": (
-        lambda: OtherBuild(0.1),
-        "OtherBuild .*replaces `build`, `update_step` of Adagrad",
-    ),
     "instance": (
         instance_with_other_step,
         "keras.optimizers.SGD .*replaces `update_step` of SGD",
-    ),
-    "foreign": (
-        lambda: Foreign(0.1),
-        "Foreign has no row-wise update .*its update_step is not known",
     ),
     "use_ema": (
         lambda: keras.optimizers.SGD(use_ema=True),

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from own_optimizers import Own
 
 import lodestar
 
@@ -46,6 +47,7 @@ INNERS = {
     "rmsprop": lambda: keras.optimizers.RMSprop(
         0.05, momentum=0.5, centered=True
     ),
+    "replayed": lambda: Own(0.05),
     "accumulation": lambda: keras.optimizers.Adagrad(
         0.05, gradient_accumulation_steps=3
     ),

@@ -1,0 +1,484 @@
+"""Replay: a Keras optimizer's own `update_step` on the rows of a step.
+
+For optimizers without a fused update. Rows and their optimizer slots come out
+of the table as `[U, dim]` tensors, `update_step` computes with them as with a
+dense variable and its slots, and they go back. What someone else has written to
+in between is not overwritten: those rows come out again and are updated as they
+are then. So every update is one of the row as it was, and none is lost.
+"""
+
+import functools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar._library import gen_ops
+from lodestar.embedding.hook_variable import HookVariable
+from lodestar.optimizers import gradients as gradients_lib
+
+_MAX_SLOTS = 4  # of a row: RowStore::kMaxSlots
+_PREFIX = "replay:"  # of names that the table takes for no fused update
+
+
+class NotRowWiseError(Exception):
+    """What an optimizer does that cannot be done to the rows of a step."""
+
+
+class RowTensor:
+    """Stands for a variable of as many rows as a step has.
+
+    An optimizer builds its slots for it and updates it. Unlike a variable it
+    keeps nothing between steps, and steps in several threads do not meet in it.
+    """
+
+    constraint = None
+    trainable = True
+
+    def __init__(self, name: str, dim: int):
+        self.name = self.path = name
+        # By which Keras knows a variable from another one.
+        self._unique_id = f"{name}_{id(self)}"
+        self._outside_of_steps = tf.TensorSpec([None, dim], tf.float32)
+        self._here = threading.local()
+
+    @property
+    def value(self) -> tf.Tensor | tf.TensorSpec:
+        """The rows of this thread's step."""
+        return getattr(self._here, "value", self._outside_of_steps)
+
+    @value.setter
+    def value(self, value: tf.Tensor | None) -> None:
+        self._here.value = self._outside_of_steps if value is None else value
+
+    @property
+    def dtype(self) -> tf.DType:
+        """float32."""
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """`[U, dim]`, U unknown where it is not the same in every step."""
+        return self.value.shape
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        return tf.convert_to_tensor(self.value, dtype=dtype, name=name)
+
+    # What a variable has besides; a tensor has the rest.
+
+    def read_value(self) -> tf.Tensor:
+        """The rows."""
+        return self.value
+
+    def assign(self, value: Any, *_: Any, **__: Any) -> "RowTensor":
+        """Sets the rows."""
+        value = tf.convert_to_tensor(value, dtype=self.dtype)
+        if not value.shape.is_compatible_with(self.shape):
+            raise ValueError(
+                f"`{self.name}` is assigned a tensor of shape {value.shape}, "
+                f"wanted {self.shape}."
+            )
+        self.value = value
+        return self
+
+    def assign_add(self, delta: Any, *_: Any, **__: Any) -> "RowTensor":
+        """Adds to the rows."""
+        return self.assign(self.value + tf.cast(delta, self.dtype))
+
+    def assign_sub(self, delta: Any, *_: Any, **__: Any) -> "RowTensor":
+        """Subtracts from the rows."""
+        return self.assign(self.value - tf.cast(delta, self.dtype))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+    def __repr__(self) -> str:
+        return f"<RowTensor {self.name!r} {self.value!r}>"
+
+
+def _forward(name: str) -> Any:
+    def operator(self: RowTensor, *args: Any) -> Any:
+        return getattr(self.value, name)(*args)
+
+    return operator
+
+
+# Python looks for operators in the class, not with __getattr__.
+_BINARY = "add sub mul truediv floordiv mod pow matmul".split()
+for _name in (
+    [f"__{name}__" for name in _BINARY]
+    + [f"__r{name}__" for name in _BINARY]
+    + [f"__{name}__" for name in "neg abs getitem lt le gt ge".split()]
+):
+    setattr(RowTensor, _name, _forward(_name))
+
+
+class ReplayUpdate(NamedTuple):
+    """One step of a replayed optimizer.
+
+    Attributes:
+        replay: The optimizer, for one table.
+        learning_rate: float32 scalar.
+        weight_decay: Number or None.
+    """
+
+    replay: "Replay"
+    learning_rate: tf.Tensor
+    weight_decay: float | None
+
+    @property
+    def optimizer(self) -> str:
+        """What the table calls the optimizer."""
+        return self.replay.name
+
+    @property
+    def slot_names(self) -> list[str]:
+        """The optimizer slots."""
+        return self.replay.slot_names
+
+    def apply(
+        self,
+        gradient: tf.IndexedSlices,
+        next_step: tf.Tensor,
+        nonfinite: str,
+    ) -> tf.Operation | tf.Tensor:
+        """Updates the rows of one step; returns what has then run."""
+        return self.replay.apply(self, gradient, next_step, nonfinite)
+
+
+class Replay:
+    """A copy of an optimizer whose slots lie in one table.
+
+    The copy has the original's iterations, learning rate and attributes as
+    they are in each step, but no variables.
+
+    Args:
+        optimizer: The original.
+        hook: That of the table.
+
+    Raises:
+        NotRowWiseError: The optimizer keeps anything else than slots of one
+            number for each number of a row, more of them than a row can have,
+            or updates a row by what is in others.
+    """
+
+    def __init__(
+        self, optimizer: keras.optimizers.Optimizer, hook: HookVariable
+    ):
+        self._original = optimizer
+        self._hook = weakref.ref(hook)
+        self._dim = hook.table.dim
+        self._rows = RowTensor(hook.name, self._dim)
+        self._slots: list[RowTensor] = []
+        self.slot_names: list[str] = []
+        self.slot_inits: list[float] = []
+        registered = keras.saving.get_registered_name(type(optimizer))
+        self.name = _PREFIX + registered
+        with tf.init_scope():
+            self._copy = self._make_copy()
+            self._check_copy()
+            self._probe()
+
+    @property
+    def hook(self) -> HookVariable | None:
+        """That of the table; None when it is gone."""
+        return self._hook()
+
+    @property
+    def original(self) -> keras.optimizers.Optimizer:
+        """The optimizer itself."""
+        return self._original
+
+    def _make_copy(self) -> keras.optimizers.Optimizer:
+        original, replay = self._original, self
+        original_class = type(original)
+
+        class Copy(original_class):  # type: ignore[misc, valid-type]
+            """The optimizer, but for where its slots lie."""
+
+            @property
+            def iterations(self) -> Any:
+                return original.iterations
+
+            @property
+            def learning_rate(self) -> Any:
+                return original.learning_rate
+
+            def add_variable_from_reference(
+                self,
+                reference_variable: Any,
+                name: str | None = None,
+                initializer: Any = "zeros",
+            ) -> RowTensor:
+                if reference_variable is not replay._rows:
+                    raise NotRowWiseError(
+                        f"it makes a slot `{name}` for {reference_variable}, "
+                        "which is none of the variables that it is built for"
+                    )
+                return replay._add_slot(name or "var", initializer)
+
+            def add_variable(
+                self,
+                shape: Any,
+                initializer: Any = "zeros",
+                *_: Any,
+                name: str | None = None,
+                **__: Any,
+            ) -> RowTensor:
+                if tuple(shape) != tuple(replay._rows.shape):
+                    raise NotRowWiseError(
+                        f"its slot `{name}` has shape {tuple(shape)}, not that "
+                        "of the variable, one number for each of a row"
+                    )
+                return replay._add_slot(name or "var", initializer)
+
+        config = original.get_config()
+        # Those of the wrapper, which has its own way with tables.
+        for option in (
+            "gradient_accumulation_steps",
+            "clipnorm",
+            "clipvalue",
+            "global_clipnorm",
+            "loss_scale_factor",
+        ):
+            if option in config:
+                config[option] = None
+        # The copy reads the original's, which need not be serializable.
+        if not isinstance(config.get("learning_rate", 0.0), float):
+            config["learning_rate"] = 0.1
+        try:
+            copy = Copy.from_config(config)
+        except TypeError as error:
+            raise NotRowWiseError(
+                f"it cannot be copied by its get_config and from_config "
+                f"({error})"
+            ) from error
+        if not isinstance(copy, Copy):
+            raise NotRowWiseError(
+                "its from_config returns another class than the one it is "
+                "called on"
+            )
+        copy.gradient_accumulation_steps = None
+        try:
+            copy.build([self._rows])
+        except NotRowWiseError:
+            raise
+        except Exception as error:
+            raise NotRowWiseError(
+                "its build fails for a variable of shape "
+                f"{tuple(self._rows.shape)}, whose rows are those of a step "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        _private.share_counters(copy, original)
+        return copy
+
+    def _add_slot(self, name: str, initializer: Any) -> RowTensor:
+        name = name.removeprefix(f"{self._rows.name}_")
+        number, taken = 1, name
+        while taken in self.slot_names:
+            taken, number = f"{name}_{number}", number + 1
+        slot = RowTensor(taken, self._dim)
+        self.slot_names.append(taken)
+        self._slots.append(slot)
+        # Of a row that is made at any time, so a number.
+        values = keras.initializers.get(initializer)
+        if callable(values):
+            values = values((8, self._dim), dtype="float32")
+        values = np.unique(np.asarray(values))
+        if values.size != 1:
+            raise NotRowWiseError(
+                f"its slot `{name}` starts with {initializer}, not with one "
+                "number"
+            )
+        self.slot_inits.append(float(values[0]))
+        return slot
+
+    def _check_copy(self) -> None:
+        if len(self._slots) > _MAX_SLOTS:
+            raise NotRowWiseError(
+                f"it has the slots {', '.join(self.slot_names)}, "
+                f"{len(self._slots)} of them; a row has {_MAX_SLOTS} at most"
+            )
+        for name, value in _own_attributes(self._copy):
+            for part in _variables_in(value):
+                raise NotRowWiseError(
+                    f"its `{name}` is a variable of shape {tuple(part.shape)} "
+                    "beside the slots"
+                )
+
+    def _follow_original(self) -> None:
+        """Gives the copy hyperparameters that were set since, or not saved."""
+        copied = vars(self._copy)
+        for name, value in _own_attributes(self._original):
+            if not list(_variables_in(value)) and not any(
+                isinstance(part, RowTensor)
+                for part in _parts(copied.get(name))
+            ):
+                setattr(self._copy, name, value)
+
+    def _step(
+        self,
+        gradient: tf.Tensor,
+        rows: tf.Tensor,
+        slots: list[tf.Tensor],
+        learning_rate: tf.Tensor,
+        weight_decay: float | None = None,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns rows and slots after a step."""
+        self._rows.value = rows
+        for slot, value in zip(self._slots, slots, strict=True):
+            slot.value = value
+        try:
+            if weight_decay:
+                decayed = rows * weight_decay * learning_rate
+                self._rows.assign_sub(decayed)
+            self._copy.update_step(gradient, self._rows, learning_rate)
+            return self._rows.value, [slot.value for slot in self._slots]
+        finally:
+            # No tensor of a graph outlives it here.
+            for left in (self._rows, *self._slots):
+                left.value = None
+
+    def _probe(self) -> None:
+        """Three rows must be updated as each would be alone."""
+        dim = self._dim
+        sizes = np.array([[1e-3], [1.0], [1e3]], np.float32)
+        wave = np.sin(np.arange(3.0 * dim, dtype=np.float32) + 1.0)
+        gradient = tf.constant(wave.reshape(3, dim) * sizes)
+        rows = tf.constant(np.cos(wave).reshape(3, dim) * sizes[::-1])
+        slots = [tf.fill([3, dim], init) for init in self.slot_inits]
+        rate = tf.constant(0.1)
+
+        def result(part: slice) -> np.ndarray:
+            after, slots_after = self._step(
+                gradient[part], rows[part], [s[part] for s in slots], rate
+            )
+            return np.stack([after.numpy(), *(s.numpy() for s in slots_after)])
+
+        self._follow_original()
+        together = result(slice(None))
+        if not np.array_equal(together, result(slice(None)), equal_nan=True):
+            return  # random, and so are the rows alone
+        alone = [result(slice(row, row + 1)) for row in range(3)]
+        if not np.allclose(
+            together, np.concatenate(alone, 1), 1e-4, 1e-7, equal_nan=True
+        ):
+            raise NotRowWiseError(
+                "its update_step changes a row by what is in other rows of the "
+                "variable"
+            )
+
+    def apply(
+        self,
+        update: ReplayUpdate,
+        gradient: tf.IndexedSlices,
+        next_step: tf.Tensor,
+        nonfinite: str,
+    ) -> Any:
+        """As `ReplayUpdate.apply`."""
+        self._follow_original()
+        hook = self.hook
+        assert hook is not None  # the gradient is that of it
+        handle = hook.table.resource_handle
+        names, dim = self.slot_names, self._dim
+        gradient = gradients_lib.merge_duplicates(
+            tf.IndexedSlices(
+                tf.cast(gradient.values, tf.float32),
+                tf.cast(gradient.indices, tf.int64),
+            )
+        )
+
+        def body(first, ids, shared, values):
+            del first
+            ids, shared, values, rows, slots, versions = (
+                gen_ops.lodestar_embedding_gather_for_update(
+                    handle,
+                    ids,
+                    shared,
+                    values,
+                    optimizer=self.name,
+                    slot_names=names,
+                    slot_inits=self.slot_inits,
+                    nonfinite=nonfinite,
+                )
+            )
+            rows, slots = self._step(
+                tf.ensure_shape(values, [None, dim]),
+                tf.ensure_shape(rows, [None, dim]),
+                [
+                    tf.ensure_shape(slot, [None, dim])
+                    for slot in tf.unstack(slots, len(names))
+                ],
+                update.learning_rate,
+                update.weight_decay,
+            )
+            changed = gen_ops.lodestar_embedding_assign_if_unchanged(
+                handle,
+                ids,
+                shared,
+                versions,
+                rows,
+                tf.stack(slots) if names else tf.zeros([0, tf.size(ids), dim]),
+                next_step,
+                optimizer=self.name,
+                slot_names=names,
+            )
+            return (
+                tf.constant(False),
+                tf.boolean_mask(ids, changed),
+                tf.boolean_mask(shared, changed),
+                tf.boolean_mask(values, changed),
+            )
+
+        ids = gradient.indices
+        left = tf.while_loop(
+            lambda first, ids, *_: first | (tf.size(ids) > 0),
+            body,
+            (tf.constant(True), ids, tf.zeros_like(ids, tf.bool))
+            + (gradient.values,),
+            shape_invariants=(
+                tf.TensorShape([]),
+                tf.TensorShape([None]),
+                tf.TensorShape([None]),
+                tf.TensorShape([None, dim]),
+            ),
+        )
+        return left[0]
+
+
+@functools.cache
+def _attributes_of_all() -> frozenset[str]:
+    with tf.init_scope():
+        return frozenset(vars(keras.optimizers.Optimizer(learning_rate=0.1)))
+
+
+def _own_attributes(
+    optimizer: keras.optimizers.Optimizer,
+) -> list[tuple[str, Any]]:
+    """What the optimizer has and not every one."""
+    return [
+        item
+        for item in vars(optimizer).items()
+        if item[0] not in _attributes_of_all()
+    ]
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set):
+        return [part for item in value for part in _parts(item)]
+    return [value]
+
+
+def _variables_in(value: Any) -> Iterator[Any]:
+    for part in _parts(value):
+        if isinstance(part, tf.Variable | keras.Variable):
+            yield part

@@ -1,0 +1,537 @@
+"""Tests of optimizers whose own update_step runs on the rows of a step."""
+
+import threading
+
+import dense_reference as reference
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from own_optimizers import Count, Own, OwnVariables
+
+import lodestar
+
+K = keras.optimizers
+Decay = keras.optimizers.schedules.ExponentialDecay
+wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+
+
+def table(ids=(1, 2, 3), name="t", **options):
+    t = lodestar.EmbeddingVariable(2, name=name, **options)
+    t.lookup(list(ids), training=True)
+    return t
+
+
+def slices(ids, value=1.0):
+    return tf.IndexedSlices(
+        tf.fill([len(ids), 2], value), tf.constant(ids, tf.int64)
+    )
+
+
+OPTIONS = {
+    "plain": {},
+    "schedule": {"learning_rate": Decay(0.2, 1, 0.5)},
+    "callable": {"learning_rate": lambda: 0.05},
+    "clipnorm": {"clipnorm": 0.05},
+    "clipvalue": {"clipvalue": 0.01},
+    "global_clipnorm": {"global_clipnorm": 0.05},
+    "loss_scale": {"loss_scale_factor": 64.0},
+    "weight_decay": {"weight_decay": 0.1},
+    "accumulation": {"gradient_accumulation_steps": 2, "weight_decay": 0.1},
+}
+
+
+@pytest.mark.parametrize("cls", [Own, OwnVariables])
+@pytest.mark.parametrize(
+    "name, graph",
+    [(name, True) for name in OPTIONS]
+    + [("plain", False), ("accumulation", False)],
+)
+def test_equals_itself_on_a_dense_matrix(name, graph, cls):
+    data = reference.batches(all_rows=True, count=6)
+    dynamic, dense = reference.models()
+    reference.train(dynamic, wrap(cls(**OPTIONS[name])), data, graph)
+    reference.train(dense, cls(**OPTIONS[name]), data, graph)
+    reference.assert_same(dynamic, dense)
+    export = dynamic.embed.table.export()
+    registered = keras.saving.get_registered_name(cls)
+    assert export.optimizer == f"replay:{registered}"
+    assert list(export.optimizer_slots) == ["moment", "scale"]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_fit(eager):
+    data = reference.batches(all_rows=True)
+    dynamic, dense = reference.models()
+    for model, optimizer, keys in (
+        (dynamic, wrap(Own()), reference.KEYS),
+        (dense, Own(), np.arange(len(reference.KEYS))),
+    ):
+        model.compile(optimizer, "mse", run_eagerly=eager)
+        x = np.concatenate([keys[places] for places, _ in data])
+        y = np.concatenate([labels for _, labels in data])
+        model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    reference.assert_same(dynamic, dense)
+
+
+# Every fused rule but Nadam's, which has a product over steps.
+FUSED = {
+    "sgd": (K.SGD, {}),
+    "momentum": (K.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+    "nesterov": (K.SGD, {"momentum": 0.9, "nesterov": True}),
+    "adagrad": (K.Adagrad, {}),
+    "adam": (K.Adam, {"learning_rate": Decay(0.1, 3, 0.5)}),
+    "amsgrad": (K.Adam, {"amsgrad": True, "beta_2": 0.5}),
+    "adamw": (K.AdamW, {"weight_decay": 0.1}),
+    "rmsprop": (K.RMSprop, {}),
+    "rmsprop_all": (K.RMSprop, {"momentum": 0.5, "centered": True}),
+    "adadelta": (K.Adadelta, {}),
+    "adamax": (K.Adamax, {}),
+    "lion": (K.Lion, {}),
+    "ftrl": (K.Ftrl, {"l1_regularization_strength": 0.01, "beta": 0.1}),
+    "ftrl_power": (K.Ftrl, {"learning_rate_power": -0.6}),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_fused_update_equals_the_replayed_one(name, rng):
+    cls, options = FUSED[name]
+    options = {"learning_rate": 0.05, **options}
+
+    class Replayed(cls):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    ids = np.arange(20)
+    fused, replayed = table(ids), table(ids)
+    optimizers = wrap(cls(**options)), wrap(Replayed(**options))
+
+    @tf.function(reduce_retracing=True)
+    def step(gradient):
+        for t, optimizer in zip((fused, replayed), optimizers, strict=True):
+            optimizer.apply([gradient], [t.hook])
+
+    for _ in range(12):
+        some = rng.integers(0, 20, rng.integers(0, 30))
+        values = rng.normal(size=(len(some), 2)) * rng.choice([1e-3, 1.0, 30.0])
+        step(
+            tf.IndexedSlices(
+                tf.constant(values, tf.float32), tf.constant(some, tf.int64)
+            )
+        )
+    one, two = fused.export(), replayed.export()
+    assert two.optimizer == "replay:Replayed" != one.optimizer
+    assert list(one.slot_inits.items()) == list(two.slot_inits.items())
+    pairs = [(one.rows, two.rows)] + [
+        (values, two.optimizer_slots[slot])
+        for slot, values in one.optimizer_slots.items()
+    ]
+    for ours, theirs in pairs:
+        # Ftrl's numbers are differences of larger ones.
+        largest = max(1.0, np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, 1e-6, 1e-6 * largest)
+
+
+def test_rows_without_a_gradient_stay_and_new_ones_start_anew():
+    t = table()
+    optimizer = wrap(Own())
+    before = t.lookup([3]).numpy()
+    optimizer.apply([slices([1, 2, 1])], [t.hook])
+    np.testing.assert_array_equal(t.lookup([3]), before)
+    t.lookup([4], training=True)
+    slots = t.inspect([3, 4, 1]).optimizer_slots
+    np.testing.assert_array_equal(slots["moment"][:2], np.zeros((2, 2)))
+    np.testing.assert_array_equal(slots["scale"][:2], np.full((2, 2), 0.5))
+    np.testing.assert_allclose(slots["moment"][2], [2.0, 2.0])  # summed
+    assert t.export().slot_inits == {"moment": 0.0, "scale": 0.5}
+    assert int(t.step) == int(optimizer.iterations) == 1
+
+
+def test_is_traced_once_for_any_number_of_ids():
+    t = table()
+    traces = []
+    optimizer = wrap(Count(during=lambda: traces.append(1)))
+    spec = tf.IndexedSlicesSpec([None, 2], tf.float32, tf.int64)
+    optimizer.build([t.hook])
+    traces.clear()
+
+    @tf.function(input_signature=[spec])
+    def step(gradient):
+        optimizer.apply([gradient], [t.hook])
+
+    for ids in ([1], [1, 2, 3], [], [2, 2, 9]):
+        step(slices(ids))
+    assert len(traces) == 1
+    np.testing.assert_array_equal(
+        t.inspect([1, 2, 3]).optimizer_slots["count"][:, 0], [2, 2, 1]
+    )
+    assert int(t.step) == 4
+
+
+def test_gradients_without_a_row_are_dropped_and_counted():
+    t = table()
+    wrap(Count()).apply([slices([1, 8, 9])], [t.hook])
+    assert t.stats()["gradients_dropped"] == 2
+    assert int(t.size()) == 3
+
+
+def test_shared_rows_are_trained_by_the_sum():
+    fused, replayed = (
+        table(missing=lodestar.SharedRows(2), name="s") for _ in range(2)
+    )
+
+    class Replayed(K.Adagrad):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    for _ in range(2):
+        gradient = slices([1, 8, 9, 10, 8], 2.0)
+        wrap(K.Adagrad(0.1)).apply([gradient], [fused.hook])
+        wrap(Replayed(0.1)).apply([gradient], [replayed.hook])
+    ids = [1, 2, 8, 9, 10]
+    np.testing.assert_array_equal(fused.lookup(ids), replayed.lookup(ids))
+    assert replayed.stats()["gradients_dropped"] == 0
+    one, two = fused.export_all(), replayed.export_all()
+    np.testing.assert_array_equal(one["shared_slots"], two["shared_slots"])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
+def test_nonfinite_gradients(nonfinite, graph):
+    t, other = table(), table(name="other")
+    before = t.lookup([1, 2]).numpy()
+    gradient = tf.IndexedSlices(
+        tf.constant([[1.0, np.nan], [1.0, 1.0]]), tf.constant([1, 2], tf.int64)
+    )
+    optimizer = wrap(Own(), nonfinite=nonfinite)
+    optimizer.build([other.hook, t.hook])
+
+    def step():
+        optimizer.apply([slices([1]), gradient], [other.hook, t.hook])
+
+    if graph:
+        step = tf.function(step)
+    if nonfinite == "raise":
+        others = other.lookup([1]).numpy()
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="the gradient of id 1 is not"
+        ):
+            step()
+        np.testing.assert_array_equal(t.lookup([1, 2]), before)
+        np.testing.assert_array_equal(other.lookup([1]), others)
+        assert int(optimizer.iterations) == int(t.step) == 0
+        return
+    step()
+    after = t.lookup([1, 2]).numpy()
+    assert (after[1] != before[1]).all()
+    if nonfinite == "skip":
+        np.testing.assert_array_equal(after[0], before[0])
+        assert t.stats()["nonfinite_gradients"] == 1
+    else:
+        assert np.isnan(after[0, 1])
+
+
+def test_hyperparameters_set_later_or_left_out_of_the_config_count():
+    class Forgetful(Own):
+        def get_config(self):
+            return keras.optimizers.Optimizer.get_config(self)
+
+    given, forgotten = table(), table()
+    for t, inner in ((given, Own(beta=0.3)), (forgotten, Forgetful(beta=0.3))):
+        optimizer = wrap(inner)
+        for beta in (0.3, 0.6):
+            inner.beta = beta
+            optimizer.apply([slices([1])], [t.hook])
+    np.testing.assert_array_equal(given.lookup([1]), forgotten.lookup([1]))
+    moment = given.inspect([1]).optimizer_slots["moment"].numpy()
+    np.testing.assert_allclose(moment, [[0.8, 0.8]])  # (1 * 0.6 + 1) / 2
+
+
+def test_optimizer_of_a_layer():
+    own = lodestar.layers.DynamicEmbedding(2, optimizer=Own(0.5), name="own")
+    rest = lodestar.layers.DynamicEmbedding(2, name="rest")
+    for layer in (own, rest):
+        layer.table.lookup([1], training=True)
+    before = [layer.table.lookup([1]).numpy() for layer in (own, rest)]
+    hooks = [own.hook, rest.hook]
+    wrap(K.SGD(1.0)).apply([slices([1]), slices([1])], hooks)
+    step = 0.5 / (1 + np.sqrt(0.5 + 1 - 0.125))
+    np.testing.assert_allclose(own.table.lookup([1]), before[0] - step, 1e-5)
+    np.testing.assert_allclose(rest.table.lookup([1]), before[1] - 1.0, 1e-6)
+
+
+# What someone writes between the reading of rows and their writing.
+
+
+def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
+    t = table(initializer="zeros")
+    calls = []
+
+    def during():
+        calls.append(1)
+        if len(calls) == 1:
+            t.insert_or_assign([2], [[100.0, 100.0]])
+            t.remove([3])
+
+    inner = Count()
+    optimizer = wrap(inner)
+    optimizer.build([t.hook])
+    inner.during = during
+    optimizer.apply([slices([1, 2, 3])], [t.hook])
+    np.testing.assert_array_equal(
+        t.find([1, 2, 3])[0], [[1, 1], [101, 101], [0, 0]]
+    )
+    np.testing.assert_array_equal(
+        t.inspect([1, 2]).optimizer_slots["count"], np.ones((2, 2))
+    )
+    assert len(calls) == 2
+    assert t.stats()["gradients_dropped"] == 1
+    assert int(t.step) == int(optimizer.iterations) == 1
+
+
+def test_an_update_that_fails_changes_nothing():
+    t = table()
+    inner = Count()
+    optimizer = wrap(inner)
+    optimizer.build([t.hook])
+    before = t.lookup([1, 2, 3]).numpy()
+
+    def during():
+        raise ArithmeticError("mine")
+
+    inner.during = during
+    with pytest.raises(ArithmeticError, match="mine"):
+        optimizer.apply([slices([1, 2])], [t.hook])
+    np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
+    assert int(t.step) == int(optimizer.iterations) == 0
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_no_replayed_update_is_lost(graph):
+    ids = list(range(40))
+    t = table(ids, initializer="zeros")
+    optimizer = wrap(Count())
+    optimizer.build([t.hook])
+    gradient = slices(ids)
+
+    def step():
+        optimizer.apply([gradient], [t.hook])
+
+    if graph:
+        step = tf.function(step)
+        step.get_concrete_function()
+    callers, rounds = 4, 40
+
+    def caller():
+        for _ in range(rounds):
+            step()
+
+    threads = [threading.Thread(target=caller) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = np.full((40, 2), float(callers * rounds))
+    np.testing.assert_array_equal(t.lookup(ids), wanted)
+    np.testing.assert_array_equal(
+        t.inspect(ids).optimizer_slots["count"], wanted
+    )
+
+
+# What is refused, by what it does.
+
+
+class OneVariable(Own):
+    def build(self, variables):
+        super().build(variables)
+        self.total = self.add_variable((), name="total")
+
+
+class Factored(Own):
+    def build(self, variables):
+        super().build(variables)
+        self.rows = [
+            self.add_variable(v.shape[:-1], name="rows") for v in variables
+        ]
+
+
+class RawVariable(Own):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seen = [tf.Variable(0.0)]
+
+
+class FiveSlots(Own):
+    def build(self, variables):
+        super().build(variables)
+        self.add_optimizer_variables(variables, ["a", "b", "c"])
+
+
+class RandomStart(Own):
+    def build(self, variables):
+        super().build(variables)
+        self.add_optimizer_variables(
+            variables, "noise", keras.initializers.RandomNormal()
+        )
+
+
+class CopyOfRows(Own):
+    def build(self, variables):
+        super().build(variables)
+        for v in variables:
+            self.add_variable_from_reference(v, "z", v.value)
+
+
+class SizeOfVariable(Own):
+    def build(self, variables):
+        super().build(variables)
+        self.sizes = [int(np.prod(v.shape)) for v in variables]
+
+
+class NormOfAll(Own):
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, gradient / tf.norm(gradient))
+
+
+class OwnApply(Own):
+    def apply(self, grads, trainable_variables=None):
+        super().apply(grads, trainable_variables)
+
+
+class OwnArguments(K.Optimizer):
+    def __init__(self, learning_rate, needed):
+        super().__init__(learning_rate)
+
+
+class OwnFromConfig(Own):
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return OwnFromConfig(**config)
+
+
+class OwnLamb(K.Lamb):
+    def update_step(self, *args):
+        super().update_step(*args)
+
+
+class OwnNadam(K.Nadam):
+    def update_step(self, *args):
+        super().update_step(*args)
+
+
+REFUSED = {
+    OneVariable: r"its slot `total` has shape \(\), not that of the variable",
+    Factored: r"its slot `rows` has shape \(None,\)",
+    RawVariable: r"its `seen` is a variable of shape \(\) beside the slots",
+    FiveSlots: "slots moment, scale, a, b, c, 5 of them; a row has 4 at most",
+    RandomStart: "its slot `noise` starts with .*RandomNormal.*, not with one",
+    CopyOfRows: r"its build fails for a variable of shape \(None, 2\)",
+    SizeOfVariable: r"its build fails for a variable of shape \(None, 2\)",
+    NormOfAll: "its update_step changes a row by what is in other rows",
+    OwnApply: "replaces `apply` of Optimizer, which is for variables only",
+    OwnArguments: r"cannot be copied by its get_config .*__init__\(\) got an",
+    OwnFromConfig: "its from_config returns another class",
+    OwnLamb: "scaled by the norm of the whole matrix",
+    OwnNadam: r"its `_u_product` is a variable of shape \(\)",
+}
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("cls", REFUSED)
+def test_what_is_not_row_wise_is_refused_by_name(cls, graph):
+    t = table()
+    optimizer = wrap(cls(0.1, 1.0) if cls is OwnArguments else cls(0.1))
+
+    def step():
+        optimizer.apply([slices([1])], [t.hook])
+
+    before = t.lookup([1]).numpy()
+    with pytest.raises(
+        NotImplementedError,
+        match=f"(?s){cls.__name__} has no row-wise update.*{REFUSED[cls]}",
+    ):
+        (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1]), before)
+    assert t.export().optimizer == ""
+
+
+def test_random_updates_are_taken():
+    class Noisy(Own):
+        def update_step(self, gradient, variable, learning_rate):
+            noise = tf.random.normal(tf.shape(gradient))
+            self.assign_sub(variable, learning_rate * (gradient + noise))
+
+    t = table()
+    before = t.lookup([1]).numpy()
+    wrap(Noisy()).apply([slices([1])], [t.hook])
+    assert (t.lookup([1]).numpy() != before).all()
+
+
+def test_four_slots_and_names_given_twice():
+    class Four(Own):
+        def build(self, variables):
+            super().build(variables)
+            self.add_optimizer_variables(variables, ["scale", "scale"])
+
+    t = table()
+    wrap(Four()).apply([slices([1])], [t.hook])
+    assert list(t.export().optimizer_slots) == [
+        "moment",
+        "scale",
+        "scale_1",
+        "scale_2",
+    ]
+
+
+def test_a_wrong_shape_is_said():
+    class Short(Own):
+        def update_step(self, gradient, variable, learning_rate):
+            self.assign(variable, gradient[:, :1])
+
+    t = table()
+    with pytest.raises(
+        ValueError, match=r"`t_hook` is assigned .*shape \(3, 1\), wanted \(3, 2"
+    ):
+        wrap(Short()).apply([slices([1])], [t.hook])
+
+
+@pytest.mark.parametrize("way", ["other class", "other slots"])
+def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
+    t = table()
+    wrap(Own()).apply([slices([1])], [t.hook])
+    if way == "other class":
+        other = Count()
+        message = "of 'replay:tests>Own', but 'replay:Count' is to be"
+    else:
+
+        class Other(Own):
+            def build(self, variables):
+                super().build(variables)
+                self.add_optimizer_variables(variables, "third")
+
+        t = table()
+        wrap(Count()).apply([slices([1])], [t.hook])
+        Other.__name__ = "Count"
+        other = Other()
+        message = (
+            r"slots \[count\] of 'replay:Count', but it is to be applied "
+            r"with \[moment, scale, third\]"
+        )
+    before = t.lookup([1]).numpy()
+    with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+        wrap(other).apply([slices([1])], [t.hook])
+    np.testing.assert_array_equal(t.lookup([1]), before)
+
+
+def test_export_goes_into_another_table():
+    t = table()
+    optimizer = wrap(Own())
+    optimizer.apply([slices([1, 2])], [t.hook])
+    other = lodestar.EmbeddingVariable(2, name="other")
+    other.import_(t.export())
+    optimizer.apply([slices([1])], [t.hook])
+    again = wrap(Own())
+    again.iterations.assign(1)
+    again.apply([slices([1])], [other.hook])
+    np.testing.assert_array_equal(t.lookup([1, 2]), other.lookup([1, 2]))
+    assert other.export().optimizer == "replay:tests>Own"

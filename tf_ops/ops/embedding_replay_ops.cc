@@ -1,0 +1,127 @@
+// Ops that take an embedding variable's rows out for an update and write them
+// back.
+
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+absl::Status GatherForUpdateShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  ShapeHandle ids;
+  ShapeHandle unused;
+  ShapeHandle gradients;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(2), ids, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &gradients));
+  std::vector<std::string> slot_names;
+  TF_RETURN_IF_ERROR(c->GetAttr("slot_names", &slot_names));
+  const DimensionHandle k = c->UnknownDim();
+  const ShapeHandle rows = c->Matrix(k, c->Dim(gradients, 1));
+  c->set_output(0, c->Vector(k));
+  c->set_output(1, c->Vector(k));
+  c->set_output(2, rows);
+  c->set_output(3, rows);
+  ShapeHandle slots;
+  TF_RETURN_IF_ERROR(c->Concatenate(
+      c->Vector(static_cast<int64_t>(slot_names.size())), rows, &slots));
+  c->set_output(4, slots);
+  c->set_output(5, c->Vector(k));
+  return absl::OkStatus();
+}
+
+absl::Status AssignIfUnchangedShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  ShapeHandle ids;
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(2), ids, &unused));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(3), ids, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 3, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(6), 0, &unused));
+  c->set_output(0, ids);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>EmbeddingGatherForUpdate")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("shared: bool")
+    .Input("gradients: float")
+    .Output("row_ids: int64")
+    .Output("row_shared: bool")
+    .Output("row_gradients: float")
+    .Output("rows: float")
+    .Output("slots: float")
+    .Output("versions: int64")
+    .Attr("optimizer: string")
+    .Attr("slot_names: list(string) = []")
+    .Attr("slot_inits: list(float) = []")
+    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .SetIsStateful()
+    .SetShapeFn(GatherForUpdateShape)
+    .Doc(R"doc(
+Takes rows and their optimizer slots out for an update that other ops compute;
+EmbeddingAssignIfUnchanged writes it. Attaches the optimizer.
+
+ids: [N], all different. The gradient of an id without a row is dropped and
+  counted, or goes to its shared row where there are some.
+shared: [N], the id is the number of a shared row.
+gradients: [N, D].
+row_ids: [K].
+row_shared: [K].
+row_gradients: [K, D], those of one shared row summed in the order of ids.
+rows: [K, D].
+slots: [S, K, D].
+versions: [K], what EmbeddingAssignIfUnchanged compares.
+optimizer: 'replay:' and a name.
+slot_names: S of them, all different; at most 4.
+slot_inits: What each optimizer slot of a new row holds.
+nonfinite: As of EmbeddingApply; not asked of gradients of shared rows.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("shared: bool")
+    .Input("versions: int64")
+    .Input("rows: float")
+    .Input("slots: float")
+    .Input("next_step: int64")
+    .Output("changed: bool")
+    .Attr("optimizer: string")
+    .Attr("slot_names: list(string) = []")
+    .SetIsStateful()
+    .SetShapeFn(AssignIfUnchangedShape)
+    .Doc(R"doc(
+Writes rows and optimizer slots that EmbeddingGatherForUpdate gave, each of them
+as long as no one has written to it since.
+
+ids: [K].
+shared: [K].
+versions: [K].
+rows: [K, D].
+slots: [S, K, D].
+next_step: As of EmbeddingApply.
+changed: [K], someone has, and the row is as it was.
+optimizer: As of EmbeddingGatherForUpdate.
+slot_names: As of EmbeddingGatherForUpdate.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+}  // namespace lodestar
