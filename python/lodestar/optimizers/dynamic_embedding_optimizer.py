@@ -38,7 +38,7 @@ def _of_inner(name: str) -> property:
 
 
 class _Replays:
-    """Replayed optimizers, one for each table. (No dict, which Keras tracks.)"""
+    """Replayed optimizers, one for each table; Keras would track a dict."""
 
     def __init__(self):
         self._members: dict[tuple[int, int], Replay] = {}

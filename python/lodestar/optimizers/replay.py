@@ -318,8 +318,7 @@ class Replay:
         copied = vars(self._copy)
         for name, value in _own_attributes(self._original):
             if not list(_variables_in(value)) and not any(
-                isinstance(part, RowTensor)
-                for part in _parts(copied.get(name))
+                isinstance(part, RowTensor) for part in _parts(copied.get(name))
             ):
                 setattr(self._copy, name, value)
 

@@ -490,7 +490,8 @@ def test_a_wrong_shape_is_said():
 
     t = table()
     with pytest.raises(
-        ValueError, match=r"`t_hook` is assigned .*shape \(3, 1\), wanted \(3, 2"
+        ValueError,
+        match=r"`t_hook` is assigned .*shape \(3, 1\), wanted \(3, 2",
     ):
         wrap(Short()).apply([slices([1])], [t.hook])
 
