@@ -469,40 +469,6 @@ INSTANTIATE_TEST_SUITE_P(Batches, EmbeddingCollectionTest,
                          testing::Values(std::pair(0, 0), std::pair(7, 0),
                                          std::pair(20, 6), std::pair(60, 90)));
 
-TEST(EmbeddingCollectionErrorTest, WhatFailsBeforeTheCommitChangesNothing) {
-  const auto store = MakeStore(3);
-  const std::vector<int64_t> ids = {4, 5, 6};
-  std::vector<RowRef> refs(ids.size());
-  std::vector<char> resident(ids.size(), 7);
-  const auto find_or_insert = [&](Span<const int64_t> some,
-                                  const std::function<Status()>& hook) {
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
-    options.before_commit = &hook;
-    return store->FindOrInsert(some, options, refs, nullptr, resident.data());
-  };
-  const auto refuse = [] { return FailedPrecondition("no"); };
-  const Span<const int64_t> two(ids.data(), 2);
-  EXPECT_EQ(find_or_insert(two, refuse).message(), "no");
-  EXPECT_EQ(store->size(), 0);
-  int64_t size = -1;
-  EXPECT_TRUE(find_or_insert(two, [&] {
-                size = store->size();
-                return Status();
-              }).ok());
-  EXPECT_EQ(size, 0);
-  EXPECT_EQ(store->size(), 2);
-  EXPECT_EQ(resident, std::vector<char>({0, 0, 7}));
-  // Nothing to make is no reason not to ask.
-  store->SetStep(1);
-  EXPECT_EQ(find_or_insert(two, refuse).message(), "no");
-  EXPECT_EQ(find_or_insert(ids, refuse).message(), "no");
-  EXPECT_EQ(resident, std::vector<char>({1, 1, 0}));
-  std::vector<int64_t> frequencies(3);
-  store->Frequency(ids, frequencies, nullptr);
-  EXPECT_EQ(frequencies, std::vector<int64_t>({1, 1, 0}));
-}
-
 TEST(EmbeddingCollectionErrorTest, NamesTheFeature) {
   std::vector<CollectionFeature> features(2);
   features[0].name = "good";

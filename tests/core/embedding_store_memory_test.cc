@@ -120,6 +120,46 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   }
 }
 
+// Rows are made in both tables, in whichever order they are given, or in none.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
+  const std::vector<int64_t> ids = Ids(1000, 3500);
+  std::vector<RowRef> refs[2] = {std::vector<RowRef>(ids.size()),
+                                 std::vector<RowRef>(ids.size())};
+  std::vector<char> resident(ids.size());
+  const auto call = [&](const Store& a, const Store& b) {
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    const EmbeddingStore::TableIds tables[] = {
+        {a.get(), ids, refs[0], resident.data()}, {b.get(), ids, refs[1]}};
+    return EmbeddingStore::FindOrInsert({tables, 2}, options, nullptr);
+  };
+  bool failed = true;
+  for (int64_t allocation = 0; failed; ++allocation) {
+    const Store stores[2] = {MakeStore(2, 2000, false),
+                             MakeStore(3, 1500, true)};
+    const auto before = {ContentOf(*stores[0]), ContentOf(*stores[1])};
+    Status status;
+    {
+      FailAllocation fail(allocation);
+      status = call(stores[allocation % 2], stores[1 - allocation % 2]);
+      failed = fail.failed();
+    }
+    if (failed) {
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
+      ASSERT_TRUE(ContentOf(*stores[0]) == before.begin()[0]) << allocation;
+      ASSERT_TRUE(ContentOf(*stores[1]) == before.begin()[1]) << allocation;
+      continue;
+    }
+    ASSERT_TRUE(status.ok());
+    EXPECT_GE(allocation, 20);
+    EXPECT_EQ(stores[0]->size(), 3000);
+    EXPECT_EQ(stores[1]->size(), 3125);
+    const char* had_row = resident.data();
+    const int64_t known = allocation % 2 == 0 ? 1000 : 500;
+    EXPECT_EQ(std::count(had_row, had_row + ids.size(), 1), known);
+  }
+}
+
 // A table under a cap, and under each admission, with ids that wait.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
   using Kind = AdmissionPolicy::Kind;

@@ -18,8 +18,9 @@ constexpr int64_t kAhead = 16;
 // and no memory may be asked for.
 constexpr int kMaxDim = 65536;
 
-// A guess of the nanoseconds to find and copy one row.
-inline int64_t RowCost(int dim) { return 40 + dim; }
+// Guesses of the nanoseconds to find one row, and to find and copy it.
+constexpr int64_t kFindCost = 40;
+inline int64_t RowCost(int dim) { return kFindCost + dim; }
 
 }  // namespace lodestar
 

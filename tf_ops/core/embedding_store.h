@@ -199,18 +199,27 @@ class EmbeddingStore {
   struct SightingOptions {
     bool insert = false;  // make rows of ids that have none
     bool count = false;   // count a sighting of each id, once a step
-    bool found = false;   // FindAll has filled the refs
-    // Called when memory is reserved and nothing is written: if it fails, so
-    // does this call, and has changed nothing.
-    const std::function<Status()>* before_commit = nullptr;
   };
-  // Where the rows of distinct ids are: none for those that admission holds
-  // back or that find no room under the cap. resident[i], if wanted: whether
-  // unique_ids[i] had a row before.
+  // Distinct ids of one table, and where their rows are: none for those that
+  // admission holds back or that find no room under the cap. resident[i], if
+  // wanted: whether unique_ids[i] had a row before.
+  struct TableIds {
+    EmbeddingStore* store = nullptr;
+    Span<const int64_t> unique_ids;
+    Span<RowRef> refs;
+    char* resident = nullptr;
+  };
+  // Rows are made in all of the tables, of which none comes twice, or in none.
   // ResourceExhausted: out of memory; nothing changed.
+  static Status FindOrInsert(Span<const TableIds> in_tables,
+                             const SightingOptions& options,
+                             const ParallelFor* parallel);
   Status FindOrInsert(Span<const int64_t> unique_ids,
                       const SightingOptions& options, Span<RowRef> refs,
-                      const ParallelFor* parallel, char* resident = nullptr);
+                      const ParallelFor* parallel, char* resident = nullptr) {
+    const TableIds ids = {this, unique_ids, refs, resident};
+    return FindOrInsert(Span<const TableIds>(&ids, 1), options, parallel);
+  }
 
   // The row of `id`, or what a missing id reads.
   void ReadRow(const RowRef& ref, int64_t id, const Missing& missing,
@@ -392,9 +401,17 @@ class EmbeddingStore {
   void ImportShared(const EmbeddingRowsView& rows);
   void ResetShared();
 
+  // FindAll on this thread.
+  void FindEach(Span<const int64_t> ids, Span<RowRef> refs) const;
+
+  struct TableSighting;
+  static Status InsertInAll(Span<const TableIds> tables,
+                            Span<const TableSighting> sightings,
+                            const SightingOptions& options,
+                            const ParallelFor* parallel);
   // Counts a sighting of each row at step `now`, once.
-  void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
-             const ParallelFor* parallel);
+  static void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
+                    int64_t now);
   // The same of rows that go in an order; `members` from GroupByShard(ids).
   using IndexLists = std::vector<std::vector<int64_t>>;
   void TouchInOrder(Span<const int64_t> ids, const IndexLists& members,

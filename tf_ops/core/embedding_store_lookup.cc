@@ -1,12 +1,9 @@
 #include <algorithm>
-#include <limits>
-#include <new>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/embedding_store_run.h"
-#include "tf_ops/core/guards.h"
 #include "tf_ops/core/hash.h"
 
 namespace lodestar {
@@ -34,15 +31,20 @@ void LoadRow(const RowStore& rows, const RowRef& ref) {
 
 }  // namespace
 
+void EmbeddingStore::FindEach(Span<const int64_t> ids,
+                              Span<RowRef> refs) const {
+  ForEachRun(ids, LoadMeta,
+             [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+               for (int i = 0; i < run.size(); ++i) {
+                 refs[first + i] = Confirm(run[i], probes + i);
+               }
+             });
+}
+
 void EmbeddingStore::FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                              const ParallelFor* parallel) const {
-  RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
-    ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
-               [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-                 for (int i = 0; i < run.size(); ++i) {
-                   refs[begin + first + i] = Confirm(run[i], probes + i);
-                 }
-               });
+  RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
+    FindEach(ids.subspan(begin, end - begin), refs.subspan(begin, end - begin));
   });
 }
 
@@ -121,80 +123,10 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
       });
 }
 
-void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                           int64_t now, const ParallelFor* parallel) {
-  const auto is_counted = [&](const RowMeta* meta) {
-    return GuardHolds(StoreGuard::kSightingSet) &&
-           meta->last_seen.load(std::memory_order_relaxed) == now &&
-           meta->frequency.load(std::memory_order_relaxed) != 0;
-  };
-  RunParallel(parallel, ids.size(), 20, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (i + kAhead < end && refs[i + kAhead].found()) {
-        __builtin_prefetch(refs[i + kAhead].meta, 1);
-      }
-      if (!refs[i].found()) continue;
-      RowMeta* meta = refs[i].meta;
-      if (is_counted(meta) || !RowStore::Lock(meta, ids[i])) continue;
-      if (!is_counted(meta)) {
-        const uint32_t frequency =
-            meta->frequency.load(std::memory_order_relaxed);
-        meta->last_seen.store(now, std::memory_order_relaxed);
-        if (frequency != std::numeric_limits<uint32_t>::max()) {
-          meta->frequency.store(frequency + 1, std::memory_order_relaxed);
-        }
-      }
-      RowStore::Unlock(meta);
-    }
-  });
-}
-
-Status EmbeddingStore::FindOrInsert(Span<const int64_t> unique_ids,
-                                    const SightingOptions& options,
-                                    Span<RowRef> refs,
-                                    const ParallelFor* parallel,
-                                    char* resident) try {
-  // One step for the whole call, whatever other callers do to it meanwhile.
-  const int64_t now = step();
-  const bool in_order = options.count && shards_[0]->order != nullptr;
-  IndexLists members;
-  if (in_order) members = GroupByShard(unique_ids);
-  if (!options.found) FindAll(unique_ids, refs, parallel);
-  std::vector<int64_t> missing;
-  for (int64_t i = 0; i < unique_ids.size(); ++i) {
-    if (!refs[i].found()) missing.push_back(i);
-    if (resident != nullptr) resident[i] = refs[i].found();
-  }
-  if (options.insert) {
-    InsertOptions insert;
-    insert.now = now;
-    insert.count = options.count;
-    insert.admission = true;
-    insert.before_commit = options.before_commit;
-    LODESTAR_RETURN_IF_ERROR(InsertMissing(
-        unique_ids, missing, insert, refs, parallel,
-        [&](int64_t i, const RowRef& ref) { FillNewRow(unique_ids[i], ref); }));
-  } else if (options.before_commit != nullptr) {
-    LODESTAR_RETURN_IF_ERROR((*options.before_commit)());
-  }
-  if (in_order) {
-    TouchInOrder(unique_ids, members, refs, now, parallel);
-  } else if (options.count) {
-    Touch(unique_ids, refs, now, parallel);
-  }
-  misses_.fetch_add(missing.size(), std::memory_order_relaxed);
-  hits_.fetch_add(unique_ids.size() - missing.size(),
-                  std::memory_order_relaxed);
-  return Status();
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the rows of ", unique_ids.size(),
-                           " ids");
-}
-
 void EmbeddingStore::Frequency(Span<const int64_t> ids,
                                Span<int64_t> frequencies,
                                const ParallelFor* parallel) const {
-  RunParallel(parallel, ids.size(), 40, [&](int64_t begin, int64_t end) {
+  RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
     ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
                [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                  for (int i = 0; i < run.size(); ++i) {

@@ -196,11 +196,13 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     // All memory but the rows' own: nothing may fail once rows are made.
     CollectionBatch::Tally tally;
     if (counters != nullptr) batch.MakeTally(unique, &tally);
+    std::vector<EmbeddingStore::TableIds> table_ids;
     for (int t = 0; t < num_tables; ++t) {
-      tables->store(t)->FindAll(unique[t], (*refs)[t], parallel);
+      table_ids.push_back(
+          {tables->store(t), unique[t], (*refs)[t], resident[t].data()});
     }
-    TF_RETURN_IF_ERROR(ToTensorFlow(FindOrInsert(
-        *tables, tables->order(), unique, refs, &resident, parallel)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(
+        EmbeddingStore::FindOrInsert(table_ids, options_, parallel)));
     for (int t = 0; t < num_tables; ++t) {
       tables->store(t)->CountBatch(
           positions[t].size(), unique[t].size(),
@@ -213,26 +215,6 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
       counters->Add(tally.counts);
     }
     return absl::OkStatus();
-  }
-
-  // FindOrInsert of the tables in `order`, all or none: each holds its locks
-  // and its memory while the next ones reserve theirs.
-  Status FindOrInsert(const CollectionTables& tables, Span<const int> order,
-                      const std::vector<std::vector<int64_t>>& unique,
-                      std::vector<std::vector<RowRef>>* refs,
-                      std::vector<std::vector<char>>* resident,
-                      const ParallelFor* parallel) const {
-    if (order.empty()) return Status();
-    const std::function<Status()> others = [&] {
-      return FindOrInsert(tables, order.subspan(1, order.size() - 1), unique,
-                          refs, resident, parallel);
-    };
-    EmbeddingStore::SightingOptions options = options_;
-    options.found = true;
-    options.before_commit = &others;
-    const int t = order[0];
-    return tables.store(t)->FindOrInsert(unique[t], options, (*refs)[t],
-                                         parallel, (*resident)[t].data());
   }
 
   CollectionAttributes attributes_;

@@ -220,15 +220,11 @@ class CollectionTables {
       table.store = resources_[t]->store();
       TF_RETURN_IF_ERROR(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
                                      table.store->dim(), &table.missing));
-      order_.push_back(t);
     }
-    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
-      return std::less<>()(store(a), store(b));
-    });
-    for (size_t i = 1; i < order_.size(); ++i) {
-      if (store(order_[i - 1]) == store(order_[i])) {
-        return InvalidArgumentError("`handles[", order_[i - 1],
-                                    "]` and `handles[", order_[i],
+    for (int t = 0; t < handles.size(); ++t) {
+      for (int u = 0; u < t; ++u) {
+        if (store(u) != store(t)) continue;
+        return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
                                     "]` are one table");
       }
     }
@@ -237,14 +233,10 @@ class CollectionTables {
 
   EmbeddingStore* store(int t) const { return resources_[t]->store(); }
   std::vector<CollectionBatch::Table>& tables() { return tables_; }
-  // In which whoever locks several tables takes them, so that no two callers
-  // wait for each other.
-  const std::vector<int>& order() const { return order_; }
 
  private:
   std::vector<tensorflow::core::RefCountPtr<EmbeddingResource>> resources_;
   std::vector<CollectionBatch::Table> tables_;
-  std::vector<int> order_;
 };
 
 }  // namespace lodestar
