@@ -665,6 +665,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
     def _constants(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns hook, row of a missing id, and no weights."""
+        recorded = _private.tape_is_recording()
+        if recorded:
+            self._hook.record()
         if not tf.executing_eagerly():
             return (
                 tf.convert_to_tensor(self._hook.value),
@@ -673,6 +676,6 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             )
         hook, missing_row, no_weights = self._eager_constants
         # Reading a variable costs as much as a small look-up.
-        if _private.tape_is_recording():
+        if recorded:
             hook = tf.convert_to_tensor(self._hook.value)
         return hook, missing_row, no_weights

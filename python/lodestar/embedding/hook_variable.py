@@ -6,12 +6,34 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-PLAIN_OPTIMIZER = (
-    "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
-    "and the optimizer would apply it to a variable without rows. Wrap the "
-    "optimizer: model.compile(optimizer=lodestar.optimizers."
-    "DynamicEmbeddingOptimizer(keras.optimizers.Adam(...)))"
+_WRAP = (
+    "Wrap the optimizer: model.compile(optimizer=lodestar.optimizers."
+    "DynamicEmbeddingOptimizer(keras.optimizers.Adam(...))) or, under the "
+    "mixed_float16 policy, model.compile(optimizer=lodestar.optimizers."
+    "LossScaleOptimizer(lodestar.optimizers.DynamicEmbeddingOptimizer("
+    "keras.optimizers.Adam(...))))"
 )
+_PLAIN_OPTIMIZER = (
+    "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
+    f"and the optimizer would apply it to a variable without rows. {_WRAP}"
+)
+_PLAIN_LOSS_SCALING = (
+    "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
+    "ids. Under the mixed_float16 policy compile puts Keras's "
+    "LossScaleOptimizer around the optimizer, which would make the gradient "
+    "dense. Wrap the optimizer: model.compile(optimizer=lodestar.optimizers."
+    "LossScaleOptimizer(lodestar.optimizers.DynamicEmbeddingOptimizer("
+    "keras.optimizers.Adam(...))))"
+)
+_DENSE_GRADIENT = (
+    "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
+    f"be made a dense tensor, as an optimizer or a loop here does. {_WRAP}. In "
+    "a loop of your own, use its `values` and `indices`, and "
+    "lodestar.optimizers.clip_by_global_norm."
+)
+
+# Wrappers that are not built: any of them may be the one to take a gradient.
+waiting_wrappers: weakref.WeakSet = weakref.WeakSet()
 
 # Where a hook is found again from the raw variable behind it: gradient tapes
 # report raw variables in `watched_variables()`.
@@ -33,6 +55,9 @@ class HookVariable(keras.Variable):
         # for the cycle collector.
         self._table = weakref.ref(table)
         self.row_optimizer: keras.optimizers.Optimizer | None = None
+        self._managed = False  # by the wrapper
+        self._recorded = False  # in a look-up
+        self._scaled_by_keras = False
         super().__init__(
             initializer="zeros",
             shape=(0, table.dim),
@@ -62,8 +87,35 @@ class HookVariable(keras.Variable):
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Always true; see the class."""
+        """Always true; see the class.
+
+        Raises:
+            RuntimeError: As `record`; the step has begun.
+        """
+        # Keras asks when it builds an optimizer's slots, in the first step or
+        # before it: the last that is heard of Keras's loss scaling before it
+        # makes gradients dense.
+        if not self._managed:
+            policy = keras.config.dtype_policy()
+            self._scaled_by_keras |= policy.compute_dtype == "float16"
+            if self._scaled_by_keras and self._recorded:
+                raise RuntimeError(_PLAIN_LOSS_SCALING.format(path=self.path))
         return True
+
+    def manage(self) -> None:
+        """Says that the wrapper takes this hook's gradients."""
+        self._managed = True
+
+    def record(self) -> None:
+        """Says that a gradient tape records a look-up.
+
+        Raises:
+            RuntimeError: Keras's own optimizer and loss scaling wait for the
+                gradient, and no wrapper does.
+        """
+        self._recorded = True
+        if self._scaled_by_keras and not (self._managed or waiting_wrappers):
+            raise RuntimeError(_PLAIN_LOSS_SCALING.format(path=self.path))
 
     def assign(self, value: Any) -> Any:
         """Assigns an empty value; a gradient is refused.
@@ -72,8 +124,23 @@ class HookVariable(keras.Variable):
             RuntimeError: An optimizer tries to assign the table's gradient.
         """
         if isinstance(value, tf.IndexedSlices):
-            raise RuntimeError(PLAIN_OPTIMIZER.format(path=self.path))
+            raise RuntimeError(_PLAIN_OPTIMIZER.format(path=self.path))
         return super().assign(value)
+
+
+def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
+    """Says what to do, where TensorFlow would fail on -1 rows."""
+    shape = value.dense_shape
+    static = None if shape is None else tf.get_static_value(shape)
+    if static is not None and len(static) == 2 and static[0] == -1:
+        raise RuntimeError(_DENSE_GRADIENT)
+    return NotImplemented
+
+
+# Before TensorFlow's own, of priority 100, which gets all other slices.
+tf.register_tensor_conversion_function(
+    tf.IndexedSlices, _refuse_to_make_dense, priority=50
+)
 
 
 def as_hook(variable: Any) -> HookVariable | None:

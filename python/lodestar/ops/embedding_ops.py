@@ -159,7 +159,8 @@ def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:
     """The gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
-    # Who makes the gradient dense gets an error that has the operand's name.
+    # Who makes the gradient dense by its shape gets an error that has the
+    # operand's name; by conversion, one of hook_variable.py.
     shape = tf.constant(
         [-1, dim],
         tf.int32,

@@ -8,7 +8,11 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import table_store
-from lodestar.embedding.hook_variable import HookVariable, as_hook
+from lodestar.embedding.hook_variable import (
+    HookVariable,
+    as_hook,
+    waiting_wrappers,
+)
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.gradients import Gradient
@@ -128,6 +132,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         # Optimizers with a product over steps, and their products.
         self._nadams: list[keras.optimizers.Optimizer] = []
         self._u_products: list[keras.Variable] = []
+        waiting_wrappers.add(self)
         self._replays = _Replays()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
@@ -186,9 +191,11 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         # Assigning _trainable_variables here instead would make Keras track
         # the model's variables as the optimizer's own.
         super().build(variables)
+        waiting_wrappers.discard(self)
 
     def _prepare(self, hook: HookVariable) -> None:
         """Checks, and makes what the table needs beside its own rows."""
+        hook.manage()
         optimizer = self._optimizer_of(hook)
         row_optimizers.check_supported(
             optimizer, own=optimizer is not self.inner_optimizer

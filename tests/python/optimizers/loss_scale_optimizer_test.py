@@ -1,5 +1,7 @@
 """Tests of loss scaling with tables."""
 
+import gc
+
 import dense_reference as reference
 import keras
 import numpy as np
@@ -10,6 +12,11 @@ import lodestar
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 Scaled = lodestar.optimizers.LossScaleOptimizer
+LINE = (
+    r"model.compile\(optimizer=lodestar.optimizers.LossScaleOptimizer\("
+    r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.Adam\("
+    r"...\)\)\)\)"
+)
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -80,13 +87,54 @@ def test_mixed_policy_in_fit(mixed_policy, make):
 
 
 @pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
-@pytest.mark.parametrize("make", [wrap, keras.optimizers.get])
-def test_loss_scaling_of_keras_fails_by_naming_the_right_one(
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("first", ["adam", "rmsprop"])
+def test_loss_scaling_of_keras_raises_the_line_to_paste(
+    mixed_policy, first, eager
+):
+    model, layer = mixed_model()
+    model.compile(first, "mse", run_eagerly=eager)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    model.evaluate(X, Y, verbose=0)
+    with pytest.raises(RuntimeError, match=LINE):
+        model.fit(X, Y, verbose=0)
+    assert int(layer.table.step) == 0
+    model.predict(X, verbose=0)
+    # As the line says.
+    model.compile(Scaled(wrap("adam")), "mse", run_eagerly=eager)
+    model.fit(X, Y, verbose=0)
+    assert int(layer.table.step) == 1
+
+
+@pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
+def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
+    model, _ = mixed_model()
+    model.compile("adam", "mse")
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    loaded.evaluate(X, Y, verbose=0)
+    gc.collect()  # wrappers of other tests, that could take the gradient
+    with pytest.raises(RuntimeError, match=LINE):
+        loaded.fit(X, Y, verbose=0)
+    optimizer = wrap("adagrad")
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cast(loaded(X, training=True), tf.float32))
+        gradients = tape.gradient(loss, loaded.trainable_variables)
+        optimizer.apply(gradients, loaded.trainable_variables)
+
+    step()
+
+
+# These ask nothing of ours before the gradient is made dense.
+@pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
+@pytest.mark.parametrize("make", [keras.optimizers.get, wrap])
+def test_loss_scaling_that_asks_nothing_fails_by_naming_the_right_one(
     mixed_policy, make
 ):
     model, layer = mixed_model()
-    model.compile(make("adam"), "mse")
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    model.compile(make("sgd"), "mse")
     with pytest.raises(
         ValueError,
         match="use_lodestar.optimizers.DynamicEmbeddingOptimizer_and_"

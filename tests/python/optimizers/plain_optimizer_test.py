@@ -21,11 +21,18 @@ PLAIN = {
     "global_clipnorm": lambda: K.SGD(global_clipnorm=1.0),
     "use_ema": lambda: K.SGD(use_ema=True),
 }
-# What looks at gradients before it looks at variables fails while it makes
-# them dense, which is an error of TensorFlow's.
+# These look at gradients before they look at variables.
 DENSE = {
-    "accumulation": lambda: K.SGD(gradient_accumulation_steps=2),
-    "loss_scale_optimizer": lambda: K.LossScaleOptimizer(K.SGD()),
+    "accumulation": (
+        lambda: K.SGD(gradient_accumulation_steps=2),
+        (RuntimeError, ValueError),
+        LINE + "|Cannot convert a partially known TensorShape",
+    ),
+    "loss_scale_optimizer": (
+        lambda: K.LossScaleOptimizer(K.SGD()),
+        (ValueError, tf.errors.InvalidArgumentError),
+        "use_lodestar.optimizers.LossScaleOptimizer|must be >= 0|_and_lodestar",
+    ),
 }
 
 
@@ -64,9 +71,10 @@ def test_custom_loop_raises_the_line_to_paste(name, way, graph):
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("name", DENSE)
 def test_gradient_that_is_made_dense_raises(name, graph):
-    t, _, step = step_of(DENSE[name](), "apply")
+    make, error, message = DENSE[name]
+    t, _, step = step_of(make(), "apply")
     before = t.lookup([1, 2]).numpy()
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+    with pytest.raises(error, match=message):
         (tf.function(step) if graph else step)()
     np.testing.assert_array_equal(t.lookup([1, 2]), before)
 
@@ -77,9 +85,44 @@ def test_gradient_that_is_made_dense_raises(name, graph):
 def test_raw_variables_raise(name, graph):
     t, _, step = step_of(PLAIN[name](), "watched_variables")
     before = t.lookup([1, 2]).numpy()
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+    errors = (RuntimeError, ValueError, tf.errors.InvalidArgumentError)
+    with pytest.raises(errors, match=None if name == "sgd" else LINE):
         (tf.function(step) if graph else step)()
     np.testing.assert_array_equal(t.lookup([1, 2]), before)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    "use",
+    [
+        tf.convert_to_tensor,
+        tf.reduce_sum,
+        lambda gradient: gradient + tf.ones([2, 2]),
+        lambda gradient: keras.ops.sum(gradient),
+    ],
+)
+def test_a_gradient_made_dense_raises_the_line_to_paste(use, graph):
+    t = lodestar.EmbeddingVariable(2, name="plain")
+
+    def step():
+        with tf.GradientTape() as tape:
+            rows = t.lookup([1, 2], True) + t.lookup([2, 3], True)
+        return use(tape.gradient(rows, t.hook))
+
+    with pytest.raises((RuntimeError, TypeError), match=f"{LINE}|unsupported"):
+        (tf.function(step) if graph else step)()
+
+
+def test_other_slices_are_made_dense():
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]))
+    with pytest.raises(ValueError, match="dense_shape"):
+        tf.convert_to_tensor(slices)
+    slices = tf.IndexedSlices(
+        tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2])
+    )
+    np.testing.assert_array_equal(
+        tf.convert_to_tensor(slices), [[0, 0], [1, 1], [0, 0]]
+    )
 
 
 def test_the_wrapper_takes_raw_variables():
