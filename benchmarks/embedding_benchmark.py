@@ -13,6 +13,14 @@ BATCH = 65_536
 IDS_IN_A_BAG = 4
 
 
+def spread_keys(count):
+    """`count` distinct ids from all of int64."""
+    # Odd multiples are distinct modulo 2^64.
+    return (np.arange(count, dtype=np.uint64) * 0x9E3779B97F4A7C15).view(
+        np.int64
+    )
+
+
 def filled(keys, dim):
     """An embedding variable and the matrix it was filled from."""
     rng = np.random.default_rng(2)
@@ -70,9 +78,43 @@ def compare_bags(variable, dense, feeds, place_feeds, runs):
         )
 
 
+def compare_inserts(options):
+    """Rows of new ids, from an empty table on."""
+    count, dim = (2 * BATCH, 8) if options.small else (5_000_000, 32)
+    keys = tf.constant(spread_keys(count))
+    parts = [keys[begin : begin + BATCH] for begin in range(0, count, BATCH)]
+    rows = tf.zeros([BATCH, dim])
+
+    def ours(_):
+        variable = lodestar.EmbeddingVariable(dim)
+        for part in parts:
+            variable.lookup(part, training=True)
+        return variable.size()
+
+    def theirs(_):
+        table = tf.lookup.experimental.MutableHashTable(
+            tf.int64, tf.float32, tf.zeros([dim])
+        )
+        for part in parts:
+            table.insert(part, rows[: len(part)])
+        return table.size()
+
+    measure.compare(
+        f"{count} new ids, {BATCH} a call, dim {dim}",
+        ours,
+        theirs,
+        [0],
+        against="tf.lookup.experimental.MutableHashTable.insert",
+        items=count,
+        wanted="10 x TFRA",
+        runs=options.runs,
+    )
+
+
 def main():
     """Prints one JSON line a comparison."""
     options = measure.arguments(__doc__)
+    compare_inserts(options)
     sizes = (
         (10**6, 32, 0.8),
         (10**6, 8, 0.8),
@@ -86,10 +128,7 @@ def main():
     spec = [tf.TensorSpec([None], tf.int64)]
     for rows, dim, wanted in sizes:
         rng = np.random.default_rng(3)
-        # Odd multiples are distinct modulo 2^64 and spread over all of it.
-        keys = (np.arange(rows, dtype=np.uint64) * 0x9E3779B97F4A7C15).view(
-            np.int64
-        )
+        keys = spread_keys(rows)
         variable, matrix = filled(keys, dim)
         dense = tf.Variable(matrix)
         places = [rng.integers(0, rows, BATCH) for _ in range(BATCHES)]

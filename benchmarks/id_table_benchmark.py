@@ -1,12 +1,5 @@
 """Id tables beside TensorFlow's and Keras's: 262,144 keys a batch, 1M keys."""
 
-import json
-import os
-import statistics
-import subprocess
-import sys
-import time
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -197,62 +190,9 @@ def imports(options):
     )
 
 
-def nanoseconds_a_key(kind, options):
-    """Of find or hash at 10 % misses, in this process."""
-    side = Comparisons(kind, options)
-    look_up = tf.function(side.with_buckets.lookup, input_signature=side.spec)
-    feeds = side.feeds(0.1)
-    times = []
-    for _ in range(options.runs + 1):
-        begin = time.perf_counter()
-        for feed in feeds:
-            look_up(feed)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:]) / len(feeds) / side.size * 1e9
-
-
-def second_core(options):
-    """Two threads against one, a process each."""
-    for kind in WANTED:
-        nanoseconds = []
-        for threads in (1, 2):
-            command = [sys.executable, "-m", "benchmarks.id_table_benchmark"]
-            command += ["--runs", str(options.runs)]
-            command += ["--small"] * options.small
-            environment = {
-                **os.environ,
-                "ID_TABLE_BENCHMARK": f"{kind} {threads}",
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            }
-            output = subprocess.run(
-                command, env=environment, check=True, capture_output=True
-            )
-            nanoseconds.append(float(output.stdout.split()[-1]))
-        print(
-            json.dumps(
-                {
-                    "work": f"find or hash, 10% misses, {kind}, 2 threads",
-                    "baseline": "1 thread, another process",
-                    "ratio": round(nanoseconds[0] / nanoseconds[1], 2),
-                    "wanted": 1.6,
-                    "ns_per_item": round(nanoseconds[1], 1),
-                    "baseline_ns_per_item": round(nanoseconds[0], 1),
-                    "runs": options.runs,
-                }
-            ),
-            flush=True,
-        )
-
-
 def main():
     """Prints one JSON line a comparison."""
     options = measure.arguments(__doc__)
-    one_process = os.environ.get("ID_TABLE_BENCHMARK")
-    if one_process:
-        kind, threads = one_process.split()
-        tf.config.threading.set_intra_op_parallelism_threads(int(threads))
-        print(nanoseconds_a_key(kind, options))
-        return
     for kind in WANTED:
         comparisons = Comparisons(kind, options)
         comparisons.buckets()
@@ -260,7 +200,6 @@ def main():
         comparisons.one_key()
         comparisons.layer()
     imports(options)
-    second_core(options)
 
 
 if __name__ == "__main__":

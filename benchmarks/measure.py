@@ -38,6 +38,16 @@ def checksum(x) -> str:
     return f"{int((words * odd).sum(dtype=np.uint64)):016x}"
 
 
+def call_seconds(function: Callable, feeds: Sequence) -> list[float]:
+    """Returns how long each call of `function` with one of `feeds` took."""
+    seconds = []
+    for feed in feeds:
+        begin = time.perf_counter()
+        function(feed)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
 def compare(
     work: str,
     ours: Callable,
@@ -52,6 +62,8 @@ def compare(
     same_result: bool = True,
 ) -> None:
     """Prints one JSON line: medians, their ratio, a checksum of the result.
+
+    `p99` is the 99th percentile of our calls' times over their median run.
 
     A run calls one side once for each feed. The sides take turns, so a machine
     that changes its speed changes both.
@@ -74,13 +86,12 @@ def compare(
     if same_result and sums[0] != sums[1]:
         raise AssertionError(f"{work}: {against} gives another result")
     times = ([], [])
+    calls = []
     for run, side in itertools.product(range(runs + 1), (0, 1)):
-        function, batches = sides[side]
-        begin = time.perf_counter()
-        for batch in batches:
-            function(batch)
+        seconds = call_seconds(*sides[side])
         if run:
-            times[side].append((time.perf_counter() - begin) / len(batches))
+            times[side].append(statistics.mean(seconds))
+            calls += seconds if side == 0 else []
     medians = [statistics.median(side) for side in times]
     print(
         json.dumps(
@@ -91,6 +102,7 @@ def compare(
                 "wanted": wanted,
                 "ns_per_item": round(medians[0] / items * 1e9, 1),
                 "baseline_ns_per_item": round(medians[1] / items * 1e9, 1),
+                "p99": round(float(np.quantile(calls, 0.99) / medians[0]), 1),
                 "runs": runs,
                 "checksum": sums[0],
             }

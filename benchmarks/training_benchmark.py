@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from benchmarks import measure
+from benchmarks import embedding_benchmark, measure
 
 BATCHES = 16
 CALLERS = 8
@@ -106,30 +106,45 @@ def keras_step(matrix):
     return step
 
 
-def compare_callers(matrix, keys, places, upstream, runs):
-    """Eight threads that share out the batches beside one thread."""
-    step = our_step(matrix, keys)
-    feeds = [tf.constant(keys[place]) for place in places]
-    step(feeds[0], upstream)  # traced by one thread
+class Batches:
+    """Zipf ids over a matrix, as a table and as a dense variable take them."""
 
-    def one_by_one(batches):
-        for batch in batches:
-            step(batch, upstream)
-        return len(batches)
+    def __init__(self, exponent, options):
+        rows, self.size = (
+            (10_000, 4096) if options.small else (1_000_000, 65_536)
+        )
+        rng = np.random.default_rng(5)
+        self.keys = embedding_benchmark.spread_keys(rows)
+        self.matrix = rng.random((rows, DIM), np.float32)
+        places = [zipf(rng, exponent, rows, self.size) for _ in range(BATCHES)]
+        self.feeds = [tf.constant(self.keys[place]) for place in places]
+        self.place_feeds = [tf.constant(place) for place in places]
+        self.upstream = tf.constant(rng.random((self.size, DIM), np.float32))
+
+
+def compare_callers(batches, runs):
+    """Eight threads that share out the batches beside one thread."""
+    step = our_step(batches.matrix, batches.keys)
+    step(batches.feeds[0], batches.upstream)  # traced by one thread
+
+    def one_by_one(feeds):
+        for feed in feeds:
+            step(feed, batches.upstream)
+        return len(feeds)
 
     with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
 
-        def at_once(batches):
-            list(pool.map(lambda batch: step(batch, upstream), batches))
-            return len(batches)
+        def at_once(feeds):
+            list(pool.map(lambda feed: step(feed, batches.upstream), feeds))
+            return len(feeds)
 
         measure.compare(
             f"training step, {CALLERS} callers, zipf(1.2) ids",
             at_once,
             one_by_one,
-            [feeds],
+            [batches.feeds],
             against="one caller",
-            items=sum(map(len, places)),
+            items=sum(map(len, batches.feeds)),
             wanted=0.9,
             runs=runs,
         )
@@ -138,33 +153,27 @@ def compare_callers(matrix, keys, places, upstream, runs):
 def main():
     """Prints one JSON line a comparison."""
     options = measure.arguments(__doc__)
-    rows, size = (10_000, 4096) if options.small else (1_000_000, 65_536)
-    rng = np.random.default_rng(5)
-    keys = (np.arange(rows, dtype=np.uint64) * 0x9E3779B97F4A7C15).view(
-        np.int64
-    )
-    matrix = rng.random((rows, DIM), np.float32)
-    places = [zipf(rng, 1.05, rows, size) for _ in range(BATCHES)]
-    feeds = [tf.constant(keys[place]) for place in places]
-    place_feeds = [tf.constant(place) for place in places]
-    upstream = tf.constant(rng.random((size, DIM), np.float32))
+    batches = Batches(1.05, options)
     for against, peer, wanted in (
         ("gather + unique + ResourceSparseApplyAdagradV2", stock_step, 4),
         ("keras Embedding + Adagrad", keras_step, 25),
     ):
         measure.compare(
-            f"training step, {size} zipf(1.05) ids, {rows} x {DIM}, Adagrad",
-            functools.partial(our_step(matrix, keys), upstream=upstream),
-            functools.partial(peer(matrix), upstream=upstream),
-            feeds,
+            f"training step, {batches.size} zipf(1.05) ids, "
+            f"{len(batches.keys)} x {DIM}, Adagrad",
+            functools.partial(
+                our_step(batches.matrix, batches.keys),
+                upstream=batches.upstream,
+            ),
+            functools.partial(peer(batches.matrix), upstream=batches.upstream),
+            batches.feeds,
             against=against,
-            items=size,
+            items=batches.size,
             wanted=wanted,
             runs=options.runs,
-            baseline_feeds=place_feeds,
+            baseline_feeds=batches.place_feeds,
         )
-    places = [zipf(rng, 1.2, rows, size) for _ in range(BATCHES)]
-    compare_callers(matrix, keys, places, upstream, options.runs)
+    compare_callers(Batches(1.2, options), options.runs)
 
 
 if __name__ == "__main__":

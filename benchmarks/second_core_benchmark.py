@@ -1,0 +1,134 @@
+"""What a second thread brings: two against one, a process each."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import (
+    embedding_benchmark,
+    id_table_benchmark,
+    measure,
+    training_benchmark,
+)
+
+_PART = "LODESTAR_BENCHMARK_PART"
+# Who asks for fewer may ask for what tf.gather reaches on the machine.
+_WANTED = "1.6, or what tf.gather reaches"
+
+
+def find_or_hash(kind, options):
+    """Ids of keys, 10 % of them misses."""
+    side = id_table_benchmark.Comparisons(kind, options)
+    look_up = tf.function(side.with_buckets.lookup, input_signature=side.spec)
+    return look_up, side.feeds(0.1), side.size
+
+
+def embedding(work, options):
+    """A look-up, a pooled one, or tf.gather, of 1M x 32."""
+    size = embedding_benchmark.BATCH
+    keys = embedding_benchmark.spread_keys(10**4 if options.small else 10**6)
+    variable, matrix = embedding_benchmark.filled(keys, 32)
+    dense = tf.Variable(matrix)
+    rng = np.random.default_rng(3)
+    places = [
+        rng.integers(0, len(keys), size)
+        for _ in range(embedding_benchmark.BATCHES)
+    ]
+    splits = np.arange(0, size + 1, embedding_benchmark.IDS_IN_A_BAG)
+
+    def pooled(ids):
+        bags = tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+        return variable.lookup(bags, combiner="mean")
+
+    function = {
+        "look-up": variable.lookup,
+        "pooled look-up": pooled,
+        "tf.gather": lambda ids: tf.gather(dense, ids),
+    }[work]
+    if work != "tf.gather":
+        places = [keys[place] for place in places]
+    spec = [tf.TensorSpec([size], tf.int64)]
+    feeds = [tf.constant(place) for place in places]
+    return tf.function(function, input_signature=spec), feeds, size
+
+
+def training_step(options):
+    """Look-up, gradient and Adagrad of zipf(1.05) ids."""
+    batches = training_benchmark.Batches(1.05, options)
+    step = training_benchmark.our_step(batches.matrix, batches.keys)
+    return (
+        lambda ids: step(ids, batches.upstream),
+        batches.feeds,
+        batches.size,
+    )
+
+
+WORKS = {
+    "tf.gather": lambda options: embedding("tf.gather", options),
+    "look-up": lambda options: embedding("look-up", options),
+    "pooled look-up": lambda options: embedding("pooled look-up", options),
+    "training step": training_step,
+    "find or hash, int64": lambda options: find_or_hash("int64", options),
+    "find or hash, string": lambda options: find_or_hash("string", options),
+}
+
+
+def nanoseconds_an_item(work, options):
+    """The median of `work` in this process."""
+    function, feeds, items = WORKS[work](options)
+    runs = [
+        statistics.mean(measure.call_seconds(function, feeds))
+        for _ in range(options.runs + 1)
+    ]
+    return statistics.median(runs[1:]) / items * 1e9
+
+
+def in_process(work, threads, options):
+    """`nanoseconds_an_item` in a process of so many intra-op threads."""
+    command = [sys.executable, "-m", "benchmarks.second_core_benchmark"]
+    command += ["--runs", str(options.runs)] + ["--small"] * options.small
+    environment = {
+        **os.environ,
+        _PART: f"{threads} {work}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    output = subprocess.run(
+        command, env=environment, check=True, capture_output=True
+    )
+    return float(output.stdout.split()[-1])
+
+
+def main():
+    """Prints one JSON line a comparison."""
+    options = measure.arguments(__doc__)
+    part = os.environ.get(_PART)
+    if part:
+        threads, work = part.split(" ", 1)
+        tf.config.threading.set_intra_op_parallelism_threads(int(threads))
+        print(nanoseconds_an_item(work, options))
+        return
+    for work in WORKS:
+        one, two = (in_process(work, n, options) for n in (1, 2))
+        print(
+            json.dumps(
+                {
+                    "work": f"{work}, 2 threads",
+                    "baseline": "1 thread, another process",
+                    "ratio": round(one / two, 2),
+                    "wanted": _WANTED,
+                    "ns_per_item": round(two, 1),
+                    "baseline_ns_per_item": round(one, 1),
+                    "runs": options.runs,
+                }
+            ),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
