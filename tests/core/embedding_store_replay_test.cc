@@ -62,6 +62,24 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Export(*other).slots, out.slots);
 }
 
+TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
+  auto store = MakeStore(TablePolicies());
+  Assign(store.get(), {1, 2}, 5.0f);
+  RowsOutside rows(store.get(), Replayed({"m"}, {0.5f}));
+  ASSERT_TRUE(rows.Gather({1, 2}, {1, 1, 1, 1}).ok());
+  rows.slots.assign(4, 9.0f);
+  ASSERT_TRUE(rows.Assign().ok());
+  auto plain = MakeStore(TablePolicies());
+  Assign(plain.get(), {2, 3}, 7.0f);
+  const EmbeddingRows merged = Export(*plain);
+  ASSERT_TRUE(store->Import(View(merged), false, nullptr).ok());
+  EXPECT_EQ(Export(*store).slots,
+            (std::vector<float>{9, 9, 0.5f, 0.5f, 0.5f, 0.5f}));
+  // An assigned row keeps them.
+  Assign(store.get(), {1}, 8.0f);
+  EXPECT_EQ(Export(*store).slots[0], 9.0f);
+}
+
 TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);

@@ -151,7 +151,7 @@ struct EmbeddingStats {
   int64_t misses = 0;
   int64_t inserts = 0;
   int64_t admitted = 0;  // rows made by a sighting
-  int64_t refused = 0;   // ids that found no room under the cap
+  int64_t refused = 0;   // ids of a call that found no room under the cap
   int64_t evicted = 0;
   int64_t removed = 0;
   int64_t gradients_dropped = 0;
@@ -314,8 +314,9 @@ class EmbeddingStore {
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel) const;
   // replace: the table holds exactly `rows` afterwards, counters included;
-  // else rows are added to it, or overwrite those of their ids. Pending ids,
-  // sketch and shared rows are read by replace only.
+  // else rows are added to it, or overwrite those of their ids, whose slots
+  // start anew if none are given. Pending ids, sketch and shared rows are read
+  // by replace only.
   // InvalidArgument: an id twice, sizes that do not fit, pending ids or a
   // sketch of another admission, another number of shared rows.
   // FailedPrecondition: slots of another optimizer than the attached one, or

@@ -360,6 +360,8 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     const uint32_t row = refs[i].row;
     // Not there any more: removed after this call, in effect.
     if (!shard.rows.Lock(row, rows.ids[i])) return;
+    // Whether or not it was there shows in nothing: slots start anew, too.
+    if (rows.optimizer.name.empty()) FillSlots(refs[i]);
     WriteImported(rows, i, refs[i]);
     if (shard.order != nullptr) shard.order->Remove(row);
     RowMeta* meta = shard.rows.meta(row);

@@ -49,6 +49,9 @@ def to_bags(ids: IdTensor, weights: Any = None) -> Bags:
 
 
 def _as_float(weights: tf.Tensor) -> tf.Tensor:
+    dtype = weights.dtype
+    if not (dtype.is_floating or dtype.is_integer):
+        raise ValueError(f"`weights` has dtype {dtype.name}, wanted numbers.")
     return tf.cast(weights, tf.float32)
 
 
@@ -155,7 +158,13 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
         checks.append(
             tf.debugging.Assert(
                 equal,
-                [f"`weights` and `ids` differ in row_splits of axis {axis}"],
+                [
+                    f"`weights` and `ids` differ in row_splits of axis {axis}; "
+                    "weights:",
+                    b,
+                    "ids:",
+                    a,
+                ],
             )
         )
     checks = [check for check in checks if check is not None]
@@ -206,7 +215,13 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
         )
         checks.append(
             tf.debugging.Assert(
-                same, ["sparse `weights` and `ids` differ in indices"]
+                same,
+                [
+                    "sparse `weights` and `ids` differ in indices; weights:",
+                    weights.indices,
+                    "ids:",
+                    indices,
+                ],
             )
         )
         weights = _as_float(weights.values)

@@ -146,10 +146,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         self.name = name or f"embedding_variable_{next(_names)}"
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
-        self._seed = int(seed)
+        self._seed = lookup_arguments.check_integer("seed", seed)
         if init_salt is None:
             init_salt = ids_lib.stable_hash(self.name)
-        self._init_salt = int(init_salt)
+        self._init_salt = lookup_arguments.check_integer("init_salt", init_salt)
         self._num_shards = num_shards
         self._admission = policies.check_admission(admission)
         self._eviction = policies.check_eviction(eviction)
@@ -213,9 +213,18 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         return self.export_all(optimizer_slots=_save_optimizer_slots)
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
+        self.check_saved_dim(restored["rows"].shape[-1])
         return gen_ops.lodestar_embedding_import(
             self.resource_handle, *(restored[name] for name in _SAVED)
         )
+
+    def check_saved_dim(self, dim: int | None) -> None:
+        """Raises ValueError if rows of another `dim` are to be taken."""
+        if dim not in (None, self.dim):
+            raise ValueError(
+                f"The saved table has dim {dim}, but {self!r} is to take it; "
+                "wanted equal dims."
+            )
 
     def track_hook_value(self, value: tf.Variable) -> None:
         """Makes the raw variable, which saved look-ups read, part of saves."""
@@ -282,7 +291,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             gen_ops.lodestar_embedding_release_step(self.resource_handle)
         else:
             gen_ops.lodestar_embedding_set_step(
-                self.resource_handle, tf.cast(step, tf.int64)
+                self.resource_handle, ids_lib.to_int64(step, name="step")
             )
 
     def lookup(
@@ -324,7 +333,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         """
         ids = ids_lib.to_int64(ids)
         lookup_arguments.check_lookup(
-            ids, training, weights, combiner, default_id
+            ids, training, weights, combiner, padding_id, default_id
         )
         if training is None:
             training = _private.tape_is_recording()
@@ -447,14 +456,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         """
         gen_ops.lodestar_embedding_insert_or_assign(
             self.resource_handle,
-            ids_lib.to_int64(ids),
+            ids_lib.to_dense_int64(ids, "insert_or_assign"),
             tf.cast(rows, tf.float32),
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
         """Removes rows; returns how many there were."""
         return gen_ops.lodestar_embedding_remove(
-            self.resource_handle, ids_lib.to_int64(ids)
+            self.resource_handle, ids_lib.to_dense_int64(ids, "remove")
         )
 
     def size(self) -> tf.Tensor:
@@ -562,7 +571,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         Args:
             ids: Integers `[N]`.
         """
-        ids = ids_lib.to_int64(ids)
+        ids = ids_lib.to_dense_int64(ids, "inspect")
         rows, slots, names, frequencies, last_seen, shards, states = (
             gen_ops.lodestar_embedding_inspect(self.resource_handle, ids)
         )
@@ -600,7 +609,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
         Args:
             rows: Ids must differ. Without frequencies they count from 0,
-                without last_seen they were seen now.
+                without last_seen they were seen now, without optimizer slots
+                these start anew, also where a merge overwrites a row.
             mode: `"replace"` makes this all that the table holds, `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
                 seed and init_salt stay; `"replace"` forgets ids that wait for

@@ -24,12 +24,21 @@ def map_flat(
     return function(ids)
 
 
-def _to_tensor(ids: Any) -> IdTensor:
+def _to_tensor(ids: Any, name: str) -> IdTensor:
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)) or tf.is_tensor(ids):
         return ids
     # Through NumPy, which makes Python integers int64; TensorFlow would choose
     # int32, or fail for what does not fit it.
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype == object:
+        raise ValueError(
+            f"`{name}`, a {type(ids).__name__}, is no array of 64-bit integers; "
+            f"wanted one, or tf.ragged.constant({name}) of lists of different "
+            "lengths."
+        )
     if array.size == 0 and not isinstance(ids, np.ndarray):
         array = array.astype(np.int64)  # [] has no dtype of its own
     return tf.convert_to_tensor(array)
@@ -59,7 +68,7 @@ def to_int64(ids: Any, *, strings: bool = False, name: str = "ids") -> IdTensor:
             inputs in every export, where an exception would be swallowed and
             its tables left out.
     """
-    ids = _to_tensor(ids)
+    ids = _to_tensor(ids, name)
     dtype = ids.dtype
     if dtype == tf.int64:
         return ids
@@ -77,6 +86,22 @@ def to_int64(ids: Any, *, strings: bool = False, name: str = "ids") -> IdTensor:
         with tf.control_dependencies([check]):
             return map_flat(lambda x: tf.cast(x, tf.int64), ids)
     raise ValueError(f"`{name}` has dtype {dtype.name}, wanted integers.")
+
+
+def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
+    """As `to_int64`, of dense ids only.
+
+    Args:
+        ids: As of `to_int64`.
+        what: What takes no others, for the error.
+    """
+    ids = to_int64(ids)
+    if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"`ids` is a {type(ids).__name__} of shape {ids.shape}; {what} "
+            "takes a dense tensor."
+        )
+    return ids
 
 
 def fingerprint(strings: tf.Tensor) -> tf.Tensor:

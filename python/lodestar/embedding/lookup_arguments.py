@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -32,13 +33,13 @@ def check_lookup(
     training: Any,
     weights: Any,
     combiner: str | None,
+    padding_id: int | None,
     default_id: int | None,
 ) -> None:
     """Raises ValueError for arguments that do not go together."""
-    if training is not None and not isinstance(training, (bool, np.bool_, int)):
-        raise ValueError(
-            f"`training`={training!r} is not a Python bool or None."
-        )
+    check_training(training)
+    check_id("padding_id", padding_id)
+    check_id("default_id", default_id)
     check_combiner(combiner)
     if combiner is None:
         if isinstance(ids, tf.SparseTensor):
@@ -58,6 +59,35 @@ def check_lookup(
         )
 
 
+def check_training(training: Any) -> None:
+    """Raises ValueError unless `training` is a Python bool or None."""
+    if training is None or isinstance(training, (bool, np.bool_)):
+        return
+    if isinstance(training, int) and training in (0, 1):
+        return
+    raise ValueError(
+        f"`training`={training!r} is not a Python bool or None: whether a "
+        "look-up adds rows is part of the graph, not of its input."
+    )
+
+
+def check_id(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is an int64 or None."""
+    if value is None:
+        return
+    if isinstance(value, (int, np.integer)) and -(2**63) <= value < 2**63:
+        return
+    raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
+
+
+def check_integer(name: str, value: Any) -> int:
+    """Returns `value` as an int; ValueError unless it is an int64."""
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
+    check_id(name, value)
+    return int(value)
+
+
 def check_combiner(combiner: str | None) -> None:
     """Raises ValueError unless `combiner` is None or known."""
     if combiner is not None and combiner not in embedding_ops.COMBINERS:
@@ -65,3 +95,18 @@ def check_combiner(combiner: str | None) -> None:
             f"`combiner`={combiner!r} is not None or one of "
             f"{embedding_ops.COMBINERS}."
         )
+
+
+def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
+    """Returns `value`, or the optimizer of that name or config.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    try:
+        return keras.optimizers.get(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}`={value!r} is not a Keras optimizer, nor the name or "
+            f"config of one, such as 'adam': {error}"
+        ) from error

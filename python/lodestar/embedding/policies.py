@@ -219,7 +219,7 @@ def check_eviction(
     """Returns one policy, several or None as a tuple, configs deserialized."""
     if eviction is None:
         return ()
-    if not isinstance(eviction, Sequence):
+    if isinstance(eviction, str) or not isinstance(eviction, Sequence):
         eviction = [eviction]
     policies = tuple(
         keras.saving.deserialize_keras_object(policy)

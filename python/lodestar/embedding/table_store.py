@@ -63,11 +63,7 @@ def load_table(
             was.
     """
     header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
-    if header["dim"] != table.dim:
-        raise ValueError(
-            f"The saved table has dim {header['dim']}, but {table!r} is to "
-            "take it; wanted equal dims."
-        )
+    table.check_saved_dim(header["dim"])
 
     def load(names: Sequence[str], chunks: int) -> list[np.ndarray]:
         return [

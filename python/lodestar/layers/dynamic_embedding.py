@@ -9,17 +9,26 @@ from lodestar import _private
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.lookup_arguments import check_training, get_optimizer
 from lodestar.layers.feature import Feature, serialize_table
 
 _REFUSED = {
     "embeddings_regularizer": (
         "a penalty over a table without bounds has no gradient per step. "
-        "Decay the rows that a step reads instead: "
-        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)"
+        "Decay the rows that a step reads instead: model.compile("
+        "optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer("
+        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)))"
     ),
     "embeddings_constraint": (
         "only the rows that a step reads can be changed. Normalise them where "
         "they are used instead: keras.layers.UnitNormalization()(rows)"
+    ),
+    "input_dim": (
+        "a table has a row for each id that it sees. Leave it out, or give a "
+        "cap: eviction=lodestar.MaxRows(n)"
+    ),
+    "mask_zero": (
+        "0 is an id like any other. Say which id is padding: padding_id=0"
     ),
 }
 
@@ -194,7 +203,7 @@ class DynamicEmbedding(keras.layers.Layer):
         self.grow = grow
         self.optimizer = None
         if optimizer is not None:
-            self.optimizer = keras.optimizers.get(optimizer)
+            self.optimizer = get_optimizer("optimizer", optimizer)
             self.hook.row_optimizer = self.optimizer
         self.supports_jit = False
         self.supports_masking = True
@@ -215,6 +224,7 @@ class DynamicEmbedding(keras.layers.Layer):
     ) -> Any:
         """See the class."""
         feature = self.feature
+        check_training(training)
         if training is None:
             training = _private.tape_is_recording()
         rows = self.table.lookup(

@@ -11,6 +11,7 @@ from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.lookup_arguments import check_training
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,
@@ -126,6 +127,7 @@ class EmbeddingCollection(keras.layers.Layer):
         """See the class."""
         weights = weights or {}
         self._check_names(inputs, weights)
+        check_training(training)
         if training is None:
             training = _private.tape_is_recording()
         training = bool(training and self.trainable)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_combiner
+from lodestar.embedding.lookup_arguments import check_combiner, check_id
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ class Feature:
                 "lodestar.EmbeddingVariable."
             )
         check_combiner(self.combiner)
+        check_id("padding_id", self.padding_id)
+        check_id("default_id", self.default_id)
         if self.default_id is not None and self.combiner is None:
             raise ValueError(
                 f"`default_id`={self.default_id} needs a combiner: it is what "

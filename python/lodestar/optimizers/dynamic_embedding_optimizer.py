@@ -13,6 +13,7 @@ from lodestar.embedding.hook_variable import (
     as_hook,
     waiting_wrappers,
 )
+from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.gradients import Gradient
@@ -112,7 +113,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         nonfinite: str = "raise",
         name: str | None = None,
     ):
-        inner = keras.optimizers.get(inner)
+        inner = get_optimizer("inner", inner)
         if isinstance(
             inner,
             (DynamicEmbeddingOptimizer, keras.optimizers.LossScaleOptimizer),

@@ -150,6 +150,10 @@ def test_max_rows(shards, policy):
     assert ids_of(t) == sorted(want)
     assert t.stats()["refused"] == 2
     np.testing.assert_array_equal(t.lookup(refused, training=True), 0)
+    # They were brought again, within the step; an id of one look-up counts once.
+    assert t.stats()["refused"] == 4
+    t.lookup(np.tile(refused, 3), training=True)
+    assert t.stats()["refused"] == 6
 
 
 def test_insert_or_assign_obeys_the_cap_and_asks_no_admission():

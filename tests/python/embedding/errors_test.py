@@ -1,0 +1,290 @@
+"""Errors of an embedding variable name the thing, what was found and wanted."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+I64 = tf.int64
+Invalid = tf.errors.InvalidArgumentError
+ragged = tf.ragged.constant
+
+
+def table(dim=2, **options):
+    t = lodestar.EmbeddingVariable(dim, name="t", **options)
+    t.lookup([1, 2, 3], training=True)
+    return t
+
+
+def splits(row_splits):
+    return tf.RaggedTensor.from_row_splits(
+        tf.constant([1, 2, 3], I64), row_splits, validate=False
+    )
+
+
+def sparse(indices, values):
+    return tf.SparseTensor(indices, values, [2, 2])
+
+
+PAIRS = ragged([[1], [2, 3]], dtype=I64)
+LOOKUPS = {
+    "floats": (
+        {"ids": [1.5]},
+        "`ids` has dtype float64, wanted integers .*dtype='int64'",
+    ),
+    "strings": ({"ids": ["a"]}, "`ids` has dtype string, wanted integers"),
+    "bools": ({"ids": [True]}, "`ids` has dtype bool, wanted integers"),
+    "none": ({"ids": None}, "`ids`, a NoneType, is no array of 64-bit"),
+    "lists": (
+        {"ids": [[1], [2, 3]]},
+        r"`ids`, a list, is no array .*tf.ragged.constant\(ids\)",
+    ),
+    "above 64 bits": ({"ids": [2**64]}, "`ids`, a list, is no array of 64-bit"),
+    "rank 0": ({"ids": 1}, r"`ids` has shape \(\); a combiner needs .* rank"),
+    "combiner": ({"combiner": "avg"}, "`combiner`='avg' is not None or one of"),
+    "sparse without a combiner": (
+        {"ids": sparse([[0, 0]], [1]), "combiner": None},
+        "`ids` is sparse, which needs a combiner: one of",
+    ),
+    "sparse out of order": (
+        {"ids": sparse([[1, 0], [0, 0]], [1, 2])},
+        "not in row-major order .*tf.sparse.reorder",
+    ),
+    "training as a tensor": (
+        {"training": tf.constant(True)},
+        "`training`=<tf.Tensor.*is not a Python bool or None",
+    ),
+    "training as text": ({"training": "yes"}, "`training`='yes' is not a Pyth"),
+    "training 2": ({"training": 2}, "`training`=2 is not a Python bool"),
+    "padding_id": ({"padding_id": 1.5}, "`padding_id`=1.5 is not an integer"),
+    "padding_id above 64 bits": (
+        {"padding_id": 2**63},
+        f"`padding_id`={2**63} is not an integer of 64 bits",
+    ),
+    "default_id": ({"default_id": "a"}, "`default_id`='a' is not an integer"),
+    "default_id without bags": (
+        {"default_id": 1, "combiner": None},
+        "`default_id`=1 needs a combiner",
+    ),
+    "weights of another shape": (
+        {"weights": [[1.0], [2.0]]},
+        r"`weights` is a .* of shape \(2, 1\), but `ids` is .*shape \(1, 2\)",
+    ),
+    "weights of other splits": (
+        {"ids": PAIRS, "weights": ragged([[1.0, 2.0], [3.0]])},
+        r"row_splits of axis 1; weights:'\s0, 2, 3\sb'ids:'\s0, 1, 3",
+    ),
+    "weights of other indices": (
+        {
+            "ids": sparse([[0, 0], [1, 0]], [1, 2]),
+            "weights": sparse([[0, 0], [0, 1]], [1.0, 2.0]),
+        },
+        "sparse `weights` and `ids` differ in indices; weights:",
+    ),
+    "weights of another kind": (
+        {"ids": PAIRS, "weights": [1.0, 2.0, 3.0]},
+        "`weights` is a list .*but `ids` is a RaggedTensor",
+    ),
+    "weights as text": (
+        {"weights": [["a", "b"]]},
+        "`weights` has dtype string, wanted numbers",
+    ),
+    "weights with max": (
+        {"weights": [[1.0, 2.0]], "combiner": "max"},
+        "`weights` are given with combiner='max'; they need one of",
+    ),
+    "negative splits": (
+        {"ids": splits([0, -1, 3])},
+        r"`row_splits\[0\]`=0 is greater than `row_splits\[1\]`=-1",
+    ),
+    "unsorted splits": (
+        {"ids": splits([0, 3, 1, 3])},
+        r"`row_splits\[1\]`=3 is greater than `row_splits\[2\]`=1",
+    ),
+    "short splits": (
+        {"ids": splits([0, 2])},
+        "`row_splits` ends at 2, but there are 3 ids",
+    ),
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookup(name, training):
+    changed, message = LOOKUPS[name]
+    t = table()
+    arguments = {"ids": [[1, 9]], "combiner": "sum", "training": training}
+    with pytest.raises((ValueError, Invalid), match=f"(?s){message}"):
+        t.lookup(**{**arguments, **changed})
+    assert int(t.size()) == 3
+
+
+RUN_TIME = {
+    "weights of another shape": (
+        tf.TensorSpec([None, None]),
+        tf.constant([[1, 2]], I64),
+        tf.ones([1, 3]),
+        "`weights` and `ids` differ in shape",
+    ),
+    "weights of other splits": (
+        tf.RaggedTensorSpec([None, None]),
+        PAIRS,
+        ragged([[1.0, 2.0], [3.0]]),
+        "differ in row_splits of axis 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUN_TIME)
+def test_lookup_in_a_graph(name):
+    spec, ids, weights, message = RUN_TIME[name]
+    t = table()
+    of_ids = (
+        tf.RaggedTensorSpec([None, None], I64)
+        if isinstance(ids, tf.RaggedTensor)
+        else tf.TensorSpec([None, None], I64)
+    )
+
+    @tf.function(input_signature=[of_ids, spec])
+    def lookup(ids, weights):
+        return t.lookup(ids, weights=weights, combiner="sum")
+
+    with pytest.raises(Invalid, match=message):
+        lookup(ids, weights)
+
+
+CALLS = {
+    "insert of ragged": (
+        lambda t: t.insert_or_assign(PAIRS, np.ones((3, 2))),
+        r"`ids` is a RaggedTensor of shape \(2, None\); insert_or_assign takes",
+    ),
+    "insert of a matrix": (
+        lambda t: t.insert_or_assign([[1]], [[1.0, 2.0]]),
+        r"`ids` must have rank 1, found shape \[1,1\]",
+    ),
+    "insert of another width": (
+        lambda t: t.insert_or_assign([1], [[1.0, 2.0, 3.0]]),
+        r"`rows` has shape \[1,3\], wanted \[1,2\]",
+    ),
+    "remove of sparse": (
+        lambda t: t.remove(sparse([[0, 0]], [1])),
+        "`ids` is a SparseTensor .*; remove takes a dense tensor",
+    ),
+    "inspect of ragged": (
+        lambda t: t.inspect(PAIRS),
+        "`ids` is a RaggedTensor .*; inspect takes a dense tensor",
+    ),
+    "step as text": (
+        lambda t: t.set_step("a"),
+        "`step` has dtype string, wanted integers",
+    ),
+    "step as a float": (
+        lambda t: t.set_step(1.5),
+        "`step` has dtype float64, wanted integers",
+    ),
+    "policy as text": (
+        lambda t: t.evict("all"),
+        "`policy` has 'all', which is not MaxAge, MaxRows or MinNorm",
+    ),
+    "rate": (
+        lambda t: t.decay_frequencies(1.5),
+        "`rate` is 1.5, wanted 0 to 1",
+    ),
+    "import of another dim": (
+        lambda t: t.import_(table(3).export()),
+        r"`rows` has shape \[3,3\], wanted \[3,2\]",
+    ),
+    "import of a mode": (
+        lambda t: t.import_(t.export(), mode="add"),
+        "`mode`='add' is not 'replace' or 'merge'",
+    ),
+    "seed": (
+        lambda _: lodestar.EmbeddingVariable(2, seed="x"),
+        "`seed`='x' is not an integer of 64 bits",
+    ),
+    "init_salt": (
+        lambda _: lodestar.EmbeddingVariable(2, init_salt=2**64),
+        f"`init_salt`={2**64} is not an integer of 64 bits",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_other_calls(name):
+    call, message = CALLS[name]
+    t = table()
+    before = t.export()
+    with pytest.raises((ValueError, Invalid), match=f"(?s){message}"):
+        call(t)
+    np.testing.assert_array_equal(t.export().ids, before.ids)
+    np.testing.assert_array_equal(t.export().rows, before.rows)
+
+
+def layer(*arguments, **options):
+    return lodestar.layers.DynamicEmbedding(*arguments, **options)
+
+
+LAYERS = {
+    "regularizer": (
+        {"embeddings_regularizer": "l2"},
+        r"`embeddings_regularizer` is not supported: .*model.compile\(optimizer="
+        r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.Adam\("
+        r"1e-3, weight_decay=1e-5\)\)\)",
+    ),
+    "constraint": (
+        {"embeddings_constraint": "max_norm"},
+        r"`embeddings_constraint` is not .*UnitNormalization\(\)\(rows\)",
+    ),
+    "input_dim": ({"input_dim": 9}, "`input_dim` is not supported: .*MaxRows"),
+    "mask_zero": (
+        {"mask_zero": True},
+        "`mask_zero` is not supported: .*padding_id=0",
+    ),
+    "optimizer": (
+        {"optimizer": "adamm"},
+        "`optimizer`='adamm' is not a Keras optimizer, nor the name or config",
+    ),
+    "padding_id": ({"padding_id": 0.5}, "`padding_id`=0.5 is not an integer"),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name):
+    options, message = LAYERS[name]
+    with pytest.raises(ValueError, match=message):
+        layer(2, **options)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("kind", ["layer", "collection"])
+def test_training_of_a_layer_as_a_tensor(kind, graph):
+    t = table()
+    if kind == "layer":
+        call, ids = layer(table=t), tf.constant([9])
+    else:
+        call = lodestar.layers.EmbeddingCollection({"a": lodestar.Feature(t)})
+        ids = {"a": tf.constant([[9]])}
+
+    def run(training):
+        return call(ids, training=training)
+
+    with pytest.raises(ValueError, match="`training`=.*is not a Python bool"):
+        (tf.function(run) if graph else run)(tf.constant(True))
+    assert int(t.size()) == 3
+
+
+def test_unknown_optimizer_of_the_wrapper():
+    with pytest.raises(
+        ValueError, match="`inner`='adamm' is not a Keras optimizer, nor the"
+    ):
+        lodestar.optimizers.DynamicEmbeddingOptimizer("adamm")
+    with pytest.raises(ValueError, match="`inner`=3 is not a Keras optimizer"):
+        lodestar.optimizers.DynamicEmbeddingOptimizer(3)
+    assert isinstance(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            {"class_name": "SGD", "config": {"learning_rate": 0.1}}
+        ).inner_optimizer,
+        keras.optimizers.SGD,
+    )
