@@ -522,6 +522,10 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     std::shuffle(ids.begin(), ids.end(), rng);
     events += ids.size();
+    int64_t returned;
+    if (rng() % 50 == 0) {
+      ASSERT_TRUE(store->Compact(&returned).ok());
+    }
     const int kind = static_cast<int>(rng() % 100);
     if (kind < 90) {
       const bool insert = rng() % 10 != 0;

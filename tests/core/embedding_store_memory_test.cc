@@ -310,9 +310,45 @@ TEST(EmbeddingStoreMemoryTest, RemoveAndClear) {
                        int64_t removed;
                        return store->Remove(ids, &removed);
                      },
-                     4);
+                     2);
   FailEachAllocation([&] { return MakeStore(2, 3000, true); },
                      [&](EmbeddingStore* store) { return store->Clear(); }, 1);
+}
+
+TEST(EmbeddingStoreMemoryTest, Compact) {
+  FailEachAllocation(
+      [&] {
+        Store store = MakeStore(2, 30000, true);
+        int64_t removed;
+        EXPECT_TRUE(store->Remove(Ids(9000, 29000), &removed).ok());
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        int64_t returned;
+        return store->Compact(&returned);
+      },
+      8);
+}
+
+// What was compacted grows again, or says that it cannot.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
+  const std::vector<int64_t> ids = Ids(1000, 9000);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  FailEachAllocation(
+      [&] {
+        Store store = MakeStore(2, 9000, true);
+        int64_t count;
+        EXPECT_TRUE(store->Remove(Ids(500, 8500), &count).ok());
+        EXPECT_TRUE(store->Compact(&count).ok());
+        EXPECT_GT(count, 0);
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        return store->FindOrInsert(ids, options, refs, nullptr);
+      },
+      10);
 }
 
 TEST(EmbeddingStoreMemoryTest, Export) {

@@ -159,8 +159,8 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
 }
 
 // Reads, training look-ups, updates, assignments, removals, evictions, exports,
-// imports and clears: no row that is read or exported is half of one thing and
-// half of another, and a cap is never passed.
+// imports, clears and compactions: no row that is read or exported is half of
+// one thing and half of another, and a cap is never passed.
 void RowsAreWhole(int dim, double share,
                   const TablePolicies& policies = TablePolicies()) {
   const Store store = MakeStore(dim, policies);
@@ -225,7 +225,11 @@ void RowsAreWhole(int dim, double share,
         break;
     }
   };
-  RunUntilTimeIsUp(share, {read, read, train, train, assign, save});
+  const auto compact = [&](Rng*) {
+    int64_t returned;
+    ASSERT_TRUE(store->Compact(&returned).ok());
+  };
+  RunUntilTimeIsUp(share, {read, read, train, train, assign, save, compact});
   ASSERT_TRUE(store->Export(false, &kept, nullptr).ok());
   EXPECT_EQ(static_cast<int64_t>(kept.ids.size()), store->size());
   EXPECT_TRUE(cap == 0 || store->size() <= cap);
@@ -316,7 +320,11 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
     EmbeddingRows rows;
     ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   };
-  RunUntilTimeIsUp(0.2, {count, count, count, come_and_go, save});
+  const auto compact = [&](Rng*) {
+    int64_t returned;
+    ASSERT_TRUE(store->Compact(&returned).ok());
+  };
+  RunUntilTimeIsUp(0.2, {count, count, count, come_and_go, save, compact});
   std::vector<float> rows(ids.size() * kDim);
   store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
   for (float value : rows) {

@@ -312,6 +312,10 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
     for (int round = 0; round < 400; ++round) {
       std::vector<int64_t> ids(rng() % 200);
       for (int64_t& id : ids) id = static_cast<int64_t>(rng() % 3000) - 1500;
+      int64_t returned;
+      if (rng() % 8 == 0) {
+        ASSERT_TRUE(store->Compact(&returned).ok());
+      }
       switch (rng() % 3) {
         case 0: {
           std::sort(ids.begin(), ids.end());

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -29,7 +32,6 @@ TEST(RowStoreTest, ReadsOnlyTheIdThatTheRowHolds) {
     EXPECT_EQ(out, std::vector<float>(dim, 1.5f));
     EXPECT_FALSE(store.Read(row, 8, out.data()));
     EXPECT_FALSE(store.Lock(row, 8));
-    ASSERT_TRUE(store.ReserveFree(1).ok());
     store.Free(row);
     EXPECT_FALSE(store.Read(row, 7, out.data()));
     const uint32_t again = Add(&store, 8, 2.5f, dim);
@@ -95,6 +97,86 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
     store.slot(row, 1)[1] = 4.0f;
   }
   EXPECT_EQ(store.slot(old_row, 0)[0], 0.1f);
+}
+
+// Which rows go, and how many come after, at random; content is as a map's.
+TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
+  constexpr int kRowDim = 3;
+  std::mt19937_64 rng(1);
+  Arena arena;
+  RowStore store(kRowDim, &arena, 5);
+  const std::vector<float> inits = {0.5f};
+  ASSERT_TRUE(store.ReserveSlots(1).ok());
+  store.AttachSlots(inits);
+  std::map<int64_t, uint32_t> rows;
+  int64_t next_id = 0;
+  for (int round = 0; round < 30; ++round) {
+    for (int64_t count = rng() % 6000; count > 0; --count, ++next_id) {
+      const uint32_t row =
+          Add(&store, next_id, static_cast<float>(next_id), kRowDim);
+      *store.slot(row, 0) = static_cast<float>(-next_id);
+      ASSERT_TRUE(rows.emplace(next_id, row).second);
+    }
+    const uint64_t share = rng() % 10;
+    for (auto it = rows.begin(); it != rows.end();) {
+      if (rng() % 10 >= share) {
+        ++it;
+      } else {
+        store.Free(it->second);
+        it = rows.erase(it);
+      }
+    }
+    uint32_t low = 0;
+    const auto moved = [&](uint32_t from, uint32_t to) {
+      const int64_t id = store.meta(to)->id;
+      ASSERT_EQ(rows[id], from);
+      ASSERT_TRUE(store.Holds(from, id));
+      ASSERT_TRUE(store.Holds(to, id));
+      ASSERT_GT(store.meta(to)->sequence, store.meta(from)->sequence);
+      rows[id] = to;
+    };
+    while (!store.Compact(100, &low, moved)) {
+    }
+    while (store.ReleaseSegment()) {
+    }
+    ASSERT_EQ(store.live(), static_cast<int64_t>(rows.size()));
+    ASSERT_EQ(store.high_water(), rows.size());
+    ASSERT_LT(store.capacity(), store.live() + 1024);
+    for (const auto& [id, row] : rows) {
+      std::vector<float> values(kRowDim);
+      ASSERT_TRUE(store.Read(row, id, values.data()));
+      ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
+      ASSERT_EQ(*store.slot(row, 0), static_cast<float>(-id));
+    }
+  }
+}
+
+// A reader that was held back in the middle of a row compares the word that he
+// began with: it must not be there again, whatever became of the row's memory.
+TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
+  Arena arena;
+  RowStore store(4, &arena);
+  std::set<uint32_t> words;
+  for (int round = 0; round < 5; ++round) {
+    const uint32_t row = Add(&store, 7, 1.0f, 4);
+    EXPECT_EQ(row, 0u);
+    for (int writes = 0; writes <= round % 3; ++writes) {
+      EXPECT_TRUE(words.insert(store.meta(row)->sequence).second) << round;
+      ASSERT_TRUE(store.Lock(row, 7));
+      store.Unlock(row);
+    }
+    words.insert(store.meta(row)->sequence);
+    store.Free(row);
+    uint32_t low = 0;
+    ASSERT_TRUE(store.Compact(10, &low, [](uint32_t, uint32_t) {}));
+    ASSERT_TRUE(store.ReleaseSegment());
+    // Gone, and readable all the same.
+    EXPECT_EQ(store.meta(row)->sequence, 0u);
+    EXPECT_FALSE(store.Lock(row, 7));
+    EXPECT_FALSE(store.Holds(row, 0));
+    EXPECT_EQ(store.meta(row)->sequence, 0u);
+    EXPECT_EQ(store.row_bytes(), 0);
+  }
 }
 
 // Two writers and a reader on one row: all numbers of a copy are equal.

@@ -29,9 +29,8 @@ int64_t PendingIds::last_seen(uint32_t entry) const {
   return entries_.meta(entry)->last_seen.load(std::memory_order_relaxed);
 }
 
-Status PendingIds::Reserve(Span<const uint32_t> tags, int64_t removals) {
+Status PendingIds::Reserve(Span<const uint32_t> tags) {
   LODESTAR_RETURN_IF_ERROR(entries_.Reserve(tags.size()));
-  LODESTAR_RETURN_IF_ERROR(entries_.ReserveFree(removals));
   return index_.Reserve(tags);
 }
 
@@ -61,6 +60,14 @@ void PendingIds::Clear() {
   index_.Replace(&empty);
   entries_.FreeAll();
   size_ = 0;
+}
+
+bool PendingIds::Compact(int64_t most, uint32_t* low) {
+  return entries_.Compact(most, low, [&](uint32_t from, uint32_t to) {
+    const int64_t id = entries_.meta(to)->id.load(std::memory_order_relaxed);
+    index_.Move(static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id))), from,
+                to);
+  });
 }
 
 void PendingIds::ForEach(

@@ -30,13 +30,17 @@ class PendingIds {
   uint32_t sightings(uint32_t entry) const;
   int64_t last_seen(uint32_t entry) const;
 
-  // Room for Add of each tag and for `removals` Remove calls.
-  // ResourceExhausted: out of memory.
-  Status Reserve(Span<const uint32_t> tags, int64_t removals);
+  // Room for Add of each tag. ResourceExhausted: out of memory.
+  Status Reserve(Span<const uint32_t> tags);
   void Add(uint32_t tag, int64_t id, uint32_t sightings, int64_t last_seen);
   void Set(uint32_t entry, uint32_t sightings, int64_t last_seen);
   void Remove(uint32_t tag, uint32_t entry);
   void Clear();
+
+  // See RowStore and LeafIndex.
+  bool Compact(int64_t most, uint32_t* low);
+  bool ReleaseSegment() { return entries_.ReleaseSegment(); }
+  Status CompactLeaf(uint32_t* tag) { return index_.CompactLeaf(tag); }
 
   int64_t size() const { return size_; }
   int64_t bytes() const { return index_.bytes() + entries_.row_bytes(); }

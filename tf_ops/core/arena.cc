@@ -8,6 +8,7 @@
 namespace lodestar {
 namespace {
 
+constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kSmallest = int64_t{64} << 10;
 constexpr int64_t kLargest = int64_t{64} << 20;
@@ -23,8 +24,13 @@ Arena::~Arena() {
 }
 
 void* Arena::Allocate(int64_t bytes) {
+  const int64_t unit = bytes < kPage ? 64 : kPage;
   bytes = RoundUp(bytes, 64);
   std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t skipped =
+      std::min(left_, -reinterpret_cast<intptr_t>(next_) & (unit - 1));
+  next_ += skipped;
+  left_ -= skipped;
   if (bytes > left_) {
     // An eighth of what there is, so that the unused tail stays small and the
     // number of mappings too.
@@ -49,6 +55,14 @@ void* Arena::Allocate(int64_t bytes) {
   next_ += bytes;
   left_ -= bytes;
   return block;
+}
+
+bool Arena::Release(void* block, int64_t bytes) {
+  const intptr_t begin = reinterpret_cast<intptr_t>(block);
+  const intptr_t first = RoundUp(begin, kPage);
+  const intptr_t end = (begin + bytes) / kPage * kPage;
+  return end <= first || madvise(reinterpret_cast<void*>(first), end - first,
+                                 MADV_DONTNEED) == 0;
 }
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 // Arena: the memory of row segments. Blocks come from large anonymous mappings
-// (huge pages where the system grants them), and are returned all at once.
+// (huge pages where the system grants them). They stay readable until the arena
+// goes, also while their memory is given back.
 
 #ifndef LODESTAR_TF_OPS_CORE_ARENA_H_
 #define LODESTAR_TF_OPS_CORE_ARENA_H_
@@ -18,8 +19,13 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed memory, aligned to a cache line; nullptr: out of memory.
+  // Zeroed memory, aligned to a cache line (to a page, if it is one or more);
+  // nullptr: out of memory.
   void* Allocate(int64_t bytes);
+
+  // Gives the whole pages of a block back to the system; they read zeros from
+  // here on. False: the system keeps them, and what they hold.
+  static bool Release(void* block, int64_t bytes);
 
  private:
   struct Mapping {

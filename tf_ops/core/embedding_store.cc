@@ -153,7 +153,10 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
                   if (inserted[i] || !refs[i].found()) continue;
                   const RowStore& store = shards_[refs[i].shard]->rows;
                   // Not there any more: removed after this call, in effect.
-                  if (!store.Lock(refs[i].row, unique[i])) continue;
+                  if (!store.Lock(refs[i].row, unique[i]) &&
+                      !LockAgain(unique[i], &refs[i])) {
+                    continue;
+                  }
                   CopyRowIn(values[i], dim_, store.values(refs[i].row));
                   store.Unlock(refs[i].row);
                 }
@@ -168,10 +171,6 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
   std::vector<int64_t> counts(shards_.size(), 0);
   for (int64_t id : ids) ++counts[PlaceOf(id).shard];
   ShardLocks locks(*this, counts);
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    if (counts[s] == 0) continue;
-    LODESTAR_RETURN_IF_ERROR(shards_[s]->rows.ReserveFree(counts[s]));
-  }
   for (int64_t id : ids) {
     const Place place = PlaceOf(id);
     Shard& shard = *shards_[place.shard];

@@ -283,6 +283,14 @@ class EmbeddingStore {
     return Evict(policies_.eviction, evicted, parallel);
   }
 
+  // Moves rows into the places of removed ones and gives the memory that is
+  // then free back to the system; *returned is by how many bytes that lowers
+  // what Stats tells. Nothing else changes. It holds one shard at a time, and
+  // for no longer than some thousand rows, or a leaf of the index, take.
+  // ResourceExhausted: out of memory for a smaller leaf; what was moved by then
+  // stays moved, which nothing shows but Stats.
+  Status Compact(int64_t* returned);
+
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
   // 0 for an id without a row.
   void Frequency(Span<const int64_t> ids, Span<int64_t> frequencies,
@@ -328,8 +336,12 @@ class EmbeddingStore {
   struct Shard {
     Shard(int dim, uint32_t number, Arena* arena, EpochDomain* epochs)
         : index(epochs, number), rows(dim, arena, number) {}
-    mutable std::mutex mutex;  // held by who adds or removes rows
+    mutable std::mutex mutex;  // held by who adds, removes or moves rows
     LeafIndex index;
+    // Rows that have moved. Told after the index, before the old place is free:
+    // who finds a row gone, and the number as it was before he looked, may
+    // believe that the id has none.
+    std::atomic<uint64_t> moves{0};
     RowStore rows;
     std::unique_ptr<EvictionList> order;  // null: rows go in no order
     // Null: every id is admitted. With a sketch: the ids of this step.
@@ -356,7 +368,13 @@ class EmbeddingStore {
 
   Place PlaceOf(int64_t id) const;
   // Inside an epoch guard or the shard's mutex.
-  uint32_t FindRow(const Shard& shard, uint32_t tag, int64_t id) const;
+  static uint32_t FindRow(const Shard& shard, uint32_t tag, int64_t id);
+  // Holds the row of `id`, which has gone from where `ref` says, if it has one
+  // by now; false (and not held): it has none.
+  bool LockAgain(int64_t id, RowRef* ref) const;
+  // Under all locks: where rows are that have moved since they were found, and
+  // which have gone.
+  void LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const;
   RowRef RefTo(uint32_t shard, uint32_t row) const {
     return {shard, row, shards_[shard]->rows.meta(row)};
   }
@@ -411,8 +429,8 @@ class EmbeddingStore {
                             const SightingOptions& options,
                             const ParallelFor* parallel);
   // Counts a sighting of each row at step `now`, once.
-  static void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                    int64_t now);
+  void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
+             int64_t now) const;
   // The same of rows that go in an order; `members` from GroupByShard(ids).
   using IndexLists = std::vector<std::vector<int64_t>>;
   void TouchInOrder(Span<const int64_t> ids, const IndexLists& members,
@@ -459,7 +477,8 @@ class EmbeddingStore {
   int64_t EvictFirst(int64_t count, int64_t now, RoomPlan* room);
   void CommitSightings(Span<const int64_t> ids, int64_t now, int shard,
                        const ShardPlan& plan);
-  // Under the shard's lock, after ReserveFree.
+  static int64_t BytesOf(const Shard& shard);
+  // Under the shard's lock.
   static void RemoveRow(Shard* shard, uint32_t tag, uint32_t row);
   // Under all locks: the rows that `policy` names, by shard.
   using RowLists = std::vector<std::vector<uint32_t>>;

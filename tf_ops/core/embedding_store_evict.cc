@@ -59,13 +59,13 @@ void EmbeddingStore::TouchInOrder(Span<const int64_t> ids,
         }
         const int64_t i = members[s][k];
         if (!refs[i].found()) continue;
-        const uint32_t row = refs[i].row;
-        RowMeta* meta = shard.rows.meta(row);
-        // Evicted since it was found.
-        if (!shard.rows.resident(row) ||
-            meta->id.load(std::memory_order_relaxed) != ids[i]) {
-          continue;
+        uint32_t row = refs[i].row;
+        if (!shard.rows.Holds(row, ids[i])) {
+          // Evicted since it was found, or moved.
+          row = FindRow(shard, PlaceOf(ids[i]).tag, ids[i]);
+          if (row == LeafIndex::kNoRow) continue;
         }
+        RowMeta* meta = shard.rows.meta(row);
         const uint32_t frequency =
             meta->frequency.load(std::memory_order_relaxed);
         if (GuardHolds(StoreGuard::kSightingSet) &&
@@ -190,7 +190,6 @@ Status EmbeddingStore::ForgetPending(int64_t max_age, int64_t now) {
       const uint32_t tag = PlaceOf(id).tag;
       old[s].push_back({tag, pending.Find(tag, id)});
     });
-    LODESTAR_RETURN_IF_ERROR(pending.Reserve({}, old[s].size()));
   }
   for (size_t s = 0; s < shards_.size(); ++s) {
     for (const Entry& e : old[s]) shards_[s]->pending->Remove(e.tag, e.entry);
@@ -205,9 +204,6 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   const int64_t now = step();
   RowLists victims(shards_.size());
   LODESTAR_RETURN_IF_ERROR(FindVictims(policy, now, &victims, parallel));
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    LODESTAR_RETURN_IF_ERROR(shards_[s]->rows.ReserveFree(victims[s].size()));
-  }
   if (policy.max_age >= 0) {
     LODESTAR_RETURN_IF_ERROR(ForgetPending(policy.max_age, now));
   }

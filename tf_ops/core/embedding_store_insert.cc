@@ -109,7 +109,6 @@ void EmbeddingStore::PlanSightings(Span<const int64_t> ids,
 Status EmbeddingStore::ReservePlan(int number, const ShardPlan& plan,
                                    int64_t excess) {
   Shard& shard = *shards_[number];
-  if (excess > 0) LODESTAR_RETURN_IF_ERROR(shard.rows.ReserveFree(excess));
   if (!plan.indices.empty()) {
     LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(plan.indices.size()));
     LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(plan.tags));
@@ -119,16 +118,14 @@ Status EmbeddingStore::ReservePlan(int number, const ShardPlan& plan,
   }
   if (plan.sightings.empty()) return Status();
   std::vector<uint32_t> tags;
-  int64_t removals = 0;
   for (const Sighting& sighting : plan.sightings) {
-    if (sighting.entry != LeafIndex::kNoRow) {
-      ++removals;
-    } else if (!sighting.admitted || excess > 0) {
-      // An admitted one may still find no room.
+    // An admitted one may still find no room.
+    if (sighting.entry == LeafIndex::kNoRow &&
+        (!sighting.admitted || excess > 0)) {
       tags.push_back(sighting.tag);
     }
   }
-  return shard.pending->Reserve(tags, removals);
+  return shard.pending->Reserve(tags);
 }
 
 Status EmbeddingStore::CheckRoom(int64_t rows) const {
@@ -321,6 +318,7 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
       PlanSightings(ids, options, static_cast<int>(s), &plans[s]);
     }
   }
+  if (max_rows > 0) LookAgain(ids, refs);
   const auto total = [&] {
     int64_t sum = 0;
     for (const ShardPlan& plan : plans) sum += plan.indices.size();

@@ -40,9 +40,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
     stats.row_bytes += rows.row_bytes();
     stats.slot_bytes += rows.slot_bytes();
     stats.capacity += rows.capacity();
-    stats.shards.push_back({rows.live(), shard->index.bytes() +
-                                             rows.row_bytes() +
-                                             rows.slot_bytes() + policy_bytes});
+    stats.shards.push_back({rows.live(), BytesOf(*shard)});
   }
   if (sketch_ != nullptr) {
     std::lock_guard<std::mutex> lock(sketch_mutex_);

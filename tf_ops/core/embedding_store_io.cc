@@ -318,7 +318,7 @@ Status EmbeddingStore::BuildPending(
   }
   for (size_t s = 0; s < shards_.size(); ++s) {
     (*pending)[s] = std::make_unique<PendingIds>(&epochs_);
-    LODESTAR_RETURN_IF_ERROR((*pending)[s]->Reserve(tags[s], 0));
+    LODESTAR_RETURN_IF_ERROR((*pending)[s]->Reserve(tags[s]));
   }
   for (int64_t i = 0; i < rows.pending_ids.size(); ++i) {
     const Place place = PlaceOf(rows.pending_ids[i]);
@@ -354,12 +354,16 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
       },
       rows.optimizer.name.empty() ? nullptr : &rows.optimizer));
   const auto assign = [&](int64_t i) {
-    if (inserted[i]) return;
+    // New, or evicted before it found its place.
+    if (inserted[i] || !refs[i].found()) return;
     Shard& shard = *shards_[refs[i].shard];
     std::lock_guard<std::mutex> lock(shard.mutex);
-    const uint32_t row = refs[i].row;
     // Not there any more: removed after this call, in effect.
-    if (!shard.rows.Lock(row, rows.ids[i])) return;
+    if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
+        !LockAgain(rows.ids[i], &refs[i])) {
+      return;
+    }
+    const uint32_t row = refs[i].row;
     // Whether or not it was there shows in nothing: slots start anew, too.
     if (rows.optimizer.name.empty()) FillSlots(refs[i]);
     WriteImported(rows, i, refs[i]);

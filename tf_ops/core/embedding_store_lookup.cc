@@ -8,16 +8,6 @@
 
 namespace lodestar {
 
-uint32_t EmbeddingStore::FindRow(const Shard& shard, uint32_t tag,
-                                 int64_t id) const {
-  LeafIndex::Cursor cursor = shard.index.Begin(tag);
-  while (true) {
-    const uint32_t row = LeafIndex::Next(tag, &cursor);
-    if (row == LeafIndex::kNoRow) return row;
-    if (shard.rows.Holds(row, id)) return row;
-  }
-}
-
 namespace {
 
 // What ForEachRun loads.
@@ -74,8 +64,11 @@ void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
 bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
                                float* row) const {
   EpochDomain::Guard guard(&epochs_);
-  const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
-  return again != LeafIndex::kNoRow && shard.rows.Read(again, id, row);
+  while (true) {
+    const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
+    if (again == LeafIndex::kNoRow) return false;
+    if (shard.rows.Read(again, id, row)) return true;
+  }
 }
 
 void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
@@ -130,11 +123,13 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
     ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
                [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                  for (int i = 0; i < run.size(); ++i) {
-                   const RowRef ref = Confirm(run[i], probes + i);
-                   frequencies[begin + first + i] =
-                       ref.found()
-                           ? ref.meta->frequency.load(std::memory_order_relaxed)
-                           : 0;
+                   RowRef ref = Confirm(run[i], probes + i);
+                   uint32_t frequency = 0;
+                   while (ref.found() && !RowStore::ReadFrequency(
+                                             ref.meta, run[i], &frequency)) {
+                     ref = Confirm(run[i], probes + i);
+                   }
+                   frequencies[begin + first + i] = ref.found() ? frequency : 0;
                  }
                });
   });

@@ -28,10 +28,15 @@ inline void EmbeddingStore::Advance(Probe* probe) {
 
 // Where the id is, if anywhere.
 inline RowRef EmbeddingStore::Confirm(int64_t id, Probe* probe) {
-  while (probe->ref.found() && !RowStore::Holds(probe->ref.meta, id)) {
-    Advance(probe);
+  RowRef& ref = probe->ref;
+  const bool any = ref.found();
+  while (ref.found() && !RowStore::Holds(ref.meta, id)) Advance(probe);
+  if (any && !ref.found()) {
+    // A stranger's row, or one that has moved.
+    ref.row = FindRow(*probe->shard, probe->tag, id);
+    if (ref.found()) ref.meta = probe->shard->rows.meta(ref.row);
   }
-  return probe->ref;
+  return ref;
 }
 
 // visit(first, run, probes) for runs of ids from ids[first] on, with what

@@ -13,7 +13,7 @@
 namespace lodestar {
 
 void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                           int64_t now) {
+                           int64_t now) const {
   const auto is_counted = [&](const RowMeta* meta) {
     return GuardHolds(StoreGuard::kSightingSet) &&
            meta->last_seen.load(std::memory_order_relaxed) == now &&
@@ -25,7 +25,12 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
     }
     if (!refs[i].found()) continue;
     RowMeta* meta = refs[i].meta;
-    if (is_counted(meta) || !RowStore::Lock(meta, ids[i])) continue;
+    if (is_counted(meta) && RowStore::Holds(meta, ids[i])) continue;
+    if (!RowStore::Lock(meta, ids[i])) {
+      RowRef ref = refs[i];
+      if (!LockAgain(ids[i], &ref)) continue;
+      meta = ref.meta;
+    }
     if (!is_counted(meta)) {
       const uint32_t frequency =
           meta->frequency.load(std::memory_order_relaxed);
@@ -120,8 +125,9 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   if (options.count) {
     for_each_range(20, [&](size_t t, int64_t first, int64_t count) {
       if (!sightings[t].by_shard.empty()) return;
-      Touch(tables[t].unique_ids.subspan(first, count),
-            tables[t].refs.subspan(first, count), sightings[t].now);
+      tables[t].store->Touch(tables[t].unique_ids.subspan(first, count),
+                             tables[t].refs.subspan(first, count),
+                             sightings[t].now);
     });
   }
   for (size_t t = 0; t < tables.size(); ++t) {

@@ -16,7 +16,11 @@ EvictionList::EvictionList(EvictionPolicy::Order order, const RowStore* rows,
 
 Status EvictionList::Reserve(int64_t capacity) {
   const int64_t segment = kSegmentLinks;
-  while (static_cast<int64_t>(links_.size()) * segment < capacity) {
+  while (static_cast<int64_t>(reserved_) * segment < capacity) {
+    if (reserved_ < links_.size()) {
+      ++reserved_;
+      continue;
+    }
     Link* links = nullptr;
     try {
       links_.reserve(links_.size() + 1);
@@ -28,6 +32,7 @@ Status EvictionList::Reserve(int64_t capacity) {
                                " rows");
     }
     links_.push_back(links);
+    ++reserved_;
   }
   return Status();
 }
@@ -100,6 +105,30 @@ void EvictionList::Remove(uint32_t row) {
   if (group.sorted == row) group.sorted = before;
 }
 
+void EvictionList::Move(uint32_t from, uint32_t to) {
+  Group& group = groups_[GroupOf(to)];
+  const Link moved = link(from);
+  const uint32_t before = previous(from);
+  link(to) = moved;
+  (before == kNone ? group.head : link(before).next) = to;
+  if (moved.next == kNone) {
+    group.tail = to;
+  } else {
+    SetPrevious(moved.next, to);
+  }
+  if (group.hint == from) group.hint = to;
+  if (group.sorted == from) group.sorted = to;
+}
+
+void EvictionList::Shrink(int64_t capacity) {
+  const int64_t bytes = kSegmentLinks * sizeof(Link);
+  while (reserved_ > 0 &&
+         static_cast<int64_t>(reserved_ - 1) * kSegmentLinks >= capacity &&
+         Arena::Release(links_[reserved_ - 1], bytes)) {
+    --reserved_;
+  }
+}
+
 void EvictionList::Clear() {
   std::fill(groups_.begin(), groups_.end(), Group());
 }
@@ -109,7 +138,7 @@ void EvictionList::MarkSorted() {
 }
 
 int64_t EvictionList::bytes() const {
-  return links_.size() * (kSegmentLinks * sizeof(Link)) +
+  return reserved_ * (kSegmentLinks * sizeof(Link)) +
          groups_.size() * sizeof(Group);
 }
 

@@ -58,7 +58,11 @@ class EvictionList {
   void Add(uint32_t row);
   // REQUIRES: the metadata are those that it was added with.
   void Remove(uint32_t row);
+  // A row takes the place of another, whose metadata it has.
+  void Move(uint32_t from, uint32_t to);
   void Clear();
+  // Gives back to the system what was reserved beyond rows [0, capacity).
+  void Shrink(int64_t capacity);
   // Says that rows were added in ascending order of their keys.
   void MarkSorted();
 
@@ -142,6 +146,7 @@ class EvictionList {
   const RowStore* const rows_;
   Arena* const arena_;
   std::vector<Link*> links_;
+  size_t reserved_ = 0;  // segments of links_; later ones were given back
   std::vector<Group> groups_;
 };
 

@@ -108,7 +108,7 @@ void LeafIndex::Put(Leaf* leaf, uint64_t slot) {
   ++leaf->live;
 }
 
-bool LeafIndex::Grow(Leaf* leaf) {
+bool LeafIndex::Rebuild(Leaf* leaf) {
   Leaf* grown = NewLeaf(leaf->depth, leaf->prefix,
                         static_cast<uint64_t>(leaf->live) + leaf->pending);
   if (grown == nullptr) return false;
@@ -204,7 +204,7 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
         ok = Split(leaf);
         if (!ok) leaf->pending = 0;
       } else if (ok && !leaf->Fits()) {
-        ok = Grow(leaf);
+        ok = Rebuild(leaf);
         if (!ok) leaf->pending = 0;
       } else {
         leaf->pending = 0;
@@ -216,24 +216,50 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
 }
 
 void LeafIndex::Insert(uint32_t tag, uint32_t row) {
-  Leaf* leaf = directory_.load(std::memory_order_relaxed)
-                   ->leaf(tag)
-                   .load(std::memory_order_relaxed);
-  Put(leaf, (static_cast<uint64_t>(tag) << 32) | row);
+  Put(LeafOf(tag), (static_cast<uint64_t>(tag) << 32) | row);
 }
 
-void LeafIndex::Remove(uint32_t tag, uint32_t row) {
-  Leaf* leaf = directory_.load(std::memory_order_relaxed)
-                   ->leaf(tag)
-                   .load(std::memory_order_relaxed);
+std::atomic<uint64_t>* LeafIndex::SlotOf(Leaf* leaf, uint32_t tag,
+                                         uint32_t row) {
   const uint64_t wanted = (static_cast<uint64_t>(tag) << 32) | row;
   std::atomic<uint64_t>* slots = leaf->slots();
   uint32_t position = leaf->Position(tag);
   while (slots[position].load(std::memory_order_relaxed) != wanted) {
     if (++position == leaf->capacity) position = 0;
   }
-  slots[position].store(kRemoved, std::memory_order_release);
+  return slots + position;
+}
+
+void LeafIndex::Remove(uint32_t tag, uint32_t row) {
+  Leaf* leaf = LeafOf(tag);
+  SlotOf(leaf, tag, row)->store(kRemoved, std::memory_order_release);
   --leaf->live;
+}
+
+void LeafIndex::Move(uint32_t tag, uint32_t from, uint32_t to) {
+  SlotOf(LeafOf(tag), tag, from)
+      ->store((static_cast<uint64_t>(tag) << 32) | to,
+              std::memory_order_release);
+}
+
+Status LeafIndex::CompactLeaf(uint32_t* tag) {
+  if (directory_.load(std::memory_order_relaxed) == nullptr) {
+    *tag = 0;
+    return Status();
+  }
+  Leaf* leaf = LeafOf(*tag);
+  const uint64_t next = (static_cast<uint64_t>(leaf->prefix) + 1)
+                        << (32 - leaf->depth);
+  // An eighth is not worth it.
+  const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
+  if (wanted * 8 < leaf->block.bytes * 7) {
+    if (!Rebuild(leaf)) {
+      return ResourceExhausted("out of memory while the index shrinks to ",
+                               leaf->live, " ids of a leaf");
+    }
+  }
+  *tag = static_cast<uint32_t>(next);
+  return Status();
 }
 
 void LeafIndex::Replace(LeafIndex* fresh) {

@@ -86,6 +86,15 @@ class LeafIndex {
   // REQUIRES: the entry is there.
   void Remove(uint32_t tag, uint32_t row);
 
+  // The entry's row has moved: readers find it in one place or the other.
+  // REQUIRES: the entry is there.
+  void Move(uint32_t tag, uint32_t from, uint32_t to);
+
+  // Makes the leaf of this tag as small as its entries allow, and sets *tag to
+  // the first one of the next leaf; 0: this was the last.
+  // ResourceExhausted: out of memory; entries are as before.
+  Status CompactLeaf(uint32_t* tag);
+
   // Takes what `fresh` holds in place of what this holds.
   void Replace(LeafIndex* fresh);
 
@@ -140,7 +149,14 @@ class LeafIndex {
   void Retire(Leaf* leaf);
   void Retire(Directory* directory);
   static void Put(Leaf* leaf, uint64_t slot);
-  bool Grow(Leaf* leaf);
+  static std::atomic<uint64_t>* SlotOf(Leaf* leaf, uint32_t tag, uint32_t row);
+  Leaf* LeafOf(uint32_t tag) const {
+    return directory_.load(std::memory_order_relaxed)
+        ->leaf(tag)
+        .load(std::memory_order_relaxed);
+  }
+  // To the size of its entries and pending ones.
+  bool Rebuild(Leaf* leaf);
   bool Split(Leaf* leaf);
 
   EpochDomain* const epochs_;

@@ -82,6 +82,22 @@ bool RowStore::Read(const RowMeta* m, int64_t id, float* out) const {
   }
 }
 
+bool RowStore::ReadFrequency(const RowMeta* m, int64_t id,
+                             uint32_t* frequency) {
+  while (true) {
+    const uint32_t before = m->sequence.load(std::memory_order_acquire);
+    if ((before & kResident) == 0 ||
+        m->id.load(std::memory_order_relaxed) != id) {
+      return false;
+    }
+    // One word, so a writer may be at it; but the row must stay the id's.
+    *frequency = m->frequency.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint32_t after = m->sequence.load(std::memory_order_relaxed);
+    if ((before | kHeld) == (after | kHeld)) return true;
+  }
+}
+
 uint32_t RowStore::Hold(RowMeta* meta) {
   for (int spins = 0;; ++spins) {
     uint32_t word = meta->sequence.load(std::memory_order_relaxed);
@@ -103,12 +119,20 @@ void RowStore::Release(RowMeta* meta, uint32_t resident) {
 }
 
 bool RowStore::Lock(RowMeta* m, int64_t id) {
-  const uint32_t word = Hold(m);
-  if ((word & kResident) != 0 && m->id.load(std::memory_order_relaxed) == id) {
-    return true;
+  for (int spins = 0;; ++spins) {
+    uint32_t word = m->sequence.load(std::memory_order_acquire);
+    if ((word & kResident) == 0) return false;
+    if ((word & kHeld) == 0 &&
+        m->sequence.compare_exchange_weak(word, word | kHeld,
+                                          std::memory_order_acquire)) {
+      // The data stores that follow stay behind the held bit.
+      std::atomic_thread_fence(std::memory_order_release);
+      if (m->id.load(std::memory_order_relaxed) == id) return true;
+      m->sequence.store(word, std::memory_order_release);
+      return false;
+    }
+    if (spins > 64) std::this_thread::yield();
   }
-  m->sequence.store(word, std::memory_order_release);
-  return false;
 }
 
 // Those of the first `count` that it lacks.
@@ -134,7 +158,7 @@ bool RowStore::AddSegment() {
     for (int i = 0; i < count; ++i) new (segments + i) Segment();
     blocks_[place.block].store(segments, std::memory_order_release);
   }
-  // What an attempt that failed left is used.
+  // What an attempt that failed left is used, and what was given back.
   Segment& added = segment(place);
   if (added.rows == nullptr) {
     added.rows = static_cast<char*>(arena_->Allocate(stride_ << place.bits));
@@ -146,8 +170,7 @@ bool RowStore::AddSegment() {
 }
 
 Status RowStore::Reserve(int64_t count) {
-  return ReserveCapacity(high_water_ + count -
-                         static_cast<int64_t>(free_.size()));
+  return ReserveCapacity(live_ + count);
 }
 
 Status RowStore::ReserveCapacity(int64_t rows) {
@@ -160,24 +183,41 @@ Status RowStore::ReserveCapacity(int64_t rows) {
   return Status();
 }
 
-Status RowStore::ReserveFree(int64_t count) {
-  try {
-    free_.reserve(free_.size() + count);
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory while ", count,
-                             " rows are removed");
-  }
-  return Status();
-}
-
 uint32_t RowStore::Allocate() {
-  if (!free_.empty()) {
-    const uint32_t row = free_.back();
-    free_.pop_back();
+  ++live_;
+  if (free_head_ != kNone) {
+    const uint32_t row = free_head_;
+    UnlinkFree(row);
     return row;
   }
-  if (high_water_ == made_) new (meta(made_++)) RowMeta();
-  return high_water_++;
+  const uint32_t row = high_water_++;
+  if (row == made_) new (meta(made_++)) RowMeta();
+  std::atomic<uint32_t>& sequence = meta(row)->sequence;
+  if (sequence.load(std::memory_order_relaxed) == 0) {
+    sequence.store(first_word_, std::memory_order_relaxed);
+  }
+  return row;
+}
+
+void RowStore::LinkFree(uint32_t row) {
+  SetFreeLinks(row, {kNone, free_head_});
+  if (free_head_ != kNone) {
+    SetFreeLinks(free_head_, {row, free_links(free_head_).next});
+  }
+  free_head_ = row;
+}
+
+void RowStore::UnlinkFree(uint32_t row) {
+  const FreeLinks links = free_links(row);
+  if (links.previous == kNone) {
+    free_head_ = links.next;
+  } else {
+    SetFreeLinks(links.previous,
+                 {free_links(links.previous).previous, links.next});
+  }
+  if (links.next != kNone) {
+    SetFreeLinks(links.next, {links.previous, free_links(links.next).next});
+  }
 }
 
 void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
@@ -193,7 +233,8 @@ void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
 void RowStore::Free(uint32_t row) {
   Hold(meta(row));
   Release(meta(row), 0);
-  free_.push_back(row);
+  LinkFree(row);
+  --live_;
 }
 
 void RowStore::FreeAll() {
@@ -201,8 +242,54 @@ void RowStore::FreeAll() {
     Hold(meta(row));
     Release(meta(row), 0);
   }
-  free_.clear();
+  free_head_ = kNone;
+  live_ = 0;
   high_water_ = 0;
+}
+
+void RowStore::Copy(uint32_t from, uint32_t to) const {
+  RowMeta* const source = meta(from);
+  RowMeta* const target = meta(to);
+  // Who has seen a version of the row sees later ones in its new place too.
+  const uint32_t word = Hold(source) & ~kResident;
+  if (target->sequence.load(std::memory_order_relaxed) < word) {
+    target->sequence.store(word, std::memory_order_relaxed);
+  }
+  // A stale reader may be copying what it takes for the row that was there.
+  const Word64* words = reinterpret_cast<const Word64*>(source + 1);
+  Word64* copy = reinterpret_cast<Word64*>(target + 1);
+  const int64_t count =
+      (stride_ - static_cast<int64_t>(sizeof(RowMeta))) / sizeof(Word64);
+  for (int64_t i = 0; i < count; ++i) {
+    __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
+  }
+  for (int s = 0; s < num_slots_; ++s) {
+    std::copy_n(slot(from, s), dim_, slot(to, s));
+  }
+  Publish(to, source->id.load(std::memory_order_relaxed),
+          source->last_seen.load(std::memory_order_relaxed),
+          source->frequency.load(std::memory_order_relaxed));
+}
+
+bool RowStore::ReleaseSegment() {
+  if (capacity_ == 0) return false;
+  const Place last = PlaceOf(static_cast<uint32_t>(capacity_ - 1));
+  const int64_t rows = int64_t{1} << last.bits;
+  const int64_t first = capacity_ - rows;
+  if (first < high_water_) return false;
+  for (int64_t row = first; row < std::min<int64_t>(made_, capacity_); ++row) {
+    const uint32_t word = meta(static_cast<uint32_t>(row))
+                              ->sequence.load(std::memory_order_relaxed);
+    first_word_ = std::max(first_word_, (word & ~(kWrite - 1)) + kWrite);
+  }
+  Segment& released = segment(last);
+  if (!Arena::Release(released.rows, rows * stride_)) return false;
+  for (int s = 0; s < slot_arrays_; ++s) {
+    Arena::Release(released.slots[s].load(std::memory_order_relaxed),
+                   rows * dim_ * sizeof(float));
+  }
+  capacity_ = first;
+  return true;
 }
 
 Status RowStore::ReserveSlots(int64_t count) {

@@ -16,6 +16,17 @@
 // two equal even words; it never waits for a lock of a table. Values are
 // written with atomic stores; optimizer slots are touched only by who holds
 // bit 0.
+//
+// Removed rows are linked to each other through their metadata. Compaction
+// moves the last rows to their places and gives segments back to the system;
+// these stay readable, as rows that are not resident, for who still looks for a
+// row there. Three things keep such a reader or writer from being deceived:
+//  - only a resident row is held, except by who has the shard's mutex; so no
+//    one writes to a segment that is given back, or puts a word back into it
+//    that he took before;
+//  - a moved row is resident in its new place before it is gone from the old;
+//  - the words of a segment that is used again begin above all those that it
+//    ever had, so a reader never sees the word that he began with again.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROW_STORE_H_
 #define LODESTAR_TF_OPS_CORE_ROW_STORE_H_
@@ -86,6 +97,10 @@ class RowStore {
   }
   bool Read(const RowMeta* meta, int64_t id, float* out) const;
 
+  // The row's frequency if it holds `id` now; false: it does not.
+  static bool ReadFrequency(const RowMeta* meta, int64_t id,
+                            uint32_t* frequency);
+
   // Waits for the row's word and holds it; false (and not held): the row does
   // not hold `id`.
   static bool Lock(RowMeta* meta, int64_t id);
@@ -107,8 +122,6 @@ class RowStore {
   Status Reserve(int64_t count);
   // Segments for `rows` rows in all.
   Status ReserveCapacity(int64_t rows);
-  // Room for `count` Free calls.
-  Status ReserveFree(int64_t count);
   // A row that no reader takes for resident until Publish.
   uint32_t Allocate();
   // The row now holds `id`; its data are written.
@@ -118,6 +131,16 @@ class RowStore {
   void Free(uint32_t row);
   // Frees all rows; their memory is kept for the next ones.
   void FreeAll();
+
+  // Moves rows from the end into the places of removed ones, which it finds
+  // from row `*low` on, 0 at first. moved(from, to) is called while both rows
+  // are resident with the same content and `from` is held. True: it is done;
+  // false: it has worked for about as long as it takes to move `most` rows.
+  template <typename Moved>
+  bool Compact(int64_t most, uint32_t* low, const Moved& moved);
+  // Gives the last segment back to the system if it holds no row; false: it
+  // does hold one.
+  bool ReleaseSegment();
 
   // Memory for `count` optimizer slots beside every row there is and will be.
   // ResourceExhausted: out of memory, and the slots that there were stay.
@@ -129,9 +152,7 @@ class RowStore {
 
   // Rows [0, high_water) have been given out at least once.
   uint32_t high_water() const { return high_water_; }
-  int64_t live() const {
-    return high_water_ - static_cast<int64_t>(free_.size());
-  }
+  int64_t live() const { return live_; }
   bool resident(uint32_t row) const {
     return (meta(row)->sequence.load(std::memory_order_acquire) & kResident) !=
            0;
@@ -151,6 +172,7 @@ class RowStore {
   static constexpr uint32_t kHeld = 1;
   static constexpr uint32_t kResident = 2;
   static constexpr uint32_t kWrite = 4;
+  static constexpr uint32_t kNone = 0xffffffff;
   static constexpr int kBlocks = 22;  // row numbers fit LeafIndex
 
   static constexpr int kSegmentBits = 10;  // of the smallest segment
@@ -192,6 +214,25 @@ class RowStore {
   static float* Values(RowMeta* meta) {
     return reinterpret_cast<float*>(meta + 1);
   }
+  // A removed row, as part of the list of them.
+  struct FreeLinks {
+    uint32_t previous;
+    uint32_t next;
+  };
+  FreeLinks free_links(uint32_t row) const {
+    const uint64_t word =
+        static_cast<uint64_t>(meta(row)->id.load(std::memory_order_relaxed));
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
+  }
+  void SetFreeLinks(uint32_t row, FreeLinks links) const {
+    const uint64_t word = (uint64_t{links.previous} << 32) | links.next;
+    meta(row)->id.store(static_cast<int64_t>(word), std::memory_order_relaxed);
+  }
+  void LinkFree(uint32_t row);
+  void UnlinkFree(uint32_t row);
+  // Both rows hold the content of `from`, which stays held.
+  void Copy(uint32_t from, uint32_t to) const;
+
   static uint32_t Hold(RowMeta* meta);
   static void Release(RowMeta* meta, uint32_t resident);
   bool AddSegment();
@@ -204,12 +245,39 @@ class RowStore {
   std::atomic<Segment*> blocks_[kBlocks] = {};
   int64_t capacity_ = 0;
   uint32_t high_water_ = 0;
-  uint32_t made_ = 0;  // rows with metadata; a sequence word never starts again
-  std::vector<uint32_t> free_;
-  int slot_arrays_ = 0;  // that every segment has; never fewer again
-  int used_slots_ = 0;   // that an optimizer ever had
-  int num_slots_ = 0;    // that the optimizer has
+  uint32_t made_ = 0;  // rows with metadata
+  int64_t live_ = 0;
+  uint32_t free_head_ = kNone;
+  uint32_t first_word_ = 0;  // of rows whose segment was given back
+  int slot_arrays_ = 0;      // that every segment has; never fewer again
+  int used_slots_ = 0;       // that an optimizer ever had
+  int num_slots_ = 0;        // that the optimizer has
 };
+
+template <typename Moved>
+bool RowStore::Compact(int64_t most, uint32_t* low, const Moved& moved) {
+  constexpr int64_t kMove = 16;  // as long as so many rows are looked at
+  for (int64_t work = most * kMove; work > 0; --work) {
+    if (*low >= high_water_) return true;
+    const uint32_t last = high_water_ - 1;
+    if (!resident(last)) {
+      UnlinkFree(last);
+      --high_water_;
+      work -= kMove / 2;
+    } else if (resident(*low)) {
+      ++*low;
+    } else {
+      UnlinkFree(*low);
+      Copy(last, *low);
+      moved(last, *low);
+      Release(meta(last), 0);
+      --high_water_;
+      ++*low;
+      work -= kMove;
+    }
+  }
+  return false;
+}
 
 }  // namespace lodestar
 

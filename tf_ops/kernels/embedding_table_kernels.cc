@@ -1,7 +1,7 @@
 // Kernels of what an embedding variable offers as a table: insert_or_assign,
-// remove, evict, clear, size, frequency, step, stats, inspect, export and
-// import. Contracts:
-// tf_ops/ops/embedding_ops.cc; algorithms: tf_ops/core/embedding_store.h.
+// remove, evict, clear, compact, size, frequency, step, stats, inspect, export
+// and import. Contracts: tf_ops/ops/embedding_ops.cc; algorithms:
+// tf_ops/core/embedding_store.h.
 
 #include <algorithm>
 #include <string>
@@ -81,6 +81,16 @@ class EmbeddingClearOp : public EmbeddingKernel {
   using EmbeddingKernel::EmbeddingKernel;
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Clear()));
+  }
+};
+
+class EmbeddingCompactOp : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    int64_t bytes = 0;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Compact(&bytes)));
+    OP_REQUIRES_OK(ctx, OutputScalar(ctx, bytes));
   }
 };
 
@@ -343,6 +353,7 @@ class EmbeddingImportOp : public EmbeddingKernel {
 REGISTER(EmbeddingInsertOrAssign);
 REGISTER(EmbeddingRemove);
 REGISTER(EmbeddingClear);
+REGISTER(EmbeddingCompact);
 REGISTER(EmbeddingSize);
 REGISTER(EmbeddingFrequency);
 REGISTER(EmbeddingStep);

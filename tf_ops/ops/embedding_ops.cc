@@ -427,6 +427,18 @@ REGISTER_OP("Lodestar>EmbeddingClear")
 Removes all rows; their memory is kept for the next ones.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingCompact")
+    .Input("handle: resource")
+    .Output("bytes: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutput)
+    .Doc(R"doc(
+Gives the memory of removed rows back to the system.
+
+bytes: By how much that lowers what EmbeddingStats tells.
+RESOURCE_EXHAUSTED if memory runs out; rows and counters are as before then.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingFrequency")
     .Input("handle: resource")
     .Input("ids: int64")
