@@ -15,6 +15,7 @@ from lodestar._library import gen_ops
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import initializers, lookup_arguments, policies
+from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.ops import embedding_ops
@@ -36,28 +37,6 @@ _SAVED = (
     "sketch",
     "shared_rows",
     "shared_slots",
-)
-_STATS = (
-    "rows",
-    "index_bytes",
-    "row_bytes",
-    "slot_bytes",
-    "policy_bytes",
-    "capacity",
-    "max_rows",
-    "pending",
-    "ids",
-    "unique_ids",
-    "padding",
-    "hits",
-    "misses",
-    "inserts",
-    "admitted",
-    "refused",
-    "evicted",
-    "removed",
-    "gradients_dropped",
-    "nonfinite_gradients",
 )
 _STATES = ("missing", "pending", "resident")
 _names = itertools.count()
@@ -516,6 +495,27 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         """Removes all rows, and forgets all ids that wait for one."""
         gen_ops.lodestar_embedding_clear(self.resource_handle)
 
+    def compact(self) -> tf.Tensor:
+        """Gives the memory of removed rows back to the system.
+
+        Rows that are there move into the places of removed ones, and what is
+        then free at the end is given back, with what the index and the ids that
+        wait for a row take too much. Nothing else changes. Other calls may run
+        meanwhile: look-ups and updates of known ids go on; those that add,
+        remove or order rows wait for a shard for about a millisecond at a time.
+
+        >>> table.remove(old_ids)
+        >>> table.compact()
+
+        Returns:
+            The bytes by which `stats()["bytes"]` falls, an int64 scalar.
+
+        Raises:
+            tf.errors.ResourceExhaustedError: Out of memory for a smaller piece
+                of the index; rows and counters are as before.
+        """
+        return gen_ops.lodestar_embedding_compact(self.resource_handle)
+
     def frequency(self, ids: Any) -> Any:
         """How many steps have seen each id, int64 shaped as `ids`; 0: no row."""
         return ids_lib.map_flat(
@@ -548,22 +548,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         values, shards = gen_ops.lodestar_embedding_stats(
             self.resource_handle, reset=reset
         )
-        stats: dict[str, Any] = {
-            n: int(v) for n, v in zip(_STATS, values.numpy(), strict=True)
-        }
-        rows, shard_bytes = shards.numpy().T.tolist()
-        stats["max_rows"] = stats["max_rows"] or None
-        stats["bytes"] = sum(
-            stats[f"{part}_bytes"]
-            for part in ("index", "row", "slot", "policy")
-        )
-        stats["load"] = stats["rows"] / max(stats["capacity"], 1)
-        real = stats["ids"] - stats["padding"]
-        stats["unique_ratio"] = stats["unique_ids"] / max(real, 1)
-        stats["padding_share"] = stats["padding"] / max(stats["ids"], 1)
-        stats["shards"] = len(rows)
-        stats["per_shard"] = {"rows": rows, "bytes": shard_bytes}
-        return stats
+        return stats_lib.by_name(values.numpy(), shards.numpy())
 
     def inspect(self, ids: Any) -> InspectedIds:
         """Returns everything about some ids, eagerly; changes nothing.

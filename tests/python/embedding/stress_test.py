@@ -151,7 +151,10 @@ def test_rows_are_whole(cap):
                 with contextlib.suppress(too_many if cap else ()):
                     table.import_(kept[0], "merge")
 
-    run_until_time_is_up([read, train, train, write, save])
+    def compact(rng):
+        assert int(table.compact()) >= 0
+
+    run_until_time_is_up([read, train, train, write, save, compact])
     assert len(table.export().ids) == int(table.size())
 
 
@@ -174,7 +177,12 @@ def test_no_update_is_lost():
         table.lookup(others, training=True)
         table.remove(others)
 
-    run_until_time_is_up([*(counting(i) for i in range(3)), come_and_go])
+    def compact(rng):
+        table.compact()
+
+    run_until_time_is_up(
+        [*(counting(i) for i in range(3)), come_and_go, compact]
+    )
     assert sum(sent) > 0
     wanted = np.full([50, DIM], sum(sent))
     np.testing.assert_array_equal(table.find(ids)[0], wanted)

@@ -1,0 +1,47 @@
+"""What the op EmbeddingStats returns, by name."""
+
+from typing import Any
+
+import numpy as np
+
+_VALUES = (
+    "rows",
+    "index_bytes",
+    "row_bytes",
+    "slot_bytes",
+    "policy_bytes",
+    "capacity",
+    "max_rows",
+    "pending",
+    "ids",
+    "unique_ids",
+    "padding",
+    "hits",
+    "misses",
+    "inserts",
+    "admitted",
+    "refused",
+    "evicted",
+    "removed",
+    "gradients_dropped",
+    "nonfinite_gradients",
+)
+
+
+def by_name(values: np.ndarray, shards: np.ndarray) -> dict[str, Any]:
+    """The dict that `EmbeddingVariable.stats` describes."""
+    stats: dict[str, Any] = {
+        n: int(v) for n, v in zip(_VALUES, values, strict=True)
+    }
+    rows, shard_bytes = shards.T.tolist()
+    stats["max_rows"] = stats["max_rows"] or None
+    stats["bytes"] = sum(
+        stats[f"{part}_bytes"] for part in ("index", "row", "slot", "policy")
+    )
+    stats["load"] = stats["rows"] / max(stats["capacity"], 1)
+    real = stats["ids"] - stats["padding"]
+    stats["unique_ratio"] = stats["unique_ids"] / max(real, 1)
+    stats["padding_share"] = stats["padding"] / max(stats["ids"], 1)
+    stats["shards"] = len(rows)
+    stats["per_shard"] = {"rows": rows, "bytes": shard_bytes}
+    return stats
