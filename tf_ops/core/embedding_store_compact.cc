@@ -127,7 +127,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
       return !status.ok() || tag == 0;
     });
     LODESTAR_RETURN_IF_ERROR(status);
-    if (shard.pending == nullptr) continue;
+    if (!UsesAdmission()) continue;
     low = 0;
     in_parts([&] { return shard.pending->Compact(kRowsAtOnce, &low); });
     in_parts([&] { return ReleaseSegments(shard.pending.get()); });

@@ -178,6 +178,22 @@ int64_t EmbeddingStore::EvictFirst(int64_t count, int64_t now, RoomPlan* room) {
     if (row != EvictionList::kNone) heads.push_back({order->KeyOf(row), s});
   }
   std::make_heap(heads.begin(), heads.end(), later);
+  // Off the list first; then out of the index, whose slots are on their way
+  // meanwhile: rows that go together lie anywhere in it.
+  struct Victim {
+    Shard* shard;
+    uint32_t tag;
+    uint32_t row;
+  };
+  Victim taken[kRun];
+  int num_taken = 0;
+  const auto remove_taken = [&] {
+    for (int i = 0; i < num_taken; ++i) {
+      taken[i].shard->index.Remove(taken[i].tag, taken[i].row);
+      taken[i].shard->rows.Free(taken[i].row);
+    }
+    num_taken = 0;
+  };
   int64_t evicted = 0;
   while (evicted < count && !heads.empty()) {
     std::pop_heap(heads.begin(), heads.end(), later);
@@ -186,8 +202,10 @@ int64_t EmbeddingStore::EvictFirst(int64_t count, int64_t now, RoomPlan* room) {
     EvictionList::Victims& victims = room->victims[head.shard];
     const uint32_t row = victims.Peek();
     victims.Pop();
-    shard.index.Remove(static_cast<uint32_t>(head.key.mixed_id), row);
-    shard.rows.Free(row);
+    const uint32_t tag = static_cast<uint32_t>(head.key.mixed_id);
+    LeafIndex::Prefetch(shard.index.Begin(tag));
+    taken[num_taken++] = {&shard, tag, row};
+    if (num_taken == kRun) remove_taken();
     ++evicted;
     const uint32_t next = victims.Peek();
     if (next == EvictionList::kNone) {
@@ -197,6 +215,7 @@ int64_t EmbeddingStore::EvictFirst(int64_t count, int64_t now, RoomPlan* room) {
       std::push_heap(heads.begin(), heads.end(), later);
     }
   }
+  remove_taken();
   size_.fetch_sub(evicted, std::memory_order_relaxed);
   evicted_.fetch_add(evicted, std::memory_order_relaxed);
   return evicted;
