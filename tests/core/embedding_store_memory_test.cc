@@ -240,6 +240,70 @@ TEST(EmbeddingStoreMemoryTest, Apply) {
   }
 }
 
+// Rows that go out for an update and come back; their memory is the caller's.
+TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
+  constexpr int64_t kCount = 500;
+  const std::vector<int64_t> ids = Ids(0, kCount);
+  const std::vector<float> gradients(kCount * kDim, 0.5f);
+  const std::unique_ptr<bool[]> shared(new bool[kCount]());
+  const std::unique_ptr<bool[]> changed(new bool[kCount]);
+  std::vector<int64_t> row_ids(kCount);
+  const std::unique_ptr<bool[]> row_shared(new bool[kCount]);
+  std::vector<float> row_gradients(kCount * kDim);
+  std::vector<float> values(kCount * kDim);
+  std::vector<float> slots(2 * kCount * kDim);
+  std::vector<int64_t> versions(kCount);
+  AttachedOptimizer optimizer;
+  optimizer.name = "replay:one that is too long to lie in the string";
+  optimizer.slot_names = {"m", "v"};
+  optimizer.slot_inits = {0.5f, 0.0f};
+  int64_t rows = 0;
+  const EmbeddingStore::AllocateUpdate allocate = [&](int64_t count,
+                                                      RowsForUpdate* out) {
+    rows = count;
+    *out = {row_ids.data(), row_shared.get(), row_gradients.data(),
+            values.data(),  slots.data(),     versions.data()};
+    return Status();
+  };
+  const auto gather = [&](EmbeddingStore* store) {
+    return store->GatherForUpdate(ids, {shared.get(), kCount}, gradients.data(),
+                                  optimizer, allocate, nullptr);
+  };
+  const auto make = [](int64_t shared_rows) {
+    TablePolicies policies;
+    policies.shared_rows = shared_rows;
+    Store store;
+    EXPECT_TRUE(
+        EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+    const std::vector<int64_t> half = Ids(0, kCount / 2);
+    const std::vector<float> ones(half.size() * kDim, 1.0f);
+    EXPECT_TRUE(store->InsertOrAssign(half, ones.data(), nullptr).ok());
+    return store;
+  };
+  for (int64_t shared_rows : {0, 7}) {
+    FailEachAllocation([&] { return make(shared_rows); }, gather, 8);
+    FailEachAllocation(
+        [&] {
+          Store store = make(shared_rows);
+          EXPECT_TRUE(gather(store.get()).ok());
+          EXPECT_EQ(rows, kCount / 2 + shared_rows);
+          std::fill(values.begin(), values.end(), 2.0f);
+          return store;
+        },
+        [&](EmbeddingStore* store) {
+          UpdatedRows updated;
+          updated.ids = {row_ids.data(), rows};
+          updated.shared = {row_shared.get(), rows};
+          updated.versions = {versions.data(), rows};
+          updated.values = values.data();
+          updated.slots = slots.data();
+          return store->AssignIfUnchanged(updated, optimizer, 5, changed.get(),
+                                          nullptr);
+        },
+        1);
+  }
+}
+
 // After an attempt to attach that ran out of memory half-way, another optimizer
 // finds no trace of it.
 TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {

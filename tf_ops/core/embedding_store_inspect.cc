@@ -99,7 +99,7 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
       const RowMeta* meta = rows.meta(row);
       result.frequencies[i] = meta->frequency.load(std::memory_order_relaxed);
       result.last_seen[i] = meta->last_seen.load(std::memory_order_relaxed);
-      rows.Unlock(row);
+      rows.UnlockUnchanged(row);
       result.states[i] = InspectedIds::kResident;
       continue;
     }

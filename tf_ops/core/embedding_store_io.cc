@@ -78,7 +78,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
       const RowMeta* meta = rows.meta(ref.row);
       result.frequencies[i] = meta->frequency.load(std::memory_order_relaxed);
       result.last_seen[i] = meta->last_seen.load(std::memory_order_relaxed);
-      rows.Unlock(ref.row);
+      rows.UnlockUnchanged(ref.row);
     }
   });
   ExportPending(&result);

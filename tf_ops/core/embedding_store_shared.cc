@@ -99,7 +99,7 @@ void EmbeddingStore::ExportShared(EmbeddingRows* out) const {
         std::fill_n(slot, dim_, inits[s]);
       }
     }
-    rows.Unlock(row);
+    rows.UnlockUnchanged(row);
   }
 }
 

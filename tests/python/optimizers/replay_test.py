@@ -308,7 +308,7 @@ def test_an_update_that_fails_changes_nothing():
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_no_replayed_update_is_lost(graph):
-    ids = list(range(40))
+    ids = list(range(4000))  # so many that callers meet in a step
     t = table(ids, initializer="zeros")
     optimizer = wrap(Count())
     optimizer.build([t.hook])
@@ -331,7 +331,7 @@ def test_no_replayed_update_is_lost(graph):
         thread.start()
     for thread in threads:
         thread.join()
-    wanted = np.full((40, 2), float(callers * rounds))
+    wanted = np.full((len(ids), 2), float(callers * rounds))
     np.testing.assert_array_equal(t.lookup(ids), wanted)
     np.testing.assert_array_equal(
         t.inspect(ids).optimizer_slots["count"], wanted
