@@ -209,10 +209,13 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
       std::string::npos);
 }
 
-// Value and slot of a row count the updates, so that a lost one shows.
+// Value and slot of a row count the updates, so that a lost one shows. Beside
+// them rows are moved into the places of removed ones.
 TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
   auto store = MakeStore(TablePolicies());
   const std::vector<int64_t> ids = Range(0, 32);
+  const std::vector<int64_t> others = Range(1000, 9000);
+  Assign(store.get(), others, 0.0f);
   Assign(store.get(), ids, 0.0f);
   constexpr int kCallers = 4;
   constexpr int kRounds = 200;
@@ -235,6 +238,10 @@ TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
       }
     });
   }
+  int64_t count;
+  EXPECT_TRUE(store->Remove(others, &count).ok());
+  EXPECT_TRUE(store->Compact(&count).ok());
+  EXPECT_GT(count, 0);
   for (std::thread& caller : callers) caller.join();
   for (float value : Find(*store, ids)) ASSERT_EQ(value, kCallers * kRounds);
 }

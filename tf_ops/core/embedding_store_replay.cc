@@ -68,6 +68,8 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     }
   }
   const int64_t missing = static_cast<int64_t>(refs.size()) - own;
+  own_ids.resize(own);
+  refs.resize(own);
   std::sort(cold.begin(), cold.end());
   int64_t count = own;
   for (size_t i = 0; i < cold.size(); ++i) {
@@ -97,7 +99,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
                         int64_t k) {
     out.ids[k] = id;
     float* values = out.values + k * dim_;
-    bool held = rows.Lock(row, id);
+    bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
     if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
       rows.UnlockUnchanged(row);
       held = false;
