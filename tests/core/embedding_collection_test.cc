@@ -224,7 +224,7 @@ struct Together {
       tables[t].refs = refs[t];
       tables[t].positions = positions[t];
     }
-    std::vector<float*> outputs;
+    std::vector<void*> outputs;
     std::vector<int64_t*> winner_outputs;
     for (size_t f = 0; f < rows.size(); ++f) {
       outputs.push_back(rows[f].data());
@@ -332,7 +332,7 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
     forward.LookUp(stores.pointers, true, true);
     std::mt19937_64 rng(3);
     std::vector<std::vector<float>> gradients;
-    std::vector<const float*> gradient_data;
+    std::vector<const void*> gradient_data;
     std::vector<const int64_t*> winner_data;
     for (size_t f = 0; f < features_.size(); ++f) {
       gradients.emplace_back(forward.rows[f].size());
@@ -363,7 +363,7 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
       const Single single(features_[f], batches_[f]);
       const int t = features_[f].table;
       std::vector<float> part(single.unique.size() * kDims[t]);
-      SumPooledByPosition(gradient_data[f], single.bags, single.positions,
+      SumPooledByPosition(gradients[f].data(), single.bags, single.positions,
                           single.unique.size(), winner_data[f], kDims[t],
                           part.data(), nullptr);
       for (size_t u = 0; u < single.unique.size(); ++u) {
@@ -394,7 +394,7 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   std::vector<CollectionBatch::Table> tables(kNumTables);
   for (int t = 0; t < kNumTables; ++t) tables[t].store = stores.pointers[t];
   std::vector<std::vector<float>> gradients;
-  std::vector<const float*> gradient_data;
+  std::vector<const void*> gradient_data;
   std::vector<std::vector<float>> weight_gradients;
   std::vector<float*> outputs;
   for (size_t f = 0; f < features_.size(); ++f) {

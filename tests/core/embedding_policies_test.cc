@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/core/rows_view.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
 
@@ -198,7 +199,7 @@ TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
   const std::vector<float> rows(2 * kDim, 9.0f);
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
   EXPECT_EQ(Export(*store).ids, ids);
-  EXPECT_EQ(Export(*store).values, rows);
+  EXPECT_EQ(Floats(Export(*store).values), rows);
 }
 
 TEST(EmbeddingPoliciesTest, ImportsObeyTheCapOrChangeNothing) {

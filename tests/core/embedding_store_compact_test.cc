@@ -194,7 +194,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       const EmbeddingRows rows = Export(*store);
       for (size_t i = 0; i < ids.size(); ++i) {
         ASSERT_EQ(rows.frequencies[i], 1 + steps) << i;
-        ASSERT_EQ(rows.values[i * kDim], -0.5f * steps) << i;
+        ASSERT_EQ(rows.values.as<float>()[i * kDim], -0.5f * steps) << i;
       }
       EXPECT_EQ(store->Stats().gradients_dropped, 0);
       updates += steps;

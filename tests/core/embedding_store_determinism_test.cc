@@ -54,9 +54,9 @@ void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
 }
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+bool SameBits(NumbersView a, NumbersView b) {
+  return a.type() == b.type() && a.size() == b.size() &&
+         std::memcmp(a.at(0), b.at(0), a.size() * SizeOf(a.type())) == 0;
 }
 
 void ExpectSameContent(const EmbeddingRows& a, const EmbeddingRows& b) {

@@ -50,13 +50,13 @@ TEST(EmbeddingStoreGuardsTest, SequenceWord) {
   ASSERT_TRUE(rows.Reserve(1).ok());
   const uint32_t row = rows.Allocate();
   std::vector<float> written(kDim, 0.0f);
-  CopyRowIn(written.data(), kDim, rows.values(row));
+  CopyRowIn(written.data(), kDim * sizeof(float), rows.values(row));
   rows.Publish(row, 7, 0, 0);
   // Once would do, were it not for a reader that the machine holds back.
   for (float round = 1.0f; round <= 20.0f; ++round) {
     ASSERT_TRUE(rows.Lock(row, 7));
     std::fill_n(written.begin(), kDim / 2, round);
-    CopyRowIn(written.data(), kDim, rows.values(row));
+    CopyRowIn(written.data(), kDim * sizeof(float), rows.values(row));
     std::atomic<bool> started{false};
     std::vector<float> read(kDim);
     std::thread reader([&] {
@@ -66,7 +66,7 @@ TEST(EmbeddingStoreGuardsTest, SequenceWord) {
     while (!started) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::fill(written.begin(), written.end(), round);
-    CopyRowIn(written.data(), kDim, rows.values(row));
+    CopyRowIn(written.data(), kDim * sizeof(float), rows.values(row));
     rows.Unlock(row);
     reader.join();
     ASSERT_EQ(read, written);

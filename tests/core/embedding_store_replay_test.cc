@@ -53,7 +53,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   const EmbeddingRows out = Export(*store);
   EXPECT_EQ(out.optimizer.name, "replay:test");
   EXPECT_EQ(out.optimizer.slot_names, (std::vector<std::string>{"m", "v"}));
-  EXPECT_EQ(out.slots,
+  EXPECT_EQ(Floats(out.slots),
             (std::vector<float>{3, 4, 0.5f, 0.5f, 1, 2, 0.5f, 0.5f,  //
                                 7, 8, 0, 0, 5, 6, 0, 0}));
   // What is exported goes into another table, and on there.
@@ -73,11 +73,11 @@ TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
   Assign(plain.get(), {2, 3}, 7.0f);
   const EmbeddingRows merged = Export(*plain);
   ASSERT_TRUE(store->Import(View(merged), false, nullptr).ok());
-  EXPECT_EQ(Export(*store).slots,
+  EXPECT_EQ(Floats(Export(*store).slots),
             (std::vector<float>{9, 9, 0.5f, 0.5f, 0.5f, 0.5f}));
   // An assigned row keeps them.
   Assign(store.get(), {1}, 8.0f);
-  EXPECT_EQ(Export(*store).slots[0], 9.0f);
+  EXPECT_EQ(Floats(Export(*store).slots)[0], 9.0f);
 }
 
 TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
@@ -169,8 +169,8 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(Find(*store, {1}), (std::vector<float>{6, 6}));
   const EmbeddingRows out = Export(*store);
-  EXPECT_EQ(out.shared_values[2], 9.0f);
-  EXPECT_EQ(out.shared_slots,
+  EXPECT_EQ(Floats(out.shared_values)[2], 9.0f);
+  EXPECT_EQ(Floats(out.shared_slots),
             (std::vector<float>{0.5f, 0.5f, 3, 4, 0.5f, 0.5f}));
 }
 

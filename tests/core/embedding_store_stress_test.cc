@@ -143,10 +143,10 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
   std::vector<int64_t> full;
   for (size_t i = 0; i < rows->ids.size(); ++i) {
     const int64_t id = rows->ids[i];
-    const float* value = &rows->values[i * dim];
+    const float* value = rows->values.as<float>().data() + i * dim;
     ASSERT_TRUE(IsWhole(id, value, dim)) << Show(id, value, dim);
     if (rows->optimizer.name.empty()) continue;
-    const float* slot = &rows->slots[i * dim];
+    const float* slot = rows->slots.as<float>().data() + i * dim;
     for (int c = 0; c < dim; ++c) {
       ASSERT_EQ(slot[c], slot[0]) << Show(id, slot, dim);
       if (id < kCounted) {

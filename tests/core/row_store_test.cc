@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lodestar {
@@ -17,7 +18,7 @@ uint32_t Add(RowStore* store, int64_t id, float value, int dim) {
   EXPECT_TRUE(store->Reserve(1).ok());
   const uint32_t row = store->Allocate();
   const std::vector<float> values(dim, value);
-  CopyRowIn(values.data(), dim, store->values(row));
+  CopyRowIn(values.data(), dim * sizeof(float), store->values(row));
   store->Publish(row, id, 0, 0);
   return row;
 }
@@ -45,14 +46,15 @@ TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
   Arena arena;
   RowStore store(4, &arena);
   ASSERT_TRUE(store.Reserve(100000).ok());
-  std::vector<const float*> places;
+  std::vector<const void*> places;
   for (int64_t id = 0; id < 100000; ++id) {
     places.push_back(store.values(Add(&store, id, static_cast<float>(id), 4)));
   }
   ASSERT_TRUE(store.Reserve(200000).ok());
   for (uint32_t row = 0; row < 100000; ++row) {
     ASSERT_EQ(store.values(row), places[row]);
-    ASSERT_EQ(store.values(row)[3], static_cast<float>(row));
+    ASSERT_EQ(static_cast<float*>(store.values(row))[3],
+              static_cast<float>(row));
   }
 }
 
@@ -81,6 +83,9 @@ TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
 }
 
 TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
+  const auto slot = [](const RowStore& store, uint32_t row, int s) {
+    return static_cast<float*>(store.slot(row, s));
+  };
   Arena arena;
   RowStore store(2, &arena);
   const uint32_t old_row = Add(&store, 1, 0.0f, 2);
@@ -88,15 +93,15 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
   ASSERT_TRUE(store.ReserveSlots(2).ok());
   store.AttachSlots(inits);
   EXPECT_EQ(store.num_slots(), 2);
-  EXPECT_EQ(store.slot(old_row, 0)[1], 0.1f);
-  EXPECT_EQ(store.slot(old_row, 1)[1], 0.0f);
+  EXPECT_EQ(slot(store, old_row, 0)[1], 0.1f);
+  EXPECT_EQ(slot(store, old_row, 1)[1], 0.0f);
   ASSERT_TRUE(store.Reserve(5000).ok());
   for (int i = 0; i < 5000; ++i) {
     const uint32_t row = store.Allocate();
-    store.slot(row, 0)[0] = 3.0f;
-    store.slot(row, 1)[1] = 4.0f;
+    slot(store, row, 0)[0] = 3.0f;
+    slot(store, row, 1)[1] = 4.0f;
   }
-  EXPECT_EQ(store.slot(old_row, 0)[0], 0.1f);
+  EXPECT_EQ(slot(store, old_row, 0)[0], 0.1f);
 }
 
 // Which rows go, and how many come after, at random; content is as a map's.
@@ -114,7 +119,7 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
     for (int64_t count = rng() % 6000; count > 0; --count, ++next_id) {
       const uint32_t row =
           Add(&store, next_id, static_cast<float>(next_id), kRowDim);
-      *store.slot(row, 0) = static_cast<float>(-next_id);
+      *static_cast<float*>(store.slot(row, 0)) = static_cast<float>(-next_id);
       ASSERT_TRUE(rows.emplace(next_id, row).second);
     }
     const uint64_t share = rng() % 10;
@@ -146,7 +151,8 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
       std::vector<float> values(kRowDim);
       ASSERT_TRUE(store.Read(row, id, values.data()));
       ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
-      ASSERT_EQ(*store.slot(row, 0), static_cast<float>(-id));
+      ASSERT_EQ(*static_cast<float*>(store.slot(row, 0)),
+                static_cast<float>(-id));
     }
   }
 }
@@ -179,31 +185,49 @@ TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
   }
 }
 
-// Two writers and a reader on one row: all numbers of a copy are equal.
+// Two writers and a reader on one row: all bytes of a copy are equal.
 TEST(RowStoreTest, AReadIsNeverTorn) {
-  for (int dim : {5, 32}) {
+  for (const auto& [dim, type] : {std::pair{5, RowType::kFloat32},
+                                  {32, RowType::kFloat32},
+                                  {3, RowType::kFloat64},
+                                  {3, RowType::kFloat16},
+                                  {6, RowType::kBFloat16},
+                                  {33, RowType::kFloat16}}) {
+    const int64_t bytes = dim * SizeOf(type);
     Arena arena;
-    RowStore store(dim, &arena);
-    const uint32_t row = Add(&store, 1, 0.0f, dim);
+    RowStore store(dim, &arena, 0, type);
+    ASSERT_TRUE(store.Reserve(3).ok());
+    uint32_t rows[3];
+    // The first and the last stay as they are.
+    for (int i = 0; i < 3; ++i) {
+      rows[i] = store.Allocate();
+      const std::vector<char> values(bytes, 77);
+      CopyRowIn(values.data(), bytes, store.values(rows[i]));
+      store.Publish(rows[i], i, 0, 0);
+    }
     std::atomic<bool> stop{false};
     std::vector<std::thread> writers;
     for (int t = 0; t < 2; ++t) {
-      writers.emplace_back([&, t] {
+      writers.emplace_back([&, row = rows[1], bytes = bytes, t] {
         for (int i = 0; !stop; ++i) {
-          const std::vector<float> values(dim, static_cast<float>(2 * i + t));
+          const std::vector<char> values(bytes, static_cast<char>(2 * i + t));
           ASSERT_TRUE(store.Lock(row, 1));
-          CopyRowIn(values.data(), dim, store.values(row));
+          CopyRowIn(values.data(), bytes, store.values(row));
           store.Unlock(row);
         }
       });
     }
-    std::vector<float> out(dim);
+    std::vector<char> out(bytes);
     for (int i = 0; i < 100000; ++i) {
-      ASSERT_TRUE(store.Read(row, 1, out.data()));
-      for (float value : out) ASSERT_EQ(value, out[0]);
+      ASSERT_TRUE(store.Read(rows[1], 1, out.data()));
+      for (char byte : out) ASSERT_EQ(byte, out[0]);
     }
     stop = true;
     for (std::thread& writer : writers) writer.join();
+    for (int i : {0, 2}) {
+      ASSERT_TRUE(store.Read(rows[i], i, out.data()));
+      EXPECT_EQ(out, std::vector<char>(bytes, 77));
+    }
   }
 }
 

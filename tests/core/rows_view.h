@@ -3,6 +3,8 @@
 #ifndef LODESTAR_TESTS_CORE_ROWS_VIEW_H_
 #define LODESTAR_TESTS_CORE_ROWS_VIEW_H_
 
+#include <vector>
+
 #include "tf_ops/core/embedding_store.h"
 
 namespace lodestar {
@@ -27,6 +29,11 @@ inline EmbeddingRowsView View(const EmbeddingRows& rows) {
   view.shared_values = rows.shared_values;
   view.shared_slots = rows.shared_slots;
   return view;
+}
+
+inline std::vector<float> Floats(const Numbers& numbers) {
+  const Span<const float> all = numbers.as<float>();
+  return {all.begin(), all.end()};
 }
 
 }  // namespace lodestar

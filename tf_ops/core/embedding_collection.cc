@@ -1,6 +1,7 @@
 #include "tf_ops/core/embedding_collection.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tf_ops/core/batch_unique.h"
@@ -203,7 +204,7 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
 }
 
 void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
-                                  bool found, float* rows,
+                                  bool found, void* out,
                                   int64_t* winners) const {
   const Part& part = parts_[block.part];
   const EmbeddingStore& store = *table.store;
@@ -212,7 +213,7 @@ void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
   if (found) {
     positions = table.positions.subspan(part.offset, part.bags.ids.size());
   }
-  rows += block.begin * dim;
+  char* rows = static_cast<char*>(out) + block.begin * store.row_bytes();
   if (part.feature->pooled) {
     Bags bags = part.bags;
     bags.row_splits =
@@ -240,16 +241,16 @@ void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
       store.Prefetch(table.refs[positions[i + kAhead]]);
     }
     if (positions[i] == kNoPosition) {
-      std::fill_n(rows + i * dim, dim, 0.0f);
+      std::memset(rows + i * store.row_bytes(), 0, store.row_bytes());
     } else {
       store.ReadRow(table.refs[positions[i]], ids[i], table.missing,
-                    rows + i * dim);
+                    rows + i * store.row_bytes());
     }
   }
 }
 
 void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
-                             const std::vector<float*>& rows,
+                             const std::vector<void*>& rows,
                              const std::vector<int64_t*>& winners,
                              const ParallelFor* parallel) const {
   int widest = 0;

@@ -17,6 +17,7 @@
 #include "tf_ops/core/embedding_pool.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/parallel.h"
+#include "tf_ops/core/row_type.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/status.h"
 
@@ -64,12 +65,14 @@ class CollectionBatch {
     Span<const int64_t> positions;
     Span<const RowRef> refs;
   };
-  // A table's gradient: the sum for each distinct id, [num_unique, dim].
+  // A table's gradient: the sum for each distinct id, [num_unique, dim], of
+  // ComputeType(type). `type`: of the gradients of its features.
   struct Sums {
+    RowType type = RowType::kFloat32;
     Span<const int64_t> positions;
     int64_t num_unique = 0;
     int dim = 0;
-    float* sums = nullptr;
+    void* sums = nullptr;
   };
 
   CollectionBatch() = default;
@@ -101,12 +104,13 @@ class CollectionBatch {
                      const std::vector<Span<int64_t>>& positions,
                      const ParallelFor* parallel) const;
 
-  // Rows of each feature: [bags, dim], or [ids, dim] if not pooled. winners[f]:
+  // Rows of each feature, of its table's type: [bags, dim], or [ids, dim] if
+  // not pooled. winners[f]:
   // as PoolFound's, null for other combiners than max. `found`: the tables'
   // positions and refs are given; else rows are looked up on the way.
   // REQUIRES: not Ids::kCount.
   void LookUp(const std::vector<Table>& tables, bool found,
-              const std::vector<float*>& rows,
+              const std::vector<void*>& rows,
               const std::vector<int64_t*>& winners,
               const ParallelFor* parallel) const;
 
@@ -126,16 +130,16 @@ class CollectionBatch {
   // batch order. gradients[f]: shaped as the rows that LookUp gave.
   // ResourceExhausted: out of memory.
   // REQUIRES: num_ids(t) positions, each kNoPosition or in [0, num_unique).
-  Status SumGradients(const std::vector<const float*>& gradients,
+  Status SumGradients(const std::vector<const void*>& gradients,
                       const std::vector<const int64_t*>& winners,
                       const std::vector<Sums>& tables,
                       const ParallelFor* parallel) const;
 
-  // gradients[f] -> weight_gradients[f], one number for each of tensors[f].ids,
-  // of the features where the latter is not null. Positions are not read.
-  // REQUIRES: not Ids::kCount.
+  // gradients[f], of its table's type -> weight_gradients[f], one number for
+  // each of tensors[f].ids, of the features where the latter is not null.
+  // Positions are not read. REQUIRES: not Ids::kCount.
   void WeightGradients(const std::vector<Table>& tables,
-                       const std::vector<const float*>& gradients,
+                       const std::vector<const void*>& gradients,
                        const std::vector<float*>& weight_gradients,
                        const ParallelFor* parallel) const;
 
@@ -175,19 +179,22 @@ class CollectionBatch {
   static void IdRange(const Part& part, const Block& block, int64_t* begin,
                       int64_t* end);
   void LookUpBlock(const Block& block, const Table& table, bool found,
-                   float* rows, int64_t* winners) const;
+                   void* rows, int64_t* winners) const;
   // Columns [first, last) of a table's sums.
   struct Columns {
     int64_t table;
     int64_t first;
     int64_t last;
   };
+  // T: the table's type.
+  template <typename T>
   void SumColumns(const Columns& columns,
-                  const std::vector<const float*>& gradients,
+                  const std::vector<const void*>& gradients,
                   const std::vector<const int64_t*>& winners,
-                  Span<const float> factors, const Sums& table) const;
+                  const ComputeOf<T>* factors, const Sums& table) const;
+  template <typename T>
   void WeightGradientsOfBlock(const Block& block, const Table& table,
-                              const float* gradients,
+                              const T* gradients,
                               float* weight_gradients) const;
   // body(block) for all blocks; `cost`: nanoseconds an id. As RunParallel, it
   // allocates nothing itself and body must not throw.

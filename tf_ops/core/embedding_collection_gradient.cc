@@ -8,12 +8,14 @@
 #include "tf_ops/core/embedding_run.h"
 
 namespace lodestar {
-Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
+Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
                                      const std::vector<const int64_t*>& winners,
                                      const std::vector<Sums>& tables,
                                      const ParallelFor* parallel) const try {
-  std::vector<std::vector<float>> factors(tables.size());
-  for (size_t t = 0; t < tables.size(); ++t) factors[t].resize(num_ids_[t]);
+  std::vector<Numbers> factors(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) {
+    factors[t].Resize(ComputeType(tables[t].type), num_ids_[t]);
+  }
   ForEachBlock(10, parallel, [&](const Block& block) {
     const Part& part = parts_[block.part];
     if (!part.feature->pooled) return;
@@ -22,8 +24,11 @@ Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
     const Span<const int64_t> positions =
         tables[table].positions.subspan(part.offset, bags.ids.size());
     for (int64_t b = block.begin; b < block.end; ++b) {
-      BagFactors(bags, positions, b,
-                 factors[table].data() + part.offset + bags.row_splits[b]);
+      VisitRowType(factors[table].type(), [&](auto zero) {
+        using C = ComputeOf<decltype(zero)>;
+        char* first = factors[table].at(part.offset + bags.row_splits[b]);
+        BagFactors(bags, positions, b, reinterpret_cast<C*>(first));
+      });
     }
   });
   // As in single look-ups: the batch is read in order, and tasks share out
@@ -44,8 +49,13 @@ Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
   RunParallel(parallel, num_tasks, cost / num_tasks + 1,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  SumColumns(tasks[i], gradients, winners,
-                             factors[tasks[i].table], tables[tasks[i].table]);
+                  const int64_t t = tasks[i].table;
+                  VisitRowType(tables[t].type, [&](auto zero) {
+                    using T = decltype(zero);
+                    SumColumns<T>(tasks[i], gradients, winners,
+                                  factors[t].as<ComputeOf<T>>().data(),
+                                  tables[t]);
+                  });
                 }
               });
   return Status();
@@ -53,38 +63,41 @@ Status CollectionBatch::SumGradients(const std::vector<const float*>& gradients,
   return ResourceExhausted("out of memory for the gradient of a batch");
 }
 
+template <typename T>
 void CollectionBatch::SumColumns(const Columns& columns,
-                                 const std::vector<const float*>& gradients,
+                                 const std::vector<const void*>& gradients,
                                  const std::vector<const int64_t*>& winners,
-                                 Span<const float> factors,
+                                 const ComputeOf<T>* factors,
                                  const Sums& table) const {
+  using C = ComputeOf<T>;
   const int dim = table.dim;
-  GradientSums sums(table.sums, table.num_unique, dim, columns.first,
-                    columns.last);
+  GradientSums<C> sums(static_cast<C*>(table.sums), table.num_unique, dim,
+                       columns.first, columns.last);
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     if (part.feature->table != columns.table) continue;
     const Span<const int64_t> positions =
         table.positions.subspan(part.offset, part.bags.ids.size());
-    const float* part_factors = factors.data() + part.offset;
+    const C* part_factors = factors + part.offset;
     // The ids [first, last) get `row`, each by its factor or as it won.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {
-      const float* __restrict row = gradients[p] + item * dim;
+      const T* __restrict row =
+          static_cast<const T*>(gradients[p]) + item * dim;
       const int64_t* winner =
           winners[p] == nullptr ? nullptr : winners[p] + item * dim;
       for (int64_t i = first; i < last; ++i) {
         sums.Prefetch(positions, i + kAhead);
         if (positions[i] == kNoPosition) continue;
-        float* __restrict sum = sums.Row(positions[i]);
-        const float factor = part.feature->pooled ? part_factors[i] : 1.0f;
+        C* __restrict sum = sums.Row(positions[i]);
+        const C factor = part.feature->pooled ? part_factors[i] : C{1};
         if (winner == nullptr) {
           for (int64_t c = columns.first; c < columns.last; ++c) {
-            sum[c] += factor * row[c];
+            sum[c] += factor * ToCompute(row[c]);
           }
           continue;
         }
         for (int64_t c = columns.first; c < columns.last; ++c) {
-          if (winner[c] == i) sum[c] += row[c];
+          if (winner[c] == i) sum[c] += ToCompute(row[c]);
         }
       }
     };
@@ -99,18 +112,20 @@ void CollectionBatch::SumColumns(const Columns& columns,
   sums.Finish();
 }
 
+template <typename T>
 void CollectionBatch::WeightGradientsOfBlock(const Block& block,
                                              const Table& table,
-                                             const float* gradients,
+                                             const T* gradients,
                                              float* weight_gradients) const {
+  using C = ComputeOf<T>;
   const Part& part = parts_[block.part];
   const Bags& bags = part.bags;
   const Span<const int64_t>& whole = part.tensors.row_splits;
   const int dim = table.store->dim();
   const int64_t run = std::clamp(kMaxDim / dim, 1, kRun);
-  float rows[kMaxDim];
+  T rows[kMaxDim];
   for (int64_t b = block.begin; b < block.end; ++b) {
-    const float* gradient = gradients + b * dim;
+    const T* gradient = gradients + b * dim;
     const int64_t first = bags.row_splits[b];
     const int64_t count = bags.row_splits[b + 1] - first;
     float* out = weight_gradients + whole[b];
@@ -121,17 +136,19 @@ void CollectionBatch::WeightGradientsOfBlock(const Block& block,
       table.store->Find(bags.ids.subspan(first + i, here), bags.padding_id,
                         table.missing, rows, nullptr, nullptr);
       for (int64_t j = 0; j < here; ++j) {
+        C dot = 0;
         for (int c = 0; c < dim; ++c) {
-          along[i + j] += gradient[c] * rows[j * dim + c];
+          dot += ToCompute(gradient[c]) * ToCompute(rows[j * dim + c]);
         }
+        along[i + j] = static_cast<float>(dot);
       }
     }
     // y = sum(w x) / divisor.
-    float total = 0.0f;
-    float along_sum = 0.0f;
+    C total = 0;
+    C along_sum = 0;
     for (int64_t i = 0; i < count; ++i) {
       if (part.is_padding(bags.ids[first + i])) continue;
-      const float w = bags.weights[first + i];
+      const C w = bags.weights[first + i];
       total += bags.combiner == Combiner::kSqrtn ? w * w : w;
       along_sum += w * along[i];
     }
@@ -140,14 +157,14 @@ void CollectionBatch::WeightGradientsOfBlock(const Block& block,
         out[i] = 0.0f;
       } else if (bags.combiner == Combiner::kSum) {
         out[i] = along[i];
-      } else if (total == 0.0f) {
+      } else if (total == C{0}) {
         out[i] = 0.0f;
       } else if (bags.combiner == Combiner::kMean) {
         // dy/dw = (x - y) / sum(w)
         out[i] = (along[i] - along_sum / total) / total;
       } else {
         // dy/dw = x / s - w y / s^2, s^2 = sum(w^2)
-        const float s = std::sqrt(total);
+        const C s = std::sqrt(total);
         out[i] =
             along[i] / s - bags.weights[first + i] * (along_sum / s) / total;
       }
@@ -156,8 +173,7 @@ void CollectionBatch::WeightGradientsOfBlock(const Block& block,
 }
 
 void CollectionBatch::WeightGradients(
-    const std::vector<Table>& tables,
-    const std::vector<const float*>& gradients,
+    const std::vector<Table>& tables, const std::vector<const void*>& gradients,
     const std::vector<float*>& weight_gradients,
     const ParallelFor* parallel) const {
   int widest = 0;
@@ -166,8 +182,13 @@ void CollectionBatch::WeightGradients(
   }
   ForEachBlock(RowCost(widest), parallel, [&](const Block& block) {
     if (weight_gradients[block.part] == nullptr) return;
-    WeightGradientsOfBlock(block, tables[parts_[block.part].feature->table],
-                           gradients[block.part], weight_gradients[block.part]);
+    const Table& table = tables[parts_[block.part].feature->table];
+    VisitRowType(table.store->type(), [&](auto zero) {
+      using T = decltype(zero);
+      WeightGradientsOfBlock(block, table,
+                             static_cast<const T*>(gradients[block.part]),
+                             weight_gradients[block.part]);
+    });
   });
 }
 

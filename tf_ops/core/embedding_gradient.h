@@ -10,6 +10,7 @@
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_pool.h"
 #include "tf_ops/core/parallel.h"
+#include "tf_ops/core/row_type.h"
 #include "tf_ops/core/span.h"
 
 namespace lodestar {
@@ -17,9 +18,11 @@ namespace lodestar {
 // Columns [first, last) of sums[num_unique, dim]. A row is set to zeros when it
 // is first asked for, in the order of positions that BatchUnique makes without
 // a second walk through the memory.
+// C: float or double.
+template <typename C>
 class GradientSums {
  public:
-  GradientSums(float* sums, int64_t num_unique, int64_t dim, int64_t first,
+  GradientSums(C* sums, int64_t num_unique, int64_t dim, int64_t first,
                int64_t last)
       : sums_(sums),
         num_unique_(num_unique),
@@ -33,12 +36,13 @@ class GradientSums {
   // Begins to load the row of positions[i], if there is one.
   void Prefetch(Span<const int64_t> positions, int64_t i) const {
     if (i >= positions.size() || positions[i] == kNoPosition) return;
-    const float* row = sums_ + positions[i] * dim_;
-    for (int64_t c = first_; c < last_; c += 16) {
+    const C* row = sums_ + positions[i] * dim_;
+    for (int64_t c = first_; c < last_;
+         c += 64 / static_cast<int64_t>(sizeof(C))) {
       __builtin_prefetch(row + c, 1);
     }
   }
-  float* Row(int64_t position) {
+  C* Row(int64_t position) {
     if (position >= begun_) Begin(position + 1);
     return sums_ + position * dim_;
   }
@@ -48,38 +52,43 @@ class GradientSums {
  private:
   void Begin(int64_t end) {
     for (; begun_ < end; ++begun_) {
-      float* row = sums_ + begun_ * dim_;
-      std::fill(row + first_, row + last_, 0.0f);
+      C* row = sums_ + begun_ * dim_;
+      std::fill(row + first_, row + last_, C{0});
     }
   }
 
-  float* const sums_;
+  C* const sums_;
   const int64_t num_unique_;
   const int64_t dim_;
   const int64_t first_;
   const int64_t last_;
   int64_t begun_ = 0;  // rows [0, begun_) hold sums
 };
+// In all of these T is float, double, Float16 or BFloat16.
 
 // sums[u] = sum of gradients[i] over the i with positions[i] == u.
 // gradients: [N, D]; sums: [num_unique, D].
 // REQUIRES: every position is kNoPosition or in [0, num_unique).
-void SumByPosition(const float* gradients, Span<const int64_t> positions,
-                   int64_t num_unique, int dim, float* sums,
+template <typename T>
+void SumByPosition(const T* gradients, Span<const int64_t> positions,
+                   int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel);
 
 // What the gradient of bag b is multiplied with for each of its ids; ones for
 // max, whose winners say which columns an id gets. bags.ids is not read.
+// C: float or double.
 // REQUIRES: CheckBags(bags); factors has room for the ids of the bag.
+template <typename C>
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
-                float* factors);
+                C* factors);
 
 // The same sums through a pooled look-up. gradients: [B, D]; bags.ids is not
 // read; winners: [B, D] as PoolFound wrote them, for max only. REQUIRES:
 // CheckBags(bags) and positions as above.
-void SumPooledByPosition(const float* gradients, const Bags& bags,
+template <typename T>
+void SumPooledByPosition(const T* gradients, const Bags& bags,
                          Span<const int64_t> positions, int64_t num_unique,
-                         const int64_t* winners, int dim, float* sums,
+                         const int64_t* winners, int dim, ComputeOf<T>* sums,
                          const ParallelFor* parallel);
 
 }  // namespace lodestar

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_run.h"
@@ -13,52 +14,57 @@ bool IsPadding(const Bags& bags, int64_t id) {
   return bags.padding_id != nullptr && id == *bags.padding_id;
 }
 
-void AddScaled(const float* __restrict row, float factor, int dim,
-               float* __restrict out) {
-  for (int c = 0; c < dim; ++c) out[c] += factor * row[c];
+template <typename T>
+void AddScaled(const T* __restrict row, ComputeOf<T> factor, int dim,
+               ComputeOf<T>* __restrict out) {
+  for (int c = 0; c < dim; ++c) out[c] += factor * ToCompute(row[c]);
 }
 
 // One bag as its rows come by.
+template <typename T>
 class Bag {
  public:
+  using C = ComputeOf<T>;
+
   Bag(const Bags& bags, int dim) : bags_(bags), dim_(dim) {}
 
-  void Begin(float* out, int64_t* winners) {
+  void Begin(C* out, int64_t* winners) {
     out_ = out;
     winners_ = winners;
     count_ = 0;
-    total_ = 0.0f;
-    std::fill_n(out, dim_, 0.0f);
+    total_ = 0;
+    std::fill_n(out, dim_, C{0});
     if (winners != nullptr) std::fill_n(winners, dim_, int64_t{-1});
   }
 
   // The row of ids[i], which is no padding.
-  void Add(int64_t i, const float* row) {
+  void Add(int64_t i, const T* row) {
     switch (bags_.combiner) {
       case Combiner::kSum:
       case Combiner::kMean:
       case Combiner::kSqrtn:
         if (bags_.weights.empty()) {
-          AddScaled(row, 1.0f, dim_, out_);
+          AddScaled(row, C{1}, dim_, out_);
         } else {
-          const float w = bags_.weights[i];
+          const C w = bags_.weights[i];
           total_ += bags_.combiner == Combiner::kSqrtn ? w * w : w;
           AddScaled(row, w, dim_, out_);
         }
         break;
       case Combiner::kMax:
         for (int c = 0; c < dim_; ++c) {
-          if (winners_[c] < 0 || row[c] > out_[c]) {
-            out_[c] = row[c];
+          const C x = ToCompute(row[c]);
+          if (winners_[c] < 0 || x > out_[c]) {
+            out_[c] = x;
             winners_[c] = i;
           }
         }
         break;
       case Combiner::kFirst:
-        if (count_ == 0) std::copy_n(row, dim_, out_);
+        if (count_ == 0) ToComputeRow(row, dim_, out_);
         break;
       case Combiner::kLast:
-        std::copy_n(row, dim_, out_);
+        ToComputeRow(row, dim_, out_);
         break;
     }
     ++count_;
@@ -66,13 +72,13 @@ class Bag {
 
   void End() {
     if (count_ == 0) return;
-    float divisor = 1.0f;
-    if (bags_.weights.empty()) total_ = static_cast<float>(count_);
+    C divisor = 1;
+    if (bags_.weights.empty()) total_ = static_cast<C>(count_);
     if (bags_.combiner == Combiner::kMean) divisor = total_;
     if (bags_.combiner == Combiner::kSqrtn) divisor = std::sqrt(total_);
-    if (divisor == 1.0f) return;
-    if (divisor == 0.0f) {
-      std::fill_n(out_, dim_, 0.0f);
+    if (divisor == C{1}) return;
+    if (divisor == C{0}) {
+      std::fill_n(out_, dim_, C{0});
       return;
     }
     for (int c = 0; c < dim_; ++c) out_[c] /= divisor;
@@ -83,16 +89,16 @@ class Bag {
  private:
   const Bags& bags_;
   const int dim_;
-  float* out_ = nullptr;
+  C* out_ = nullptr;
   int64_t* winners_ = nullptr;
   int64_t count_ = 0;
-  float total_ = 0.0f;
+  C total_ = 0;
 };
 
 // fetch(begin, count, rows) copies the rows of ids [begin, begin + count).
-template <typename Fetch>
+template <typename T, typename Fetch>
 void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
-          float* pooled, int64_t* winners, const ParallelFor* parallel,
+          T* pooled, int64_t* winners, const ParallelFor* parallel,
           const Fetch& fetch) {
   const int dim = store.dim();
   const int64_t mean_size =
@@ -100,14 +106,21 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
   // Enough that the stages of a look-up overlap.
   const int64_t run = std::clamp(kMaxDim / dim, 1, 8 * kRun);
   const auto body = [&](int64_t begin, int64_t end) {
-    float rows[kMaxDim];
-    Bag bag(bags, dim);
+    constexpr bool kRounds = !std::is_same_v<T, ComputeOf<T>>;
+    T rows[kMaxDim];
+    ComputeOf<T> sum[kRounds ? kMaxDim : 1];
+    Bag<T> bag(bags, dim);
     int64_t fetched = bags.row_splits[begin];  // rows [first, fetched)
     int64_t first = fetched;
     const int64_t last = bags.row_splits[end];
     for (int64_t b = begin; b < end; ++b) {
-      bag.Begin(pooled + b * dim,
-                winners == nullptr ? nullptr : winners + b * dim);
+      T* out = pooled + b * dim;
+      int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
+      if constexpr (kRounds) {
+        bag.Begin(sum, out_winners);
+      } else {
+        bag.Begin(out, out_winners);
+      }
       for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
         if (i == fetched) {
           first = i;
@@ -119,9 +132,10 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
         bag.Add(i, rows + (i - first) * dim);
       }
       bag.End();
+      if constexpr (kRounds) RoundRow(sum, dim, out);
       if (bag.count() == 0 && bags.default_id != nullptr) {
         store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing,
-                   pooled + b * dim, nullptr, nullptr);
+                   out, nullptr, nullptr);
       }
     }
   };
@@ -164,31 +178,37 @@ Status CheckBags(const Bags& bags) {
 
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, float* pooled, int64_t* winners,
+               const Missing& missing, void* pooled, int64_t* winners,
                const ParallelFor* parallel) {
   const int dim = store.dim();
-  Pool(store, bags, missing, pooled, winners, parallel,
-       [&](int64_t begin, int64_t count, float* rows) {
-         for (int64_t i = begin; i < begin + count; ++i) {
-           const int64_t ahead = i + kAhead;
-           if (ahead < positions.size() && positions[ahead] != kNoPosition) {
-             store.Prefetch(refs[positions[ahead]]);
-           }
-           if (positions[i] == kNoPosition) continue;
-           store.ReadRow(refs[positions[i]], bags.ids[i], missing,
-                         rows + (i - begin) * dim);
-         }
-       });
+  const auto fetch = [&](int64_t begin, int64_t count, auto* rows) {
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const int64_t ahead = i + kAhead;
+      if (ahead < positions.size() && positions[ahead] != kNoPosition) {
+        store.Prefetch(refs[positions[ahead]]);
+      }
+      if (positions[i] == kNoPosition) continue;
+      store.ReadRow(refs[positions[i]], bags.ids[i], missing,
+                    rows + (i - begin) * dim);
+    }
+  };
+  VisitRowType(store.type(), [&](auto zero) {
+    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
+         parallel, fetch);
+  });
 }
 
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, float* pooled, int64_t* winners,
+              const Missing& missing, void* pooled, int64_t* winners,
               const ParallelFor* parallel) {
-  Pool(store, bags, missing, pooled, winners, parallel,
-       [&](int64_t begin, int64_t count, float* rows) {
-         store.Find(bags.ids.subspan(begin, count), bags.padding_id, missing,
-                    rows, nullptr, nullptr);
-       });
+  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
+    store.Find(bags.ids.subspan(begin, count), bags.padding_id, missing, rows,
+               nullptr, nullptr);
+  };
+  VisitRowType(store.type(), [&](auto zero) {
+    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
+         parallel, fetch);
+  });
 }
 
 }  // namespace lodestar

@@ -32,19 +32,20 @@ struct Bags {
 // N weights wanted; weights with max, first or last.
 Status CheckBags(const Bags& bags);
 
-// Pools rows that were found before: id i lies at refs[positions[i]].
+// Pools rows that were found before: id i lies at refs[positions[i]]. `pooled`:
+// [B, D] of the store's type, computed as ComputeOf it and rounded once.
 // `winners` ([B, D], for max only, else null) gets the place in ids of each
 // largest number, -1 where there is none.
 // REQUIRES: CheckBags(bags).
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, float* pooled, int64_t* winners,
+               const Missing& missing, void* pooled, int64_t* winners,
                const ParallelFor* parallel);
 
 // Pools rows that are looked up on the way; read only.
 // REQUIRES: CheckBags(bags).
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, float* pooled, int64_t* winners,
+              const Missing& missing, void* pooled, int64_t* winners,
               const ParallelFor* parallel);
 
 }  // namespace lodestar

@@ -60,7 +60,7 @@ EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
 Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               const RowInitializer& initializer,
                               std::unique_ptr<EmbeddingStore>* out,
-                              const TablePolicies& policies) try {
+                              const TablePolicies& policies, RowType type) try {
   if (dim < 1 || dim > kMaxDim) {
     return InvalidArgument("`dim` is ", dim, ", wanted 1 to ", kMaxDim);
   }
@@ -71,7 +71,7 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
   LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
   std::unique_ptr<EmbeddingStore> store(
       new EmbeddingStore(static_cast<int>(dim), static_cast<int>(num_shards),
-                         initializer, policies));
+                         initializer, policies, type));
   LODESTAR_RETURN_IF_ERROR(store->MakeSharedRows());
   *out = std::move(store);
   return Status();
@@ -82,8 +82,13 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
 
 EmbeddingStore::EmbeddingStore(int dim, int num_shards,
                                const RowInitializer& initializer,
-                               const TablePolicies& policies)
-    : dim_(dim), policies_(policies), initializer_(initializer) {
+                               const TablePolicies& policies, RowType type)
+    : dim_(dim),
+      type_(type),
+      row_bytes_(dim * SizeOf(type)),
+      slot_bytes_(dim * SizeOf(ComputeType(type))),
+      policies_(policies),
+      initializer_(initializer) {
   const AdmissionPolicy& admission = policies_.admission;
   const EvictionPolicy& eviction = policies_.eviction;
   if (admission.kind == AdmissionPolicy::Kind::kCountingBloom) {
@@ -91,7 +96,7 @@ EmbeddingStore::EmbeddingStore(int dim, int num_shards,
         admission.num_counters, static_cast<int>(admission.num_hashes));
   }
   for (int s = 0; s < num_shards; ++s) {
-    auto shard = std::make_unique<Shard>(dim, s, &arena_, &epochs_);
+    auto shard = std::make_unique<Shard>(dim, type, s, &arena_, &epochs_);
     if (eviction.max_rows > 0 || eviction.max_age >= 0) {
       shard->order = std::make_unique<EvictionList>(
           eviction.max_rows > 0 ? eviction.order : EvictionPolicy::Order::kLru,
@@ -107,28 +112,26 @@ EmbeddingStore::EmbeddingStore(int dim, int num_shards,
 void EmbeddingStore::FillSlots(const RowRef& ref) const {
   const RowStore& rows = shards_[ref.shard]->rows;
   for (size_t s = 0; s < optimizer_.slot_inits.size(); ++s) {
-    std::fill_n(rows.slot(ref.row, static_cast<int>(s)), dim_,
-                optimizer_.slot_inits[s]);
+    rows.FillSlot(ref.row, static_cast<int>(s), optimizer_.slot_inits[s]);
   }
 }
 
 void EmbeddingStore::FillNewRow(int64_t id, const RowRef& ref) const {
   const RowStore& rows = shards_[ref.shard]->rows;
-  float row[kMaxDim];
-  initializer_.Draw(id, dim_, row);
-  CopyRowIn(row, dim_, rows.values(ref.row));
+  double row[kMaxDim];  // of the widest type
+  DrawRow(id, row);
+  CopyRowIn(row, row_bytes_, rows.values(ref.row));
   FillSlots(ref);
 }
 
-Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
-                                      const float* rows,
+Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                                       const ParallelFor* parallel) try {
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
-  std::vector<const float*> values(unique.size());
+  std::vector<const char*> values(unique.size());
   for (int64_t i = 0; i < ids.size(); ++i) {
-    values[positions[i]] = rows + i * dim_;
+    values[positions[i]] = static_cast<const char*>(rows) + i * row_bytes_;
   }
   std::vector<RowRef> refs(unique.size());
   FindAll(unique, refs, parallel);
@@ -139,13 +142,14 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
   std::vector<char> inserted(unique.size(), 0);
   InsertOptions options;
   options.now = step();
-  LODESTAR_RETURN_IF_ERROR(InsertMissing(
-      unique, missing, options, refs, parallel,
-      [&](int64_t i, const RowRef& ref) {
-        CopyRowIn(values[i], dim_, shards_[ref.shard]->rows.values(ref.row));
-        FillSlots(ref);
-        inserted[i] = 1;
-      }));
+  LODESTAR_RETURN_IF_ERROR(
+      InsertMissing(unique, missing, options, refs, parallel,
+                    [&](int64_t i, const RowRef& ref) {
+                      CopyRowIn(values[i], row_bytes_,
+                                shards_[ref.shard]->rows.values(ref.row));
+                      FillSlots(ref);
+                      inserted[i] = 1;
+                    }));
   RunParallel(parallel, unique.size(), RowCost(dim_),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
@@ -157,7 +161,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids,
                       !LockAgain(unique[i], &refs[i])) {
                     continue;
                   }
-                  CopyRowIn(values[i], dim_, store.values(refs[i].row));
+                  CopyRowIn(values[i], row_bytes_, store.values(refs[i].row));
                   store.Unlock(refs[i].row);
                 }
               });

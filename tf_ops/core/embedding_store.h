@@ -34,6 +34,7 @@
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/row_initializer.h"
 #include "tf_ops/core/row_store.h"
+#include "tf_ops/core/row_type.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/sparse_optimizer.h"
 #include "tf_ops/core/status.h"
@@ -54,7 +55,7 @@ struct Missing {
   // kShared: the id's shared row; zeros where the table has none.
   enum class Kind { kZeros, kInitial, kVector, kShared };
   Kind kind = Kind::kZeros;
-  const float* vector = nullptr;  // kVector: D numbers
+  const void* vector = nullptr;  // kVector: D numbers of the table's type
 };
 
 // The optimizer whose slots lie beside the rows; empty name: none yet.
@@ -71,13 +72,14 @@ struct AttachedOptimizer {
   bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
 };
 
-// K rows on their way through an update outside of the store.
+// K rows on their way through an update outside of the store, all numbers of
+// the type that rows are computed as.
 struct RowsForUpdate {
   int64_t* ids = nullptr;
   bool* shared = nullptr;       // the id is the number of a shared row
-  float* gradients = nullptr;   // [K, D]
-  float* values = nullptr;      // [K, D]
-  float* slots = nullptr;       // [S, K, D]
+  void* gradients = nullptr;    // [K, D]
+  void* values = nullptr;       // [K, D]
+  void* slots = nullptr;        // [S, K, D]
   int64_t* versions = nullptr;  // equal as long as no one writes the row
 };
 
@@ -86,15 +88,15 @@ struct UpdatedRows {
   Span<const int64_t> ids;
   Span<const bool> shared;
   Span<const int64_t> versions;
-  const float* values = nullptr;
-  const float* slots = nullptr;
+  const void* values = nullptr;
+  const void* slots = nullptr;
 };
 
 // Everything of N rows, ascending ids.
 struct EmbeddingRows {
   std::vector<int64_t> ids;
-  std::vector<float> values;  // [N, D]
-  std::vector<float> slots;   // [S, N, D]
+  Numbers values;  // [N, D], of the table's type
+  Numbers slots;   // [S, N, D], of the type that rows are computed as
   std::vector<int64_t> frequencies;
   std::vector<int64_t> last_seen;
   AttachedOptimizer optimizer;
@@ -107,15 +109,15 @@ struct EmbeddingRows {
   std::vector<int64_t> pending_sightings;
   std::vector<int64_t> pending_last_seen;
   std::vector<uint8_t> sketch;
-  std::vector<float> shared_values;  // [R, D], shared rows
-  std::vector<float> shared_slots;   // [S, R, D]
+  Numbers shared_values;  // [R, D], shared rows
+  Numbers shared_slots;   // [S, R, D]
 };
 
 // The same as views, in any order of ids.
 struct EmbeddingRowsView {
   Span<const int64_t> ids;
-  Span<const float> values;
-  Span<const float> slots;  // empty: rows without optimizer slots
+  NumbersView values;
+  NumbersView slots;  // empty: rows without optimizer slots
   Span<const int64_t> frequencies;
   Span<const int64_t> last_seen;
   AttachedOptimizer optimizer;
@@ -128,8 +130,8 @@ struct EmbeddingRowsView {
   Span<const int64_t> pending_sightings;
   Span<const int64_t> pending_last_seen;
   Span<const uint8_t> sketch;
-  Span<const float> shared_values;  // empty: shared rows stay as they are
-  Span<const float> shared_slots;
+  NumbersView shared_values;  // empty: shared rows stay as they are
+  NumbersView shared_slots;
 };
 
 // Events are counted since the table was made, or since the last reset.
@@ -166,8 +168,8 @@ struct EmbeddingStats {
 // Everything of N ids, with a row or without.
 struct InspectedIds {
   enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
-  std::vector<float> values;  // [N, D]; zeros without a row
-  std::vector<float> slots;   // [S, N, D]
+  Numbers values;  // [N, D]; zeros without a row
+  Numbers slots;   // [S, N, D]
   std::vector<std::string> slot_names;
   std::vector<int64_t> frequencies;  // sightings, of pending ids too
   std::vector<int64_t> last_seen;    // -1: not known
@@ -182,14 +184,19 @@ class EmbeddingStore {
   static Status Create(int64_t dim, int64_t num_shards,
                        const RowInitializer& initializer,
                        std::unique_ptr<EmbeddingStore>* out,
-                       const TablePolicies& policies = TablePolicies());
+                       const TablePolicies& policies = TablePolicies(),
+                       RowType type = RowType::kFloat32);
 
   int dim() const { return dim_; }
+  // Of the numbers of every row that goes in or out.
+  RowType type() const { return type_; }
+  // Of a row's numbers.
+  int64_t row_bytes() const { return row_bytes_; }
 
   // Rows of `ids` ([N, D], any ids, repeats allowed), and whether each was
   // found if `found` is not null. Ids equal to *padding_id read zeros.
   void Find(Span<const int64_t> ids, const int64_t* padding_id,
-            const Missing& missing, float* rows, bool* found,
+            const Missing& missing, void* rows, bool* found,
             const ParallelFor* parallel) const;
 
   // Where the rows of ids are that have one.
@@ -223,17 +230,18 @@ class EmbeddingStore {
 
   // The row of `id`, or what a missing id reads.
   void ReadRow(const RowRef& ref, int64_t id, const Missing& missing,
-               float* row) const;
+               void* row) const;
 
   // Begins to load a row that ReadRow is about to copy.
   void Prefetch(const RowRef& ref) const;
 
-  // Updates the rows of distinct ids with their gradients [U, D], attaching the
-  // optimizer at its first call, then sets the step to `next_step` (or advances
-  // it, -1) unless SetStep drives it. Ids without a row are dropped and
-  // counted, or made first. FailedPrecondition: another optimizer is attached.
-  // ResourceExhausted: out of memory; nothing changed.
-  Status Apply(Span<const int64_t> unique_ids, const float* gradients,
+  // Updates the rows of distinct ids with their gradients [U, D], numbers of
+  // ComputeType(type()), attaching the optimizer at its first call, then sets
+  // the step to `next_step` (or advances it, -1) unless SetStep drives it. Ids
+  // without a row are dropped and counted, or made first. FailedPrecondition:
+  // another optimizer is attached. ResourceExhausted: out of memory; nothing
+  // changed.
+  Status Apply(Span<const int64_t> unique_ids, const void* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,
                int64_t next_step, const ParallelFor* parallel);
@@ -251,7 +259,7 @@ class EmbeddingStore {
   // row. Else as Apply.
   using AllocateUpdate = std::function<Status(int64_t, RowsForUpdate*)>;
   Status GatherForUpdate(Span<const int64_t> ids, Span<const bool> shared,
-                         const float* gradients,
+                         const void* gradients,
                          const AttachedOptimizer& optimizer,
                          const AllocateUpdate& allocate,
                          const ParallelFor* parallel);
@@ -267,7 +275,7 @@ class EmbeddingStore {
 
   // The last of equal ids wins; optimizer slots of existing rows are kept.
   // New ids ask no admission, but find room under the cap or are refused.
-  Status InsertOrAssign(Span<const int64_t> ids, const float* rows,
+  Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
                         const ParallelFor* parallel);
   // The number of rows removed.
   Status Remove(Span<const int64_t> ids, int64_t* removed);
@@ -325,7 +333,8 @@ class EmbeddingStore {
   // else rows are added to it, or overwrite those of their ids, whose slots
   // start anew if none are given. Pending ids, sketch and shared rows are read
   // by replace only.
-  // InvalidArgument: an id twice, sizes that do not fit, pending ids or a
+  // InvalidArgument: an id twice, sizes that do not fit, numbers of another
+  // type than the table's, pending ids or a
   // sketch of another admission, another number of shared rows.
   // FailedPrecondition: slots of another optimizer than the attached one, or
   // more rows than the cap.
@@ -334,8 +343,9 @@ class EmbeddingStore {
 
  private:
   struct Shard {
-    Shard(int dim, uint32_t number, Arena* arena, EpochDomain* epochs)
-        : index(epochs, number), rows(dim, arena, number) {}
+    Shard(int dim, RowType type, uint32_t number, Arena* arena,
+          EpochDomain* epochs)
+        : index(epochs, number), rows(dim, arena, number, type) {}
     mutable std::mutex mutex;  // held by who adds, removes or moves rows
     LeafIndex index;
     // Rows that have moved. Told after the index, before the old place is free:
@@ -364,7 +374,7 @@ class EmbeddingStore {
   };
 
   EmbeddingStore(int dim, int num_shards, const RowInitializer& initializer,
-                 const TablePolicies& policies);
+                 const TablePolicies& policies, RowType type);
 
   Place PlaceOf(int64_t id) const;
   // Inside an epoch guard or the shard's mutex.
@@ -385,8 +395,9 @@ class EmbeddingStore {
   template <typename Load, typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Load& load,
                   const Visit& visit) const;
-  bool ReadAgain(const Shard& shard, int64_t id, float* row) const;
-  void ReadMissing(int64_t id, const Missing& missing, float* row) const;
+  bool ReadAgain(const Shard& shard, int64_t id, void* row) const;
+  void ReadMissing(int64_t id, const Missing& missing, void* row) const;
+  void DrawRow(int64_t id, void* row) const;
 
   // Shared rows, if there are any.
   Status MakeSharedRows();
@@ -401,24 +412,39 @@ class EmbeddingStore {
   // The gradients of the ids at the second of each of `cold`, summed by the
   // shared row, its first, in the order of the ids; sorts `cold`.
   using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
-  void ApplyShared(ColdIds* cold, const float* gradients,
+  template <typename T>
+  void ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
                    const SparseOptimizer& optimizer);
   // Makes the slots and rows that an update asks for, and gives the gradients
   // of ids that still have none, marked in `is_cold`, to shared rows.
-  Status PrepareApply(Span<const int64_t> unique_ids, const float* gradients,
+  Status PrepareApply(Span<const int64_t> unique_ids, const void* gradients,
                       const AttachedOptimizer& attached,
                       const SparseOptimizer& optimizer, bool create_missing,
                       const ParallelFor* parallel, std::vector<char>* is_cold);
   // sum: that of the gradients of (*cold)[first]'s row. Returns the next row's
   // first.
-  size_t SumShared(const ColdIds& cold, size_t first, const float* gradients,
-                   float* sum) const;
+  template <typename C>
+  size_t SumShared(const ColdIds& cold, size_t first, const C* gradients,
+                   C* sum) const;
   Status CheckSharedNumber(Span<const int64_t> ids, Span<const bool> shared,
                            int64_t i) const;
   void ExportShared(EmbeddingRows* out) const;
   Status CheckShared(const EmbeddingRowsView& rows) const;
   void ImportShared(const EmbeddingRowsView& rows);
   void ResetShared();
+
+  // The parts of Apply, for rows of T.
+  // By who holds the row's word. value: room for the row.
+  template <typename T>
+  void UpdateRow(const RowStore& rows, uint32_t row,
+                 const ComputeOf<T>* gradient, const SparseOptimizer& optimizer,
+                 ComputeOf<T>* value) const;
+  template <typename T>
+  void UpdateRows(Span<const int64_t> unique_ids,
+                  const std::vector<char>& is_cold,
+                  const ComputeOf<T>* gradients, uint64_t attachment,
+                  const SparseOptimizer& optimizer,
+                  const ParallelFor* parallel);
 
   // FindAll on this thread.
   void FindEach(Span<const int64_t> ids, Span<RowRef> refs) const;
@@ -508,6 +534,9 @@ class EmbeddingStore {
                      const RowRef& ref) const;
 
   const int dim_;
+  const RowType type_;
+  const int64_t row_bytes_;
+  const int64_t slot_bytes_;  // of one slot of a row
   const TablePolicies policies_;
   RowInitializer initializer_;
   Arena arena_;

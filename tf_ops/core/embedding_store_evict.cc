@@ -19,10 +19,12 @@ bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
 }
 
 // In column order, so that it is the same everywhere.
-bool IsShorter(const float* row, int dim, float norm) {
+template <typename T>
+bool IsShorter(const T* row, int dim, float norm) {
   double squares = 0.0;
   for (int c = 0; c < dim; ++c) {
-    squares += static_cast<double>(row[c]) * row[c];
+    const double x = ToCompute(row[c]);
+    squares += x * x;
   }
   return squares < static_cast<double>(norm) * norm;
 }
@@ -122,12 +124,18 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
     uint32_t row;
   };
   std::vector<std::vector<Candidate>> left(shards_.size());
+  const auto is_shorter = [&](const char* row) {
+    return VisitRowType(type_, [&](auto zero) {
+      return IsShorter(reinterpret_cast<const decltype(zero)*>(row), dim_,
+                       policy.min_norm);
+    });
+  };
   std::atomic<bool> exhausted{false};
   RunParallel(
       parallel, shards_.size(), size() / shards_.size() * RowCost(dim_) + 1,
       [&](int64_t begin, int64_t end) {
         try {
-          std::vector<float> value(dim_);
+          std::vector<char> value(row_bytes_);
           for (int64_t s = begin; s < end; ++s) {
             const RowStore& rows = shards_[s]->rows;
             for (uint32_t row = 0; row < rows.high_water(); ++row) {
@@ -142,7 +150,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
               if ((policy.max_age >= 0 &&
                    IsOlder(c.key.last_seen, now, policy.max_age)) ||
                   (by_norm && rows.Read(row, id, value.data()) &&
-                   IsShorter(value.data(), dim_, policy.min_norm))) {
+                   is_shorter(value.data()))) {
                 (*victims)[s].push_back(row);
               } else if (excess > 0) {
                 if (policy.order == EvictionPolicy::Order::kLfu) {

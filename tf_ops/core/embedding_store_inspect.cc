@@ -1,6 +1,7 @@
 // What EmbeddingStore tells about itself.
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -77,8 +78,8 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
   const int64_t num_slots = optimizer_.slot_inits.size();
   InspectedIds result;
   result.slot_names = optimizer_.slot_names;
-  result.values.resize(count * dim_);
-  result.slots.resize(num_slots * count * dim_);
+  result.values.Resize(type_, count * dim_);
+  result.slots.Resize(ComputeType(type_), num_slots * count * dim_);
   result.frequencies.resize(count);
   result.last_seen.resize(count, -1);
   result.shards.resize(count);
@@ -91,10 +92,10 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
     if (row != LeafIndex::kNoRow) {
       const RowStore& rows = shard.rows;
       rows.Lock(row, ids[i]);
-      CopyRowOut(rows.values(row), dim_, &result.values[i * dim_]);
+      CopyRowOut(rows.values(row), row_bytes_, result.values.at(i * dim_));
       for (int64_t s = 0; s < num_slots; ++s) {
-        std::copy_n(rows.slot(row, static_cast<int>(s)), dim_,
-                    &result.slots[(s * count + i) * dim_]);
+        std::memcpy(result.slots.at((s * count + i) * dim_),
+                    rows.slot(row, static_cast<int>(s)), slot_bytes_);
       }
       const RowMeta* meta = rows.meta(row);
       result.frequencies[i] = meta->frequency.load(std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 // EmbeddingStore's export and import.
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
@@ -58,8 +59,8 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   result.ids.resize(order.size());
-  result.values.resize(order.size() * dim_);
-  result.slots.resize(order.size() * dim_ * num_slots);
+  result.values.Resize(type_, order.size() * dim_);
+  result.slots.Resize(ComputeType(type_), order.size() * dim_ * num_slots);
   result.frequencies.resize(order.size());
   result.last_seen.resize(order.size());
   const int64_t count = static_cast<int64_t>(order.size());
@@ -70,10 +71,10 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
       const RowStore& rows = shards_[ref.shard]->rows;
       rows.Lock(ref.row, id);
       result.ids[i] = id;
-      CopyRowOut(rows.values(ref.row), dim_, &result.values[i * dim_]);
+      CopyRowOut(rows.values(ref.row), row_bytes_, result.values.at(i * dim_));
       for (int64_t s = 0; s < num_slots; ++s) {
-        std::copy_n(rows.slot(ref.row, static_cast<int>(s)), dim_,
-                    &result.slots[(s * count + i) * dim_]);
+        std::memcpy(result.slots.at((s * count + i) * dim_),
+                    rows.slot(ref.row, static_cast<int>(s)), slot_bytes_);
       }
       const RowMeta* meta = rows.meta(ref.row);
       result.frequencies[i] = meta->frequency.load(std::memory_order_relaxed);
@@ -162,12 +163,12 @@ Status EmbeddingStore::CheckPending(const EmbeddingRowsView& rows) const {
 void EmbeddingStore::WriteImported(const EmbeddingRowsView& rows, int64_t i,
                                    const RowRef& ref) const {
   const RowStore& store = shards_[ref.shard]->rows;
-  CopyRowIn(rows.values.data() + i * dim_, dim_, store.values(ref.row));
+  CopyRowIn(rows.values.at(i * dim_), row_bytes_, store.values(ref.row));
   if (rows.slots.empty()) return;
   const int64_t num_slots = rows.optimizer.slot_inits.size();
   for (int64_t s = 0; s < num_slots; ++s) {
-    std::copy_n(rows.slots.data() + (s * rows.ids.size() + i) * dim_, dim_,
-                store.slot(ref.row, static_cast<int>(s)));
+    std::memcpy(store.slot(ref.row, static_cast<int>(s)),
+                rows.slots.at((s * rows.ids.size() + i) * dim_), slot_bytes_);
   }
 }
 
@@ -176,8 +177,13 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
   const int64_t count = rows.ids.size();
   const int64_t num_slots = rows.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckSize("rows", rows.values.size(), count * dim_));
+  LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type_));
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("slots", rows.slots.size(), num_slots * count * dim_));
+  if (!rows.slots.empty()) {
+    LODESTAR_RETURN_IF_ERROR(
+        CheckType("slots", rows.slots, ComputeType(type_)));
+  }
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("frequencies", rows.frequencies.size(), count));
   LODESTAR_RETURN_IF_ERROR(

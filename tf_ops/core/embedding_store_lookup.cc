@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
@@ -39,20 +40,20 @@ void EmbeddingStore::FindAll(Span<const int64_t> ids, Span<RowRef> refs,
 }
 
 void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
-                                 float* row) const {
+                                 void* row) const {
   switch (missing.kind) {
     case Missing::Kind::kZeros:
-      std::fill_n(row, dim_, 0.0f);
+      std::memset(row, 0, row_bytes_);
       return;
     case Missing::Kind::kInitial:
-      initializer_.Draw(id, dim_, row);
+      DrawRow(id, row);
       return;
     case Missing::Kind::kVector:
-      std::copy_n(missing.vector, dim_, row);
+      std::memcpy(row, missing.vector, row_bytes_);
       return;
     case Missing::Kind::kShared:
       if (shared_ == nullptr) {
-        std::fill_n(row, dim_, 0.0f);
+        std::memset(row, 0, row_bytes_);
       } else {
         shared_rows().Read(SharedRowOf(id), SharedRowOf(id), row);
       }
@@ -60,9 +61,15 @@ void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
   }
 }
 
+void EmbeddingStore::DrawRow(int64_t id, void* row) const {
+  VisitRowType(type_, [&](auto zero) {
+    initializer_.Draw(id, dim_, static_cast<decltype(zero)*>(row));
+  });
+}
+
 // The row went away since it was found; the id may have another now.
 bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
-                               float* row) const {
+                               void* row) const {
   EpochDomain::Guard guard(&epochs_);
   while (true) {
     const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
@@ -72,7 +79,7 @@ bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
 }
 
 void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
-                             const Missing& missing, float* row) const {
+                             const Missing& missing, void* row) const {
   if (ref.found()) {
     const Shard& shard = *shards_[ref.shard];
     if (shard.rows.Read(ref.meta, id, row) || ReadAgain(shard, id, row)) return;
@@ -85,16 +92,16 @@ void EmbeddingStore::Prefetch(const RowRef& ref) const {
 }
 
 void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
-                          const Missing& missing, float* rows, bool* found,
+                          const Missing& missing, void* rows, bool* found,
                           const ParallelFor* parallel) const {
   const auto visit = [&](int64_t first, Span<const int64_t> run,
                          Probe* probes) {
     for (int i = 0; i < run.size(); ++i) {
       Probe& probe = probes[i];
-      float* row = rows + (first + i) * dim_;
+      char* row = static_cast<char*>(rows) + (first + i) * row_bytes_;
       bool is_found = false;
       if (padding_id != nullptr && run[i] == *padding_id) {
-        std::fill_n(row, dim_, 0.0f);
+        std::memset(row, 0, row_bytes_);
       } else {
         const bool any = probe.ref.found();
         while (probe.ref.found() && !(is_found = probe.shard->rows.Read(

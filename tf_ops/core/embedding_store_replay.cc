@@ -1,6 +1,7 @@
 // Updates of EmbeddingStore that are computed outside of it.
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -37,7 +38,7 @@ Status EmbeddingStore::CheckSharedNumber(Span<const int64_t> ids,
 
 Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
                                        Span<const bool> shared,
-                                       const float* gradients,
+                                       const void* gradients,
                                        const AttachedOptimizer& optimizer,
                                        const AllocateUpdate& allocate,
                                        const ParallelFor* parallel) try {
@@ -95,10 +96,13 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
   }
   const uint64_t attachment = AttachmentOf(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
+  const auto number = [&](void* numbers, int64_t row) {
+    return static_cast<char*>(numbers) + row * slot_bytes_;
+  };
   const auto read = [&](const RowStore& rows, uint32_t row, int64_t id,
                         int64_t k) {
     out.ids[k] = id;
-    float* values = out.values + k * dim_;
+    void* values = number(out.values, k);
     bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
     if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
       rows.UnlockUnchanged(row);
@@ -107,35 +111,45 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     // Gone since it was found: to be gathered again.
     out.versions[k] = held ? rows.Version(row) : kNoVersion;
     if (held) {
-      CopyRowOut(rows.values(row), dim_, values);
+      VisitRowType(type_, [&](auto zero) {
+        using T = decltype(zero);
+        CopyComputedOut<T>(rows.values(row), dim_,
+                           static_cast<ComputeOf<T>*>(values));
+      });
     } else {
-      std::fill_n(values, dim_, 0.0f);
+      std::memset(values, 0, slot_bytes_);
     }
     for (int64_t s = 0; s < num_slots; ++s) {
-      float* slot = out.slots + (s * count + k) * dim_;
+      void* slot = number(out.slots, s * count + k);
       if (held) {
-        std::copy_n(rows.slot(row, static_cast<int>(s)), dim_, slot);
+        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes_);
       } else {
-        std::fill_n(slot, dim_, optimizer.slot_inits[s]);
+        FillComputed(type_, optimizer.slot_inits[s], dim_, slot);
       }
     }
     if (held) rows.UnlockUnchanged(row);
   };
-  RunParallel(parallel, own, RowCost(dim_ * (2 + num_slots)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t k = begin; k < end; ++k) {
-                  out.shared[k] = false;
-                  std::copy_n(gradients + indices[k] * dim_, dim_,
-                              out.gradients + k * dim_);
-                  read(shards_[refs[k].shard]->rows, refs[k].row, own_ids[k],
-                       k);
-                }
-              });
+  RunParallel(
+      parallel, own, RowCost(dim_ * (2 + num_slots)),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          out.shared[k] = false;
+          std::memcpy(
+              number(out.gradients, k),
+              static_cast<const char*>(gradients) + indices[k] * slot_bytes_,
+              slot_bytes_);
+          read(shards_[refs[k].shard]->rows, refs[k].row, own_ids[k], k);
+        }
+      });
   int64_t k = own;
   for (size_t i = 0; i < cold.size(); ++k) {
     const uint32_t row = cold[i].first;
     out.shared[k] = true;
-    i = SumShared(cold, i, gradients, out.gradients + k * dim_);
+    VisitRowType(ComputeType(type_), [&](auto zero) {
+      using C = ComputeOf<decltype(zero)>;
+      i = SumShared(cold, i, static_cast<const C*>(gradients),
+                    static_cast<C*>(out.gradients) + k * dim_);
+    });
     read(shared_rows(), row, row, k);
   }
   return Status();
@@ -178,10 +192,17 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
             store.UnlockUnchanged(row);
             continue;
           }
-          CopyRowIn(rows.values + k * dim_, dim_, store.values(row));
+          VisitRowType(type_, [&](auto zero) {
+            using T = decltype(zero);
+            CopyComputedIn<T>(
+                static_cast<const ComputeOf<T>*>(rows.values) + k * dim_, dim_,
+                store.values(row));
+          });
           for (int64_t s = 0; s < num_slots; ++s) {
-            std::copy_n(rows.slots + (s * count + k) * dim_, dim_,
-                        store.slot(row, static_cast<int>(s)));
+            std::memcpy(store.slot(row, static_cast<int>(s)),
+                        static_cast<const char*>(rows.slots) +
+                            (s * count + k) * slot_bytes_,
+                        slot_bytes_);
           }
           store.Unlock(row);
           changed[k] = false;

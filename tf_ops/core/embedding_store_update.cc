@@ -103,8 +103,88 @@ void EmbeddingStore::MoveStep(int64_t next_step) {
   }
 }
 
+template <typename T>
+inline void EmbeddingStore::UpdateRow(const RowStore& rows, uint32_t row,
+                                      const ComputeOf<T>* gradient,
+                                      const SparseOptimizer& optimizer,
+                                      ComputeOf<T>* value) const {
+  ComputeOf<T>* slots[RowStore::kMaxSlots];
+  for (int s = 0; s < optimizer.num_slots(); ++s) {
+    slots[s] = static_cast<ComputeOf<T>*>(rows.slot(row, s));
+  }
+  CopyComputedOut<T>(rows.values(row), dim_, value);
+  optimizer.Update(gradient, dim_, value, slots);
+  CopyComputedIn<T>(value, dim_, rows.values(row));
+}
+
+template <typename T>
+void EmbeddingStore::ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
+                                 const SparseOptimizer& optimizer) {
+  std::sort(cold->begin(), cold->end());
+  const RowStore& rows = shared_rows();
+  ComputeOf<T> sum[kMaxDim];
+  ComputeOf<T> value[kMaxDim];
+  for (size_t i = 0; i < cold->size();) {
+    const uint32_t row = (*cold)[i].first;
+    i = SumShared(*cold, i, gradients, sum);
+    rows.Lock(row, row);
+    UpdateRow<T>(rows, row, sum, optimizer, value);
+    rows.Unlock(row);
+  }
+}
+
+template <typename T>
+void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
+                                const std::vector<char>& is_cold,
+                                const ComputeOf<T>* gradients,
+                                uint64_t attachment,
+                                const SparseOptimizer& optimizer,
+                                const ParallelFor* parallel) {
+  const int num_slots = optimizer.num_slots();
+  const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
+    rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
+  };
+  const auto body = [&](int64_t begin, int64_t end) {
+    ComputeOf<T> value[kMaxDim];
+    int64_t dropped = 0;
+    const auto visit = [&](int64_t first, Span<const int64_t> run,
+                           Probe* probes) {
+      for (int i = 0; i < run.size(); ++i) {
+        const int64_t u = begin + first + i;
+        if (!is_cold.empty() && is_cold[u]) continue;
+        RowRef ref = Confirm(run[i], probes + i);
+        const RowStore& rows = probes[i].shard->rows;
+        bool held = ref.found() && RowStore::Lock(ref.meta, run[i]);
+        while (!held && ref.found()) {
+          // Gone since it was found: to the row that the id has now, if any.
+          ref.row = FindRow(*probes[i].shard, probes[i].tag, run[i]);
+          if (!ref.found()) break;
+          ref.meta = rows.meta(ref.row);
+          held = RowStore::Lock(ref.meta, run[i]);
+        }
+        if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
+          RowStore::Unlock(ref.meta);
+          held = false;
+        }
+        if (!held) {
+          ++dropped;
+          continue;
+        }
+        UpdateRow<T>(rows, ref.row, gradients + u * dim_, optimizer, value);
+        RowStore::Unlock(ref.meta);
+      }
+    };
+    ForEachRun(unique_ids.subspan(begin, end - begin), load, visit);
+    if (dropped > 0) {
+      gradients_dropped_.fetch_add(dropped, std::memory_order_relaxed);
+    }
+  };
+  RunParallel(parallel, unique_ids.size(), RowCost(dim_ * (2 + num_slots)),
+              body);
+}
+
 Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
-                                    const float* gradients,
+                                    const void* gradients,
                                     const AttachedOptimizer& attached,
                                     const SparseOptimizer& optimizer,
                                     bool create_missing,
@@ -141,12 +221,16 @@ Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
       cold.end());
   for (const auto& c : cold) (*is_cold)[c.second] = 1;
   AttachShared(std::move(of_shared));
-  ApplyShared(&cold, gradients, optimizer);
+  VisitRowType(type_, [&](auto zero) {
+    using T = decltype(zero);
+    ApplyShared<T>(&cold, static_cast<const ComputeOf<T>*>(gradients),
+                   optimizer);
+  });
   return Status();
 }
 
 Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
-                             const float* gradients, const std::string& name,
+                             const void* gradients, const std::string& name,
                              const SparseOptimizer& optimizer,
                              Span<const float> slot_inits, bool create_missing,
                              int64_t next_step,
@@ -163,7 +247,6 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   }
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(attached));
   attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
-  const int64_t count = unique_ids.size();
   // Those whose gradient has gone to a shared row.
   std::vector<char> is_cold;
   if (create_missing || shared_ != nullptr ||
@@ -173,51 +256,12 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                                           &is_cold));
   }
   const uint64_t attachment = AttachmentOf(attached);
-  const int num_slots = optimizer.num_slots();
-  const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
-    rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
-  };
-  const auto body = [&](int64_t begin, int64_t end) {
-    float value[kMaxDim];
-    int64_t dropped = 0;
-    const auto visit = [&](int64_t first, Span<const int64_t> run,
-                           Probe* probes) {
-      for (int i = 0; i < run.size(); ++i) {
-        const int64_t u = begin + first + i;
-        if (!is_cold.empty() && is_cold[u]) continue;
-        RowRef ref = Confirm(run[i], probes + i);
-        const RowStore& rows = probes[i].shard->rows;
-        bool held = ref.found() && RowStore::Lock(ref.meta, run[i]);
-        while (!held && ref.found()) {
-          // Gone since it was found: to the row that the id has now, if any.
-          ref.row = FindRow(*probes[i].shard, probes[i].tag, run[i]);
-          if (!ref.found()) break;
-          ref.meta = rows.meta(ref.row);
-          held = RowStore::Lock(ref.meta, run[i]);
-        }
-        if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
-          RowStore::Unlock(ref.meta);
-          held = false;
-        }
-        if (!held) {
-          ++dropped;
-          continue;
-        }
-        float* row = rows.values(ref.row);
-        float* slots[RowStore::kMaxSlots];
-        for (int s = 0; s < num_slots; ++s) slots[s] = rows.slot(ref.row, s);
-        CopyRowOut(row, dim_, value);
-        optimizer.Update(gradients + u * dim_, dim_, value, slots);
-        CopyRowIn(value, dim_, row);
-        RowStore::Unlock(ref.meta);
-      }
-    };
-    ForEachRun(unique_ids.subspan(begin, end - begin), load, visit);
-    if (dropped > 0) {
-      gradients_dropped_.fetch_add(dropped, std::memory_order_relaxed);
-    }
-  };
-  RunParallel(parallel, count, RowCost(dim_ * (2 + num_slots)), body);
+  VisitRowType(type_, [&](auto zero) {
+    using T = decltype(zero);
+    UpdateRows<T>(unique_ids, is_cold,
+                  static_cast<const ComputeOf<T>*>(gradients), attachment,
+                  optimizer, parallel);
+  });
   MoveStep(next_step);
   return Status();
 } catch (const std::bad_alloc&) {

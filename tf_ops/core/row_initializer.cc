@@ -115,9 +115,10 @@ void RowInitializer::SetSeed(int64_t seed, int64_t salt) {
   __atomic_store_n(&key_, key, __ATOMIC_RELAXED);
 }
 
-void RowInitializer::Draw(int64_t id, int dim, float* row) const {
+template <typename T>
+void RowInitializer::Draw(int64_t id, int dim, T* row) const {
   if (kind_ == Kind::kConstant) {
-    std::fill_n(row, dim, a_);
+    std::fill_n(row, dim, RoundTo<T>(a_));
     return;
   }
   const uint64_t key = __atomic_load_n(&key_, __ATOMIC_RELAXED);
@@ -127,16 +128,21 @@ void RowInitializer::Draw(int64_t id, int dim, float* row) const {
         Mix64(base + (static_cast<uint64_t>(column) + 1) * kGoldenGamma);
     if (kind_ == Kind::kUniform) {
       const float unit = static_cast<float>(word >> 40) * 0x1p-24f;
-      row[column] = a_ + unit * (b_ - a_);
+      row[column] = RoundTo<T>(a_ + unit * (b_ - a_));
     } else {
       // In the middle of one of 2^52 cells, so never 0 or 1.
       double p = (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;
       if (kind_ == Kind::kTruncatedNormal) {
         p = kBelowMinusTwo + p * (1.0 - 2.0 * kBelowMinusTwo);
       }
-      row[column] = static_cast<float>(a_ + b_ * InverseNormal(p));
+      row[column] = RoundTo<T>(static_cast<float>(a_ + b_ * InverseNormal(p)));
     }
   }
 }
+
+template void RowInitializer::Draw(int64_t, int, float*) const;
+template void RowInitializer::Draw(int64_t, int, double*) const;
+template void RowInitializer::Draw(int64_t, int, Float16*) const;
+template void RowInitializer::Draw(int64_t, int, BFloat16*) const;
 
 }  // namespace lodestar

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tf_ops/core/row_type.h"
 #include "tf_ops/core/status.h"
 
 namespace lodestar {
@@ -30,7 +31,10 @@ class RowInitializer {
   static Status Create(const std::string& kind, float a, float b, int64_t seed,
                        int64_t salt, RowInitializer* out);
 
-  void Draw(int64_t id, int dim, float* row) const;
+  // Drawn as float, and rounded: a table starts alike in every type.
+  // T: float, double, Float16 or BFloat16.
+  template <typename T>
+  void Draw(int64_t id, int dim, T* row) const;
 
   int64_t seed() const { return seed_; }
   int64_t salt() const { return salt_; }

@@ -1,6 +1,7 @@
 #include "tf_ops/core/row_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <thread>
 
@@ -11,60 +12,66 @@ namespace {
 
 typedef uint64_t __attribute__((may_alias)) Word64;
 typedef uint32_t __attribute__((may_alias)) Word32;
+typedef uint16_t __attribute__((may_alias)) Word16;
 
 typedef uint64_t __attribute__((vector_size(16))) Pair64;
 
-// Two words a store: it is stores that a copy waits for.
-inline void CopyWords(const float* from, int64_t words, float* to) {
-  const Word64* source = reinterpret_cast<const Word64*>(from);
-  char* target = reinterpret_cast<char*>(to);
-  int64_t i = 0;
-  for (; i + 2 <= words; i += 2) {
-    const Pair64 pair = {__atomic_load_n(source + i, __ATOMIC_RELAXED),
-                         __atomic_load_n(source + i + 1, __ATOMIC_RELAXED)};
-    __builtin_memcpy(target + i * 8, &pair, sizeof(pair));
-  }
-  if (i < words) {
-    const uint64_t word = __atomic_load_n(source + i, __ATOMIC_RELAXED);
-    __builtin_memcpy(target + i * 8, &word, sizeof(word));
-  }
+template <typename Word>
+inline void CopyWordOut(const char* from, char* to) {
+  const Word word =
+      __atomic_load_n(reinterpret_cast<const Word*>(from), __ATOMIC_RELAXED);
+  __builtin_memcpy(to, &word, sizeof(word));
 }
 
 template <typename Word>
-inline void CopyIn(const void* from, int64_t count, void* to) {
-  const Word* source = static_cast<const Word*>(from);
-  Word* target = static_cast<Word*>(to);
-  for (int64_t i = 0; i < count; ++i) {
-    Word word;
-    __builtin_memcpy(&word, source + i, sizeof(Word));
-    __atomic_store_n(target + i, word, __ATOMIC_RELAXED);
-  }
+inline void CopyWordIn(const char* from, char* to) {
+  Word word;
+  __builtin_memcpy(&word, from, sizeof(word));
+  __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELAXED);
 }
 
 }  // namespace
 
-// Rows of even width start on 8 bytes.
-void CopyRowOut(const float* row, int dim, float* out) {
-  CopyWords(row, dim / 2, out);
-  if (dim % 2 != 0) {
-    const uint32_t word = __atomic_load_n(
-        reinterpret_cast<const Word32*>(row + dim - 1), __ATOMIC_RELAXED);
-    __builtin_memcpy(out + dim - 1, &word, sizeof(word));
+void CopyRowOut(const void* row, int64_t bytes, void* out) {
+  const char* from = static_cast<const char*>(row);
+  const Word64* words = static_cast<const Word64*>(row);
+  char* to = static_cast<char*>(out);
+  const int64_t count = bytes / 8;
+  int64_t i = 0;
+  // Two words a store: it is stores that a copy waits for.
+  for (; i + 2 <= count; i += 2) {
+    const Pair64 pair = {__atomic_load_n(words + i, __ATOMIC_RELAXED),
+                         __atomic_load_n(words + i + 1, __ATOMIC_RELAXED)};
+    __builtin_memcpy(to + i * 8, &pair, sizeof(pair));
   }
+  if (i < count) CopyWordOut<Word64>(from + i * 8, to + i * 8);
+  if (bytes % 8 == 0) return;
+  int64_t done = count * 8;
+  if ((bytes & 4) != 0) {
+    CopyWordOut<Word32>(from + done, to + done);
+    done += 4;
+  }
+  if ((bytes & 2) != 0) CopyWordOut<Word16>(from + done, to + done);
 }
 
-void CopyRowIn(const float* in, int dim, float* row) {
-  if (dim % 2 == 0) {
-    CopyIn<Word64>(in, dim / 2, row);
-  } else {
-    CopyIn<Word32>(in, dim, row);
+void CopyRowIn(const void* in, int64_t bytes, void* row) {
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(row);
+  int64_t done = 0;
+  for (; done + 8 <= bytes; done += 8) {
+    CopyWordIn<Word64>(from + done, to + done);
   }
+  if ((bytes & 4) != 0) {
+    CopyWordIn<Word32>(from + done, to + done);
+    done += 4;
+  }
+  if ((bytes & 2) != 0) CopyWordIn<Word16>(from + done, to + done);
 }
 
-bool RowStore::Read(const RowMeta* m, int64_t id, float* out) const {
-  const float* from = reinterpret_cast<const float*>(m + 1);
+bool RowStore::Read(const RowMeta* m, int64_t id, void* out) const {
+  const RowMeta* from = m + 1;
   if (!GuardHolds(StoreGuard::kSequenceWord)) {
-    CopyRowOut(from, dim_, out);
+    CopyRowOut(from, value_bytes_, out);
     return m->id.load(std::memory_order_relaxed) == id;
   }
   for (int spins = 0;; ++spins) {
@@ -74,7 +81,7 @@ bool RowStore::Read(const RowMeta* m, int64_t id, float* out) const {
           m->id.load(std::memory_order_relaxed) != id) {
         return false;
       }
-      CopyRowOut(from, dim_, out);
+      CopyRowOut(from, value_bytes_, out);
       std::atomic_thread_fence(std::memory_order_acquire);
       if (m->sequence.load(std::memory_order_relaxed) == before) return true;
     }
@@ -139,9 +146,9 @@ bool RowStore::Lock(RowMeta* m, int64_t id) {
 bool RowStore::AddSlotArrays(Segment* segment, int bits, int count) {
   for (int s = 0; s < count; ++s) {
     if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
-    void* array = arena_->Allocate((int64_t{dim_} << bits) * sizeof(float));
+    void* array = arena_->Allocate(slot_bytes_ << bits);
     if (array == nullptr) return false;
-    segment->slots[s].store(static_cast<float*>(array),
+    segment->slots[s].store(static_cast<char*>(array),
                             std::memory_order_release);
   }
   return true;
@@ -264,7 +271,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) const {
     __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
   }
   for (int s = 0; s < num_slots_; ++s) {
-    std::copy_n(slot(from, s), dim_, slot(to, s));
+    std::memcpy(slot(to, s), slot(from, s), slot_bytes_);
   }
   Publish(to, source->id.load(std::memory_order_relaxed),
           source->last_seen.load(std::memory_order_relaxed),
@@ -286,7 +293,7 @@ bool RowStore::ReleaseSegment() {
   if (!Arena::Release(released.rows, rows * stride_)) return false;
   for (int s = 0; s < slot_arrays_; ++s) {
     Arena::Release(released.slots[s].load(std::memory_order_relaxed),
-                   rows * dim_ * sizeof(float));
+                   rows * slot_bytes_);
   }
   capacity_ = first;
   return true;
@@ -319,10 +326,14 @@ void RowStore::AttachSlots(Span<const float> inits) {
   for (uint32_t row = 0; row < high_water_; ++row) {
     const uint32_t word = Hold(meta(row));
     for (int s = 0; s < num_slots_; ++s) {
-      if (!is_filled(s)) std::fill_n(slot(row, s), dim_, inits[s]);
+      if (!is_filled(s)) FillSlot(row, s, inits[s]);
     }
     Release(meta(row), word & kResident);
   }
+}
+
+void RowStore::FillSlot(uint32_t row, int s, float init) const {
+  FillComputed(type_, init, dim_, slot(row, s));
 }
 
 }  // namespace lodestar

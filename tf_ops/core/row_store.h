@@ -1,7 +1,7 @@
 // RowStore: the rows of one shard, in segments that never move.
 //
-//   segment   rows     [ id, last seen, sequence, frequency, D floats ]...
-//             slot s   [ D floats ]...   once an optimizer came
+//   segment   rows     [ id, last seen, sequence, frequency, D numbers ]...
+//             slot s   [ D numbers ]...   once an optimizer came
 //
 // What a look-up needs of a row is in one place. Segments hang in blocks, of
 // which each holds as many rows as all before it and one more segment: 1024
@@ -34,9 +34,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "tf_ops/core/arena.h"
+#include "tf_ops/core/row_type.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/status.h"
 
@@ -50,18 +52,48 @@ struct RowMeta {
 };
 
 // Reads and writes of row data that another thread may be doing the opposite
-// to; the sequence word tells whether the copy holds together.
-void CopyRowOut(const float* row, int dim, float* out);
-void CopyRowIn(const float* in, int dim, float* row);
+// to; the sequence word tells whether the copy holds together. `row` starts on
+// 8 bytes; `bytes` is even.
+void CopyRowOut(const void* row, int64_t bytes, void* out);
+void CopyRowIn(const void* in, int64_t bytes, void* row);
+
+// The same with the numbers of a row of T as they are computed with, by who
+// holds the row's word.
+template <typename T>
+inline void CopyComputedOut(const void* row, int dim, ComputeOf<T>* out) {
+  if constexpr (std::is_same_v<T, ComputeOf<T>>) {
+    CopyRowOut(row, dim * sizeof(T), out);
+  } else {
+    ToComputeRow(static_cast<const T*>(row), dim, out);
+  }
+}
+template <typename T>
+inline void CopyComputedIn(const ComputeOf<T>* in, int dim, void* row) {
+  if constexpr (std::is_same_v<T, ComputeOf<T>>) {
+    CopyRowIn(in, dim * sizeof(T), row);
+  } else {
+    constexpr int kPart = 256;
+    T rounded[kPart];
+    for (int c = 0; c < dim; c += kPart) {
+      const int count = std::min(kPart, dim - c);
+      RoundRow(in + c, count, rounded);
+      CopyRowIn(rounded, count * sizeof(T), static_cast<T*>(row) + c);
+    }
+  }
+}
 
 class RowStore {
  public:
   static constexpr int kMaxSlots = 4;
 
-  RowStore(int dim, Arena* arena, uint32_t number = 0)
+  RowStore(int dim, Arena* arena, uint32_t number = 0,
+           RowType type = RowType::kFloat32)
       : dim_(dim),
+        type_(type),
+        value_bytes_(dim * SizeOf(type)),
+        slot_bytes_(dim * SizeOf(ComputeType(type))),
         first_((1 + number % kStarts) << kSegmentBits),
-        stride_(sizeof(RowMeta) + (dim + 1) / 2 * 2 * sizeof(float)),
+        stride_(sizeof(RowMeta) + (value_bytes_ + 7) / 8 * 8),
         arena_(arena) {}
   RowStore(const RowStore&) = delete;
   RowStore& operator=(const RowStore&) = delete;
@@ -71,12 +103,14 @@ class RowStore {
     return reinterpret_cast<RowMeta*>(segment(place).rows +
                                       place.offset * stride_);
   }
-  float* values(uint32_t row) const { return Values(meta(row)); }
+  // Numbers of the store's type.
+  void* values(uint32_t row) const { return meta(row) + 1; }
+  // Numbers of the type that its rows are computed as.
   // REQUIRES: AttachSlots was called for it at some time.
-  float* slot(uint32_t row, int s) const {
+  void* slot(uint32_t row, int s) const {
     const Place place = PlaceOf(row);
     return segment(place).slots[s].load(std::memory_order_acquire) +
-           place.offset * dim_;
+           place.offset * slot_bytes_;
   }
   // Begins to load what a look-up needs of a row.
   void Prefetch(const RowMeta* meta) const { Load<0>(meta, stride_); }
@@ -85,17 +119,17 @@ class RowStore {
                          int num_slots) const {
     Load<1>(meta, stride_);
     for (int s = 0; s < num_slots; ++s) {
-      Load<1>(slot(row, s), dim_ * sizeof(float));
+      Load<1>(slot(row, s), slot_bytes_);
     }
   }
 
   // Any thread.
 
   // Copies the row if it holds `id` now; false: it does not.
-  bool Read(uint32_t row, int64_t id, float* out) const {
+  bool Read(uint32_t row, int64_t id, void* out) const {
     return Read(meta(row), id, out);
   }
-  bool Read(const RowMeta* meta, int64_t id, float* out) const;
+  bool Read(const RowMeta* meta, int64_t id, void* out) const;
 
   // The row's frequency if it holds `id` now; false: it does not.
   static bool ReadFrequency(const RowMeta* meta, int64_t id,
@@ -148,6 +182,7 @@ class RowStore {
   // From here on rows have these slots; existing rows hold the inits.
   // REQUIRES: as many are reserved.
   void AttachSlots(Span<const float> inits);
+  void FillSlot(uint32_t row, int s, float init) const;
   int num_slots() const { return num_slots_; }
 
   // Rows [0, high_water) have been given out at least once.
@@ -164,9 +199,7 @@ class RowStore {
   }
   int64_t capacity() const { return capacity_; }
   int64_t row_bytes() const { return capacity_ * stride_; }
-  int64_t slot_bytes() const {
-    return capacity_ * slot_arrays_ * dim_ * sizeof(float);
-  }
+  int64_t slot_bytes() const { return capacity_ * slot_arrays_ * slot_bytes_; }
 
  private:
   static constexpr uint32_t kHeld = 1;
@@ -181,7 +214,7 @@ class RowStore {
 
   struct Segment {
     char* rows;
-    std::atomic<float*> slots[kMaxSlots];
+    std::atomic<char*> slots[kMaxSlots];
   };
   struct Place {
     int block;
@@ -211,9 +244,6 @@ class RowStore {
     for (; line < last; line += 64) __builtin_prefetch(line, kWrite);
     __builtin_prefetch(last, kWrite);
   }
-  static float* Values(RowMeta* meta) {
-    return reinterpret_cast<float*>(meta + 1);
-  }
   // A removed row, as part of the list of them.
   struct FreeLinks {
     uint32_t previous;
@@ -239,8 +269,11 @@ class RowStore {
   bool AddSlotArrays(Segment* segment, int bits, int count);
 
   const int dim_;
-  const uint32_t first_;  // where among the blocks row 0 lies
-  const int64_t stride_;  // bytes of a row
+  const RowType type_;
+  const int64_t value_bytes_;  // of a row's numbers
+  const int64_t slot_bytes_;   // of a slot's
+  const uint32_t first_;       // where among the blocks row 0 lies
+  const int64_t stride_;       // bytes of a row with its metadata
   Arena* const arena_;
   std::atomic<Segment*> blocks_[kBlocks] = {};
   int64_t capacity_ = 0;

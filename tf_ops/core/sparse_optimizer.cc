@@ -10,55 +10,59 @@ namespace {
 // call but std::sqrt (and std::pow where Keras has it), and __restrict, since
 // the rows of one id never overlap. h[0] is the learning rate.
 
-void DecayWeights(float lr, float decay, int dim, float* w) {
+template <typename C>
+void DecayWeights(C lr, C decay, int dim, C* w) {
   for (int c = 0; c < dim; ++c) w[c] -= w[c] * decay * lr;
 }
 
-void Sgd(const float* h, const float* __restrict g, int dim,
-         float* __restrict w, float* const*) {
-  const float lr = h[0];
+template <typename C>
+void Sgd(const float* h, const C* __restrict g, int dim, C* __restrict w,
+         C* const*) {
+  const C lr = h[0];
   for (int c = 0; c < dim; ++c) w[c] -= g[c] * lr;
 }
 
-void SgdMomentum(const float* h, const float* __restrict g, int dim,
-                 float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float momentum = h[2];
+template <typename C>
+void SgdMomentum(const float* h, const C* __restrict g, int dim,
+                 C* __restrict w, C* const* slots) {
+  const C lr = h[0];
+  const C momentum = h[2];
   const bool nesterov = h[3] != 0.0f;
-  float* __restrict m = slots[0];
+  C* __restrict m = slots[0];
   for (int c = 0; c < dim; ++c) {
-    const float step = g[c] * lr;
-    const float moved = m[c] * momentum - step;
+    const C step = g[c] * lr;
+    const C moved = m[c] * momentum - step;
     m[c] = moved;
     w[c] += nesterov ? moved * momentum - step : moved;
   }
 }
 
-void Adagrad(const float* h, const float* __restrict g, int dim,
-             float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float epsilon = h[2];
-  float* __restrict accumulator = slots[0];
+template <typename C>
+void Adagrad(const float* h, const C* __restrict g, int dim, C* __restrict w,
+             C* const* slots) {
+  const C lr = h[0];
+  const C epsilon = h[2];
+  C* __restrict accumulator = slots[0];
   for (int c = 0; c < dim; ++c) {
-    const float sum = accumulator[c] + g[c] * g[c];
+    const C sum = accumulator[c] + g[c] * g[c];
     accumulator[c] = sum;
     w[c] -= lr * g[c] / std::sqrt(sum + epsilon);
   }
 }
 
-template <bool kAmsgrad>
-void Adam(const float* h, const float* __restrict g, int dim,
-          float* __restrict w, float* const* slots) {
-  const float rest_1 = h[2];
-  const float rest_2 = h[3];
-  const float epsilon = h[4];
-  const float alpha = h[5];
-  float* __restrict momentum = slots[0];
-  float* __restrict velocity = slots[1];
-  float* __restrict velocity_hat = kAmsgrad ? slots[2] : nullptr;
+template <bool kAmsgrad, typename C>
+void Adam(const float* h, const C* __restrict g, int dim, C* __restrict w,
+          C* const* slots) {
+  const C rest_1 = h[2];
+  const C rest_2 = h[3];
+  const C epsilon = h[4];
+  const C alpha = h[5];
+  C* __restrict momentum = slots[0];
+  C* __restrict velocity = slots[1];
+  C* __restrict velocity_hat = kAmsgrad ? slots[2] : nullptr;
   for (int c = 0; c < dim; ++c) {
-    const float m = momentum[c] + (g[c] - momentum[c]) * rest_1;
-    float v = velocity[c] + (g[c] * g[c] - velocity[c]) * rest_2;
+    const C m = momentum[c] + (g[c] - momentum[c]) * rest_1;
+    C v = velocity[c] + (g[c] * g[c] - velocity[c]) * rest_2;
     momentum[c] = m;
     velocity[c] = v;
     if (kAmsgrad) {
@@ -69,27 +73,27 @@ void Adam(const float* h, const float* __restrict g, int dim,
   }
 }
 
-template <bool kMomentum, bool kCentered>
-void RmsProp(const float* h, const float* __restrict g, int dim,
-             float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float rho = h[2];
-  const float rest = h[3];
-  const float epsilon = h[4];
-  const float momentum = h[5];
-  float* __restrict velocity = slots[0];
-  float* __restrict moved = kMomentum ? slots[1] : nullptr;
-  float* __restrict average = kCentered ? slots[1 + kMomentum] : nullptr;
+template <bool kMomentum, bool kCentered, typename C>
+void RmsProp(const float* h, const C* __restrict g, int dim, C* __restrict w,
+             C* const* slots) {
+  const C lr = h[0];
+  const C rho = h[2];
+  const C rest = h[3];
+  const C epsilon = h[4];
+  const C momentum = h[5];
+  C* __restrict velocity = slots[0];
+  C* __restrict moved = kMomentum ? slots[1] : nullptr;
+  C* __restrict average = kCentered ? slots[1 + kMomentum] : nullptr;
   for (int c = 0; c < dim; ++c) {
-    const float v = rho * velocity[c] + rest * (g[c] * g[c]);
+    const C v = rho * velocity[c] + rest * (g[c] * g[c]);
     velocity[c] = v;
-    float denominator = v;
+    C denominator = v;
     if (kCentered) {
-      const float mean = rho * average[c] + rest * g[c];
+      const C mean = rho * average[c] + rest * g[c];
       average[c] = mean;
       denominator -= mean * mean;
     }
-    float step = lr * g[c] / std::sqrt(denominator + epsilon);
+    C step = lr * g[c] / std::sqrt(denominator + epsilon);
     if (kMomentum) {
       step += momentum * moved[c];
       moved[c] = step;
@@ -98,112 +102,115 @@ void RmsProp(const float* h, const float* __restrict g, int dim,
   }
 }
 
-void Adadelta(const float* h, const float* __restrict g, int dim,
-              float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float rho = h[2];
-  const float rest = h[3];
-  const float epsilon = h[4];
-  float* __restrict gradients = slots[0];
-  float* __restrict deltas = slots[1];
+template <typename C>
+void Adadelta(const float* h, const C* __restrict g, int dim, C* __restrict w,
+              C* const* slots) {
+  const C lr = h[0];
+  const C rho = h[2];
+  const C rest = h[3];
+  const C epsilon = h[4];
+  C* __restrict gradients = slots[0];
+  C* __restrict deltas = slots[1];
   for (int c = 0; c < dim; ++c) {
-    const float squares = rho * gradients[c] + rest * (g[c] * g[c]);
+    const C squares = rho * gradients[c] + rest * (g[c] * g[c]);
     gradients[c] = squares;
-    const float delta =
+    const C delta =
         -(std::sqrt(deltas[c] + epsilon) * g[c] / std::sqrt(squares + epsilon));
     deltas[c] = rho * deltas[c] + rest * (delta * delta);
     w[c] += lr * delta;
   }
 }
 
-void Adamax(const float* h, const float* __restrict g, int dim,
-            float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float rest_1 = h[2];
-  const float beta_2 = h[3];
-  const float epsilon = h[4];
-  const float correction = h[5];
-  float* __restrict momentum = slots[0];
-  float* __restrict norm = slots[1];
+template <typename C>
+void Adamax(const float* h, const C* __restrict g, int dim, C* __restrict w,
+            C* const* slots) {
+  const C lr = h[0];
+  const C rest_1 = h[2];
+  const C beta_2 = h[3];
+  const C epsilon = h[4];
+  const C correction = h[5];
+  C* __restrict momentum = slots[0];
+  C* __restrict norm = slots[1];
   for (int c = 0; c < dim; ++c) {
-    const float m = momentum[c] + (g[c] - momentum[c]) * rest_1;
-    const float u = std::max(beta_2 * norm[c], std::fabs(g[c]));
+    const C m = momentum[c] + (g[c] - momentum[c]) * rest_1;
+    const C u = std::max(beta_2 * norm[c], std::fabs(g[c]));
     momentum[c] = m;
     norm[c] = u;
     w[c] -= lr * m / (correction * (u + epsilon));
   }
 }
 
-void Nadam(const float* h, const float* __restrict g, int dim,
-           float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float rest_1 = h[2];
-  const float rest_2 = h[3];
-  const float epsilon = h[4];
-  const float correction = h[5];
-  const float next = h[7];
-  const float left = 1.0f - h[6];
-  const float product_left = 1.0f - h[8];
-  const float next_product_left = 1.0f - h[8] * next;
-  float* __restrict momentum = slots[0];
-  float* __restrict velocity = slots[1];
+template <typename C>
+void Nadam(const float* h, const C* __restrict g, int dim, C* __restrict w,
+           C* const* slots) {
+  const C lr = h[0];
+  const C rest_1 = h[2];
+  const C rest_2 = h[3];
+  const C epsilon = h[4];
+  const C correction = h[5];
+  const C next = h[7];
+  const C left = C{1} - h[6];
+  const C product_left = C{1} - h[8];
+  const C next_product_left = C{1} - h[8] * next;
+  C* __restrict momentum = slots[0];
+  C* __restrict velocity = slots[1];
   for (int c = 0; c < dim; ++c) {
-    const float m = momentum[c] + (g[c] - momentum[c]) * rest_1;
-    const float v = velocity[c] + (g[c] * g[c] - velocity[c]) * rest_2;
+    const C m = momentum[c] + (g[c] - momentum[c]) * rest_1;
+    const C v = velocity[c] + (g[c] * g[c] - velocity[c]) * rest_2;
     momentum[c] = m;
     velocity[c] = v;
-    const float m_hat =
-        next * m / next_product_left + left * g[c] / product_left;
+    const C m_hat = next * m / next_product_left + left * g[c] / product_left;
     w[c] -= m_hat * lr / (std::sqrt(v / correction) + epsilon);
   }
 }
 
-void Lion(const float* h, const float* __restrict g, int dim,
-          float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float beta_1 = h[2];
-  const float rest_1 = h[3];
-  const float beta_2 = h[4];
-  const float rest_2 = h[5];
-  float* __restrict momentum = slots[0];
+template <typename C>
+void Lion(const float* h, const C* __restrict g, int dim, C* __restrict w,
+          C* const* slots) {
+  const C lr = h[0];
+  const C beta_1 = h[2];
+  const C rest_1 = h[3];
+  const C beta_2 = h[4];
+  const C rest_2 = h[5];
+  C* __restrict momentum = slots[0];
   for (int c = 0; c < dim; ++c) {
-    const float x = momentum[c] * beta_1 + g[c] * rest_1;
-    const float sign =
-        static_cast<float>(x > 0.0f) - static_cast<float>(x < 0.0f);
+    const C x = momentum[c] * beta_1 + g[c] * rest_1;
+    const C sign = static_cast<C>(x > C{0}) - static_cast<C>(x < C{0});
     w[c] -= lr * (x == x ? sign : x);  // a NaN stays one
     momentum[c] = momentum[c] * beta_2 + g[c] * rest_2;
   }
 }
 
-template <bool kSqrt>
-void FtrlPower(const float* h, const float* __restrict g, int dim,
-               float* __restrict w, float* const* slots) {
-  const float lr = h[0];
-  const float power = -h[2];
-  const float l1 = h[3];
-  const float l2 = h[4] + h[6] / (2.0f * lr);
-  const float shrinkage = h[5];
-  const auto raise = [power](float x) {
+template <bool kSqrt, typename C>
+void FtrlPower(const float* h, const C* __restrict g, int dim, C* __restrict w,
+               C* const* slots) {
+  const C lr = h[0];
+  const C power = -h[2];
+  const C l1 = h[3];
+  const C l2 = h[4] + h[6] / (C{2} * lr);
+  const C shrinkage = h[5];
+  const auto raise = [power](C x) {
     return kSqrt ? std::sqrt(x) : std::pow(x, power);
   };
-  float* __restrict accumulator = slots[0];
-  float* __restrict linear = slots[1];
+  C* __restrict accumulator = slots[0];
+  C* __restrict linear = slots[1];
   for (int c = 0; c < dim; ++c) {
-    const float grown = accumulator[c] + g[c] * g[c];
-    const float root = raise(grown);
-    const float sigma = (root - raise(accumulator[c])) / lr;
-    const float z = linear[c] + (g[c] + 2.0f * shrinkage * w[c] - sigma * w[c]);
+    const C grown = accumulator[c] + g[c] * g[c];
+    const C root = raise(grown);
+    const C sigma = (root - raise(accumulator[c])) / lr;
+    const C z = linear[c] + (g[c] + C{2} * shrinkage * w[c] - sigma * w[c]);
     linear[c] = z;
-    const float quadratic = root / lr + 2.0f * l2;
-    const float clipped = std::min(std::max(z, -l1), l1);
+    const C quadratic = root / lr + C{2} * l2;
+    const C clipped = std::min(std::max(z, -l1), l1);
     w[c] = (clipped - z) / quadratic;
     accumulator[c] = grown;
   }
 }
 
-void Ftrl(const float* h, const float* g, int dim, float* w,
-          float* const* slots) {
-  (h[2] == -0.5f ? FtrlPower<true> : FtrlPower<false>)(h, g, dim, w, slots);
+template <typename C>
+void Ftrl(const float* h, const C* g, int dim, C* w, C* const* slots) {
+  (h[2] == -0.5f ? FtrlPower<true, C> : FtrlPower<false, C>)(h, g, dim, w,
+                                                             slots);
 }
 
 }  // namespace
@@ -212,31 +219,58 @@ struct SparseOptimizer::Definition {
   const char* name;
   int hyperparameters;
   std::vector<std::string> slots;
-  UpdateRow update;
+  UpdateRow<float> update_float;
+  UpdateRow<double> update_double;
 };
 
 const std::vector<SparseOptimizer::Definition>& SparseOptimizer::Definitions() {
   static const auto* const definitions = new std::vector<Definition>{
-      {"sgd", 2, {}, Sgd},
-      {"sgd_momentum", 4, {"momentum"}, SgdMomentum},
-      {"adagrad", 3, {"accumulator"}, Adagrad},
-      {"adam", 6, {"momentum", "velocity"}, Adam<false>},
-      {"adam_amsgrad", 6, {"momentum", "velocity", "velocity_hat"}, Adam<true>},
-      {"rmsprop", 6, {"velocity"}, RmsProp<false, false>},
-      {"rmsprop_momentum", 6, {"velocity", "momentum"}, RmsProp<true, false>},
+      {"sgd", 2, {}, Sgd<float>, Sgd<double>},
+      {"sgd_momentum",
+       4,
+       {"momentum"},
+       SgdMomentum<float>,
+       SgdMomentum<double>},
+      {"adagrad", 3, {"accumulator"}, Adagrad<float>, Adagrad<double>},
+      {"adam",
+       6,
+       {"momentum", "velocity"},
+       Adam<false, float>,
+       Adam<false, double>},
+      {"adam_amsgrad",
+       6,
+       {"momentum", "velocity", "velocity_hat"},
+       Adam<true, float>,
+       Adam<true, double>},
+      {"rmsprop",
+       6,
+       {"velocity"},
+       RmsProp<false, false, float>,
+       RmsProp<false, false, double>},
+      {"rmsprop_momentum",
+       6,
+       {"velocity", "momentum"},
+       RmsProp<true, false, float>,
+       RmsProp<true, false, double>},
       {"rmsprop_centered",
        6,
        {"velocity", "average_gradient"},
-       RmsProp<false, true>},
+       RmsProp<false, true, float>,
+       RmsProp<false, true, double>},
       {"rmsprop_momentum_centered",
        6,
        {"velocity", "momentum", "average_gradient"},
-       RmsProp<true, true>},
-      {"adadelta", 5, {"accumulated_grad", "accumulated_delta_var"}, Adadelta},
-      {"adamax", 6, {"momentum", "norm"}, Adamax},
-      {"nadam", 9, {"momentum", "velocity"}, Nadam},
-      {"lion", 6, {"momentum"}, Lion},
-      {"ftrl", 7, {"accumulator", "linear"}, Ftrl},
+       RmsProp<true, true, float>,
+       RmsProp<true, true, double>},
+      {"adadelta",
+       5,
+       {"accumulated_grad", "accumulated_delta_var"},
+       Adadelta<float>,
+       Adadelta<double>},
+      {"adamax", 6, {"momentum", "norm"}, Adamax<float>, Adamax<double>},
+      {"nadam", 9, {"momentum", "velocity"}, Nadam<float>, Nadam<double>},
+      {"lion", 6, {"momentum"}, Lion<float>, Lion<double>},
+      {"ftrl", 7, {"accumulator", "linear"}, Ftrl<float>, Ftrl<double>},
   };
   return *definitions;
 }
@@ -256,7 +290,8 @@ Status SparseOptimizer::Create(const std::string& name,
           "optimizer '", name, "' takes ", definition.hyperparameters,
           " hyperparameters, found ", hyperparameters.size());
     }
-    out->update_ = definition.update;
+    out->update_float_ = definition.update_float;
+    out->update_double_ = definition.update_double;
     out->num_slots_ = static_cast<int>(definition.slots.size());
     out->h_.assign(hyperparameters.begin(), hyperparameters.end());
     return Status();
@@ -278,7 +313,13 @@ bool SparseOptimizer::SlotNames(const std::string& name,
 void SparseOptimizer::Update(const float* gradient, int dim, float* value,
                              float* const* slots) const {
   if (h_[1] != 0.0f) DecayWeights(h_[0], h_[1], dim, value);
-  update_(h_.data(), gradient, dim, value, slots);
+  update_float_(h_.data(), gradient, dim, value, slots);
+}
+
+void SparseOptimizer::Update(const double* gradient, int dim, double* value,
+                             double* const* slots) const {
+  if (h_[1] != 0.0f) DecayWeights<double>(h_[0], h_[1], dim, value);
+  update_double_(h_.data(), gradient, dim, value, slots);
 }
 
 }  // namespace lodestar

@@ -45,16 +45,20 @@ class SparseOptimizer {
   // another. REQUIRES: Create succeeded.
   void Update(const float* gradient, int dim, float* value,
               float* const* slots) const;
+  void Update(const double* gradient, int dim, double* value,
+              double* const* slots) const;
 
   int num_slots() const { return num_slots_; }
 
  private:
-  using UpdateRow = void (*)(const float* h, const float* gradient, int dim,
-                             float* value, float* const* slots);
+  template <typename C>
+  using UpdateRow = void (*)(const float* h, const C* gradient, int dim,
+                             C* value, C* const* slots);
   struct Definition;
   static const std::vector<Definition>& Definitions();
 
-  UpdateRow update_ = nullptr;
+  UpdateRow<float> update_float_ = nullptr;
+  UpdateRow<double> update_double_ = nullptr;
   int num_slots_ = 0;
   std::vector<float> h_;
 };

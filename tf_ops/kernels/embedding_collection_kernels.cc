@@ -42,12 +42,12 @@ absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               " items, but there are ", num_tables, " tables");
 }
 
-// gradients[f], checked to be shaped as the feature's rows.
+// gradients[f], checked to be as the feature's rows.
 absl::Status ReadGradients(OpKernelContext* ctx,
                            const CollectionAttributes& attributes,
                            const CollectionInputs& inputs,
                            const std::vector<int>& dims,
-                           std::vector<const float*>* gradients) {
+                           std::vector<const void*>* gradients) {
   OpInputList list;
   TF_RETURN_IF_ERROR(ctx->input_list("gradients", &list));
   for (int f = 0; f < list.size(); ++f) {
@@ -60,7 +60,7 @@ absl::Status ReadGradients(OpKernelContext* ctx,
                                             list[f].shape().DebugString(),
                                             ", wanted ", wanted.DebugString()));
     }
-    gradients->push_back(list[f].flat<float>().data());
+    gradients->push_back(RowData(list[f]));
   }
   return absl::OkStatus();
 }
@@ -79,7 +79,7 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
 
   void ComputeOn(OpKernelContext* ctx) override {
     CollectionTables tables;
-    OP_REQUIRES_OK(ctx, tables.Init(ctx, missing_));
+    OP_REQUIRES_OK(ctx, tables.Init(ctx, attributes_, missing_));
     OP_REQUIRES_OK(ctx, CheckHooks(ctx, tables));
     CollectionInputs inputs;
     OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
@@ -94,7 +94,7 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
                                      sighting ? CollectionBatch::Ids::kByTable
                                               : CollectionBatch::Ids::kRead,
                                      &parallel)));
-    std::vector<float*> rows;
+    std::vector<void*> rows;
     std::vector<int64_t*> winners;
     OP_REQUIRES_OK(
         ctx, AllocateRowsAndWinners(ctx, inputs, &tables, &rows, &winners));
@@ -110,7 +110,7 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     OpInputList hooks;
     TF_RETURN_IF_ERROR(ctx->input_list("hooks", &hooks));
     for (int t = 0; t < hooks.size(); ++t) {
-      TF_RETURN_IF_ERROR(CheckHook(hooks[t], tables.store(t)->dim()));
+      TF_RETURN_IF_ERROR(CheckHook(hooks[t], *tables.store(t)));
     }
     return absl::OkStatus();
   }
@@ -136,7 +136,7 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
   absl::Status AllocateRowsAndWinners(OpKernelContext* ctx,
                                       const CollectionInputs& inputs,
                                       CollectionTables* tables,
-                                      std::vector<float*>* rows,
+                                      std::vector<void*>* rows,
                                       std::vector<int64_t*>* winners) const {
     OpOutputList row_list;
     OpOutputList winner_list;
@@ -144,12 +144,13 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     TF_RETURN_IF_ERROR(ctx->output_list("winners", &winner_list));
     int next_winners = 0;
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
+      const CollectionFeature& feature = attributes_.features()[f];
+      const EmbeddingStore* store = tables->store(feature.table);
       TensorShape shape = inputs.lead(f);
-      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(
-          tables->store(attributes_.features()[f].table)->dim()));
+      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(store->dim()));
       Tensor* output = nullptr;
       TF_RETURN_IF_ERROR(row_list.allocate(f, shape, &output));
-      rows->push_back(output->flat<float>().data());
+      rows->push_back(RowData(output));
       winners->push_back(nullptr);
       if (!attributes_.is_max(f)) continue;
       TF_RETURN_IF_ERROR(winner_list.allocate(next_winners++, shape, &output));
@@ -246,7 +247,7 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
   void ComputeOn(OpKernelContext* ctx) override {
     CollectionInputs inputs;
     OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
-    std::vector<const float*> gradients;
+    std::vector<const void*> gradients;
     OP_REQUIRES_OK(ctx,
                    ReadGradients(ctx, attributes_, inputs, dims_, &gradients));
     std::vector<const int64_t*> winners;
@@ -269,15 +270,19 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
     }
     OpOutputList sums;
     OP_REQUIRES_OK(ctx, ctx->output_list("sums", &sums));
+    std::vector<SumTensor> sum_tensors(tables.size());
     for (size_t t = 0; t < tables.size(); ++t) {
-      tables[t].dim = dims_[t];
       Tensor* output = nullptr;
       OP_REQUIRES_OK(
           ctx, sums.allocate(t, {tables[t].num_unique, dims_[t]}, &output));
-      tables[t].sums = output->flat<float>().data();
+      OP_REQUIRES_OK(ctx, sum_tensors[t].Init(ctx, output));
+      tables[t].type = sum_tensors[t].type();
+      tables[t].dim = dims_[t];
+      tables[t].sums = sum_tensors[t].raw_data();
     }
     OP_REQUIRES_OK(ctx, ToTensorFlow(batch.SumGradients(gradients, winners,
                                                         tables, &parallel)));
+    for (SumTensor& tensor : sum_tensors) tensor.Round(&parallel);
   }
 
  private:
@@ -372,14 +377,14 @@ class EmbeddingCollectionWeightsGradientOp : public StatelessKernel {
 
   void ComputeOn(OpKernelContext* ctx) override {
     CollectionTables tables;
-    OP_REQUIRES_OK(ctx, tables.Init(ctx, missing_));
+    OP_REQUIRES_OK(ctx, tables.Init(ctx, attributes_, missing_));
     std::vector<int> dims;
     for (int t = 0; t < attributes_.num_tables(); ++t) {
       dims.push_back(tables.store(t)->dim());
     }
     CollectionInputs inputs;
     OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
-    std::vector<const float*> gradients;
+    std::vector<const void*> gradients;
     OP_REQUIRES_OK(ctx,
                    ReadGradients(ctx, attributes_, inputs, dims, &gradients));
     const ParallelFor parallel = IntraOpParallelFor(ctx);

@@ -40,6 +40,14 @@ class CollectionAttributes {
     TF_RETURN_IF_ERROR(ReadList(ctx, "use_default", &use_default));
     TF_RETURN_IF_ERROR(ReadList(ctx, "default_ids", &default_ids));
     TF_RETURN_IF_ERROR(ReadList(ctx, "max_lengths", &max_lengths));
+    std::vector<tensorflow::DataType> dtypes;
+    TF_RETURN_IF_ERROR(ReadList(ctx, "feature_dtypes", &dtypes));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("table_dtypes", &table_dtypes_));
+    if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
+      return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
+                                  " items, but there are ", num_tables_,
+                                  " tables");
+    }
     for (int f = 0; f < num_features; ++f) {
       CollectionFeature& feature = features_[f];
       feature.name = names[f];
@@ -57,6 +65,13 @@ class CollectionAttributes {
         return InvalidArgumentError("feature '", feature.name, "' has table ",
                                     feature.table, ", wanted 0 to ",
                                     num_tables_ - 1);
+      }
+      const tensorflow::DataType dtype = table_dtypes_[feature.table];
+      if (dtypes[f] != dtype) {
+        return InvalidArgumentError(
+            "feature '", feature.name, "' is ", NameOf(RowTypeOf(dtypes[f])),
+            " in `feature_dtypes`, but its table is ", NameOf(RowTypeOf(dtype)),
+            " in `table_dtypes`");
       }
       if (!feature.pooled && (ragged_[f] || weighted_[f])) {
         return InvalidArgumentError(
@@ -100,6 +115,7 @@ class CollectionAttributes {
 
  private:
   friend class CollectionInputs;
+  friend class CollectionTables;
 
   static absl::Status CheckCount(const char* name,
                                  const std::vector<bool>& flags,
@@ -112,6 +128,7 @@ class CollectionAttributes {
   }
 
   int num_tables_ = 0;
+  std::vector<tensorflow::DataType> table_dtypes_;
   std::vector<CollectionFeature> features_;
   std::vector<bool> ragged_;
   std::vector<bool> weighted_;
@@ -204,7 +221,9 @@ class CollectionInputs {
 // missing. They live at least as long as this.
 class CollectionTables {
  public:
+  // InvalidArgument: a table's dtype is not that of the op.
   absl::Status Init(tensorflow::OpKernelContext* ctx,
+                    const CollectionAttributes& attributes,
                     const std::vector<std::string>& missing) {
     tensorflow::OpInputList handles, missing_rows;
     TF_RETURN_IF_ERROR(ctx->input_list("handles", &handles));
@@ -218,6 +237,8 @@ class CollectionTables {
           &resources_[t]));
       CollectionBatch::Table& table = tables_[t];
       table.store = resources_[t]->store();
+      TF_RETURN_IF_ERROR(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
+                                    table.store->type()));
       TF_RETURN_IF_ERROR(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
                                      table.store->dim(), &table.missing));
     }

@@ -48,6 +48,54 @@ class StatelessKernel : public tensorflow::OpKernel {
   virtual void ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
 };
 
+// REQUIRES: `dtype` is one that rows may have.
+inline RowType RowTypeOf(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_DOUBLE:
+      return RowType::kFloat64;
+    case tensorflow::DT_HALF:
+      return RowType::kFloat16;
+    case tensorflow::DT_BFLOAT16:
+      return RowType::kBFloat16;
+    default:
+      return RowType::kFloat32;
+  }
+}
+
+inline tensorflow::DataType DataTypeOf(RowType type) {
+  switch (type) {
+    case RowType::kFloat64:
+      return tensorflow::DT_DOUBLE;
+    case RowType::kFloat16:
+      return tensorflow::DT_HALF;
+    case RowType::kBFloat16:
+      return tensorflow::DT_BFLOAT16;
+    case RowType::kFloat32:
+      break;
+  }
+  return tensorflow::DT_FLOAT;
+}
+
+// InvalidArgument unless `dtype`, of what an op calls `name`, is `type`.
+inline absl::Status CheckDtype(tensorflow::DataType dtype, const char* name,
+                               RowType type) {
+  if (dtype == DataTypeOf(type)) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` is ", NameOf(RowTypeOf(dtype)),
+                              ", but the variable's rows are ", NameOf(type));
+}
+
+// The numbers of a tensor.
+inline const char* RowData(const tensorflow::Tensor& tensor) {
+  return tensor.tensor_data().data();
+}
+inline char* RowData(tensorflow::Tensor* tensor) {
+  return const_cast<char*>(tensor->tensor_data().data());
+}
+inline NumbersView RowNumbers(const tensorflow::Tensor& tensor) {
+  return NumbersView(RowTypeOf(tensor.dtype()), RowData(tensor),
+                     tensor.NumElements());
+}
+
 // What an item of the attribute `missing` says.
 inline Missing::Kind ParseMissing(const std::string& missing) {
   return missing == "initial"  ? Missing::Kind::kInitial
@@ -56,7 +104,8 @@ inline Missing::Kind ParseMissing(const std::string& missing) {
                                : Missing::Kind::kZeros;
 }
 
-// `missing_row` is read if kind is kVector; it must outlive `missing`.
+// `missing_row`, of the variable's dtype, is read if kind is kVector; it must
+// outlive `missing`.
 inline absl::Status ReadMissing(Missing::Kind kind,
                                 const tensorflow::Tensor& missing_row, int dim,
                                 Missing* missing) {
@@ -67,7 +116,7 @@ inline absl::Status ReadMissing(Missing::Kind kind,
     return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
                                 " numbers, but the variable's dim is ", dim);
   }
-  missing->vector = missing_row.flat<float>().data();
+  missing->vector = RowData(missing_row);
   return absl::OkStatus();
 }
 
@@ -110,26 +159,68 @@ inline absl::Status CheckPositions(Span<const int64_t> positions,
   return absl::OkStatus();
 }
 
-// InvalidArgument unless the hook, an input called `hook`, is [0, dim].
-inline absl::Status CheckHook(const tensorflow::Tensor& hook, int dim) {
-  if (hook.dims() == 2 && hook.dim_size(0) == 0 && hook.dim_size(1) == dim) {
-    return absl::OkStatus();
+// InvalidArgument unless the hook, an input called `hook`, is [0, dim] of the
+// variable's dtype.
+inline absl::Status CheckHook(const tensorflow::Tensor& hook,
+                              const EmbeddingStore& store) {
+  const int dim = store.dim();
+  if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
+    return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
+                                hook.shape().DebugString());
   }
-  return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
-                              hook.shape().DebugString());
+  return CheckDtype(hook.dtype(), "hook", store.type());
 }
 
-// [count, dim] of float at `output`.
+// [count, dim] at `output`, of its dtype.
 inline absl::Status AllocateRows(tensorflow::OpKernelContext* ctx, int output,
                                  const tensorflow::TensorShape& lead, int dim,
-                                 float** rows) {
+                                 char** rows) {
   tensorflow::TensorShape shape = lead;
   TF_RETURN_IF_ERROR(shape.AddDimWithStatus(dim));
   tensorflow::Tensor* tensor = nullptr;
   TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
-  *rows = tensor->flat<float>().data();
+  *rows = RowData(tensor);
   return absl::OkStatus();
 }
+
+// An output of sums, which are made as the type its numbers are computed as.
+class SumTensor {
+ public:
+  absl::Status Init(tensorflow::OpKernelContext* ctx,
+                    tensorflow::Tensor* output) {
+    output_ = output;
+    rounds_ = ComputeType(type()) != type();
+    if (!rounds_) return absl::OkStatus();
+    return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
+  }
+
+  RowType type() const { return RowTypeOf(output_->dtype()); }
+
+  // REQUIRES: T is that of type().
+  template <typename T>
+  ComputeOf<T>* data() {
+    return reinterpret_cast<ComputeOf<T>*>(raw_data());
+  }
+  char* raw_data() { return RowData(rounds_ ? &sums_ : output_); }
+
+  // The sums are made.
+  void Round(const ParallelFor* parallel) {
+    if (!rounds_) return;
+    VisitRowType(type(), [&](auto zero) {
+      using T = decltype(zero);
+      T* out = reinterpret_cast<T*>(RowData(output_));
+      RunParallel(parallel, output_->NumElements(), 1,
+                  [&](int64_t begin, int64_t end) {
+                    RoundRow(data<T>() + begin, end - begin, out + begin);
+                  });
+    });
+  }
+
+ private:
+  tensorflow::Tensor* output_ = nullptr;
+  bool rounds_ = false;
+  tensorflow::Tensor sums_;
+};
 
 // A copy of `values` as a vector at `output`.
 template <typename T>

@@ -2,6 +2,7 @@
 // EmbeddingPooledLookup. Contracts: tf_ops/ops/embedding_ops.cc; algorithms:
 // tf_ops/core/embedding_store.h and embedding_pool.h.
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,7 +36,10 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     float b = 0.0f;
     int64_t seed = 0;
     int64_t salt = 0;
+    tensorflow::DataType dtype;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &dim_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
+    type_ = RowTypeOf(dtype);
     OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer", &kind));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_a", &a));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_b", &b));
@@ -55,20 +59,26 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
     EmbeddingResource* resource = nullptr;
     OP_REQUIRES_OK(
-        ctx, ctx->resource_manager()->LookupOrCreate<EmbeddingResource>(
-                 info.container(), info.name(), &resource,
-                 [this](EmbeddingResource** created) {
-                   std::unique_ptr<EmbeddingStore> store;
-                   TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
-                       dim_, num_shards_, initializer_, &store, policies_)));
-                   *created = new EmbeddingResource(std::move(store));
-                   return absl::OkStatus();
-                 }));
+        ctx,
+        ctx->resource_manager()->LookupOrCreate<EmbeddingResource>(
+            info.container(), info.name(), &resource,
+            [this](EmbeddingResource** created) {
+              std::unique_ptr<EmbeddingStore> store;
+              TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
+                  dim_, num_shards_, initializer_, &store, policies_, type_)));
+              *created = new EmbeddingResource(std::move(store));
+              return absl::OkStatus();
+            }));
     tensorflow::core::ScopedUnref unref(resource);
     OP_REQUIRES(ctx, resource->store()->dim() == dim_,
                 InvalidArgumentError("the embedding variable '", info.name(),
                                      "' has dim ", resource->store()->dim(),
                                      ", wanted ", dim_));
+    OP_REQUIRES(
+        ctx, resource->store()->type() == type_,
+        InvalidArgumentError("the embedding variable '", info.name(), "' has ",
+                             NameOf(resource->store()->type()),
+                             " rows, wanted ", NameOf(type_)));
     Tensor* handle = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
     handle->scalar<tensorflow::ResourceHandle>()() =
@@ -78,6 +88,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
 
  private:
   int64_t dim_ = 0;
+  RowType type_ = RowType::kFloat32;
   int64_t num_shards_ = 0;
   RowInitializer initializer_;
   TablePolicies policies_;
@@ -90,12 +101,12 @@ class EmbeddingFindOp : public EmbeddingKernel {
   }
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), store->dim()));
+    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
     const Tensor& ids = ctx->input(2);
     Missing missing;
     OP_REQUIRES_OK(ctx,
                    lookup_.ReadMissing(ctx->input(3), store->dim(), &missing));
-    float* rows = nullptr;
+    char* rows = nullptr;
     OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, ids.shape(), store->dim(), &rows));
     Tensor* found = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(1, ids.shape(), &found));
@@ -150,11 +161,11 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), dim));
+    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
     const Tensor& ids_tensor = ctx->input(2);
     Missing missing;
     OP_REQUIRES_OK(ctx, lookup_.ReadMissing(ctx->input(3), dim, &missing));
-    float* rows = nullptr;
+    char* rows = nullptr;
     OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, ids_tensor.shape(), dim, &rows));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<RowRef> refs;
@@ -162,6 +173,7 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
     OP_REQUIRES_OK(ctx,
                    See(ctx, ids_tensor, store, &parallel, &refs, &positions));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
+    const int64_t row_bytes = store->row_bytes();
     RunParallel(
         &parallel, ids.size(), 20 + dim, [&](int64_t begin, int64_t end) {
           constexpr int64_t kAhead = 16;
@@ -170,10 +182,10 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
               store->Prefetch(refs[positions[i + kAhead]]);
             }
             if (positions[i] == kNoPosition) {
-              std::fill_n(rows + i * dim, dim, 0.0f);
+              std::memset(rows + i * row_bytes, 0, row_bytes);
             } else {
               store->ReadRow(refs[positions[i]], ids[i], missing,
-                             rows + i * dim);
+                             rows + i * row_bytes);
             }
           }
         });
@@ -193,7 +205,7 @@ class EmbeddingPooledLookupOp : public SightingKernel {
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), dim));
+    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
     const Tensor& ids = ctx->input(2);
     OP_REQUIRES_OK(ctx, CheckRank(ids, "ids", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));
@@ -210,7 +222,7 @@ class EmbeddingPooledLookupOp : public SightingKernel {
     OP_REQUIRES_OK(ctx, ToTensorFlow(CheckBags(bags)));
 
     const TensorShape lead({bags.size()});
-    float* pooled = nullptr;
+    char* pooled = nullptr;
     OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, lead, dim, &pooled));
     const bool max = combiner_ == Combiner::kMax;
     Tensor* winners = nullptr;

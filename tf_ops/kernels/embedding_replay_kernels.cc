@@ -47,16 +47,23 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
   }
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const int dim = store->dim();
     OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(3), dim));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(3), *store));
+    VisitUpdateType(*store,
+                    [&](auto zero) { Gather<decltype(zero)>(ctx, store); });
+  }
+
+ private:
+  template <typename C>
+  void Gather(OpKernelContext* ctx, EmbeddingStore* store) const {
+    const int dim = store->dim();
     Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     Span<const bool> shared = FlatSpan<bool>(ctx->input(2));
-    const float* gradients = ctx->input(3).flat<float>().data();
+    const C* gradients = ctx->input(3).flat<C>().data();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<int64_t> finite_ids;
     std::unique_ptr<bool[]> finite_shared;
-    std::vector<float> finite;
+    std::vector<C> finite;
     if (nonfinite_ != "pass" &&
         !AllFinite(gradients, ids.size(), dim, &parallel)) {
       std::vector<int64_t> kept;
@@ -85,7 +92,6 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
                  &parallel)));
   }
 
- private:
   absl::Status Allocate(OpKernelContext* ctx, int64_t count, int dim,
                         RowsForUpdate* out) const {
     const int64_t num_slots =
@@ -97,10 +103,12 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
     for (int i = 0; i < 6; ++i) {
       TF_RETURN_IF_ERROR(ctx->allocate_output(i, shapes[i], &outputs[i]));
     }
-    *out = {
-        outputs[0]->flat<int64_t>().data(), outputs[1]->flat<bool>().data(),
-        outputs[2]->flat<float>().data(),   outputs[3]->flat<float>().data(),
-        outputs[4]->flat<float>().data(),   outputs[5]->flat<int64_t>().data()};
+    *out = {outputs[0]->flat<int64_t>().data(),
+            outputs[1]->flat<bool>().data(),
+            RowData(outputs[2]),
+            RowData(outputs[3]),
+            RowData(outputs[4]),
+            outputs[5]->flat<int64_t>().data()};
     return absl::OkStatus();
   }
 
@@ -128,14 +136,15 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
     const TensorShape slots_shape({num_slots, count, store->dim()});
     OP_REQUIRES_OK(ctx, CheckShape(ctx->input(4), "rows", rows_shape));
     OP_REQUIRES_OK(ctx, CheckShape(ctx->input(5), "slots", slots_shape));
+    OP_REQUIRES_OK(ctx, CheckUpdateDtype(ctx->input(4), "rows", *store));
     Tensor* changed = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {count}, &changed));
     UpdatedRows rows;
     rows.ids = FlatSpan<int64_t>(ctx->input(1));
     rows.shared = FlatSpan<bool>(ctx->input(2));
     rows.versions = FlatSpan<int64_t>(ctx->input(3));
-    rows.values = ctx->input(4).flat<float>().data();
-    rows.slots = ctx->input(5).flat<float>().data();
+    rows.values = RowData(ctx->input(4));
+    rows.slots = RowData(ctx->input(5));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->AssignIfUnchanged(
                             rows, optimizer_, ctx->input(6).scalar<int64_t>()(),

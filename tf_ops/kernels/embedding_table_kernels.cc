@@ -4,6 +4,7 @@
 // tf_ops/core/embedding_store.h.
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -28,15 +29,41 @@ absl::Status OutputScalar(OpKernelContext* ctx, int64_t value) {
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::Status OutputTensor(OpKernelContext* ctx, int output,
-                          const TensorShape& shape,
-                          const std::vector<T>& values) {
+// The dtype of the output is theirs.
+absl::Status OutputNumbers(OpKernelContext* ctx, int output,
+                           const TensorShape& shape,
+                           const NumbersView& numbers) {
   Tensor* tensor = nullptr;
   TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
-  std::copy(values.begin(), values.end(), tensor->flat<T>().data());
+  if (!numbers.empty()) {
+    std::memcpy(RowData(tensor), numbers.at(0),
+                numbers.size() * SizeOf(numbers.type()));
+  }
   return absl::OkStatus();
 }
+
+// The attributes dtype and slot_dtype of an op that outputs rows.
+class RowDtypes {
+ public:
+  absl::Status Init(OpKernelConstruction* ctx) {
+    TF_RETURN_IF_ERROR(ctx->GetAttr("dtype", &dtype_));
+    return ctx->GetAttr("slot_dtype", &slot_dtype_);
+  }
+
+  absl::Status Check(const EmbeddingStore& store) const {
+    TF_RETURN_IF_ERROR(CheckDtype(dtype_, "dtype", store.type()));
+    const RowType slots = ComputeType(store.type());
+    if (slot_dtype_ == DataTypeOf(slots)) return absl::OkStatus();
+    return InvalidArgumentError(
+        "`slot_dtype` is ", NameOf(RowTypeOf(slot_dtype_)),
+        ", but the optimizer slots of ", NameOf(store.type()), " rows are ",
+        NameOf(slots));
+  }
+
+ private:
+  tensorflow::DataType dtype_;
+  tensorflow::DataType slot_dtype_;
+};
 
 absl::Status OutputNames(OpKernelContext* ctx, int output,
                          const std::vector<std::string>& names) {
@@ -59,9 +86,10 @@ class EmbeddingInsertOrAssignOp : public EmbeddingKernel {
         ctx, rows.dim_size(0) == ids.size() && rows.dim_size(1) == store->dim(),
         InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
                              ", wanted [", ids.size(), ",", store->dim(), "]"));
+    OP_REQUIRES_OK(ctx, CheckDtype(rows.dtype(), "rows", store->type()));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->InsertOrAssign(
-                            ids, rows.flat<float>().data(), &parallel)));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->InsertOrAssign(ids, RowData(rows),
+                                                           &parallel)));
   }
 };
 
@@ -184,24 +212,31 @@ class EmbeddingStatsOp : public EmbeddingKernel {
 
 class EmbeddingInspectOp : public EmbeddingKernel {
  public:
-  using EmbeddingKernel::EmbeddingKernel;
+  explicit EmbeddingInspectOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
+  }
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, dtypes_.Check(*store));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     InspectedIds found;
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Inspect(ids, &found)));
     OP_REQUIRES_OK(
-        ctx, OutputTensor(ctx, 0, {ids.size(), store->dim()}, found.values));
+        ctx, OutputNumbers(ctx, 0, {ids.size(), store->dim()}, found.values));
     const int64_t num_slots = static_cast<int64_t>(found.slot_names.size());
     OP_REQUIRES_OK(ctx,
-                   OutputTensor(ctx, 1, {num_slots, ids.size(), store->dim()},
-                                found.slots));
+                   OutputNumbers(ctx, 1, {num_slots, ids.size(), store->dim()},
+                                 found.slots));
     OP_REQUIRES_OK(ctx, OutputNames(ctx, 2, found.slot_names));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 3, found.frequencies));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 4, found.last_seen));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 5, found.shards));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 6, found.states));
   }
+
+ private:
+  RowDtypes dtypes_;
 };
 
 class EmbeddingEvictOp : public EmbeddingKernel {
@@ -240,8 +275,10 @@ class EmbeddingExportOp : public EmbeddingKernel {
  public:
   explicit EmbeddingExportOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &with_slots_));
+    OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
   }
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, dtypes_.Check(*store));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     EmbeddingRows rows;
     OP_REQUIRES_OK(ctx,
@@ -250,9 +287,9 @@ class EmbeddingExportOp : public EmbeddingKernel {
     const AttachedOptimizer& optimizer = rows.optimizer;
     const int64_t num_slots = static_cast<int64_t>(optimizer.slot_inits.size());
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, rows.ids));
-    OP_REQUIRES_OK(ctx, OutputTensor(ctx, 1, {n, store->dim()}, rows.values));
+    OP_REQUIRES_OK(ctx, OutputNumbers(ctx, 1, {n, store->dim()}, rows.values));
     OP_REQUIRES_OK(
-        ctx, OutputTensor(ctx, 2, {num_slots, n, store->dim()}, rows.slots));
+        ctx, OutputNumbers(ctx, 2, {num_slots, n, store->dim()}, rows.slots));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 3, rows.frequencies));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 4, rows.last_seen));
     Tensor* name = nullptr;
@@ -267,16 +304,17 @@ class EmbeddingExportOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 10, rows.pending_sightings));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 11, rows.pending_last_seen));
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 12, rows.sketch));
-    const int64_t shared =
-        static_cast<int64_t>(rows.shared_values.size()) / store->dim();
-    OP_REQUIRES_OK(
-        ctx, OutputTensor(ctx, 13, {shared, store->dim()}, rows.shared_values));
-    OP_REQUIRES_OK(ctx, OutputTensor(ctx, 14, {num_slots, shared, store->dim()},
-                                     rows.shared_slots));
+    const int64_t shared = rows.shared_values.size() / store->dim();
+    OP_REQUIRES_OK(ctx, OutputNumbers(ctx, 13, {shared, store->dim()},
+                                      rows.shared_values));
+    OP_REQUIRES_OK(ctx,
+                   OutputNumbers(ctx, 14, {num_slots, shared, store->dim()},
+                                 rows.shared_slots));
   }
 
  private:
   bool with_slots_ = true;
+  RowDtypes dtypes_;
 };
 
 class EmbeddingImportOp : public EmbeddingKernel {
@@ -315,8 +353,8 @@ class EmbeddingImportOp : public EmbeddingKernel {
                                      " numbers, wanted 4 or none"));
     EmbeddingRowsView rows;
     rows.ids = FlatSpan<int64_t>(ctx->input(1));
-    rows.values = FlatSpan<float>(values);
-    rows.slots = FlatSpan<float>(slots);
+    rows.values = RowNumbers(values);
+    rows.slots = RowNumbers(slots);
     rows.frequencies = FlatSpan<int64_t>(ctx->input(4));
     rows.last_seen = FlatSpan<int64_t>(ctx->input(5));
     rows.optimizer.name = ctx->input(6).scalar<tstring>()();
@@ -338,8 +376,8 @@ class EmbeddingImportOp : public EmbeddingKernel {
     rows.pending_sightings = FlatSpan<int64_t>(ctx->input(11));
     rows.pending_last_seen = FlatSpan<int64_t>(ctx->input(12));
     rows.sketch = FlatSpan<uint8_t>(ctx->input(13));
-    rows.shared_values = FlatSpan<float>(ctx->input(14));
-    rows.shared_slots = FlatSpan<float>(ctx->input(15));
+    rows.shared_values = RowNumbers(ctx->input(14));
+    rows.shared_slots = RowNumbers(ctx->input(15));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Import(rows, replace_, &parallel)));
   }

@@ -48,6 +48,15 @@ class EmbeddingUniqueOp : public StatelessKernel {
   int64_t padding_id_ = 0;
 };
 
+// Output 0: a sum of rows of `gradient` for each distinct id.
+absl::Status AllocateSums(OpKernelContext* ctx, const Tensor& gradient,
+                          int64_t num_unique, SumTensor* sums) {
+  Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(
+      0, TensorShape({num_unique, gradient.dim_size(1)}), &output));
+  return sums->Init(ctx, output);
+}
+
 class EmbeddingGradientOp : public StatelessKernel {
  public:
   using StatelessKernel::StatelessKernel;
@@ -65,12 +74,15 @@ class EmbeddingGradientOp : public StatelessKernel {
                                      positions.size(), " numbers"));
     OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
     const int dim = static_cast<int>(gradient.dim_size(1));
-    float* sums = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   AllocateRows(ctx, 0, TensorShape({num_unique}), dim, &sums));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SumByPosition(gradient.flat<float>().data(), positions, num_unique, dim,
-                  sums, &parallel);
+    SumTensor sums;
+    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
+      using T = decltype(zero);
+      SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
+                    num_unique, dim, sums.data<T>(), &parallel);
+    });
+    sums.Round(&parallel);
   }
 };
 
@@ -111,13 +123,16 @@ class EmbeddingPooledGradientOp : public StatelessKernel {
             "`winners` has shape ", winners.shape().DebugString(),
             ", wanted the gradient's ", gradient.shape().DebugString()));
     const int dim = static_cast<int>(gradient.dim_size(1));
-    float* sums = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   AllocateRows(ctx, 0, TensorShape({num_unique}), dim, &sums));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SumPooledByPosition(gradient.flat<float>().data(), bags, positions,
-                        num_unique, winners.flat<int64_t>().data(), dim, sums,
-                        &parallel);
+    SumTensor sums;
+    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
+      using T = decltype(zero);
+      SumPooledByPosition(reinterpret_cast<const T*>(RowData(gradient)), bags,
+                          positions, num_unique, winners.flat<int64_t>().data(),
+                          dim, sums.data<T>(), &parallel);
+    });
+    sums.Round(&parallel);
   }
 
  private:
@@ -140,16 +155,18 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), dim));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), *store));
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->CheckOptimizer(optimizer_)));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    const float* gradients = ctx->input(2).flat<float>().data();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (AllFinite(gradients, ids.size(), dim, &parallel)) return;
-    for (int64_t i = 0; i < ids.size(); ++i) {
-      OP_REQUIRES(ctx, IsFinite(gradients + i * dim, dim),
-                  NonfiniteError(ids[i]));
-    }
+    VisitUpdateType(*store, [&](auto zero) {
+      const auto* gradients = ctx->input(2).flat<decltype(zero)>().data();
+      if (AllFinite(gradients, ids.size(), dim, &parallel)) return;
+      for (int64_t i = 0; i < ids.size(); ++i) {
+        OP_REQUIRES(ctx, IsFinite(gradients + i * dim, dim),
+                    NonfiniteError(ids[i]));
+      }
+    });
   }
 
  private:
@@ -166,9 +183,7 @@ class EmbeddingApplyOp : public EmbeddingKernel {
   }
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const int dim = store->dim();
-    const Tensor& gradients = ctx->input(2);
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), gradients, dim));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), *store));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "hyperparameters", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "next_step", 0));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
@@ -176,24 +191,33 @@ class EmbeddingApplyOp : public EmbeddingKernel {
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(SparseOptimizer::Create(
                  optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    VisitUpdateType(*store, [&](auto zero) {
+      Apply<decltype(zero)>(ctx, store, ids, optimizer);
+    });
+  }
 
+ private:
+  template <typename C>
+  void Apply(OpKernelContext* ctx, EmbeddingStore* store,
+             Span<const int64_t> ids, const SparseOptimizer& optimizer) const {
+    const int dim = store->dim();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<int64_t> unique;
     std::vector<int64_t> positions(ids.size());
     BatchUnique(ids, nullptr, &unique, positions);
-    const float* sums = gradients.flat<float>().data();
+    const C* sums = ctx->input(2).flat<C>().data();
     Tensor summed;
     if (unique.size() != ids.size()) {
       OP_REQUIRES_OK(
           ctx, ctx->allocate_temp(
-                   tensorflow::DT_FLOAT,
+                   tensorflow::DataTypeToEnum<C>::value,
                    TensorShape({static_cast<int64_t>(unique.size()), dim}),
                    &summed));
       SumByPosition(sums, positions, unique.size(), dim,
-                    summed.flat<float>().data(), &parallel);
-      sums = summed.flat<float>().data();
+                    summed.flat<C>().data(), &parallel);
+      sums = summed.flat<C>().data();
     }
-    std::vector<float> finite;
+    std::vector<C> finite;
     if (nonfinite_ != "pass" &&
         !AllFinite(sums, unique.size(), dim, &parallel)) {
       std::vector<int64_t> kept;
@@ -213,7 +237,6 @@ class EmbeddingApplyOp : public EmbeddingKernel {
                             &parallel)));
   }
 
- private:
   std::string optimizer_;
   std::vector<float> slot_inits_;
   bool create_missing_ = false;

@@ -25,11 +25,25 @@ struct Counts {
   int max = 0;
 };
 
+Status CheckDtypes(InferenceContext* c, int num_tables, int num_features) {
+  std::vector<tensorflow::DataType> tables, features;
+  TF_RETURN_IF_ERROR(c->GetAttr("table_dtypes", &tables));
+  TF_RETURN_IF_ERROR(c->GetAttr("feature_dtypes", &features));
+  if (static_cast<int>(tables.size()) == num_tables &&
+      static_cast<int>(features.size()) == num_features) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "`table_dtypes` must have one item a table, `feature_dtypes` one a "
+      "feature");
+}
+
 Status GetCounts(InferenceContext* c, Counts* counts) {
   TF_RETURN_IF_ERROR(c->GetAttr("T", &counts->tables));
   TF_RETURN_IF_ERROR(c->GetAttr("F", &counts->features));
   TF_RETURN_IF_ERROR(c->GetAttr("R", &counts->ragged));
-  return c->GetAttr("W", &counts->weighted);
+  TF_RETURN_IF_ERROR(c->GetAttr("W", &counts->weighted));
+  return CheckDtypes(c, counts->tables, counts->features);
 }
 
 // What `feature` gives: a bag's row for pooled ids, an id's row for others.
@@ -100,8 +114,9 @@ Status LookupShape(InferenceContext* c) {
 }
 
 Status GradientShape(InferenceContext* c) {
-  int num_tables = 0;
-  TF_RETURN_IF_ERROR(c->GetAttr("T", &num_tables));
+  Counts counts;
+  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
+  const int num_tables = counts.tables;
   std::vector<int64_t> dims;
   TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
   if (static_cast<int>(dims.size()) != num_tables) {
@@ -134,34 +149,38 @@ Status StatsShape(InferenceContext* c) {
 
 }  // namespace
 
+#define LIST_OF_DTYPES "list({float, double, half, bfloat16}) >= 1"
+
 // What the features are, in each op that has some.
-#define FEATURE_ATTRS                       \
-  Attr("T: int >= 1")                       \
-      .Attr("F: int >= 1")                  \
-      .Attr("R: int >= 0")                  \
-      .Attr("W: int >= 0")                  \
-      .Attr("names: list(string) >= 1")     \
-      .Attr("tables: list(int) >= 1")       \
-      .Attr("combiners: list(string) >= 1") \
-      .Attr("ragged: list(bool) >= 1")      \
-      .Attr("weighted: list(bool) >= 1")    \
-      .Attr("salted: list(bool) >= 1")      \
-      .Attr("salts: list(int) >= 1")        \
-      .Attr("use_padding: list(bool) >= 1") \
-      .Attr("padding_ids: list(int) >= 1")  \
-      .Attr("use_default: list(bool) >= 1") \
-      .Attr("default_ids: list(int) >= 1")  \
-      .Attr("max_lengths: list(int) >= 1")
+#define FEATURE_ATTRS                        \
+  Attr("T: int >= 1")                        \
+      .Attr("F: int >= 1")                   \
+      .Attr("R: int >= 0")                   \
+      .Attr("W: int >= 0")                   \
+      .Attr("names: list(string) >= 1")      \
+      .Attr("tables: list(int) >= 1")        \
+      .Attr("combiners: list(string) >= 1")  \
+      .Attr("ragged: list(bool) >= 1")       \
+      .Attr("weighted: list(bool) >= 1")     \
+      .Attr("salted: list(bool) >= 1")       \
+      .Attr("salts: list(int) >= 1")         \
+      .Attr("use_padding: list(bool) >= 1")  \
+      .Attr("padding_ids: list(int) >= 1")   \
+      .Attr("use_default: list(bool) >= 1")  \
+      .Attr("default_ids: list(int) >= 1")   \
+      .Attr("max_lengths: list(int) >= 1")   \
+      .Attr("table_dtypes: " LIST_OF_DTYPES) \
+      .Attr("feature_dtypes: " LIST_OF_DTYPES)
 
 REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
     .Input("handles: T * resource")
-    .Input("hooks: T * float")
-    .Input("missing_rows: T * float")
+    .Input("hooks: table_dtypes")
+    .Input("missing_rows: table_dtypes")
     .Input("ids: F * int64")
     .Input("row_splits: R * int64")
     .Input("weights: W * float")
     .Input("counters: C * resource")
-    .Output("rows: F * float")
+    .Output("rows: feature_dtypes")
     .Output("unique_ids: T * int64")
     .Output("positions: T * int64")
     .Output("winners: M * int64")
@@ -184,7 +203,7 @@ padding_ids: No id, if use_padding: reads zeros, no part of a bag. Unsalted.
 default_ids: Whose row an empty bag reads, if use_default. Unsalted.
 max_lengths: Ids of a bag after these are left out; 0: none.
 
-handles: The tables, all different.
+handles: The tables, all different, of table_dtypes.
 hooks: [0, D] of each table, carry the gradient.
 missing_rows: [D] of each table where missing is 'vector', else not read.
 ids: Of each feature, [N] if ragged, else any shape, of rank 1 or more if
@@ -209,7 +228,7 @@ RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
-    .Input("gradients: F * float")
+    .Input("gradients: feature_dtypes")
     .Input("ids: F * int64")
     .Input("row_splits: R * int64")
     .Input("weights: W * float")
@@ -217,7 +236,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .Input("positions: T * int64")
     .Input("winners: M * int64")
     .Output("summed_ids: T * int64")
-    .Output("sums: T * float")
+    .Output("sums: table_dtypes")
     .FEATURE_ATTRS.Attr("M: int >= 0")
     .Attr("dims: list(int) >= 1")
     .Attr("deduplicated: bool")
@@ -241,8 +260,8 @@ INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not fit.
 // the weights, a graph may drop it.
 REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Input("handles: T * resource")
-    .Input("missing_rows: T * float")
-    .Input("gradients: F * float")
+    .Input("missing_rows: table_dtypes")
+    .Input("gradients: feature_dtypes")
     .Input("ids: F * int64")
     .Input("row_splits: R * int64")
     .Input("weights: W * float")

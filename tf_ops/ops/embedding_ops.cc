@@ -19,6 +19,11 @@ constexpr char kOptimizers[] =
     "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
     "'ftrl'}";
 
+// The dtypes that rows may have, and those that they are updated as: double for
+// double, else float.
+constexpr char kDtype[] = "dtype: {float, double, half, bfloat16} = DT_FLOAT";
+constexpr char kSlotDtype[] = "slot_dtype: {float, double} = DT_FLOAT";
+
 // D, from the hook [0, D].
 Status HookDim(InferenceContext* c, int input, DimensionHandle* dim) {
   ShapeHandle hook;
@@ -129,6 +134,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .Attr("dim: int >= 1")
+    .Attr(kDtype)
     .Attr(
         "initializer: {'zeros', 'ones', 'constant', 'uniform', 'normal', "
         "'truncated_normal'} = 'uniform'")
@@ -156,6 +162,7 @@ Creates an embedding variable, or finds the one of this name.
 
 handle: Handle of the variable.
 dim: D, the numbers of a row.
+dtype: Of rows and what they are looked up as.
 initializer_a: The constant, the lowest value, or the mean.
 initializer_b: The bound above all values, or the standard deviation.
 seed: With init_salt, id and column it decides a row's first value.
@@ -169,17 +176,18 @@ max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
 shared_rows: Trained rows that ids without a row share, where a look-up says
   missing='shared'.
-INVALID_ARGUMENT if a variable of this name has another dim, or a number is out
+INVALID_ARGUMENT if a variable of this name has another dim or dtype, or a number is out
 of range.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingFind")
     .Input("handle: resource")
-    .Input("hook: float")
+    .Input("hook: dtype")
     .Input("ids: int64")
-    .Input("missing_row: float")
-    .Output("rows: float")
+    .Input("missing_row: dtype")
+    .Output("rows: dtype")
     .Output("found: bool")
+    .Attr(kDtype)
     .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
@@ -198,12 +206,13 @@ padding_id: Reads zeros and counts as not found, if use_padding.
 
 REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
     .Input("handle: resource")
-    .Input("hook: float")
+    .Input("hook: dtype")
     .Input("ids: int64")
-    .Input("missing_row: float")
-    .Output("rows: float")
+    .Input("missing_row: dtype")
+    .Output("rows: dtype")
     .Output("unique_ids: int64")
     .Output("positions: int64")
+    .Attr(kDtype)
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
     .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
@@ -227,15 +236,16 @@ RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 
 REGISTER_OP("Lodestar>EmbeddingPooledLookup")
     .Input("handle: resource")
-    .Input("hook: float")
+    .Input("hook: dtype")
     .Input("ids: int64")
     .Input("row_splits: int64")
     .Input("weights: float")
-    .Input("missing_row: float")
-    .Output("pooled: float")
+    .Input("missing_row: dtype")
+    .Output("pooled: dtype")
     .Output("unique_ids: int64")
     .Output("positions: int64")
     .Output("winners: int64")
+    .Attr(kDtype)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
@@ -282,10 +292,11 @@ positions: [N], the place of each id in unique_ids, -1 for padding.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingGradient")
-    .Input("gradient: float")
+    .Input("gradient: dtype")
     .Input("positions: int64")
     .Input("unique_ids: int64")
-    .Output("sums: float")
+    .Output("sums: dtype")
+    .Attr(kDtype)
     .SetShapeFn(GradientShape)
     .Doc(R"doc(
 Sums the gradients of equal ids, in batch order.
@@ -293,18 +304,19 @@ Sums the gradients of equal ids, in batch order.
 gradient: [N, D].
 positions: [N], as EmbeddingFindOrInsert gave them.
 unique_ids: [U].
-sums: [U, D].
+sums: [U, D]; of 16 bits, summed as float and rounded once.
 INVALID_ARGUMENT if a position is not in [-1, U).
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingPooledGradient")
-    .Input("gradient: float")
+    .Input("gradient: dtype")
     .Input("positions: int64")
     .Input("unique_ids: int64")
     .Input("row_splits: int64")
     .Input("weights: float")
     .Input("winners: int64")
-    .Output("sums: float")
+    .Output("sums: dtype")
+    .Attr(kDtype)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'}")
     .SetShapeFn(GradientShape)
     .Doc(R"doc(
@@ -316,14 +328,15 @@ unique_ids: [U].
 row_splits: [B + 1].
 weights: [N], or [0] for all 1.
 winners: As EmbeddingPooledLookup gave them.
-sums: [U, D].
+sums: [U, D]; of 16 bits, summed as float and rounded once.
 INVALID_ARGUMENT if a position is not in [-1, U) or the splits are bad.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Input("handle: resource")
     .Input("ids: int64")
-    .Input("gradients: float")
+    .Input("gradients: slot_dtype")
+    .Attr(kSlotDtype)
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
     .SetIsStateful()
@@ -339,7 +352,7 @@ Fails as an update would with nonfinite = 'raise', and writes nothing.
 Run for every variable of a step before any of them is updated.
 
 ids: [N].
-gradients: [N, D].
+gradients: [N, D], double for rows of double, else float.
 optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
 slot_names: As of EmbeddingGatherForUpdate, where it is that.
 INVALID_ARGUMENT if a gradient has a NaN or infinity.
@@ -349,9 +362,10 @@ FAILED_PRECONDITION if the rows hold another optimizer's slots.
 REGISTER_OP("Lodestar>EmbeddingApply")
     .Input("handle: resource")
     .Input("ids: int64")
-    .Input("gradients: float")
+    .Input("gradients: slot_dtype")
     .Input("hyperparameters: float")
     .Input("next_step: int64")
+    .Attr(kSlotDtype)
     .Attr(kOptimizers)
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
@@ -369,7 +383,7 @@ REGISTER_OP("Lodestar>EmbeddingApply")
 Updates rows and their optimizer slots by their gradients.
 
 ids: [N]; the gradients of equal ids are summed, in batch order.
-gradients: [N, D].
+gradients: [N, D], double for rows of double, else float.
 hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
   the order of tf_ops/core/sparse_optimizer.h.
 next_step: The variable's step after this; -1 advances it by one. Not read if
@@ -386,14 +400,15 @@ RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
     .Input("handle: resource")
     .Input("ids: int64")
-    .Input("rows: float")
+    .Input("rows: dtype")
+    .Attr(kDtype)
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
 Sets the rows of ids, making those that are not there.
 
 ids: [N]; the last of equal ids wins.
-rows: [N, D].
+rows: [N, D], of the variable's dtype.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
@@ -509,13 +524,15 @@ reset: Events count from 0 again.
 REGISTER_OP("Lodestar>EmbeddingInspect")
     .Input("handle: resource")
     .Input("ids: int64")
-    .Output("rows: float")
-    .Output("slots: float")
+    .Output("rows: dtype")
+    .Output("slots: slot_dtype")
     .Output("slot_names: string")
     .Output("frequencies: int64")
     .Output("last_seen: int64")
     .Output("shards: int64")
     .Output("states: int64")
+    .Attr(kDtype)
+    .Attr(kSlotDtype)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -583,8 +600,8 @@ RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 REGISTER_OP("Lodestar>EmbeddingExport")
     .Input("handle: resource")
     .Output("ids: int64")
-    .Output("rows: float")
-    .Output("slots: float")
+    .Output("rows: dtype")
+    .Output("slots: slot_dtype")
     .Output("frequencies: int64")
     .Output("last_seen: int64")
     .Output("optimizer: string")
@@ -595,8 +612,10 @@ REGISTER_OP("Lodestar>EmbeddingExport")
     .Output("pending_sightings: int64")
     .Output("pending_last_seen: int64")
     .Output("sketch: uint8")
-    .Output("shared_rows: float")
-    .Output("shared_slots: float")
+    .Output("shared_rows: dtype")
+    .Output("shared_slots: slot_dtype")
+    .Attr(kDtype)
+    .Attr(kSlotDtype)
     .Attr("optimizer_slots: bool = true")
     .SetIsStateful()
     .SetShapeFn(ExportShape)
@@ -624,8 +643,8 @@ shared_slots: [S, R, D].
 REGISTER_OP("Lodestar>EmbeddingImport")
     .Input("handle: resource")
     .Input("ids: int64")
-    .Input("rows: float")
-    .Input("slots: float")
+    .Input("rows: dtype")
+    .Input("slots: slot_dtype")
     .Input("frequencies: int64")
     .Input("last_seen: int64")
     .Input("optimizer: string")
@@ -636,8 +655,10 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .Input("pending_sightings: int64")
     .Input("pending_last_seen: int64")
     .Input("sketch: uint8")
-    .Input("shared_rows: float")
-    .Input("shared_slots: float")
+    .Input("shared_rows: dtype")
+    .Input("shared_slots: slot_dtype")
+    .Attr(kDtype)
+    .Attr(kSlotDtype)
     .Attr("mode: {'replace', 'merge'} = 'replace'")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
@@ -664,8 +685,8 @@ shared_slots: [S, R, D], or none.
 mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
   overwrites those of their ids. Rows without slots start with those of a new
   row.
-INVALID_ARGUMENT if an id is there twice, a shape does not fit, or ids are
-pending for another admission.
+INVALID_ARGUMENT if an id is there twice, a shape or dtype does not fit, or ids
+are pending for another admission.
 FAILED_PRECONDITION if the variable holds another optimizer's slots, or would
 hold more rows than max_rows.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.

@@ -59,13 +59,14 @@ REGISTER_OP("Lodestar>EmbeddingGatherForUpdate")
     .Input("handle: resource")
     .Input("ids: int64")
     .Input("shared: bool")
-    .Input("gradients: float")
+    .Input("gradients: slot_dtype")
     .Output("row_ids: int64")
     .Output("row_shared: bool")
-    .Output("row_gradients: float")
-    .Output("rows: float")
-    .Output("slots: float")
+    .Output("row_gradients: slot_dtype")
+    .Output("rows: slot_dtype")
+    .Output("slots: slot_dtype")
     .Output("versions: int64")
+    .Attr("slot_dtype: {float, double} = DT_FLOAT")
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
     .Attr("slot_inits: list(float) = []")
@@ -79,7 +80,7 @@ EmbeddingAssignIfUnchanged writes it. Attaches the optimizer.
 ids: [N], all different. The gradient of an id without a row is dropped and
   counted, or goes to its shared row where there are some.
 shared: [N], the id is the number of a shared row.
-gradients: [N, D].
+gradients: [N, D], double for rows of double, else float; as all numbers here.
 row_ids: [K].
 row_shared: [K].
 row_gradients: [K, D], those of one shared row summed in the order of ids.
@@ -99,10 +100,11 @@ REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
     .Input("ids: int64")
     .Input("shared: bool")
     .Input("versions: int64")
-    .Input("rows: float")
-    .Input("slots: float")
+    .Input("rows: slot_dtype")
+    .Input("slots: slot_dtype")
     .Input("next_step: int64")
     .Output("changed: bool")
+    .Attr("slot_dtype: {float, double} = DT_FLOAT")
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
     .SetIsStateful()
@@ -114,7 +116,7 @@ as long as no one has written to it since.
 ids: [K].
 shared: [K].
 versions: [K].
-rows: [K, D].
+rows: [K, D], rounded if the variable's are of 16 bits.
 slots: [S, K, D].
 next_step: As of EmbeddingApply.
 changed: [K], someone has, and the row is as it was.

@@ -80,7 +80,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         missing: What an id without a row reads: `"zeros"`, `"initial"` (the
             value its row would start with), a vector `[dim]`, or
             `SharedRows(n)`: one of n trained rows.
-        dtype: `tf.float32`.
+        dtype: Of the rows and what is looked up: `tf.float32`, `tf.float64`,
+            `tf.float16` or `tf.bfloat16`. Those of 16 bits are pooled and
+            updated in float32 and rounded to the nearest; their optimizer
+            slots are float32.
         num_shards: Parts that are written independently; default: the op's
             choice. Never shows in a result.
         admission: Which sighting of an unseen id gives it a row: `MinCount`,
@@ -113,15 +116,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         super().__init__(device="CPU")
         if isinstance(dim, bool) or int(dim) != dim or dim < 1:
             raise ValueError(f"`dim`={dim!r} is not an integer of at least 1.")
-        if tf.as_dtype(dtype) != tf.float32:
-            raise ValueError(
-                f"`dtype`={tf.as_dtype(dtype).name} is not float32, the dtype "
-                "of a table's rows; a layer casts what it reads to its "
-                "compute dtype."
-            )
         if num_shards is not None and num_shards < 1:
             raise ValueError(f"`num_shards`={num_shards} is not at least 1.")
         self.dim = int(dim)
+        self.dtype = lookup_arguments.row_dtype(dtype)
         self.name = name or f"embedding_variable_{next(_names)}"
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
@@ -137,10 +135,11 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         self._shared_rows = None
         if isinstance(missing, policies.SharedRows):
             self._shared_rows = missing
-            self._missing, self._missing_values = "shared", np.zeros(0, "f4")
+            self._missing = "shared"
+            self._missing_values = np.zeros(0, self.dtype.as_numpy_dtype)
         else:
             self._missing, self._missing_values = lookup_arguments.missing_rows(
-                missing, self.dim
+                missing, self.dim, self.dtype
             )
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left.
@@ -149,7 +148,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             _ = self.resource_handle
             self._hook = HookVariable(self, f"{self.name}_hook")
             self._eager_constants = (
-                tf.zeros([0, self.dim]),
+                tf.zeros([0, self.dim], self.dtype),
                 tf.constant(self._missing_values),
                 tf.zeros([0]),
             )
@@ -161,6 +160,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         return gen_ops.lodestar_embedding_variable(
             shared_name=self._shared_name,
             dim=self.dim,
+            dtype=self.dtype,
             initializer=self._attrs.kind,
             initializer_a=self._attrs.a,
             initializer_b=self._attrs.b,
@@ -220,13 +220,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         if missing == "shared":
             missing = policies.serialize(self._shared_rows)
         elif missing == "vector":
-            missing = self._missing_values.tolist()
+            missing = self._missing_values.astype(np.float64).tolist()
         return {
             "dim": self.dim,
             "initializer": initializer,
             "seed": self._seed,
             "init_salt": self._init_salt,
             "missing": missing,
+            "dtype": self.dtype.name,
             "num_shards": self._num_shards,
             "admission": policies.serialize(self._admission),
             "eviction": policies.serialize(self._eviction) or None,
@@ -242,6 +243,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
     def hook(self) -> HookVariable:
         """Trainable variable `[0, dim]` that carries the table's gradient."""
         return self._hook
+
+    @property
+    def update_dtype(self) -> tf.DType:
+        """Of optimizer slots, and of gradients that are applied.
+
+        float64 for float64 rows, else float32.
+        """
+        return tf.float64 if self.dtype == tf.float64 else tf.float32
 
     @property
     def trainable_variables(self) -> list[HookVariable]:
@@ -302,7 +311,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             default_id: With a combiner: the id whose row an empty bag reads.
 
         Returns:
-            float32, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
+            Of `dtype`, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
             combiner without the innermost axis of `ids`.
 
         Raises:
@@ -431,12 +440,12 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
         Args:
             ids: Integers `[N]`.
-            rows: `[N, dim]`.
+            rows: `[N, dim]`; cast to the table's dtype.
         """
         gen_ops.lodestar_embedding_insert_or_assign(
             self.resource_handle,
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            tf.cast(rows, tf.float32),
+            tf.cast(rows, self.dtype),
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
@@ -558,7 +567,12 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         """
         ids = ids_lib.to_dense_int64(ids, "inspect")
         rows, slots, names, frequencies, last_seen, shards, states = (
-            gen_ops.lodestar_embedding_inspect(self.resource_handle, ids)
+            gen_ops.lodestar_embedding_inspect(
+                self.resource_handle,
+                ids,
+                dtype=self.dtype,
+                slot_dtype=self.update_dtype,
+            )
         )
         names = [name.decode() for name in names.numpy()]
         return InspectedIds(
@@ -596,6 +610,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             rows: Ids must differ. Without frequencies they count from 0,
                 without last_seen they were seen now, without optimizer slots
                 these start anew, also where a merge overwrites a row.
+                Rows of another dtype are cast, so this also converts a table.
             mode: `"replace"` makes this all that the table holds, `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
                 seed and init_salt stay; `"replace"` forgets ids that wait for
@@ -628,13 +643,15 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             last_seen = tf.fill(tf.shape(ids), self.step)
         names = list(slots)
         if names:
-            stacked = tf.stack([tf.cast(slots[n], tf.float32) for n in names])
+            stacked = tf.stack(
+                [tf.cast(slots[n], self.update_dtype) for n in names]
+            )
         else:
-            stacked = tf.zeros([0, tf.size(ids), self.dim])
+            stacked = tf.zeros([0, tf.size(ids), self.dim], self.update_dtype)
         gen_ops.lodestar_embedding_import(
             self.resource_handle,
             ids,
-            tf.cast(rows.rows, tf.float32),
+            tf.cast(rows.rows, self.dtype),
             stacked,
             tf.cast(frequencies, tf.int64),
             tf.cast(last_seen, tf.int64),
@@ -643,18 +660,22 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             tf.constant([rows.slot_inits[n] for n in names], tf.float32),
             *(tf.zeros([0], tf.int64) for _ in range(4)),
             tf.zeros([0], tf.uint8),
-            tf.zeros([0, 0]),
-            tf.zeros([0, 0, 0]),
+            tf.zeros([0, 0], self.dtype),
+            tf.zeros([0, 0, 0], self.update_dtype),
             mode=mode,
         )
 
     def __repr__(self) -> str:
-        return f"<EmbeddingVariable {self.name!r} dim={self.dim}>"
+        dtype = self.dtype.name
+        return f"<EmbeddingVariable {self.name!r} dim={self.dim} dtype={dtype}>"
 
     def export_all(self, optimizer_slots: bool = True) -> dict[str, tf.Tensor]:
         """What a checkpoint holds: the outputs of the export op by name."""
         outputs = gen_ops.lodestar_embedding_export(
-            self.resource_handle, optimizer_slots=optimizer_slots
+            self.resource_handle,
+            optimizer_slots=optimizer_slots,
+            dtype=self.dtype,
+            slot_dtype=self.update_dtype,
         )
         return dict(zip(_SAVED, outputs, strict=True))
 

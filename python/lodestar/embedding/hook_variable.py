@@ -61,7 +61,7 @@ class HookVariable(keras.Variable):
         super().__init__(
             initializer="zeros",
             shape=(0, table.dim),
-            dtype="float32",
+            dtype=table.dtype.name,
             trainable=True,
             autocast=False,
             name=name,

@@ -9,8 +9,24 @@ import tensorflow as tf
 from lodestar.embedding import ids as ids_lib
 from lodestar.ops import embedding_ops
 
+ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
-def missing_rows(missing: Any, dim: int) -> tuple[str, np.ndarray]:
+
+def row_dtype(dtype: Any) -> tf.DType:
+    """Returns `dtype`, one that rows may have."""
+    dtype = tf.as_dtype(dtype)
+    if dtype not in ROW_DTYPES:
+        wanted = ", ".join(known.name for known in ROW_DTYPES)
+        raise ValueError(
+            f"`dtype`={dtype.name} is not one of {wanted}, the dtypes that a "
+            "table's rows may have."
+        )
+    return dtype
+
+
+def missing_rows(
+    missing: Any, dim: int, dtype: tf.DType
+) -> tuple[str, np.ndarray]:
     """Returns the op's name for `missing`, and its vector or `[0]`."""
     if isinstance(missing, str):
         if missing not in ("zeros", "initial"):
@@ -18,8 +34,8 @@ def missing_rows(missing: Any, dim: int) -> tuple[str, np.ndarray]:
                 f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows "
                 f"or a vector of {dim} numbers."
             )
-        return missing, np.zeros([0], np.float32)
-    vector = np.asarray(missing, np.float32)
+        return missing, np.zeros([0], dtype.as_numpy_dtype)
+    vector = np.asarray(missing, dtype.as_numpy_dtype)
     if vector.shape != (dim,):
         raise ValueError(
             f"`missing` has shape {vector.shape}, wanted ({dim},), or "

@@ -9,8 +9,9 @@ class EmbeddingRows(NamedTuple):
 
     Attributes:
         ids: int64 `[N]`; ascending where exported.
-        rows: float32 `[N, D]`.
-        optimizer_slots: name -> float32 `[N, D]`; empty: no optimizer attached.
+        rows: `[N, D]`, of the table's dtype.
+        optimizer_slots: name -> `[N, D]`, float64 for rows of float64, else
+            float32; empty: no optimizer attached.
         frequencies: int64 `[N]`, or None for an import that counts from 0.
         last_seen: int64 `[N]`, steps, or None for an import at the table's step.
         optimizer: The update rule that the optimizer slots belong to.
@@ -31,8 +32,8 @@ class InspectedIds(NamedTuple):
 
     Attributes:
         ids: int64 `[N]`.
-        rows: float32 `[N, D]`, zeros without a row.
-        optimizer_slots: name -> float32 `[N, D]`.
+        rows: `[N, D]`, of the table's dtype; zeros without a row.
+        optimizer_slots: name -> `[N, D]`, as those of EmbeddingRows.
         frequencies: int64 `[N]`, sightings; those of pending ids too.
         last_seen: int64 `[N]`, steps; -1 where it is not known.
         shards: int64 `[N]`, where the ids belong.

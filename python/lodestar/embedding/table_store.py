@@ -10,6 +10,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -20,6 +21,8 @@ _PER_ROW = ("ids", "rows", "frequencies", "last_seen")
 _PER_PENDING_ID = ("pending_ids", "pending_sightings", "pending_last_seen")
 _PER_COUNTER = ("sketch",)
 _PER_SHARED_ROW = ("shared_rows", "shared_slots")
+# Written as their bits where they are bfloat16, which not every file knows.
+_BFLOAT16 = ("rows", "shared_rows")
 
 
 def save_table(
@@ -31,7 +34,10 @@ def save_table(
         # The rows' own axis first, as that of everything else.
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
-    row_bytes = 4 * table.dim * (1 + slots)
+    row_bytes = table.dim * (table.dtype.size + slots * table.update_dtype.size)
+    if table.dtype == tf.bfloat16:
+        for name in _BFLOAT16:
+            saved[name] = saved[name].view(np.uint16)
     header = {
         "chunks": _save(
             saved, (*_PER_ROW, "optimizer_slots"), row_bytes, store, prefix
@@ -42,6 +48,7 @@ def save_table(
             saved, _PER_SHARED_ROW, row_bytes, store, prefix
         ),
         "dim": table.dim,
+        "dtype": table.dtype.name,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
     }
@@ -58,12 +65,17 @@ def load_table(
     """Makes what `save_table` wrote all that `table` holds.
 
     Raises:
-        ValueError: The saved table has another dim.
+        ValueError: The saved table has another dim or dtype.
         tf.errors.OpError: As `EmbeddingVariable.import_`; the table is as it
             was.
     """
     header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
     table.check_saved_dim(header["dim"])
+    if header["dtype"] != table.dtype.name:
+        raise ValueError(
+            f"The saved table has rows of {header['dtype']}, but {table!r} is "
+            "to take it; wanted equal dtypes."
+        )
 
     def load(names: Sequence[str], chunks: int) -> list[np.ndarray]:
         return [
@@ -77,6 +89,11 @@ def load_table(
         (*_PER_ROW, "optimizer_slots"), header["chunks"]
     )
     shared_rows, shared_slots = load(_PER_SHARED_ROW, header["shared_chunks"])
+    if table.dtype == tf.bfloat16:
+        rows, shared_rows = (
+            bits.view(tf.bfloat16.as_numpy_dtype)
+            for bits in (rows, shared_rows)
+        )
     # One call: all of it or nothing.
     gen_ops.lodestar_embedding_import(
         table.resource_handle,

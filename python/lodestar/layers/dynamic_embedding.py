@@ -105,7 +105,8 @@ class DynamicEmbedding(keras.layers.Layer):
             `optimizer` and `seed`.
         grow: False: training adds no ids.
         seed: As `seed` of EmbeddingVariable.
-        dtype: Keras dtype policy of the result; rows are float32.
+        dtype: Keras dtype policy of the result, which rows are cast to; they
+            are float32, or of the dtype of `table`.
         name: Name of the layer and of its table.
         **kwargs: `trainable`: False freezes the table, for all layers on it;
             this one adds no ids then.

@@ -35,14 +35,14 @@ class EmbeddingCollection(keras.layers.Layer):
     ...     "items": lodestar.Feature(item, combiner="sum"),
     ... })
 
-    Tables may differ in dim, and a table may serve features with different
+    Tables may differ in dim and dtype, and a table may serve features with different
     options: its ids are made distinct once over all of them, so that an id
     counts as seen once a step and gets one gradient row. A step trains the ids
     of all features, with zeros for features that its loss does not use.
 
     Args:
         features: Name -> Feature.
-        dtype: Keras dtype policy of the results; rows are float32.
+        dtype: Keras dtype policy of the results, which rows are cast to.
         name: Name of the layer.
         **kwargs: `trainable`: False freezes the tables; they add no ids then.
 

@@ -82,8 +82,9 @@ def collection_lookup(
 
     Args:
         handles: T scalar resources, embedding variables.
-        hooks: T float32 `[0, D]`.
-        missing_rows: T float32 `[D]` where missing is `"vector"`, else `[0]`.
+        hooks: T `[0, D]`, each of its table's dtype.
+        missing_rows: T `[D]`, as the hooks, where missing is `"vector"`, else
+            `[0]`.
         missing: T of `embedding_ops.MISSING`.
         features: F features.
         inputs: F batches.
@@ -92,7 +93,7 @@ def collection_lookup(
         counters: Scalar resource that counts what was looked up, or None.
 
     Returns:
-        F tensors, float32: the shape of the ids + `[D]`, with a combiner
+        F tensors of the tables' dtypes: the shape of the ids + `[D]`, with a combiner
         without their last axis; `[B, D]` with row_splits.
     """
     return gen_ops.lodestar_embedding_collection_lookup(
@@ -116,6 +117,7 @@ def collection_lookup(
         default_ids=[f.default_id or 0 for f in features],
         max_lengths=[f.max_length or 0 for f in features],
         M=sum(f.combiner == "max" for f in features),
+        feature_dtypes=[hooks[f.table].dtype for f in features],
         missing=missing,
         insert=insert,
         count=count,
@@ -169,6 +171,7 @@ def _lookup_gradient(
     gradients = list(grads[: len(inputs["ids"])])
     batch = {name: inputs[name] for name in ("ids", "row_splits", "weights")}
     dims = [hook.shape[1] for hook in inputs["hooks"]]
+    dtypes = [hook.dtype for hook in inputs["hooks"]]
     sums = gen_ops.lodestar_embedding_collection_gradient(
         gradients=gradients,
         **batch,
@@ -176,6 +179,7 @@ def _lookup_gradient(
         positions=outputs["positions"],
         winners=outputs["winners"],
         dims=dims,
+        table_dtypes=dtypes,
         deduplicated=op.get_attr("insert") or op.get_attr("count"),
         **lists.attrs,
     )

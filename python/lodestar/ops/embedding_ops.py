@@ -1,12 +1,15 @@
 """Look-ups of the embedding variable's ops and their registered gradients.
 
-The gradient of a look-up with respect to its `hook` (float32 `[0, D]`) is
+The gradient of a look-up with respect to its `hook` (`[0, D]`, of the table's
+dtype) is
 `tf.IndexedSlices(values=[U, D], indices=[U] ids, dense_shape=[-1, D])`:
 
 - The indices are ids, so that slices of several look-ups can be concatenated.
 - `dense_shape` is int32 because the empty slices that `tf.cond` makes for the
   branch not taken carry int32, and -1 so that any attempt to make the gradient
   dense fails instead of allocating 2^63 rows.
+- The values are of the hook's dtype, as TensorFlow and Keras expect. Of 16
+  bits, they are summed as float32 and rounded once.
 - Every component is made by an op of the backward graph: TensorFlow refuses a
   forward tensor where the look-up ran in an inner `tf.function`.
 """
@@ -35,15 +38,15 @@ def find(
 
     Args:
         handle: Scalar resource, an embedding variable.
-        hook: float32 `[0, D]`.
+        hook: `[0, D]`, of the table's dtype.
         ids: int64, any shape.
-        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
         missing: What an id without a row reads: `"zeros"`, `"initial"` (the
             value that its row would start with) or `"vector"`.
         padding_id: Reads zeros and gets no gradient.
 
     Returns:
-        rows, float32 `ids.shape + [D]`, and found, bool `ids.shape`.
+        rows, `ids.shape + [D]` as the hook, and found, bool `ids.shape`.
     """
     return gen_ops.lodestar_embedding_find(
         handle,
@@ -71,16 +74,16 @@ def find_or_insert(
 
     Args:
         handle: Scalar resource, an embedding variable.
-        hook: float32 `[0, D]`.
+        hook: `[0, D]`, of the table's dtype.
         ids: int64, any shape.
-        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
         insert: Whether an unseen id gets a row.
         count: Whether frequencies and last-seen steps are written.
         missing: As in `find`; what an id reads that gets no row.
         padding_id: Reads zeros, gets neither row nor gradient.
 
     Returns:
-        float32 `ids.shape + [D]`.
+        `ids.shape + [D]`, as the hook.
     """
     rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
         handle,
@@ -115,11 +118,11 @@ def pooled_lookup(
 
     Args:
         handle: Scalar resource, an embedding variable.
-        hook: float32 `[0, D]`.
+        hook: `[0, D]`, of the table's dtype.
         ids: int64 `[N]`, all bags in order.
         row_splits: int64 `[B + 1]`, non-decreasing from 0 to `N`.
         weights: float32 `[N]`, or `[0]` for none.
-        missing_row: float32 `[D]` where `missing="vector"`, else `[0]`.
+        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
         combiner: One of `COMBINERS`. mean = sum(w x) / sum(w) and
             sqrtn = sum(w x) / sqrt(sum w^2).
         insert: Whether an unseen id gets a row.
@@ -129,7 +132,7 @@ def pooled_lookup(
         default_id: The id whose row an empty bag reads; None: zeros.
 
     Returns:
-        float32 `[B, D]`.
+        `[B, D]`, as the hook.
     """
     pooled, _, _, _ = gen_ops.lodestar_embedding_pooled_lookup(
         handle,
@@ -236,7 +239,8 @@ def _weights_gradient(
         return None
     if 4 in (getattr(op, "skip_input_indices", None) or ()):
         return None
-    pooled = op.outputs[0]
+    dtype = tf.float64 if hook.dtype == tf.float64 else tf.float32
+    pooled, grad = tf.cast(op.outputs[0], dtype), tf.cast(grad, dtype)
     rows, _ = gen_ops.lodestar_embedding_find(
         handle,
         tf.stop_gradient(hook),
@@ -248,8 +252,10 @@ def _weights_gradient(
     )
     lengths = row_splits[1:] - row_splits[:-1]
     bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
-    counted = tf.cast(positions >= 0, weights.dtype)  # padding has no weight
-    used = weights * counted
+    rows = tf.cast(rows, dtype)
+    factors = tf.cast(weights, dtype)
+    counted = tf.cast(positions >= 0, dtype)  # padding has no weight
+    used = factors * counted
     bag_count = tf.size(lengths)
     grad = tf.gather(grad, bags)
     along_row = tf.reduce_sum(grad * rows, axis=1)
@@ -269,12 +275,16 @@ def _weights_gradient(
             )
             result = tf.math.divide_no_nan(
                 along_row, tf.sqrt(squares)
-            ) - tf.math.divide_no_nan(along_pooled * weights, squares)
-    return result * counted
+            ) - tf.math.divide_no_nan(along_pooled * factors, squares)
+    return tf.cast(result * counted, weights.dtype)
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingGradient")
 def _gradient_gradient(op: tf.Operation, grad: tf.Tensor) -> _Grads:
     positions = op.inputs[1]
     rows = tf.gather(grad, tf.maximum(positions, 0))
-    return tf.where(positions[:, None] >= 0, rows, 0.0), None, None
+    return (
+        tf.where(positions[:, None] >= 0, rows, tf.zeros_like(rows)),
+        None,
+        None,
+    )

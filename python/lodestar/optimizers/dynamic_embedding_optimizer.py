@@ -278,7 +278,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 split.dense.append((gradient, variable))
             elif gradient is not None:
                 self._prepare(hook)
-                split.hooks.append((gradient, hook))
+                split.hooks.append(
+                    (gradients_lib.as_applied(gradient, hook), hook)
+                )
         if (
             split.hooks
             and tf.distribute.get_strategy().num_replicas_in_sync > 1

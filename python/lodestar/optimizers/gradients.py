@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -22,11 +24,11 @@ def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
         gradient: values `[N, ...]`, indices `[N]` of any integer type.
 
     Returns:
-        The same gradient with distinct indices; float32 rows `[N, D]` in one
-        pass, anything else through stock ops.
+        The same gradient with distinct indices; rows `[N, D]` of a dtype that
+        tables have in one pass, anything else through stock ops.
     """
     values, indices = gradient.values, gradient.indices
-    if values.dtype == tf.float32 and values.shape.rank == 2:
+    if values.dtype in ROW_DTYPES and values.shape.rank == 2:
         ids, positions = gen_ops.lodestar_embedding_unique(
             tf.cast(indices, tf.int64)
         )
@@ -51,6 +53,18 @@ def map_values(
     return function(tf.convert_to_tensor(gradient))
 
 
+def as_applied(
+    gradient: tf.IndexedSlices, hook: HookVariable
+) -> tf.IndexedSlices:
+    """A hook's gradient in the dtype in which its table is updated.
+
+    What is done to a gradient of 16 bits before that, such as unscaling, would
+    be rounded, or come out as zero.
+    """
+    dtype = hook.table.update_dtype
+    return map_values(lambda g: tf.cast(g, dtype), gradient)
+
+
 def scale(gradient: Gradient, factor: Any) -> Gradient:
     """Multiplies by a scalar."""
     return map_values(lambda g: g * tf.cast(factor, g.dtype), gradient)
@@ -63,17 +77,15 @@ def _merged(gradient: Gradient) -> Gradient:
 
 
 def _norm(merged: Sequence[Gradient]) -> tf.Tensor:
-    squares = [
-        tf.reduce_sum(
-            tf.square(
-                tf.cast(
-                    g.values if isinstance(g, tf.IndexedSlices) else g,
-                    tf.float32,
-                )
-            )
-        )
+    values = [
+        g.values if isinstance(g, tf.IndexedSlices) else tf.convert_to_tensor(g)
         for g in merged
         if g is not None
+    ]
+    wide = any(value.dtype == tf.float64 for value in values)
+    dtype = tf.float64 if wide else tf.float32
+    squares = [
+        tf.reduce_sum(tf.square(tf.cast(value, dtype))) for value in values
     ]
     return tf.sqrt(tf.add_n(squares)) if squares else tf.constant(0.0)
 
@@ -83,6 +95,9 @@ def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or None, which is left out.
+
+    Returns:
+        A scalar, float64 where a gradient is, else float32.
     """
     return _norm([_merged(g) for g in gradients])
 
@@ -105,7 +120,7 @@ def clip_by_global_norm(
     """
     merged = [_merged(g) for g in gradients]
     norm = _norm(merged)
-    clip_norm = tf.cast(clip_norm, tf.float32)
+    clip_norm = tf.cast(clip_norm, norm.dtype)
     # The last term is 0, or NaN where the norm is not finite.
     factor = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm) + (norm - norm)
     return [scale(g, factor) for g in merged], norm

@@ -77,7 +77,9 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
         grads = [
-            g if as_hook(v) is None else gradients_lib.scale(g, inverse)
+            gradients_lib.scale(gradients_lib.as_applied(g, hook), inverse)
+            if (hook := as_hook(v)) is not None
+            else g
             for g, v in zip(grads, variables)
         ]
         super().apply(grads, trainable_variables)

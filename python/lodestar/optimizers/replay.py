@@ -40,11 +40,11 @@ class RowTensor:
     constraint = None
     trainable = True
 
-    def __init__(self, name: str, dim: int):
+    def __init__(self, name: str, dim: int, dtype: tf.DType):
         self.name = self.path = name
         # By which Keras knows a variable from another one.
         self._unique_id = f"{name}_{id(self)}"
-        self._outside_of_steps = tf.TensorSpec([None, dim], tf.float32)
+        self._outside_of_steps = tf.TensorSpec([None, dim], dtype)
         self._here = threading.local()
 
     @property
@@ -58,7 +58,7 @@ class RowTensor:
 
     @property
     def dtype(self) -> tf.DType:
-        """float32."""
+        """That in which the table is updated."""
         return self.value.dtype
 
     @property
@@ -175,7 +175,8 @@ class Replay:
         self._original = optimizer
         self._hook = weakref.ref(hook)
         self._dim = hook.table.dim
-        self._rows = RowTensor(hook.name, self._dim)
+        self._dtype = hook.table.update_dtype
+        self._rows = RowTensor(hook.name, self._dim, self._dtype)
         self._slots: list[RowTensor] = []
         self.slot_names: list[str] = []
         self.slot_inits: list[float] = []
@@ -284,7 +285,7 @@ class Replay:
         number, taken = 1, name
         while taken in self.slot_names:
             taken, number = f"{name}_{number}", number + 1
-        slot = RowTensor(taken, self._dim)
+        slot = RowTensor(taken, self._dim, self._dtype)
         self.slot_names.append(taken)
         self._slots.append(slot)
         # Of a row that is made at any time, so a number.
@@ -331,6 +332,7 @@ class Replay:
         weight_decay: float | None = None,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns rows and slots after a step."""
+        learning_rate = tf.cast(learning_rate, self._dtype)
         self._rows.value = rows
         for slot, value in zip(self._slots, slots, strict=True):
             slot.value = value
@@ -350,9 +352,11 @@ class Replay:
         dim = self._dim
         sizes = np.array([[1e-3], [1.0], [1e3]], np.float32)
         wave = np.sin(np.arange(3.0 * dim, dtype=np.float32) + 1.0)
-        gradient = tf.constant(wave.reshape(3, dim) * sizes)
-        rows = tf.constant(np.cos(wave).reshape(3, dim) * sizes[::-1])
-        slots = [tf.fill([3, dim], init) for init in self.slot_inits]
+        gradient = tf.cast(wave.reshape(3, dim) * sizes, self._dtype)
+        rows = tf.cast(np.cos(wave).reshape(3, dim) * sizes[::-1], self._dtype)
+        slots = [
+            tf.constant(init, self._dtype, [3, dim]) for init in self.slot_inits
+        ]
         rate = tf.constant(0.1)
 
         def result(part: slice) -> np.ndarray:
@@ -389,7 +393,7 @@ class Replay:
         names, dim = self.slot_names, self._dim
         gradient = gradients_lib.merge_duplicates(
             tf.IndexedSlices(
-                tf.cast(gradient.values, tf.float32),
+                tf.cast(gradient.values, self._dtype),
                 tf.cast(gradient.indices, tf.int64),
             )
         )
@@ -424,7 +428,9 @@ class Replay:
                 shared,
                 versions,
                 rows,
-                tf.stack(slots) if names else tf.zeros([0, tf.size(ids), dim]),
+                tf.stack(slots)
+                if names
+                else tf.zeros([0, tf.size(ids), dim], self._dtype),
                 next_step,
                 optimizer=self.name,
                 slot_names=names,

@@ -48,7 +48,7 @@ def apply_updates(
             gen_ops.lodestar_embedding_check_apply(
                 u.table.resource_handle,
                 tf.cast(u.gradient.indices, tf.int64),
-                tf.cast(u.gradient.values, tf.float32),
+                tf.cast(u.gradient.values, u.table.update_dtype),
                 optimizer=u.update.optimizer,
                 slot_names=u.update.slot_names,
             )
@@ -65,7 +65,7 @@ def _apply(u: TableUpdate, nonfinite: str) -> Any:
     return gen_ops.lodestar_embedding_apply(
         u.table.resource_handle,
         tf.cast(u.gradient.indices, tf.int64),
-        tf.cast(u.gradient.values, tf.float32),
+        tf.cast(u.gradient.values, u.table.update_dtype),
         u.update.hyperparameters,
         next_step,
         optimizer=u.update.optimizer,
@@ -89,6 +89,7 @@ class GradientSum(tf.Module):
             hook.table.dim,
             initializer="zeros",
             init_salt=0,
+            dtype=hook.table.update_dtype,
             name=f"{hook.table.name}_gradient_sum",
         )
 

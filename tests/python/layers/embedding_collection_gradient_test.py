@@ -278,6 +278,7 @@ def test_one_table_twice_is_refused():
             tables=[0, 1],
             M=0,
             missing=["zeros"] * 2,
+            feature_dtypes=[tf.float32] * 2,
             **lists,
         )
     assert int(t.size()) == 0
@@ -293,6 +294,7 @@ def gradient_op(**changes):
         "positions": [tf.constant([0, 1], tf.int64)],
         "winners": [],
         "dims": [2],
+        "table_dtypes": [tf.float32],
         "deduplicated": True,
         **ATTRS,
         **changes,

@@ -14,6 +14,8 @@ from random_arguments import (
     tensor,
 )
 
+from lodestar.embedding.lookup_arguments import ROW_DTYPES
+
 # Four features over two tables: ragged and weighted; dense and pooled by max;
 # one row an id; ragged with all that a feature can have.
 FEATURES = {
@@ -52,6 +54,7 @@ def usual_arguments(name, tables):
         "hooks": [tf.zeros([0, DIM])] * 2,
         "counters": [],
         "M": 1,
+        "feature_dtypes": [tf.float32] * 4,
     }
     gradients = {"gradients": [tf.ones(shape) for shape in ROWS]}
     batch = {
@@ -75,6 +78,7 @@ def usual_arguments(name, tables):
         "positions": looked_up.positions,
         "winners": looked_up.winners,
         "dims": [DIM, DIM],
+        "table_dtypes": [tf.float32] * 2,
         "deduplicated": True,
     }
 
@@ -120,6 +124,8 @@ def change_something(name, arguments, rng):
         values[place] = random_tensor(rng, old.dtype)
     elif isinstance(old, bool):
         values[place] = not old
+    elif isinstance(old, tf.DType):
+        values[place] = ROW_DTYPES[rng.integers(len(ROW_DTYPES))]
     elif isinstance(old, str):
         values[place] = ["", "max", "first", "none", "zeros"][rng.integers(5)]
     else:

@@ -20,6 +20,8 @@ _VALUES = {
     tf.int64: [MIN, -2, -1, 0, 1, 2, 3, 1000, 2**31, 2**32 - 1, 2**62, MAX],
     tf.float32: [np.nan, np.inf, -np.inf, -1.0, 0.0, 1.0, 1e38, 1e-45],
     tf.float64: [np.nan, np.inf, -1.0, 0.0, 0.5, 1.0, 1e300],
+    tf.float16: [np.nan, np.inf, -1.0, 0.0, 0.5, 1.0, 1e-7, 65504.0],
+    tf.bfloat16: [np.nan, np.inf, -1.0, 0.0, 0.5, 1.0, 1e38],
     tf.string: ["", "adam", "adagrad", "lamb", "momentum", "x" * 10000],
     tf.int32: [-(2**31), -1, 0, 1, 2, 2**31 - 1],
     tf.bool: [True, False],
@@ -30,6 +32,14 @@ _VALUES = {
 def op_def(name):
     """Returns the definition of `Lodestar>name`."""
     return tf.Graph().op_def_for_type(f"Lodestar>{name}")
+
+
+def default_dtype(name, argument):
+    """Returns what `argument` of `Lodestar>name` is, or is if not said."""
+    if not argument.type_attr:
+        return tf.as_dtype(argument.type)
+    attrs = {attr.name: attr for attr in op_def(name).attr}
+    return tf.as_dtype(attrs[argument.type_attr].default_value.type)
 
 
 def call(name, **arguments):

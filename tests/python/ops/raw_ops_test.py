@@ -15,6 +15,7 @@ from random_arguments import (
     MIN,
     call,
     content,
+    default_dtype,
     op_def,
     random_number,
     random_tensor,
@@ -23,6 +24,7 @@ from random_arguments import (
 )
 
 from lodestar._library import gen_ops
+from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
 # A call that each op takes: inputs by name, and the attributes that have no
 # default. Random calls begin with these.
@@ -123,7 +125,7 @@ def usual_arguments(name, t):
     known = CALLS.get(name, {})
     arguments = {}
     for argument in op_def(name).input_arg:
-        dtype = tf.as_dtype(argument.type)
+        dtype = default_dtype(name, argument)
         if argument.name == "handle":
             arguments["handle"] = t.resource_handle
         elif argument.name == "hook":
@@ -139,6 +141,9 @@ def usual_arguments(name, t):
 
 def random_attr(rng, attr):
     """Returns another value of an attribute, or None to leave it as it is."""
+    if attr.type == "type":
+        allowed = attr.allowed_values.list.type
+        return tf.as_dtype(allowed[rng.integers(len(allowed))])
     if attr.HasField("allowed_values") and rng.integers(3) == 0:
         allowed = attr.allowed_values.list.s
         return allowed[rng.integers(len(allowed))].decode()
@@ -166,16 +171,19 @@ def test_random_arguments_are_taken_or_refused(name, rng):
         tensors = [a for a in op_def(name).input_arg if a.name != "handle"]
         for _ in range(rng.integers(1, 3) if tensors else 0):
             changed = tensors[rng.integers(len(tensors))]
-            arguments[changed.name] = random_tensor(
-                rng, tf.as_dtype(changed.type)
-            )
+            dtype = default_dtype(name, changed)
+            if changed.type_attr and rng.integers(3) == 0:
+                dtype = ROW_DTYPES[rng.integers(len(ROW_DTYPES))]
+            arguments[changed.name] = random_tensor(rng, dtype)
+        inferred = {a.type_attr for a in op_def(name).input_arg}
         for attr in op_def(name).attr:
             value = random_attr(rng, attr)
-            if value is not None:
+            if value is not None and attr.name not in inferred:
                 arguments[attr.name] = value
         try:
             call(name, **arguments)
-        except tf.errors.OpError:
+        # TypeError: inputs of one type attribute differ.
+        except (tf.errors.OpError, TypeError):
             refused += 1
             assert content(t) == before, arguments
         else:
@@ -506,6 +514,7 @@ def test_other_dtypes_are_refused(name):
         {"ids": tf.constant([1.5])},
         {"ids": tf.constant([1], tf.int32)},
         {"hook": tf.zeros([0, DIM], tf.float64)},
+        {"hook": tf.zeros([0, DIM], tf.int32)},
         {"handle": tf.constant(1)},
     ):
         with pytest.raises((tf.errors.InvalidArgumentError, TypeError)):
