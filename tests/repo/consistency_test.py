@@ -25,7 +25,9 @@ def test_each_named_test_exists():
         source = (checkout.ROOT / path).read_text()
         for name in re.findall(r"\w+", names):
             found = re.search(
-                rf"^(def {name}\(|TEST(_F|_P)?\(\w+,\s*{name}\))", source, re.M
+                rf"^(def {name}\(|(TYPED_)?TEST(_F|_P)?\(\w+,\s*{name}\))",
+                source,
+                re.M,
             )
             if not found:
                 missing.append(f"{path}: {name}")
