@@ -78,8 +78,12 @@ def draw(tables: Sequence[dict]) -> str:
         limit = y_bytes(table["limit_bytes"])
         ends = [(panels[0], limit), (panels[0] + _WIDTH, limit)]
         out.append(_line(ends, f'stroke="{color}" stroke-dasharray="8 4"'))
-        ys = [y_time(p["longest_ms"]) for p in points]
-        out.append(_line(zip(xs[1], ys), stroke))
+        for name, style in (
+            ("longest_ms", f'{stroke} stroke-dasharray="2 3"'),
+            ("longest_of_processor_ms", stroke),
+        ):
+            ys = [y_time(p[name]) for p in points]
+            out.append(_line(zip(xs[1], ys), style))
     bottom = _TOP + _HEIGHT + 42
     for i, (color, table) in enumerate(zip(_COLORS, tables)):
         x = _LEFT + i * 200
@@ -88,7 +92,8 @@ def draw(tables: Sequence[dict]) -> str:
         name = f"dim {table['dim']}, {table['slots']} optimizer slots"
         out.append(_text(x + 26, bottom, name, "start"))
     legend = (
-        "left: solid stats(), dotted the process's memory, dashed the limit"
+        "left: solid stats(), dotted the process's memory, dashed the limit; "
+        "right: solid the thread's processor time, dotted the time that passed"
     )
     out.append(_text(_LEFT, bottom + 20, legend, "start"))
     width = panels[1] + _WIDTH + 50
