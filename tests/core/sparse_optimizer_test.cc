@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -291,6 +294,82 @@ TEST(SparseOptimizerTest, NamesWhatItRefuses) {
   EXPECT_FALSE(SparseOptimizer::SlotNames("lamb", &slots));
   EXPECT_TRUE(SparseOptimizer::SlotNames("adam", &slots));
   EXPECT_EQ(slots, (std::vector<std::string>{"momentum", "velocity"}));
+}
+
+template <typename C>
+void UpdateWith(Isa isa, const std::string& name, const std::vector<float>& h,
+                const std::vector<C>& gradient, std::vector<C>* value,
+                std::vector<std::vector<C>>* slots) {
+  SparseOptimizer optimizer;
+  ASSERT_TRUE(SparseOptimizer::Create(name, h, &optimizer, isa).ok());
+  std::vector<C*> slot_data;
+  for (auto& slot : *slots) slot_data.push_back(slot.data());
+  optimizer.Update(gradient.data(), static_cast<int>(gradient.size()),
+                   value->data(), slot_data.data());
+}
+
+// But for the sign of a NaN, which no standard fixes.
+template <typename C>
+void ExpectSameBits(const std::vector<C>& a, const std::vector<C>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    EXPECT_EQ(std::memcmp(&a[i], &b[i], sizeof(C)), 0) << i;
+  }
+}
+
+template <typename C>
+void CompareIsas() {
+  const std::vector<std::pair<std::string, int>> rules = {
+      {"sgd", 2},
+      {"sgd_momentum", 4},
+      {"adagrad", 3},
+      {"adam", 6},
+      {"adam_amsgrad", 6},
+      {"rmsprop", 6},
+      {"rmsprop_momentum", 6},
+      {"rmsprop_centered", 6},
+      {"rmsprop_momentum_centered", 6},
+      {"adadelta", 5},
+      {"adamax", 6},
+      {"nadam", 9},
+      {"lion", 6},
+      {"ftrl", 7}};
+  std::mt19937 random(7);
+  std::uniform_real_distribution<C> uniform(0.05, 1);
+  for (const auto& [name, numbers] : rules) {
+    std::vector<std::string> slot_names;
+    ASSERT_TRUE(SparseOptimizer::SlotNames(name, &slot_names));
+    for (int dim : {1, 2, 3, 7, 8, 9, 31, 32, 67}) {
+      std::vector<float> h(numbers);
+      for (float& number : h) number = static_cast<float>(uniform(random));
+      if (name == "ftrl" && dim % 2 == 0) h[2] = -0.5f;
+      std::vector<C> gradient(dim);
+      for (C& g : gradient) g = uniform(random) - C(0.5);
+      gradient[dim / 2] = std::numeric_limits<C>::quiet_NaN();
+      gradient[dim / 3] = std::numeric_limits<C>::infinity();
+      gradient[0] = C(-0.0);
+      std::vector<C> value(dim);
+      for (C& v : value) v = uniform(random) - C(0.5);
+      std::vector<std::vector<C>> slots(slot_names.size(), std::vector<C>(dim));
+      for (auto& slot : slots) {
+        for (C& s : slot) s = uniform(random);
+      }
+      auto best_value = value;
+      auto best_slots = slots;
+      UpdateWith(Isa::kBaseline, name, h, gradient, &value, &slots);
+      UpdateWith(BestIsa(), name, h, gradient, &best_value, &best_slots);
+      SCOPED_TRACE(name + ", dim " + std::to_string(dim));
+      ExpectSameBits(value, best_value);
+      for (size_t s = 0; s < slots.size(); ++s) {
+        ExpectSameBits(slots[s], best_slots[s]);
+      }
+    }
+  }
+}
+
+TEST(SparseOptimizerTest, EveryInstructionSetGivesTheSameBits) {
+  CompareIsas<float>();
+  CompareIsas<double>();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/isa.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/status.h"
 
@@ -32,9 +33,12 @@ class SparseOptimizer {
   //                 u_(t+1), u_1 ... u_t
   //   lion          beta_1, 1 - beta_1, beta_2, 1 - beta_2
   //   ftrl          learning_rate_power, l1, l2, l2_shrinkage, beta
+  // Updates are the same to the bit with every instruction set.
   // InvalidArgument: another name, or another number of hyperparameters.
+  // REQUIRES: the processor has `isa`.
   static Status Create(const std::string& name,
-                       Span<const float> hyperparameters, SparseOptimizer* out);
+                       Span<const float> hyperparameters, SparseOptimizer* out,
+                       Isa isa = BestIsa());
 
   // The optimizer slots of a name, at most RowStore::kMaxSlots; false: no such
   // optimizer.
@@ -54,11 +58,17 @@ class SparseOptimizer {
   template <typename C>
   using UpdateRow = void (*)(const float* h, const C* gradient, int dim,
                              C* value, C* const* slots);
+  struct Updates {
+    UpdateRow<float> of_float = nullptr;
+    UpdateRow<double> of_double = nullptr;
+  };
   struct Definition;
+  template <typename Rule>
+  static Definition Define(const char* name, int hyperparameters,
+                           std::vector<std::string> slots);
   static const std::vector<Definition>& Definitions();
 
-  UpdateRow<float> update_float_ = nullptr;
-  UpdateRow<double> update_double_ = nullptr;
+  Updates updates_;
   int num_slots_ = 0;
   std::vector<float> h_;
 };
