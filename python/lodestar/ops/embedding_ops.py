@@ -243,7 +243,7 @@ def _weights_gradient(
     pooled, grad = tf.cast(op.outputs[0], dtype), tf.cast(grad, dtype)
     rows, _ = gen_ops.lodestar_embedding_find(
         handle,
-        tf.stop_gradient(hook),
+        hook,
         ids,
         missing_row,
         missing=_text(op, "missing"),

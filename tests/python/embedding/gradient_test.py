@@ -358,3 +358,36 @@ def test_loaded_function_is_differentiable(tmp_path):
     slices = tape.gradient(loss, loaded.table.hook)
     row = module.table.lookup([1]).numpy()
     np.testing.assert_allclose(slices.values, 4 * row, 1e-6)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_rows_behind_the_gradient_of_weights(combiner):
+    t = table(initializer="normal", dtype="float64")
+    weights = tf.constant([[0.5, -2.0, 3.0]], tf.float64)
+
+    def twice(of, pool):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(weights)
+                pooled = pool(weights)
+                loss = tf.reduce_sum(pooled**2)
+            slope = inner.gradient(loss, weights)
+            rest = tf.reduce_sum(slope**2)
+        return outer.gradient(rest, of)
+
+    rows = tf.Variable(t.find([1, 2, 3])[0])
+
+    def dense(w):
+        pooled = tf.matmul(w, rows)
+        if combiner == "mean":
+            return pooled / tf.reduce_sum(w)
+        return pooled / (tf.norm(w) if combiner == "sqrtn" else 1.0)
+
+    want = twice(rows, dense)
+    got = twice(
+        t.hook,
+        lambda w: t.lookup([[1, 2, 3]], True, weights=w, combiner=combiner),
+    )
+    got = by_id(got)
+    for i, row in zip([1, 2, 3], want.numpy()):
+        np.testing.assert_allclose(got[i], row, rtol=1e-4, atol=1e-9)
