@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lodestar.embedding.ids import IdTensor
+from lodestar.embedding.ids import IdTensor, to_numbers
 
 Pooled = Any  # Tensor or RaggedTensor
 
@@ -48,11 +48,8 @@ def to_bags(ids: IdTensor, weights: Any = None) -> Bags:
     return _from_dense(ids, weights)
 
 
-def _as_float(weights: tf.Tensor) -> tf.Tensor:
-    dtype = weights.dtype
-    if not (dtype.is_floating or dtype.is_integer):
-        raise ValueError(f"`weights` has dtype {dtype.name}, wanted numbers.")
-    return tf.cast(weights, tf.float32)
+def _as_float(weights: Any) -> tf.Tensor:
+    return to_numbers(weights, "weights", tf.float32)
 
 
 def _layout_error(ids: Any, weights: Any) -> ValueError:
@@ -73,10 +70,10 @@ def dense_weights(ids: tf.Tensor, weights: Any) -> tf.Tensor | None:
         return None
     if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
         raise _layout_error(ids, weights)
-    weights = tf.convert_to_tensor(weights)
+    weights = _as_float(weights)
     if not weights.shape.is_compatible_with(ids.shape):
         raise _layout_error(ids, weights)
-    return _as_float(weights)
+    return weights
 
 
 def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:

@@ -69,7 +69,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
     2
 
     Args:
-        dim: Numbers in a row, at least 1.
+        dim: Numbers in a row, 1 to 65536.
         initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05), `"normal"`
             (stddev 0.05), `"truncated_normal"`, or a Keras Zeros, Ones,
             Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
@@ -114,13 +114,15 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         name: str | None = None,
     ):
         super().__init__(device="CPU")
-        if isinstance(dim, bool) or int(dim) != dim or dim < 1:
-            raise ValueError(f"`dim`={dim!r} is not an integer of at least 1.")
-        if num_shards is not None and num_shards < 1:
-            raise ValueError(f"`num_shards`={num_shards} is not at least 1.")
-        self.dim = int(dim)
+        self.dim = lookup_arguments.check_count("dim", dim, 1)
+        if num_shards is not None:
+            num_shards = lookup_arguments.check_count(
+                "num_shards", num_shards, 1
+            )
         self.dtype = lookup_arguments.row_dtype(dtype)
-        self.name = name or f"embedding_variable_{next(_names)}"
+        self.name = lookup_arguments.check_name(
+            name or f"embedding_variable_{next(_names)}"
+        )
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
         self._seed = lookup_arguments.check_integer("seed", seed)
@@ -323,6 +325,8 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         lookup_arguments.check_lookup(
             ids, training, weights, combiner, padding_id, default_id
         )
+        grow = lookup_arguments.check_flag("grow", grow)
+        count = lookup_arguments.check_flag("count", count)
         if training is None:
             training = _private.tape_is_recording()
         if combiner is None:
@@ -445,11 +449,11 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         gen_ops.lodestar_embedding_insert_or_assign(
             self.resource_handle,
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            tf.cast(rows, self.dtype),
+            ids_lib.to_numbers(rows, "rows", self.dtype),
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
-        """Removes rows; returns how many there were."""
+        """Removes rows of dense `ids`; returns how many there were."""
         return gen_ops.lodestar_embedding_remove(
             self.resource_handle, ids_lib.to_dense_int64(ids, "remove")
         )
@@ -554,6 +558,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             evicted, removed, gradients_dropped (for ids without a row),
             nonfinite_gradients.
         """
+        lookup_arguments.check_eager("stats")
         values, shards = gen_ops.lodestar_embedding_stats(
             self.resource_handle, reset=reset
         )
@@ -565,6 +570,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         Args:
             ids: Integers `[N]`.
         """
+        lookup_arguments.check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
         rows, slots, names, frequencies, last_seen, shards, states = (
             gen_ops.lodestar_embedding_inspect(
@@ -591,6 +597,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         Args:
             optimizer_slots: False leaves them out.
         """
+        lookup_arguments.check_eager("export")
         out = self.export_all(optimizer_slots)
         names = [name.decode() for name in out["slot_names"].numpy()]
         return EmbeddingRows(
@@ -624,18 +631,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             tf.errors.FailedPreconditionError: More rows than `MaxRows` allows;
                 the table is as it was.
         """
-        if mode not in ("replace", "merge"):
-            raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
+        lookup_arguments.check_import(rows, mode)
         slots = rows.optimizer_slots
-        if slots and not (
-            rows.optimizer and set(slots) == set(rows.slot_inits)
-        ):
-            raise ValueError(
-                f"`rows` has the optimizer slots {sorted(slots)}, but its "
-                f"`optimizer` is {rows.optimizer!r} and its `slot_inits` name "
-                f"{sorted(rows.slot_inits)}."
-            )
-        ids = ids_lib.to_int64(rows.ids)
+        ids = ids_lib.to_dense_int64(rows.ids, "import_")
         frequencies, last_seen = rows.frequencies, rows.last_seen
         if frequencies is None:
             frequencies = tf.zeros_like(ids)
@@ -651,7 +649,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         gen_ops.lodestar_embedding_import(
             self.resource_handle,
             ids,
-            tf.cast(rows.rows, self.dtype),
+            ids_lib.to_numbers(rows.rows, "rows", self.dtype),
             stacked,
             tf.cast(frequencies, tf.int64),
             tf.cast(last_seen, tf.int64),

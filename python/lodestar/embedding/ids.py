@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +28,11 @@ def map_flat(
 def _to_tensor(ids: Any, name: str) -> IdTensor:
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)) or tf.is_tensor(ids):
         return ids
+    if isinstance(ids, keras.KerasTensor):
+        raise ValueError(
+            f"`{name}` is symbolic, which a layer takes: "
+            "lodestar.layers.DynamicEmbedding(table=...)."
+        )
     # Through NumPy, which makes Python integers int64; TensorFlow would choose
     # int32, or fail for what does not fit it.
     try:
@@ -102,6 +108,26 @@ def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
             "takes a dense tensor."
         )
     return ids
+
+
+def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
+    """Returns `values`, which an error calls `name`, cast to `dtype`.
+
+    Raises:
+        ValueError: They are no numbers.
+    """
+    try:
+        values = tf.convert_to_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}`, a {type(values).__name__}, is no array of numbers: "
+            f"{error}"
+        ) from error
+    if not (values.dtype.is_floating or values.dtype.is_integer):
+        raise ValueError(
+            f"`{name}` has dtype {values.dtype.name}, wanted numbers."
+        )
+    return tf.cast(values, dtype)
 
 
 def fingerprint(strings: tf.Tensor) -> tf.Tensor:

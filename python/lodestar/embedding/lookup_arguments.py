@@ -1,5 +1,6 @@
 """Checks of what an embedding variable and its look-ups are given."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
+from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
 
 ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
@@ -14,14 +16,19 @@ ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
 def row_dtype(dtype: Any) -> tf.DType:
     """Returns `dtype`, one that rows may have."""
-    dtype = tf.as_dtype(dtype)
-    if dtype not in ROW_DTYPES:
+    name = dtype
+    try:
+        found = tf.as_dtype(dtype)
+        name = found.name
+    except TypeError:
+        found = None
+    if found not in ROW_DTYPES:
         wanted = ", ".join(known.name for known in ROW_DTYPES)
         raise ValueError(
-            f"`dtype`={dtype.name} is not one of {wanted}, the dtypes that a "
+            f"`dtype`={name} is not one of {wanted}, the dtypes that a "
             "table's rows may have."
         )
-    return dtype
+    return found
 
 
 def missing_rows(
@@ -35,7 +42,21 @@ def missing_rows(
                 f"or a vector of {dim} numbers."
             )
         return missing, np.zeros([0], dtype.as_numpy_dtype)
-    vector = np.asarray(missing, dtype.as_numpy_dtype)
+    try:
+        # What the dtype cannot hold is refused below.
+        with np.errstate(over="ignore"):
+            vector = np.asarray(missing, dtype.as_numpy_dtype)
+        overflows = np.isinf(vector) & np.isfinite(missing)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows(n) "
+            f"or a vector of {dim} numbers."
+        ) from error
+    if overflows.any():
+        raise ValueError(
+            f"`missing` has numbers that are infinite as {dtype.name}, the "
+            f"dtype of the rows: {missing!r}."
+        )
     if vector.shape != (dim,):
         raise ValueError(
             f"`missing` has shape {vector.shape}, wanted ({dim},), or "
@@ -87,10 +108,19 @@ def check_training(training: Any) -> None:
     )
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """Returns `value`; ValueError unless it is a Python bool."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"`{name}`={value!r} is not a Python bool.")
+
+
 def check_id(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is an int64 or None."""
     if value is None:
         return
+    if isinstance(value, bool):
+        raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
     if isinstance(value, (int, np.integer)) and -(2**63) <= value < 2**63:
         return
     raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
@@ -98,10 +128,48 @@ def check_id(name: str, value: Any) -> None:
 
 def check_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; ValueError unless it is an int64."""
-    if isinstance(value, bool) or value is None:
+    if value is None:
         raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
     check_id(name, value)
     return int(value)
+
+
+def check_count(name: str, value: Any, least: int, owner: str = "") -> int:
+    """Returns `value` as an int.
+
+    Raises:
+        ValueError: It is no whole number, below `least`, or above 63 bits.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and least <= value < 2**63 and value == value // 1):
+        of = f" of {owner}" if owner else ""
+        raise ValueError(
+            f"`{name}`={value!r}{of} is not a 64-bit integer of at least "
+            f"{least}."
+        )
+    return int(value)
+
+
+def check_name(name: Any) -> str:
+    """Returns `name`, of a table; ValueError unless it is text."""
+    if not isinstance(name, str):
+        raise ValueError(f"`name`={name!r} is not text.")
+    return name
+
+
+def check_eager(what: str) -> None:
+    """Raises RuntimeError in a graph, which cannot hold what `what` returns."""
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            f"`{what}` returns Python objects and runs eagerly; call it "
+            "outside of the tf.function."
+        )
+
+
+def check_salt(salt: Any) -> None:
+    """Raises ValueError unless `salt` is None or text."""
+    if salt is not None and not isinstance(salt, str):
+        raise ValueError(f"`salt`={salt!r} is not None or text.")
 
 
 def check_combiner(combiner: str | None) -> None:
@@ -113,16 +181,37 @@ def check_combiner(combiner: str | None) -> None:
         )
 
 
+def check_import(rows: Any, mode: str) -> None:
+    """Raises ValueError unless a table may be asked to import `rows`."""
+    if mode not in ("replace", "merge"):
+        raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
+    if not isinstance(rows, EmbeddingRows):
+        raise ValueError(
+            f"`rows` is a {type(rows).__name__}, wanted a "
+            "lodestar.EmbeddingRows."
+        )
+    slots = rows.optimizer_slots
+    if slots and not (rows.optimizer and set(slots) == set(rows.slot_inits)):
+        raise ValueError(
+            f"`rows` has the optimizer slots {sorted(slots)}, but its "
+            f"`optimizer` is {rows.optimizer!r} and its `slot_inits` name "
+            f"{sorted(rows.slot_inits)}."
+        )
+
+
 def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
     """Returns `value`, or the optimizer of that name or config.
 
     Raises:
         ValueError: It is none of these.
     """
+    text = (
+        f"`{name}`={value!r} is not a Keras optimizer, nor the name or config "
+        "of one, such as 'adam'"
+    )
+    if value is None:  # for which Keras returns None
+        raise ValueError(f"{text}.")
     try:
         return keras.optimizers.get(value)
     except ValueError as error:
-        raise ValueError(
-            f"`{name}`={value!r} is not a Keras optimizer, nor the name or "
-            f"config of one, such as 'adam': {error}"
-        ) from error
+        raise ValueError(f"{text}: {error}") from error

@@ -2,20 +2,27 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from lodestar.embedding.lookup_arguments import check_count
+
 _MAX_BLOOM_COUNT = 255
+_MAX_BLOOM_COUNTERS = 1 << 40
 
 
-def _check_integer(owner: str, name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise ValueError(
-            f"`{name}`={value!r} of {owner} is not an integer of at least "
-            f"{least}."
-        )
+def _check_between(
+    owner: str, name: str, value: Any, above: float, below: float
+) -> None:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and above < value < below):
+        wanted = f"above {above}"
+        if below < math.inf:
+            wanted = f"between {above} and {below}"
+        raise ValueError(f"`{name}`={value!r} of {owner} is not {wanted}.")
 
 
 class _Policy:
@@ -48,7 +55,7 @@ class MinCount(_Policy):
     n: int
 
     def __post_init__(self):
-        _check_integer("MinCount", "n", self.n, 1)
+        check_count("n", self.n, 1, "MinCount")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""
@@ -76,26 +83,30 @@ class CountingBloom(_Policy):
     expected_ids: int
 
     def __post_init__(self):
-        _check_integer("CountingBloom", "n", self.n, 1)
+        check_count("n", self.n, 1, "CountingBloom")
         if self.n > _MAX_BLOOM_COUNT:
             raise ValueError(
                 f"`n`={self.n} of CountingBloom is above {_MAX_BLOOM_COUNT}, "
                 "where its counters end; MinCount has no such limit."
             )
-        if not 0 < self.false_positive_rate < 1:
-            raise ValueError(
-                f"`false_positive_rate`={self.false_positive_rate!r} is not "
-                "between 0 and 1."
-            )
-        _check_integer("CountingBloom", "expected_ids", self.expected_ids, 1)
+        rate = self.false_positive_rate
+        _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
+        check_count("expected_ids", self.expected_ids, 1, "CountingBloom")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""
         bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
+        counters = max(1, math.ceil(self.expected_ids * bits))
+        if counters > _MAX_BLOOM_COUNTERS:
+            raise ValueError(
+                f"`expected_ids`={self.expected_ids} of CountingBloom takes "
+                f"{counters} counters of a byte at `false_positive_rate`="
+                f"{self.false_positive_rate}, wanted at most 2^40."
+            )
         return {
             "admission": "counting_bloom",
             "min_count": int(self.n),
-            "num_counters": max(1, math.ceil(self.expected_ids * bits)),
+            "num_counters": counters,
             "num_hashes": max(1, round(bits * math.log(2))),
         }
 
@@ -114,7 +125,7 @@ class MaxAge(_Policy):
     steps: int
 
     def __post_init__(self):
-        _check_integer("MaxAge", "steps", self.steps, 0)
+        check_count("steps", self.steps, 0, "MaxAge")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op and the evict op."""
@@ -141,7 +152,7 @@ class MaxRows(_Policy):
     policy: str = "lru"
 
     def __post_init__(self):
-        _check_integer("MaxRows", "n", self.n, 1)
+        check_count("n", self.n, 1, "MaxRows")
         if self.policy not in ("lru", "lfu"):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
@@ -164,8 +175,7 @@ class MinNorm(_Policy):
     x: float
 
     def __post_init__(self):
-        if not 0 < self.x < math.inf:
-            raise ValueError(f"`x`={self.x!r} of MinNorm is not above 0.")
+        _check_between("MinNorm", "x", self.x, 0, math.inf)
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op and the evict op."""
@@ -189,7 +199,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self):
-        _check_integer("SharedRows", "n", self.n, 1)
+        check_count("n", self.n, 1, "SharedRows")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""

@@ -9,7 +9,11 @@ from lodestar import _private
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_training, get_optimizer
+from lodestar.embedding.lookup_arguments import (
+    check_flag,
+    check_training,
+    get_optimizer,
+)
 from lodestar.layers.feature import Feature, serialize_table
 
 _REFUSED = {
@@ -201,7 +205,7 @@ class DynamicEmbedding(keras.layers.Layer):
         self.hook = table.hook
         if not self.trainable:
             self.hook.trainable = False  # as setting `trainable` later does
-        self.grow = grow
+        self.grow = check_flag("grow", grow)
         self.optimizer = None
         if optimizer is not None:
             self.optimizer = get_optimizer("optimizer", optimizer)

@@ -68,9 +68,19 @@ class EmbeddingCollection(keras.layers.Layer):
     ):
         kwargs.pop("autocast", None)
         super().__init__(dtype=dtype, name=name, autocast=False, **kwargs)
+        if not isinstance(features, Mapping):
+            raise ValueError(
+                f"`features` is a {type(features).__name__}, wanted a dict of "
+                "name -> lodestar.Feature."
+            )
         if not features:
             raise ValueError("`features` is empty.")
         for key, feature in features.items():
+            if not isinstance(key, str):
+                raise ValueError(
+                    f"`features` has the name {key!r}, a "
+                    f"{type(key).__name__}; wanted text."
+                )
             if not isinstance(feature, Feature):
                 raise ValueError(
                     f"`features[{key!r}]` is a {type(feature).__name__}, "
@@ -125,7 +135,7 @@ class EmbeddingCollection(keras.layers.Layer):
         training: bool | None = None,
     ) -> dict[str, Any]:
         """See the class."""
-        weights = weights or {}
+        weights = {} if weights is None else weights
         self._check_names(inputs, weights)
         check_training(training)
         if training is None:
@@ -186,6 +196,12 @@ class EmbeddingCollection(keras.layers.Layer):
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> None:
         features = self.features
+        for name, given in (("inputs", inputs), ("weights", weights)):
+            if not isinstance(given, Mapping):
+                raise ValueError(
+                    f"`{name}` is a {type(given).__name__}, wanted a dict by "
+                    f"name of the features {list(features)}."
+                )
         absent = [name for name in features if name not in inputs]
         if absent:
             raise ValueError(
@@ -213,7 +229,7 @@ class EmbeddingCollection(keras.layers.Layer):
         training: bool | None = None,
     ) -> dict[str, keras.KerasTensor]:
         """The symbolic results; see the class."""
-        self._check_names(inputs, weights or {})
+        self._check_names(inputs, {} if weights is None else weights)
         for name, _ in self._features:
             check_symbolic_ids(inputs[name], f"inputs[{name!r}]")
         specs = {}

@@ -8,7 +8,12 @@ import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_combiner, check_id
+from lodestar.embedding.lookup_arguments import (
+    check_combiner,
+    check_count,
+    check_id,
+    check_salt,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,8 +57,9 @@ class Feature:
                 f"`default_id`={self.default_id} needs a combiner: it is what "
                 "an empty bag reads."
             )
-        if self.max_length is not None and self.max_length < 1:
-            raise ValueError(f"`max_length`={self.max_length} is not positive.")
+        check_salt(self.salt)
+        if self.max_length is not None:
+            check_count("max_length", self.max_length, 1)
 
     def table_id(self, value: int | None) -> int | None:
         """The id under which the table knows `value`."""

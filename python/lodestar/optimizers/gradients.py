@@ -60,7 +60,22 @@ def as_applied(
 
     What is done to a gradient of 16 bits before that, such as unscaling, would
     be rounded, or come out as zero.
+
+    Raises:
+        ValueError: It is not rows by id.
     """
+    if not isinstance(gradient, tf.IndexedSlices):
+        raise ValueError(
+            f"The gradient of {hook.table!r} is a {type(gradient).__name__}, "
+            "wanted the tf.IndexedSlices of rows by id that a tape gives for "
+            "its hook."
+        )
+    indices = tf.convert_to_tensor(gradient.indices)
+    if not indices.dtype.is_integer:
+        raise ValueError(
+            f"The gradient of {hook.table!r} has `indices` of dtype "
+            f"{indices.dtype.name}, wanted integer ids."
+        )
     dtype = hook.table.update_dtype
     return map_values(lambda g: tf.cast(g, dtype), gradient)
 

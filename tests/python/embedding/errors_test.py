@@ -95,6 +95,24 @@ LOOKUPS = {
         {"weights": [[1.0, 2.0]], "combiner": "max"},
         "`weights` are given with combiner='max'; they need one of",
     ),
+    "weights of uneven lists": (
+        {"weights": [[1.0], [2.0, 3.0]]},
+        "`weights`, a list, is no array of numbers",
+    ),
+    "grow as text": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
+    "grow of None": ({"grow": None}, "`grow`=None is not a Python bool"),
+    "count as a tensor": (
+        {"count": tf.constant(False)},
+        "`count`=<tf.Tensor.*is not a Python bool",
+    ),
+    "padding_id as a bool": (
+        {"padding_id": True},
+        "`padding_id`=True is not an integer of 64 bits",
+    ),
+    "symbolic ids": (
+        {"ids": keras.Input((2,), dtype="int64")},
+        r"`ids` is symbolic.*DynamicEmbedding\(table=",
+    ),
     "negative splits": (
         {"ids": splits([0, -1, 3])},
         r"`row_splits\[0\]`=0 is greater than `row_splits\[1\]`=-1",
@@ -167,6 +185,64 @@ CALLS = {
     "insert of another width": (
         lambda t: t.insert_or_assign([1], [[1.0, 2.0, 3.0]]),
         r"`rows` has shape \[1,3\], wanted \[1,2\]",
+    ),
+    "insert of text": (
+        lambda t: t.insert_or_assign([1], [["a", "b"]]),
+        "`rows` has dtype string, wanted numbers",
+    ),
+    "insert of nothing": (
+        lambda t: t.insert_or_assign([1], None),
+        "`rows`, a NoneType, is no array of numbers",
+    ),
+    "import of a dict": (
+        lambda t: t.import_({"ids": [1]}),
+        "`rows` is a dict, wanted a lodestar.EmbeddingRows",
+    ),
+    "import of ragged": (
+        lambda t: t.import_(lodestar.EmbeddingRows(PAIRS, np.ones((3, 2)))),
+        r"`ids` is a RaggedTensor of shape \(2, None\); import_ takes a dense",
+    ),
+    "gradient without ids": (
+        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
+            [tf.ones((3, 2))], [t.hook]
+        ),
+        "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
+    ),
+    "gradient of floating ids": (
+        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
+            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t.hook]
+        ),
+        "`indices` of dtype float32, wanted integer ids",
+    ),
+    "dim as text": (
+        lambda _: lodestar.EmbeddingVariable("a"),
+        "`dim`='a' is not a 64-bit integer of at least 1",
+    ),
+    "dim of None": (
+        lambda _: lodestar.EmbeddingVariable(None),
+        "`dim`=None is not a 64-bit integer of at least 1",
+    ),
+    "half a shard": (
+        lambda _: lodestar.EmbeddingVariable(2, num_shards=2.5),
+        "`num_shards`=2.5 is not a 64-bit integer of at least 1",
+    ),
+    "dtype": (
+        lambda _: lodestar.EmbeddingVariable(2, dtype="foo"),
+        "`dtype`=foo is not one of float32, float64, float16, bfloat16",
+    ),
+    "name": (
+        lambda _: lodestar.EmbeddingVariable(2, name=5),
+        "`name`=5 is not text",
+    ),
+    "missing as a class": (
+        lambda _: lodestar.EmbeddingVariable(2, missing=lodestar.SharedRows),
+        r"`missing`=<class .*> is not 'zeros', 'initial', SharedRows\(n\) or a",
+    ),
+    "missing above the dtype": (
+        lambda _: lodestar.EmbeddingVariable(
+            2, missing=[1e30, 0], dtype="float16"
+        ),
+        "`missing` has numbers that are infinite as float16",
     ),
     "remove of sparse": (
         lambda t: t.remove(sparse([[0, 0]], [1])),
@@ -247,6 +323,8 @@ LAYERS = {
         "`optimizer`='adamm' is not a Keras optimizer, nor the name or config",
     ),
     "padding_id": ({"padding_id": 0.5}, "`padding_id`=0.5 is not an integer"),
+    "salt": ({"salt": 5}, "`salt`=5 is not None or text"),
+    "grow": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
 }
 
 
@@ -275,13 +353,24 @@ def test_training_of_a_layer_as_a_tensor(kind, graph):
     assert int(t.size()) == 3
 
 
+@pytest.mark.parametrize("name", ["stats", "export", "inspect"])
+def test_what_runs_eagerly_only(name):
+    t = table()
+    arguments = ([1],) if name == "inspect" else ()
+    with pytest.raises(RuntimeError, match=f"`{name}` .* runs eagerly"):
+        tf.function(lambda: getattr(t, name)(*arguments) and 1)()
+
+
 def test_unknown_optimizer_of_the_wrapper():
     with pytest.raises(
         ValueError, match="`inner`='adamm' is not a Keras optimizer, nor the"
     ):
         lodestar.optimizers.DynamicEmbeddingOptimizer("adamm")
-    with pytest.raises(ValueError, match="`inner`=3 is not a Keras optimizer"):
-        lodestar.optimizers.DynamicEmbeddingOptimizer(3)
+    for inner in (3, None):
+        with pytest.raises(
+            ValueError, match=f"`inner`={inner} is not a Keras optimizer"
+        ):
+            lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
     assert isinstance(
         lodestar.optimizers.DynamicEmbeddingOptimizer(
             {"class_name": "SGD", "config": {"learning_rate": 0.1}}

@@ -364,7 +364,24 @@ def test_config_round_trip():
         (lambda: lodestar.MaxRows(0), "`n`=0 of MaxRows"),
         (lambda: lodestar.MaxRows(9, "fifo"), "`policy`='fifo'"),
         (lambda: lodestar.SharedRows(0), "`n`=0 of SharedRows"),
-        (lambda: lodestar.MinNorm(0.0), "`x`=0.0 of MinNorm"),
+        (lambda: lodestar.MinNorm(0.0), "`x`=0.0 of MinNorm is not above 0"),
+        (lambda: lodestar.MinNorm("a"), "`x`='a' of MinNorm is not above 0"),
+        (lambda: lodestar.MinCount(None), "`n`=None of MinCount is not a 64-b"),
+        (lambda: lodestar.MinCount("2"), "`n`='2' of MinCount is not a 64-bit"),
+        (lambda: lodestar.MinCount(2**63), f"`n`={2**63} of MinCount is not"),
+        (lambda: lodestar.MaxRows(2**64), f"`n`={2**64} of MaxRows is not a 6"),
+        (
+            lambda: lodestar.MaxAge(float("nan")),
+            "`steps`=nan of MaxAge is not a 64-bit integer of at least 0",
+        ),
+        (
+            lambda: lodestar.CountingBloom(2, "a", 9),
+            "`false_positive_rate`='a' of CountingBloom is not between 0 and 1",
+        ),
+        (
+            lambda: table(admission=lodestar.CountingBloom(2, 0.01, 2**62)),
+            f"`expected_ids`={2**62} of CountingBloom takes .* at most 2",
+        ),
         (lambda: table(admission=3), "`admission`=3 is not None, MinCount"),
         (lambda: table(eviction=3), "`eviction` has 3, which is not MaxAge"),
         (

@@ -552,6 +552,14 @@ def test_errors():
         layer(x, weights={"x": w})
     with pytest.raises(ValueError, match="`features` is empty"):
         Collection({})
+    with pytest.raises(ValueError, match="`features` is a list, wanted a dict"):
+        Collection([Feature(two)])
+    with pytest.raises(ValueError, match="the name 1, a int; wanted text"):
+        Collection({1: Feature(two)})
+    with pytest.raises(ValueError, match="`inputs` is a .*Tensor, wanted a di"):
+        layer(np.ones((1, 1), int))
+    with pytest.raises(ValueError, match="`weights` is a .*Tensor, wanted a d"):
+        layer(x, weights=np.ones((1, 1)))
     with pytest.raises(ValueError, match=r"`features\['x'\]` is a str"):
         Collection({"x": "mean"})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float32"):
@@ -569,8 +577,11 @@ def test_errors():
         sums({"x": np.ones((1, 2))})
     with pytest.raises(ValueError, match="`table` is a int"):
         Feature(3)
-    with pytest.raises(ValueError, match="`max_length`=0"):
-        Feature(two, max_length=0)
+    for length in (0, 2.5, True, "a"):
+        with pytest.raises(ValueError, match=f"`max_length`={length!r} is not"):
+            Feature(two, max_length=length)
+    with pytest.raises(ValueError, match="`salt`=5 is not None or text"):
+        Feature(two, salt=5)
     with pytest.raises(ValueError, match="`combiner`='avg'"):
         Feature(two, combiner="avg")
     with pytest.raises(ValueError, match="`default_id`=1 needs a combiner"):
