@@ -22,7 +22,8 @@ def grow_until_it_is_refused():
     table.lookup(bags, combiner="sum")
     pages = int(open("/proc/self/statm").read().split()[0])
     mapped = pages * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, mapped + ROOM))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, most))
     before = 1000
     for batch in range(1, 1000):
         # Pooled: the output is small, so it is the rows that find no room.
@@ -36,6 +37,9 @@ def grow_until_it_is_refused():
         before += len(ids)
     else:
         raise AssertionError("memory never ran out")
+    # For the arrays of the checks, which are less than one batch of rows.
+    checks = 32 << 20
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM + checks, most))
     assert int(table.size()) == before
     assert not table.find(ids[:100])[1].numpy().any()
     rows, found = table.find(np.arange(1000))
