@@ -3,11 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "tests/core/rows_view.h"
 #include "tf_ops/core/embedding_store.h"
 
 namespace lodestar {
@@ -16,11 +25,13 @@ namespace {
 constexpr int kDim = 8;
 constexpr int kCallers = 4;
 
-std::unique_ptr<EmbeddingStore> MakeStore() {
+std::unique_ptr<EmbeddingStore> MakeStore(
+    const TablePolicies& policies = TablePolicies()) {
   RowInitializer initializer;
   EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
   std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &store).ok());
+  EXPECT_TRUE(
+      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
   return store;
 }
 
@@ -158,6 +169,99 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   EXPECT_EQ(static_cast<int64_t>(rows.ids.size()), store->size());
+}
+
+// A pool of one thread, which takes its tasks in turn.
+class OneThread {
+ public:
+  OneThread() : thread_([this] { Run(); }) {}
+  ~OneThread() {
+    Post(nullptr);
+    thread_.join();
+  }
+  void Post(std::function<void()> task) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
+  }
+  // The caller's thread does the first half of a loop.
+  ParallelFor Halves() {
+    return [this](int64_t total, int64_t,
+                  const std::function<void(int64_t, int64_t)>& body) {
+      std::promise<void> done;
+      Post([&] {
+        body(total / 2, total);
+        done.set_value();
+      });
+      body(0, total / 2);
+      done.get_future().wait();
+    };
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return !tasks_.empty(); });
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      if (task == nullptr) return;
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::thread thread_;
+};
+
+// Who holds shards over a loop waits for the pool; so no task of the pool may
+// wait for shards.
+TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
+  TablePolicies capped;
+  capped.eviction.max_rows = 1000;
+  for (const TablePolicies& policies : {TablePolicies(), capped}) {
+    auto store = MakeStore(policies);
+    std::vector<int64_t> ids(100);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+    const std::vector<float> rows(ids.size() * kDim, 1.0f);
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    EmbeddingRows exported;
+    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    OneThread pool;
+    const ParallelFor halves = pool.Halves();
+    const auto see = [&] {
+      EmbeddingStore::SightingOptions options;
+      options.insert = options.count = true;
+      std::vector<RowRef> refs(ids.size());
+      ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
+    };
+    const auto merge = [&] {
+      ASSERT_TRUE(store->Import(View(exported), false, &halves).ok());
+    };
+    for (const std::function<void()>& call :
+         {std::function<void()>(see), std::function<void()>(merge)}) {
+      std::thread caller;
+      // Under all locks: has the caller come as far as he can, is the pool
+      // free?
+      const ParallelFor with_locks =
+          [&](int64_t total, int64_t,
+              const std::function<void(int64_t, int64_t)>& body) {
+            caller = std::thread(call);
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            const auto begun = std::make_shared<std::promise<void>>();
+            pool.Post([begun] { begun->set_value(); });
+            EXPECT_EQ(begun->get_future().wait_for(std::chrono::seconds(5)),
+                      std::future_status::ready);
+            body(0, total);
+          };
+      EmbeddingRows again;
+      ASSERT_TRUE(store->Export(true, &again, &with_locks).ok());
+      caller.join();
+    }
+  }
 }
 
 }  // namespace

@@ -44,9 +44,21 @@ Status CheckPolicies(const TablePolicies& policies) {
 
 }  // namespace
 
-EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store) {
+EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store)
+    : ShardLocks(store, std::defer_lock) {
+  Lock();
+}
+
+EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
+                                       std::defer_lock_t defer) {
   locks_.reserve(store.shards_.size());
-  for (const auto& shard : store.shards_) locks_.emplace_back(shard->mutex);
+  for (const auto& shard : store.shards_) {
+    locks_.emplace_back(shard->mutex, defer);
+  }
+}
+
+void EmbeddingStore::ShardLocks::Lock() {
+  for (auto& lock : locks_) lock.lock();
 }
 
 EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,

@@ -368,6 +368,9 @@ class EmbeddingStore {
     explicit ShardLocks(const EmbeddingStore& store);
     // Those with a count above 0.
     ShardLocks(const EmbeddingStore& store, const std::vector<int64_t>& counts);
+    // Takes them when it is told to, which cannot fail.
+    ShardLocks(const EmbeddingStore& store, std::defer_lock_t);
+    void Lock();
 
    private:
     std::vector<std::unique_lock<std::mutex>> locks_;
@@ -457,7 +460,8 @@ class EmbeddingStore {
   // Counts a sighting of each row at step `now`, once.
   void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
              int64_t now) const;
-  // The same of rows that go in an order; `members` from GroupByShard(ids).
+  // The same of rows that go in an order, under all locks; `members` from
+  // GroupByShard(ids).
   using IndexLists = std::vector<std::vector<int64_t>>;
   void TouchInOrder(Span<const int64_t> ids, const IndexLists& members,
                     Span<const RowRef> refs, int64_t now,

@@ -50,7 +50,6 @@ void EmbeddingStore::TouchInOrder(Span<const int64_t> ids,
     for (int64_t s = begin; s < end; ++s) {
       if (members[s].empty()) continue;
       Shard& shard = *shards_[s];
-      std::lock_guard<std::mutex> lock(shard.mutex);
       for (size_t k = 0; k < members[s].size(); ++k) {
         if (k + kAhead < members[s].size()) {
           const RowRef& ahead = refs[members[s][k + kAhead]];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -347,6 +348,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     if (!refs[i].found()) missing.push_back(i);
   }
   std::vector<char> inserted(rows.ids.size(), 0);
+  ShardLocks locks(*this, std::defer_lock);
   InsertOptions options;
   options.refuse_excess = true;
   options.last_seen = rows.last_seen;
@@ -359,11 +361,11 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
         inserted[i] = 1;
       },
       rows.optimizer.name.empty() ? nullptr : &rows.optimizer));
+  locks.Lock();
   const auto assign = [&](int64_t i) {
     // New, or evicted before it found its place.
     if (inserted[i] || !refs[i].found()) return;
     Shard& shard = *shards_[refs[i].shard];
-    std::lock_guard<std::mutex> lock(shard.mutex);
     // Not there any more: removed after this call, in effect.
     if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
         !LockAgain(rows.ids[i], &refs[i])) {

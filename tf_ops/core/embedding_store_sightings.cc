@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
@@ -46,7 +48,9 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
 struct EmbeddingStore::TableSighting {
   int64_t now = 0;
   std::vector<int64_t> missing;
-  IndexLists by_shard;  // of a table whose rows go in an order
+  // Of a table whose rows go in an order.
+  IndexLists by_shard;
+  std::optional<ShardLocks> locks;
 };
 
 // Each table holds its locks and its memory while the next ones reserve theirs.
@@ -92,6 +96,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     sightings[t].now = store.step();
     if (options.count && store.shards_[0]->order != nullptr) {
       sightings[t].by_shard = store.GroupByShard(ids);
+      sightings[t].locks.emplace(store, std::defer_lock);
     }
   }
   // body(t, first, count) for ranges of the ids: one loop for all tables, each
@@ -124,7 +129,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   LODESTAR_RETURN_IF_ERROR(InsertInAll(tables, sightings, options, parallel));
   if (options.count) {
     for_each_range(20, [&](size_t t, int64_t first, int64_t count) {
-      if (!sightings[t].by_shard.empty()) return;
+      if (sightings[t].locks.has_value()) return;
       tables[t].store->Touch(tables[t].unique_ids.subspan(first, count),
                              tables[t].refs.subspan(first, count),
                              sightings[t].now);
@@ -133,9 +138,11 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableIds& table = tables[t];
     EmbeddingStore& store = *table.store;
-    if (!sightings[t].by_shard.empty()) {
+    if (sightings[t].locks.has_value()) {
+      sightings[t].locks->Lock();
       store.TouchInOrder(table.unique_ids, sightings[t].by_shard, table.refs,
                          sightings[t].now, parallel);
+      sightings[t].locks.reset();
     }
     const int64_t missing = static_cast<int64_t>(sightings[t].missing.size());
     store.misses_.fetch_add(missing, std::memory_order_relaxed);

@@ -17,7 +17,8 @@ using ParallelFor =
                        const std::function<void(int64_t, int64_t)>& body)>;
 
 // Allocates nothing itself. A body must not throw: it may run on a thread of
-// which nobody would catch it.
+// which nobody would catch it. Nor may it wait for a mutex that someone else
+// holds over such a loop: his share of work would wait behind this one.
 template <typename Body>
 void RunParallel(const ParallelFor* parallel, int64_t total, int64_t cost,
                  const Body& body) {
