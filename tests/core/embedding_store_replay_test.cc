@@ -115,6 +115,22 @@ TEST(EmbeddingStoreReplayTest, ARowMadeAgainIsAnotherRow) {
   EXPECT_EQ(Find(*store, {1}), (std::vector<float>{7, 7}));
 }
 
+// Rows of one shard are written alike often.
+TEST(EmbeddingStoreReplayTest, ARowMadeAgainElsewhereIsAnotherRow) {
+  auto store = MakeStore(TablePolicies(), 1);
+  Assign(store.get(), {1}, 5.0f);
+  RowsOutside rows(store.get(), Replayed());
+  ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
+  int64_t removed;
+  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
+  Assign(store.get(), {2}, 3.0f);  // takes its place
+  Assign(store.get(), {1}, 7.0f);
+  rows.values = {6, 6};
+  ASSERT_TRUE(rows.Assign().ok());
+  EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1}));
+  EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{7, 7, 3, 3}));
+}
+
 TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2}, 5.0f);

@@ -13,7 +13,7 @@
 namespace lodestar {
 namespace {
 
-// No row has it: versions are sequence words.
+// No row has it: there is none of the number kNoRow.
 constexpr int64_t kNoVersion = -1;
 
 Status CheckReplayed(const AttachedOptimizer& optimizer) {

@@ -257,11 +257,7 @@ void RowStore::FreeAll() {
 void RowStore::Copy(uint32_t from, uint32_t to) const {
   RowMeta* const source = meta(from);
   RowMeta* const target = meta(to);
-  // Who has seen a version of the row sees later ones in its new place too.
-  const uint32_t word = Hold(source) & ~kResident;
-  if (target->sequence.load(std::memory_order_relaxed) < word) {
-    target->sequence.store(word, std::memory_order_relaxed);
-  }
+  Hold(source);
   // A stale reader may be copying what it takes for the row that was there.
   const Word64* words = reinterpret_cast<const Word64*>(source + 1);
   Word64* copy = reinterpret_cast<Word64*>(target + 1);

@@ -143,11 +143,12 @@ class RowStore {
   void Unlock(uint32_t row) const { Unlock(meta(row)); }
   // The same of a row that was only read.
   void UnlockUnchanged(uint32_t row) const {
-    meta(row)->sequence.store(Version(row), std::memory_order_release);
+    meta(row)->sequence.store(WordOf(row), std::memory_order_release);
   }
-  // Of a row that the caller holds: another one after every Unlock.
-  uint32_t Version(uint32_t row) const {
-    return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
+  // Of a row that the caller holds: another one after every Unlock, and in
+  // every other place.
+  int64_t Version(uint32_t row) const {
+    return static_cast<int64_t>((uint64_t{row} << 32) | WordOf(row));
   }
 
   // One thread at a time (the shard's mutex).
@@ -263,6 +264,10 @@ class RowStore {
   // Both rows hold the content of `from`, which stays held.
   void Copy(uint32_t from, uint32_t to) const;
 
+  // Of a held row, without the bit that says so.
+  uint32_t WordOf(uint32_t row) const {
+    return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
+  }
   static uint32_t Hold(RowMeta* meta);
   static void Release(RowMeta* meta, uint32_t resident);
   bool AddSegment();
