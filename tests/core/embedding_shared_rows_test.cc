@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/core/embedding_policies.h"
@@ -33,14 +35,27 @@ class SharedRowsTest : public testing::Test {
     store.Find(ids, nullptr, missing, row.data(), nullptr, nullptr);
     return row;
   }
-  static Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
-                        const std::vector<float>& gradients) {
+  static Status Apply(EmbeddingStore* store, const std::string& name,
+                      const std::vector<float>& h,
+                      const std::vector<float>& inits,
+                      const std::vector<int64_t>& ids,
+                      const std::vector<float>& gradients,
+                      const ParallelFor* parallel) {
     SparseOptimizer optimizer;
-    const std::vector<float> h = {0.5f, 0.0f, 1e-7f};
-    const std::vector<float> inits = {0.1f};
-    EXPECT_TRUE(SparseOptimizer::Create("adagrad", h, &optimizer).ok());
-    return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
-                        false, -1, nullptr);
+    EXPECT_TRUE(SparseOptimizer::Create(name, h, &optimizer).ok());
+    return store->Apply(ids, gradients.data(), name, optimizer, inits, false,
+                        -1, parallel);
+  }
+  static Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
+                        const std::vector<float>& gradients,
+                        const ParallelFor* parallel = nullptr) {
+    return Apply(store, "adagrad", {0.5f, 0.0f, 1e-7f}, {0.1f}, ids, gradients,
+                 parallel);
+  }
+  static Status Lion(EmbeddingStore* store, const std::vector<int64_t>& ids,
+                     const std::vector<float>& gradients) {
+    return Apply(store, "lion", {0.5f, 0.0f, 0.9f, 0.1f, 0.99f, 0.01f}, {0.0f},
+                 ids, gradients, nullptr);
   }
 };
 
@@ -113,6 +128,48 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   auto none = MakeStore(TablePolicies());
   EXPECT_TRUE(none->Import(View(rows), true, nullptr).ok());
   EXPECT_EQ(Read(*none, 5), std::vector<float>(kDim, 0.0f));
+}
+
+// Another optimizer comes with an import while gradients are on their way.
+TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  auto from = Make();
+  ASSERT_TRUE(Lion(from.get(), ids, gradients).ok());
+  const EmbeddingRows rows = Export(*from);
+  auto store = Make();
+  bool imported = false;
+  const ParallelFor import_first =
+      [&](int64_t total, int64_t,
+          const std::function<void(int64_t, int64_t)>& body) {
+        if (!imported) {
+          imported = true;
+          ASSERT_TRUE(store->Import(View(rows), true, nullptr).ok());
+        }
+        body(0, total);
+      };
+  EXPECT_EQ(Adagrad(store.get(), ids, gradients, &import_first).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Export(*store).shared_values, rows.shared_values);
+  EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
+}
+
+// Run it under --config=tsan.
+TEST_F(SharedRowsTest, AnOptimizerMayComeWhileTheyAreReset) {
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  for (int round = 0; round < 50; ++round) {
+    auto store = Make();
+    std::thread clearing([&] {
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE(store->Clear().ok());
+    });
+    ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+    clearing.join();
+    ASSERT_TRUE(store->Clear().ok());
+    EXPECT_EQ(Export(*store).shared_values, Export(*Make()).shared_values);
+    EXPECT_EQ(Floats(Export(*store).shared_slots),
+              std::vector<float>(kShared * kDim, 0.1f));
+  }
 }
 
 }  // namespace

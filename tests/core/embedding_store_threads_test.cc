@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -261,6 +262,38 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
       ASSERT_TRUE(store->Export(true, &again, &with_locks).ok());
       caller.join();
     }
+  }
+}
+
+// An optimizer comes between an import's look at the table and its locks.
+TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
+  for (const bool resident : {false, true}) {
+    auto store = MakeStore();
+    const std::vector<int64_t> ids = {1};
+    const std::vector<float> ones(kDim, 1.0f);
+    if (resident) {
+      ASSERT_TRUE(store->InsertOrAssign(ids, ones.data(), nullptr).ok());
+    }
+    const std::vector<float> slots(2 * kDim, 7.0f);
+    const std::vector<int64_t> numbers = {3};
+    EmbeddingRowsView rows;
+    rows.ids = ids;
+    rows.values = ones;
+    rows.slots = slots;
+    rows.frequencies = rows.last_seen = numbers;
+    rows.optimizer = {"adam", {"momentum", "velocity"}, {0.0f, 0.0f}};
+    const ParallelFor attach_first =
+        [&](int64_t total, int64_t,
+            const std::function<void(int64_t, int64_t)>& body) {
+          ASSERT_TRUE(Subtract(store.get(), {}, {}).ok());
+          body(0, total);
+        };
+    const Status status = store->Import(rows, false, &attach_first);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find("of 'sgd', but 'adam' is"),
+              std::string::npos)
+        << status.message();
+    EXPECT_EQ(store->size(), resident ? 1 : 0);
   }
 }
 

@@ -417,7 +417,7 @@ class EmbeddingStore {
   using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
   template <typename T>
   void ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
-                   const SparseOptimizer& optimizer);
+                   uint64_t attachment, const SparseOptimizer& optimizer);
   // Makes the slots and rows that an update asks for, and gives the gradients
   // of ids that still have none, marked in `is_cold`, to shared rows.
   Status PrepareApply(Span<const int64_t> unique_ids, const void* gradients,

@@ -288,12 +288,19 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
   const auto attaches = [&] {
     return optimizer != nullptr && !attached_.load(std::memory_order_acquire);
   };
+  // Another call may have attached one first.
+  const auto check_optimizer = [&] {
+    return optimizer == nullptr ? Status() : CheckOptimizer(*optimizer);
+  };
   const bool may_attach = attaches();
   const auto before_commit = [&] {
     return options.before_commit == nullptr ? Status()
                                             : (*options.before_commit)();
   };
-  if (indices.empty() && !may_attach) return before_commit();
+  if (indices.empty() && !may_attach) {
+    LODESTAR_RETURN_IF_ERROR(check_optimizer());
+    return before_commit();
+  }
   const int64_t num_shards = static_cast<int64_t>(shards_.size());
   const int64_t max_rows = policies_.eviction.max_rows;
   // A cap is one for all shards, and so is an optimizer.
@@ -306,13 +313,11 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     plans[s].tags.reserve(counts[s]);
   }
   ShardLocks locks(*this, counts);
+  LODESTAR_RETURN_IF_ERROR(check_optimizer());
   AttachedOptimizer attached;
   if (may_attach && attaches()) {
     attached = *optimizer;
     LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(attached));
-  } else if (may_attach) {
-    // Another call was first.
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(*optimizer));
   }
   for (int64_t i : indices) {
     const Place place = PlaceOf(ids[i]);

@@ -362,6 +362,10 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
       },
       rows.optimizer.name.empty() ? nullptr : &rows.optimizer));
   locks.Lock();
+  if (!rows.optimizer.name.empty() &&
+      AttachmentOf(rows.optimizer) == kNoAttachment) {
+    return Status();  // everything was replaced after this call, in effect
+  }
   const auto assign = [&](int64_t i) {
     // New, or evicted before it found its place.
     if (inserted[i] || !refs[i].found()) return;

@@ -50,6 +50,8 @@ void EmbeddingStore::AttachShared(AttachedOptimizer optimizer) {
   if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
   std::lock_guard<std::mutex> lock(shared_->shards_[0]->mutex);
   if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
+  // An import, under this lock too, may have brought another one.
+  if (AttachmentOf(optimizer) == kNoAttachment) return;
   shared_->Attach(std::move(optimizer));
 }
 
@@ -129,6 +131,7 @@ void EmbeddingStore::ImportShared(const EmbeddingRowsView& rows) {
 
 void EmbeddingStore::ResetShared() {
   if (shared_ == nullptr) return;
+  std::lock_guard<std::mutex> lock(shared_->shards_[0]->mutex);
   for (int64_t r = 0; r < policies_.shared_rows; ++r) {
     const uint32_t row = static_cast<uint32_t>(r);
     shared_rows().Lock(row, r);

@@ -119,6 +119,7 @@ inline void EmbeddingStore::UpdateRow(const RowStore& rows, uint32_t row,
 
 template <typename T>
 void EmbeddingStore::ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
+                                 uint64_t attachment,
                                  const SparseOptimizer& optimizer) {
   std::sort(cold->begin(), cold->end());
   const RowStore& rows = shared_rows();
@@ -126,10 +127,15 @@ void EmbeddingStore::ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
   ComputeOf<T> value[kMaxDim];
   for (size_t i = 0; i < cold->size();) {
     const uint32_t row = (*cold)[i].first;
-    i = SumShared(*cold, i, gradients, sum);
+    const size_t next = SumShared(*cold, i, gradients, sum);
     rows.Lock(row, row);
-    UpdateRow<T>(rows, row, sum, optimizer, value);
+    if (attachment_.load(std::memory_order_relaxed) == attachment) {
+      UpdateRow<T>(rows, row, sum, optimizer, value);
+    } else {
+      gradients_dropped_.fetch_add(next - i, std::memory_order_relaxed);
+    }
     rows.Unlock(row);
+    i = next;
   }
 }
 
@@ -221,10 +227,11 @@ Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
       cold.end());
   for (const auto& c : cold) (*is_cold)[c.second] = 1;
   AttachShared(std::move(of_shared));
+  const uint64_t attachment = AttachmentOf(attached);
   VisitRowType(type_, [&](auto zero) {
     using T = decltype(zero);
     ApplyShared<T>(&cold, static_cast<const ComputeOf<T>*>(gradients),
-                   optimizer);
+                   attachment, optimizer);
   });
   return Status();
 }
