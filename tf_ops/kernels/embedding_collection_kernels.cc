@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/embedding_collection.h"
+#include "tf_ops/core/embedding_run.h"
 #include "tf_ops/kernels/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding_collection_util.h"
 
@@ -234,9 +235,9 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dims", &dims));
     dims_.assign(dims.begin(), dims.end());
     for (int dim : dims_) {
-      OP_REQUIRES(
-          ctx, dim >= 1,
-          InvalidArgumentError("`dims` holds ", dim, ", wanted at least 1"));
+      OP_REQUIRES(ctx, dim >= 1 && dim <= kMaxDim,
+                  InvalidArgumentError("`dims` holds ", dim, ", wanted 1 to ",
+                                       kMaxDim));
     }
     OP_REQUIRES(ctx, static_cast<int>(dims_.size()) == attributes_.num_tables(),
                 InvalidArgumentError("`dims` has ", dims_.size(),

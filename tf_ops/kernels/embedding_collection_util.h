@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -176,9 +177,15 @@ class CollectionInputs {
         }
         const int64_t length = leads_[f].dim_size(leads_[f].dims() - 1);
         leads_[f].RemoveLastDims(1);
+        const int64_t bags = leads_[f].num_elements();
+        if (bags == std::numeric_limits<int64_t>::max()) {
+          return InvalidArgumentError(
+              "feature '", feature.name, "': `ids` has shape ",
+              feature_ids.shape().DebugString(), ", which makes too many bags");
+        }
         tensorflow::Tensor& splits = uniform_splits_[f];
-        TF_RETURN_IF_ERROR(ctx->allocate_temp(
-            tensorflow::DT_INT64, {leads_[f].num_elements() + 1}, &splits));
+        TF_RETURN_IF_ERROR(
+            ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits));
         auto offsets = splits.vec<int64_t>();
         for (int64_t b = 0; b < offsets.size(); ++b) offsets(b) = b * length;
         tensors.row_splits =

@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_gradient.h"
+#include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/sparse_optimizer.h"
 #include "tf_ops/kernels/embedding_gradients.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
@@ -48,6 +49,14 @@ class EmbeddingUniqueOp : public StatelessKernel {
   int64_t padding_id_ = 0;
 };
 
+// InvalidArgument unless `gradient` is of rows that a table may have.
+absl::Status CheckGradient(const Tensor& gradient) {
+  TF_RETURN_IF_ERROR(CheckRank(gradient, "gradient", 2));
+  if (gradient.dim_size(1) <= kMaxDim) return absl::OkStatus();
+  return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
+                              " numbers, wanted at most ", kMaxDim);
+}
+
 // Output 0: a sum of rows of `gradient` for each distinct id.
 absl::Status AllocateSums(OpKernelContext* ctx, const Tensor& gradient,
                           int64_t num_unique, SumTensor* sums) {
@@ -63,7 +72,7 @@ class EmbeddingGradientOp : public StatelessKernel {
 
   void ComputeOn(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));
+    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
     const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
@@ -98,7 +107,7 @@ class EmbeddingPooledGradientOp : public StatelessKernel {
   void ComputeOn(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
     const Tensor& winners = ctx->input(5);
-    OP_REQUIRES_OK(ctx, CheckRank(gradient, "gradient", 2));
+    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));

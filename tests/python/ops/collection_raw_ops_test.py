@@ -169,6 +169,29 @@ def test_the_dim_of_a_table_without_features_is_checked():
         call("EmbeddingCollectionGradient", **arguments)
 
 
+@pytest.mark.parametrize("dim", [0, 65537])
+def test_dims_that_no_table_has_are_refused(dim):
+    _, arguments = prepared("EmbeddingCollectionGradient")
+    arguments["dims"] = [DIM, dim]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=f"`dims` holds {dim}, wanted 1 to 65536",
+    ):
+        call("EmbeddingCollectionGradient", **arguments)
+
+
+def test_a_shape_of_too_many_bags_is_refused():
+    _, arguments = prepared("EmbeddingCollectionLookup")
+    many = tf.zeros([2**63 - 1, 0], tf.int64)
+    arguments["ids"] = [arguments["ids"][0], many, *arguments["ids"][2:]]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"feature 'max': `ids` has shape \[9223372036854775807,0\], "
+        "which makes too many bags",
+    ):
+        call("EmbeddingCollectionLookup", **arguments)
+
+
 def test_positions_out_of_range_are_refused():
     _, arguments = prepared("EmbeddingCollectionGradient")
     for bad in (-2, 100):

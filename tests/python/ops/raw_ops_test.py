@@ -330,6 +330,11 @@ def cases(names, message, **changed):
             "`gradient` must have rank 2, found shape [3]",
             gradient=tf.zeros([3]),
         ),
+        *cases(
+            GRADIENTS,
+            f"`gradient` has rows of {2**62} numbers, wanted at most 65536",
+            gradient=tf.zeros([0, 2**62]),
+        ),
         (
             "EmbeddingGradient",
             {"gradient": tf.zeros([2, DIM])},
