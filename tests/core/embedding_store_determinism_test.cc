@@ -55,7 +55,8 @@ void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
 }
 
 bool SameBits(NumbersView a, NumbersView b) {
-  return a.type() == b.type() && a.size() == b.size() &&
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  return a.empty() ||
          std::memcmp(a.at(0), b.at(0), a.size() * SizeOf(a.type())) == 0;
 }
 
