@@ -319,7 +319,15 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
     attached = *optimizer;
     LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(attached));
   }
-  for (int64_t i : indices) {
+  const auto prefetch = [](const Shard& shard, uint32_t tag) {
+    LeafIndex::Prefetch(shard.index.Begin(tag));
+  };
+  for (size_t k = 0; k < indices.size(); ++k) {
+    if (k + kAhead < indices.size()) {
+      const Place ahead = PlaceOf(ids[indices[k + kAhead]]);
+      prefetch(*shards_[ahead.shard], ahead.tag);
+    }
+    const int64_t i = indices[k];
     const Place place = PlaceOf(ids[i]);
     // Another call may have made it since it was looked for.
     const uint32_t row = FindRow(*shards_[place.shard], place.tag, ids[i]);
@@ -357,6 +365,9 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
       Shard& shard = *shards_[s];
       const ShardPlan& plan = plans[s];
       for (size_t k = 0; k < plan.indices.size(); ++k) {
+        if (k + kAhead < plan.indices.size()) {
+          prefetch(shard, plan.tags[k + kAhead]);
+        }
         const int64_t i = plan.indices[k];
         const uint32_t row = shard.rows.Allocate();
         refs[i] = RefTo(static_cast<uint32_t>(s), row);
