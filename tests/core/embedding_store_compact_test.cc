@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -168,10 +169,14 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         store->FindAll(ids, refs, nullptr);
         std::vector<int64_t> frequencies(ids.size());
         store->Frequency(ids, frequencies, nullptr);
+        std::vector<int64_t> positions(ids.size());
+        std::iota(positions.begin(), positions.end(), 0);
+        store->ReadRows(ids, positions, refs, 0, ids.size(), Missing(),
+                        rows.data());
         for (size_t i = 0; i < ids.size(); ++i) {
           if (!found[i] || !refs[i].found() || frequencies[i] < 1) ++wrong;
-          store->ReadRow(refs[i], ids[i], Missing(), rows.data());
-          if (rows[0] != rows[1] || rows[0] > 0.0f) ++wrong;
+          const float* row = &rows[i * kDim];
+          if (row[0] != row[1] || row[0] > 0.0f) ++wrong;
         }
       }));
       threads.push_back(until_stopped([&] {

@@ -227,26 +227,13 @@ void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
     }
     return;
   }
-  const Span<const int64_t> ids =
-      part.bags.ids.subspan(block.begin, block.end - block.begin);
-  if (!found) {
-    store.Find(ids, part.bags.padding_id, table.missing, rows, nullptr,
-               nullptr);
+  if (found) {
+    store.ReadRows(part.bags.ids, positions, table.refs, block.begin, block.end,
+                   table.missing, rows);
     return;
   }
-  positions = positions.subspan(block.begin, ids.size());
-  constexpr int64_t kAhead = 16;
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    if (i + kAhead < ids.size() && positions[i + kAhead] != kNoPosition) {
-      store.Prefetch(table.refs[positions[i + kAhead]]);
-    }
-    if (positions[i] == kNoPosition) {
-      std::memset(rows + i * store.row_bytes(), 0, store.row_bytes());
-    } else {
-      store.ReadRow(table.refs[positions[i]], ids[i], table.missing,
-                    rows + i * store.row_bytes());
-    }
-  }
+  store.Find(part.bags.ids.subspan(block.begin, block.end - block.begin),
+             part.bags.padding_id, table.missing, rows, nullptr, nullptr);
 }
 
 void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,

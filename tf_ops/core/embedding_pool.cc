@@ -180,17 +180,9 @@ void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
                const Missing& missing, void* pooled, int64_t* winners,
                const ParallelFor* parallel) {
-  const int dim = store.dim();
-  const auto fetch = [&](int64_t begin, int64_t count, auto* rows) {
-    for (int64_t i = begin; i < begin + count; ++i) {
-      const int64_t ahead = i + kAhead;
-      if (ahead < positions.size() && positions[ahead] != kNoPosition) {
-        store.Prefetch(refs[positions[ahead]]);
-      }
-      if (positions[i] == kNoPosition) continue;
-      store.ReadRow(refs[positions[i]], bags.ids[i], missing,
-                    rows + (i - begin) * dim);
-    }
+  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
+    store.ReadRows(bags.ids, positions, refs, begin, begin + count, missing,
+                   rows);
   };
   VisitRowType(store.type(), [&](auto zero) {
     Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,

@@ -168,6 +168,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                   // New, or refused.
                   if (inserted[i] || !refs[i].found()) continue;
                   const RowStore& store = shards_[refs[i].shard]->rows;
+                  EpochDomain::Guard guard(&epochs_);
                   // Not there any more: removed after this call, in effect.
                   if (!store.Lock(refs[i].row, unique[i]) &&
                       !LockAgain(unique[i], &refs[i])) {

@@ -228,12 +228,11 @@ class EmbeddingStore {
     return FindOrInsert(Span<const TableIds>(&ids, 1), options, parallel);
   }
 
-  // The row of `id`, or what a missing id reads.
-  void ReadRow(const RowRef& ref, int64_t id, const Missing& missing,
-               void* row) const;
-
-  // Begins to load a row that ReadRow is about to copy.
-  void Prefetch(const RowRef& ref) const;
+  // Rows of ids[begin, end), or what missing ids read: id i lies at
+  // refs[positions[i]]; padding reads zeros. On this thread.
+  void ReadRows(Span<const int64_t> ids, Span<const int64_t> positions,
+                Span<const RowRef> refs, int64_t begin, int64_t end,
+                const Missing& missing, void* rows) const;
 
   // Updates the rows of distinct ids with their gradients [U, D], numbers of
   // ComputeType(type()), attaching the optimizer at its first call, then sets
@@ -380,11 +379,14 @@ class EmbeddingStore {
                  const TablePolicies& policies, RowType type);
 
   Place PlaceOf(int64_t id) const;
-  // Inside an epoch guard or the shard's mutex.
+  // The next three inside an epoch guard or the shard's mutex. No guard is
+  // taken inside another: there are so many for all threads.
   static uint32_t FindRow(const Shard& shard, uint32_t tag, int64_t id);
   // Holds the row of `id`, which has gone from where `ref` says, if it has one
   // by now; false (and not held): it has none.
   bool LockAgain(int64_t id, RowRef* ref) const;
+  // The row went away since it was found; the id may have another now.
+  bool ReadAgain(const Shard& shard, int64_t id, void* row) const;
   // Under all locks: where rows are that have moved since they were found, and
   // which have gone.
   void LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const;
@@ -398,7 +400,6 @@ class EmbeddingStore {
   template <typename Load, typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Load& load,
                   const Visit& visit) const;
-  bool ReadAgain(const Shard& shard, int64_t id, void* row) const;
   void ReadMissing(int64_t id, const Missing& missing, void* row) const;
   void DrawRow(int64_t id, void* row) const;
 

@@ -63,7 +63,6 @@ uint32_t EmbeddingStore::FindRow(const Shard& shard, uint32_t tag, int64_t id) {
 }
 
 bool EmbeddingStore::LockAgain(int64_t id, RowRef* ref) const {
-  EpochDomain::Guard guard(&epochs_);
   const Shard& shard = *shards_[ref->shard];
   do {
     ref->row = FindRow(shard, PlaceOf(id).tag, id);

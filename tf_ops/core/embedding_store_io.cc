@@ -370,6 +370,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     // New, or evicted before it found its place.
     if (inserted[i] || !refs[i].found()) return;
     Shard& shard = *shards_[refs[i].shard];
+    EpochDomain::Guard guard(&epochs_);
     // Not there any more: removed after this call, in effect.
     if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
         !LockAgain(rows.ids[i], &refs[i])) {

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/embedding_store_run.h"
@@ -67,10 +68,8 @@ void EmbeddingStore::DrawRow(int64_t id, void* row) const {
   });
 }
 
-// The row went away since it was found; the id may have another now.
 bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
                                void* row) const {
-  EpochDomain::Guard guard(&epochs_);
   while (true) {
     const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
     if (again == LeafIndex::kNoRow) return false;
@@ -78,17 +77,34 @@ bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
   }
 }
 
-void EmbeddingStore::ReadRow(const RowRef& ref, int64_t id,
-                             const Missing& missing, void* row) const {
-  if (ref.found()) {
-    const Shard& shard = *shards_[ref.shard];
-    if (shard.rows.Read(ref.meta, id, row) || ReadAgain(shard, id, row)) return;
+void EmbeddingStore::ReadRows(Span<const int64_t> ids,
+                              Span<const int64_t> positions,
+                              Span<const RowRef> refs, int64_t begin,
+                              int64_t end, const Missing& missing,
+                              void* rows) const {
+  char* row = static_cast<char*>(rows);
+  for (int64_t i = begin; i < end; ++i, row += row_bytes_) {
+    const int64_t ahead = i + kAhead;
+    if (ahead < positions.size() && positions[ahead] != kNoPosition) {
+      const RowRef& next = refs[positions[ahead]];
+      if (next.found()) shards_[next.shard]->rows.Prefetch(next.meta);
+    }
+    if (positions[i] == kNoPosition) {
+      std::memset(row, 0, row_bytes_);
+      continue;
+    }
+    const RowRef& ref = refs[positions[i]];
+    bool read = false;
+    if (ref.found()) {
+      const Shard& shard = *shards_[ref.shard];
+      read = shard.rows.Read(ref.meta, ids[i], row);
+      if (!read) {
+        EpochDomain::Guard guard(&epochs_);
+        read = ReadAgain(shard, ids[i], row);
+      }
+    }
+    if (!read) ReadMissing(ids[i], missing, row);
   }
-  ReadMissing(id, missing, row);
-}
-
-void EmbeddingStore::Prefetch(const RowRef& ref) const {
-  if (ref.found()) shards_[ref.shard]->rows.Prefetch(ref.meta);
 }
 
 void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,

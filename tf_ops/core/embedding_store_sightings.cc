@@ -29,6 +29,7 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
     RowMeta* meta = refs[i].meta;
     if (is_counted(meta) && RowStore::Holds(meta, ids[i])) continue;
     if (!RowStore::Lock(meta, ids[i])) {
+      EpochDomain::Guard guard(&epochs_);
       RowRef ref = refs[i];
       if (!LockAgain(ids[i], &ref)) continue;
       meta = ref.meta;

@@ -160,14 +160,8 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
         if (!is_cold.empty() && is_cold[u]) continue;
         RowRef ref = Confirm(run[i], probes + i);
         const RowStore& rows = probes[i].shard->rows;
-        bool held = ref.found() && RowStore::Lock(ref.meta, run[i]);
-        while (!held && ref.found()) {
-          // Gone since it was found: to the row that the id has now, if any.
-          ref.row = FindRow(*probes[i].shard, probes[i].tag, run[i]);
-          if (!ref.found()) break;
-          ref.meta = rows.meta(ref.row);
-          held = RowStore::Lock(ref.meta, run[i]);
-        }
+        bool held = ref.found() && (RowStore::Lock(ref.meta, run[i]) ||
+                                    LockAgain(run[i], &ref));
         if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
           RowStore::Unlock(ref.meta);
           held = false;

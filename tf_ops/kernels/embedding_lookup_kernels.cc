@@ -174,21 +174,11 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
                    See(ctx, ids_tensor, store, &parallel, &refs, &positions));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
     const int64_t row_bytes = store->row_bytes();
-    RunParallel(
-        &parallel, ids.size(), 20 + dim, [&](int64_t begin, int64_t end) {
-          constexpr int64_t kAhead = 16;
-          for (int64_t i = begin; i < end; ++i) {
-            if (i + kAhead < end && positions[i + kAhead] != kNoPosition) {
-              store->Prefetch(refs[positions[i + kAhead]]);
-            }
-            if (positions[i] == kNoPosition) {
-              std::memset(rows + i * row_bytes, 0, row_bytes);
-            } else {
-              store->ReadRow(refs[positions[i]], ids[i], missing,
-                             rows + i * row_bytes);
-            }
-          }
-        });
+    RunParallel(&parallel, ids.size(), 20 + dim,
+                [&](int64_t begin, int64_t end) {
+                  store->ReadRows(ids, positions, refs, begin, end, missing,
+                                  rows + begin * row_bytes);
+                });
   }
 };
 

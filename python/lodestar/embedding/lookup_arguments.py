@@ -117,20 +117,15 @@ def check_flag(name: str, value: Any) -> bool:
 
 def check_id(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is an int64 or None."""
-    if value is None:
-        return
-    if isinstance(value, bool):
-        raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
-    if isinstance(value, (int, np.integer)) and -(2**63) <= value < 2**63:
-        return
-    raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
+    if value is not None:
+        check_integer(name, value)
 
 
 def check_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; ValueError unless it is an int64."""
-    if value is None:
+    integer = isinstance(value, (int, np.integer)) and type(value) is not bool
+    if not (integer and -(2**63) <= value < 2**63):
         raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
-    check_id(name, value)
     return int(value)
 
 

@@ -251,7 +251,7 @@ def make_replay(
     """Returns how `optimizer` is replayed on the rows of one table.
 
     Raises:
-        NotImplementedError: It cannot be.
+        NotImplementedError: `optimizer` cannot be replayed; says why.
     """
     try:
         return Replay(optimizer, hook)

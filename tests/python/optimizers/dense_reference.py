@@ -82,6 +82,21 @@ def rows(model):
     return model.embed.table.lookup(KEYS).numpy()
 
 
+def fit_both(dynamic_optimizer, dense_optimizer, eager):
+    """`models()` after `fit`, each with its optimizer, on every id a step."""
+    data = batches(all_rows=True)
+    y = np.concatenate([labels for _, labels in data])
+    dynamic, dense = models()
+    for model, optimizer, keys in (
+        (dynamic, dynamic_optimizer, KEYS),
+        (dense, dense_optimizer, np.arange(len(KEYS))),
+    ):
+        model.compile(optimizer, "mse", run_eagerly=eager)
+        x = np.concatenate([keys[places] for places, _ in data])
+        model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    return dynamic, dense
+
+
 def train(model, optimizer, data, graph=True, clip=None):
     """A custom loop; `clip` as tf.clip_by_global_norm of the user's own."""
     dynamic = not isinstance(model.embed, OneHotEmbedding)

@@ -100,16 +100,7 @@ def test_custom_loop_equals_dense_matrix(name, graph):
 @pytest.mark.parametrize("name", ["adagrad", "adam", "global_clipnorm"])
 def test_fit_equals_dense_matrix(name, eager):
     make = {**ROW_WISE, **ALL_ROWS}[name]
-    data = reference.batches(all_rows=True)
-    dynamic, dense = reference.models()
-    for model, optimizer, keys in (
-        (dynamic, wrap(make()), reference.KEYS),
-        (dense, make(), np.arange(len(reference.KEYS))),
-    ):
-        model.compile(optimizer, "mse", run_eagerly=eager)
-        x = np.concatenate([keys[places] for places, _ in data])
-        y = np.concatenate([labels for _, labels in data])
-        model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    dynamic, dense = reference.fit_both(wrap(make()), make(), eager)
     reference.assert_same(dynamic, dense)
     assert int(dynamic.optimizer.iterations) == 10
     assert int(dynamic.embed.table.step) == 10

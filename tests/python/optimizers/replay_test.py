@@ -61,16 +61,7 @@ def test_equals_itself_on_a_dense_matrix(name, graph, cls):
 
 @pytest.mark.parametrize("eager", [False, True])
 def test_fit(eager):
-    data = reference.batches(all_rows=True)
-    dynamic, dense = reference.models()
-    for model, optimizer, keys in (
-        (dynamic, wrap(Own()), reference.KEYS),
-        (dense, Own(), np.arange(len(reference.KEYS))),
-    ):
-        model.compile(optimizer, "mse", run_eagerly=eager)
-        x = np.concatenate([keys[places] for places, _ in data])
-        y = np.concatenate([labels for _, labels in data])
-        model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    dynamic, dense = reference.fit_both(wrap(Own()), Own(), eager)
     reference.assert_same(dynamic, dense)
 
 
