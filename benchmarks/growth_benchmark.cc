@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -149,6 +150,8 @@ bool Grow(int dim, bool with_slot, int64_t rows) {
   Times inserts;
   Times reads;
   std::vector<int64_t> ids(kLookup);
+  std::vector<int64_t> positions(kLookup);
+  std::iota(positions.begin(), positions.end(), 0);
   std::vector<lodestar::RowRef> refs(kLookup);
   std::vector<float> out(kLookup * dim);
   EmbeddingStore::SightingOptions options;
@@ -174,9 +177,8 @@ bool Grow(int dim, bool with_slot, int64_t rows) {
     for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(first + i);
     inserts.Begin();
     ok = store->FindOrInsert(ids, options, refs, nullptr).ok();
-    for (int64_t i = 0; i < kLookup; ++i) {
-      store->ReadRow(refs[i], ids[i], lodestar::Missing(), &out[i * dim]);
-    }
+    store->ReadRows(ids, positions, refs, 0, kLookup, lodestar::Missing(),
+                    out.data());
     inserts.End();
     const int64_t size = first + kLookup;
     grown = size;
