@@ -6,16 +6,10 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_pool_ops
 from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
-_DTYPES = (
-    tf.float16,
-    tf.bfloat16,
-    tf.float32,
-    tf.float64,
-    tf.int32,
-    tf.int64,
-)
+_DTYPES = nesting.FLOAT_DTYPES + nesting.INT_DTYPES
 _PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
 
 
@@ -84,37 +78,15 @@ def pool(
     check_combiner(combiner)
     if with_index and combiner != "max":
         raise ValueError(f"`with_index` goes with 'max', not {combiner!r}")
-    if isinstance(x, LoDTensor):
-        values, splits = x.values, x.lod
-    elif isinstance(x, tf.RaggedTensor):
-        values, splits = x.flat_values, x.nested_row_splits
-    else:
-        raise TypeError(
-            f"`x` must be a RaggedTensor or LoDTensor, found {type(x)}"
-        )
-    if not splits:
-        raise ValueError("`x` has no level, wanted one or more")
-    if values.dtype not in _DTYPES:
-        raise TypeError(
-            f"`x` has dtype {values.dtype.name}, wanted one of "
-            f"{', '.join(dtype.name for dtype in _DTYPES)}"
-        )
+    values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_pool"):
         pooled, index = sequence_pool_ops.sequence_pool(
             values,
-            tf.cast(splits[-1], tf.int64),
+            splits[-1],
             combiner,
             _as_pad_value(pad_value, values.dtype),
         )
-
-        def rebuild(rows):
-            if len(splits) == 1:
-                return rows
-            if isinstance(x, LoDTensor):
-                return LoDTensor(rows, x.lod[:-1])
-            return tf.RaggedTensor.from_nested_row_splits(
-                rows, splits[:-1], validate=False
-            )
-
-        pooled = rebuild(pooled)
-        return (pooled, rebuild(index)) if with_index else pooled
+        pooled = nesting.pack_like(x, pooled, splits[:-1])
+        if not with_index:
+            return pooled
+        return pooled, nesting.pack_like(x, index, splits[:-1])

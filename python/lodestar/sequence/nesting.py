@@ -1,0 +1,58 @@
+"""What every op takes: rows, and the splits of the levels over them."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lodestar.ragged import LoDTensor
+
+FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+INT_DTYPES = (tf.int32, tf.int64)
+
+
+def flatten(
+    name: str, x, dtypes: Sequence[tf.DType] | None = None
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Returns the rows of `x` and its int64 splits, outermost level first.
+
+    Args:
+      name: What messages call `x`.
+      x: RaggedTensor or LoDTensor.
+      dtypes: Those that its rows may have; None is any.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: x has no level.
+    """
+    if isinstance(x, LoDTensor):
+        rows, splits = x.values, x.lod
+    elif isinstance(x, tf.RaggedTensor):
+        rows, splits = x.flat_values, x.nested_row_splits
+    else:
+        raise TypeError(
+            f"`{name}` must be a RaggedTensor or LoDTensor, found {type(x)}"
+        )
+    if not splits:
+        raise ValueError(f"`{name}` has no level, wanted one or more")
+    if dtypes is not None and rows.dtype not in dtypes:
+        raise TypeError(
+            f"`{name}` has dtype {rows.dtype.name}, wanted one of "
+            f"{', '.join(dtype.name for dtype in dtypes)}"
+        )
+    return rows, tuple(tf.cast(level, tf.int64) for level in splits)
+
+
+def pack_like(x, rows: tf.Tensor, splits: Sequence[tf.Tensor]):
+    """Nests `rows` as `x` is: LoDTensor, RaggedTensor or, without splits, rows.
+
+    The splits are taken to be right; a RaggedTensor keeps the dtype of x's.
+    """
+    if not splits:
+        return rows
+    if isinstance(x, LoDTensor):
+        return LoDTensor(rows, tuple(splits))
+    return tf.RaggedTensor.from_nested_row_splits(
+        rows,
+        [tf.cast(level, x.row_splits.dtype) for level in splits],
+        validate=False,
+    )
