@@ -18,6 +18,7 @@
 
 #include "tf_ops/core/combiner.h"
 #include "tf_ops/core/parallel.h"
+#include "tf_ops/core/sequence_units.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/status.h"
 
@@ -118,29 +119,6 @@ void PoolMaxima(const T* rows, int64_t stride, int64_t length, int64_t n,
   for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(best[c]);
 }
 
-// The work of a batch as units, one for each sequence and one for each of its
-// rows: sequence b begins at unit splits[b] + b, and its row r is unit
-// r + b + 1. Cutting units, not sequences, shares out a long one fairly.
-inline int64_t PoolUnits(Span<const int64_t> splits) {
-  const int64_t batch = splits.size() - 1;
-  return splits[batch] + batch;
-}
-
-// The first sequence that begins at `unit` or after.
-inline int64_t SequenceFrom(Span<const int64_t> splits, int64_t unit) {
-  int64_t low = 0;
-  int64_t high = splits.size() - 1;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (splits[middle] + middle < unit) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // `index` is [B, D] for max, else not touched: the row of the first maximum, -1
 // for an empty sequence. A NaN never replaces a number.
 // REQUIRES: splits are valid for N rows (core/lod.h).
@@ -175,7 +153,7 @@ void SequencePool(Combiner combiner, const T* rows, int64_t dim,
       }
     }
   };
-  RunParallel(parallel, PoolUnits(splits), 2 + dim / 2,
+  RunParallel(parallel, SequenceUnits(splits), 2 + dim / 2,
               [&](int64_t begin, int64_t end) {
                 const int64_t last = SequenceFrom(splits, end);
                 for (int64_t b = SequenceFrom(splits, begin); b < last; ++b) {
@@ -234,7 +212,6 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
                             Span<const int64_t> splits, const int64_t* index,
                             T* rows_gradient, const ParallelFor* parallel) {
   if (dim == 0) return Status();
-  const int64_t batch = splits.size() - 1;
   // The first number of `index` that is no row of sequence b, or -1.
   const auto stray = [&](int64_t b) {
     if (splits[b] == splits[b + 1]) return int64_t{-1};
@@ -244,24 +221,17 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
     return int64_t{-1};
   };
   std::atomic<bool> strayed{false};
-  RunParallel(parallel, PoolUnits(splits), 2 + dim / 2,
-              [&](int64_t begin, int64_t end) {
-                int64_t b = SequenceFrom(splits, begin);
-                // The units may begin inside the sequence before.
-                if (b > 0 && splits[b] + b > begin) --b;
-                for (; b < batch && splits[b] + b < end; ++b) {
-                  if (combiner == Combiner::kMax && splits[b] + b >= begin &&
-                      stray(b) >= 0) {
-                    strayed = true;
-                  }
-                  SequencePoolGradientRows(
-                      combiner, gradient + b * dim, dim, splits[b],
-                      splits[b + 1],
-                      index == nullptr ? nullptr : index + b * dim,
-                      std::max(splits[b], begin - b - 1),
-                      std::min(splits[b + 1], end - b - 1), rows_gradient);
-                }
-              });
+  ForSequencePieces(
+      parallel, splits, 2 + dim / 2,
+      [&](int64_t b, int64_t first, int64_t last, bool begins) {
+        if (combiner == Combiner::kMax && begins && stray(b) >= 0) {
+          strayed = true;
+        }
+        SequencePoolGradientRows(combiner, gradient + b * dim, dim, splits[b],
+                                 splits[b + 1],
+                                 index == nullptr ? nullptr : index + b * dim,
+                                 first, last, rows_gradient);
+      });
   if (!strayed) return Status();
   int64_t b = 0;
   while (stray(b) < 0) ++b;

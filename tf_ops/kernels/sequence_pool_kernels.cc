@@ -65,16 +65,6 @@ class CombinerKernel : public tensorflow::OpKernel {
         1, combiner_ == Combiner::kMax ? shape : TensorShape({0}), &p->index);
   }
 
-  // `shape` with `rows` as its first dimension, and the numbers in a row. The
-  // other dimensions of a tensor without rows may have a product beyond int64.
-  static absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
-                                  TensorShape* replaced, int64_t* dim) {
-    *replaced = shape;
-    TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
-    *dim = replaced->num_elements();
-    return replaced->SetDimWithStatus(0, rows);
-  }
-
   Combiner combiner_ = Combiner::kSum;
 };
 

@@ -28,6 +28,18 @@ inline absl::Status CheckRank(const tensorflow::Tensor& tensor,
                               ", found shape ", tensor.shape().DebugString());
 }
 
+// `shape` with `rows` as its first dimension, and the numbers in a row. The
+// other dimensions of a tensor without rows may have a product beyond int64.
+// REQUIRES: rank 1 or more.
+inline absl::Status ReplaceRows(const tensorflow::TensorShape& shape,
+                                int64_t rows, tensorflow::TensorShape* replaced,
+                                int64_t* dim) {
+  *replaced = shape;
+  TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
+  *dim = replaced->num_elements();
+  return replaced->SetDimWithStatus(0, rows);
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_

@@ -11,18 +11,6 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// [count] + the shape of `rows` without its first dimension.
-absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
-                          DimensionHandle count, int output) {
-  ShapeHandle shape;
-  TF_RETURN_IF_ERROR(c->WithRankAtLeast(rows, 1, &rows));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(rows, 0, count, &shape));
-  c->set_output(output, shape);
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 REGISTER_OP("Lodestar>SequencePool")
     .Input("values: T")
     .Input("row_splits: int64")
@@ -87,4 +75,5 @@ values_gradient: [N, ...].
 INVALID_ARGUMENT if the splits are bad or an index lies outside its sequence.
 )doc");
 
+}  // namespace
 }  // namespace lodestar

@@ -15,6 +15,18 @@ inline absl::Status CheckHandle(
   return c->WithRank(c->input(input), 0, &unused);
 }
 
+// Sets output to [count] + the shape of `rows` without its first dimension.
+inline absl::Status ReplaceFirst(
+    tensorflow::shape_inference::InferenceContext* c,
+    tensorflow::shape_inference::ShapeHandle rows,
+    tensorflow::shape_inference::DimensionHandle count, int output) {
+  tensorflow::shape_inference::ShapeHandle shape;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(rows, 1, &rows));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(rows, 0, count, &shape));
+  c->set_output(output, shape);
+  return absl::OkStatus();
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
