@@ -1,0 +1,52 @@
+"""The op of windows over sequences and its gradient."""
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+
+def sequence_context(
+    values: tf.Tensor,
+    row_splits: tf.Tensor,
+    pad_value: tf.Tensor,
+    start: int,
+    size: int,
+) -> tf.Tensor:
+    """Returns `[N, size, ...]`: the rows from `start` on around each row.
+
+    `values` is `[N, ...]`, `row_splits` int64 `[B + 1]`, and `pad_value`, a
+    scalar of the dtype of `values`, stands outside of a sequence.
+    """
+    return gen_ops.lodestar_sequence_context(
+        values=values,
+        row_splits=row_splits,
+        pad_value=pad_value,
+        start=start,
+        size=size,
+    )
+
+
+@tf.RegisterGradient("Lodestar>SequenceContext")
+def _sequence_context_gradient(op, gradient):
+    values, row_splits, _ = op.inputs
+    values_gradient = gen_ops.lodestar_sequence_context_gradient(
+        gradient=gradient,
+        row_splits=row_splits,
+        start=op.get_attr("start"),
+        size=op.get_attr("size"),
+    )
+    values_gradient.set_shape(values.shape)
+    return values_gradient, None, None
+
+
+@tf.RegisterGradient("Lodestar>SequenceContextGradient")
+def _sequence_context_gradient_gradient(op, gradient):
+    # The gradient is linear; its own is the forward op, padded with zeros.
+    back = sequence_context(
+        gradient,
+        op.inputs[1],
+        tf.zeros([], gradient.dtype),
+        op.get_attr("start"),
+        op.get_attr("size"),
+    )
+    return back, None

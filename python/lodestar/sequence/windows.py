@@ -1,0 +1,153 @@
+"""Windows over sequences: n-grams of ids, and convolution."""
+
+import numbers
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_context_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+
+def _check_size(name: str, size) -> None:
+    if not isinstance(size, numbers.Integral) or size < 1:
+        raise ValueError(
+            f"`{name}` is {size!r}, wanted an integer of 1 or more"
+        )
+
+
+def enumerate(
+    x: tf.RaggedTensor | LoDTensor,
+    win_size: int,
+    pad_value: int = 0,
+    *,
+    name: str | None = None,
+) -> tf.RaggedTensor | LoDTensor:
+    """Returns the `win_size` ids that begin at each id of a sequence.
+
+    The semantics of Paddle's `sequence_enumerate`. A window does not reach
+    into the next sequence; what it lacks is `pad_value`.
+
+    >>> enumerate(tf.ragged.constant([[1, 2, 3], [4]]), 2).to_list()
+    [[[1, 2], [2, 3], [3, 0]], [[4, 0]]]
+
+    Args:
+      x: RaggedTensor or LoDTensor of int32 or int64; `flat_values` (or
+        `values`) `[N]` or `[N, 1]`.
+      win_size: Ids in a window, 1 or more. It may exceed the lengths.
+      pad_value: An id of the dtype of x.
+      name: A name for the op.
+
+    Returns:
+      Rows `[N, win_size]`, nested as x is. No gradient.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: x has no level or other rows; another `win_size`; a
+        `pad_value` that is none of x's integers.
+      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+    """
+    _check_size("win_size", win_size)
+    ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
+    if ids.shape.rank not in (None, 1) and ids.shape[1:] != [1]:
+        raise ValueError(
+            f"`x` must have rows of one id, [N] or [N, 1], found {ids.shape}"
+        )
+    if not isinstance(pad_value, numbers.Integral):
+        raise ValueError(f"`pad_value` is {pad_value!r}, wanted an integer")
+    if not ids.dtype.min <= pad_value <= ids.dtype.max:
+        raise ValueError(f"`pad_value` is {pad_value}, beyond {ids.dtype.name}")
+    with tf.name_scope(name or "sequence_enumerate"):
+        windows = sequence_context_ops.sequence_context(
+            tf.reshape(ids, [-1]),
+            splits[-1],
+            tf.constant(pad_value, ids.dtype),
+            0,
+            win_size,
+        )
+        return nesting.pack_like(x, windows, splits)
+
+
+def conv(
+    x: tf.RaggedTensor | LoDTensor,
+    weight: tf.Tensor,
+    filter_size: int = 3,
+    stride: int = 1,
+    *,
+    start: int | None = None,
+    bias: tf.Tensor | None = None,
+    name: str | None = None,
+) -> tf.RaggedTensor | LoDTensor:
+    """Convolves each sequence with one filter bank.
+
+    The semantics of Paddle's `sequence_conv`, with zeros around a sequence
+    (Paddle's trainable rows there are not offered). Row i of the result is
+    rows `i + start` to `i + start + filter_size - 1` of the same sequence,
+    side by side, times `weight`. Keeps `[N, filter_size * dim]` numbers for
+    the gradient.
+
+    >>> x = tf.RaggedTensor.from_row_lengths([[1.0], [2.0], [4.0]], [2, 1])
+    >>> conv(x, [[1.0], [1.0], [1.0]]).to_list()
+    [[[3.0], [3.0]], [[4.0]]]
+
+    Args:
+      x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
+        `flat_values` (or `values`) `[N, dim]`. 16-bit floats are computed in
+        float32.
+      weight: `[filter_size * dim, out]`, of the dtype of x.
+      filter_size: Rows that a filter sees, 1 or more.
+      stride: Only 1, as in Paddle.
+      start: Where a filter begins, counted from its row; by default
+        `-(filter_size // 2)`.
+      bias: `[out]`, added to each row, of the dtype of x; None is none.
+      name: A name for the op.
+
+    Returns:
+      Rows `[N, out]`, nested as x is. Differentiable in x, weight and bias.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: x has no level or no rows `[N, dim]`; another `filter_size`
+        or `stride`; a `start` beyond 2^31; a static shape of `weight` or `bias`
+        that does not fit.
+      tf.errors.InvalidArgumentError: splits that are no splits of the rows, or
+        shapes that do not fit at run time.
+    """
+    _check_size("filter_size", filter_size)
+    if stride != 1:
+        raise ValueError(f"`stride` is {stride!r}, wanted 1")
+    if start is None:
+        start = -(filter_size // 2)
+    if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
+        raise ValueError(f"`start` is {start!r}, wanted -2^31 to 2^31")
+    rows, splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
+    if rows.shape.rank not in (None, 2):
+        raise ValueError(f"`x` must have rows [N, dim], found {rows.shape}")
+    with tf.name_scope(name or "sequence_conv"):
+        weight = tf.convert_to_tensor(weight, rows.dtype)
+        dim = rows.shape[1] if rows.shape.rank else None
+        height = None if dim is None else filter_size * dim
+        if not weight.shape.is_compatible_with([height, None]):
+            raise ValueError(
+                f"`weight` has shape {weight.shape}, wanted "
+                f"[filter_size * dim, out] with {filter_size} * {dim} rows"
+            )
+        compute = tf.float32 if rows.dtype.size == 2 else rows.dtype
+        windows = sequence_context_ops.sequence_context(
+            rows, splits[-1], tf.zeros([], rows.dtype), start, filter_size
+        )
+        # Not -1, which is nothing's size where there are no rows.
+        shape = tf.shape(windows, out_type=tf.int64)
+        flat = tf.reshape(
+            windows, tf.stack([shape[0], tf.reduce_prod(shape[1:])])
+        )
+        flat = tf.ensure_shape(flat, [None, height])
+        convolved = tf.matmul(tf.cast(flat, compute), tf.cast(weight, compute))
+        if bias is not None:
+            bias = tf.convert_to_tensor(bias, rows.dtype)
+            if not bias.shape.is_compatible_with(weight.shape[1:]):
+                raise ValueError(
+                    f"`bias` has shape {bias.shape}, wanted {weight.shape[1:]}"
+                )
+            convolved = tf.nn.bias_add(convolved, tf.cast(bias, compute))
+        return nesting.pack_like(x, tf.cast(convolved, rows.dtype), splits)

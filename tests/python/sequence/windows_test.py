@@ -1,0 +1,309 @@
+"""lodestar.sequence.enumerate and conv against NumPy, gradients and errors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import LoDTensor
+from lodestar._library import gen_ops
+
+FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
+LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [300, 1, 0, 50]]
+
+
+def windows_of(rows, lengths, start, size, pad):
+    """Returns `[N, size, ...]`, row by row."""
+    ends = np.cumsum([0, *lengths])
+    out = np.full((len(rows), size, *rows.shape[1:]), pad, rows.dtype)
+    for first, last in zip(ends[:-1], ends[1:], strict=True):
+        for row in range(first, last):
+            for j in range(size):
+                if first <= row + start + j < last:
+                    out[row, j] = rows[row + start + j]
+    return out
+
+
+def ragged_of(rows, lengths):
+    return tf.RaggedTensor.from_row_lengths(
+        rows, tf.constant(np.array(lengths, np.int64))
+    )
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+@pytest.mark.parametrize("win_size", [1, 2, 5])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_enumerate_matches_numpy(lengths, win_size, dtype, rng):
+    ids = rng.integers(0, 99, sum(lengths)).astype(dtype.as_numpy_dtype)
+    wanted = windows_of(ids, lengths, 0, win_size, -1)
+    for rows in (ids, ids[:, None]):
+        got = lodestar.sequence.enumerate(
+            ragged_of(rows, lengths), win_size, -1
+        )
+        assert got.dtype == dtype
+        assert got.flat_values.shape == (len(ids), win_size)
+        np.testing.assert_array_equal(got.flat_values, wanted)
+        np.testing.assert_array_equal(got.row_lengths(), lengths)
+
+
+def test_enumerate_the_documented_example():
+    x = tf.ragged.constant([[1, 2, 3], [4, 5]])
+    assert lodestar.sequence.enumerate(x, 2).to_list() == [
+        [[1, 2], [2, 3], [3, 0]],
+        [[4, 5], [5, 0]],
+    ]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_conv_matches_numpy(lengths, dtype, rng):
+    for filter_size, start, dim in (
+        (3, None, 4),
+        (1, None, 3),
+        (4, None, 1),
+        (2, 0, 2),
+        (3, 1, 2),
+        (2, -5, 3),
+        (3, None, 0),
+    ):
+        rows = rng.integers(-4, 5, (sum(lengths), dim)).astype(np.float64)
+        weight = rng.integers(-4, 5, (filter_size * dim, 5)).astype(np.float64)
+        bias = rng.integers(-4, 5, 5).astype(np.float64)
+        first = -(filter_size // 2) if start is None else start
+        windows = windows_of(rows, lengths, first, filter_size, 0)
+        wanted = windows.reshape(len(rows), filter_size * dim) @ weight
+        for b in (None, bias):
+            got = lodestar.sequence.conv(
+                ragged_of(tf.cast(rows, dtype), lengths),
+                tf.cast(weight, dtype),
+                filter_size,
+                start=start,
+                bias=b,
+            )
+            assert got.dtype == dtype
+            # Small integers: float32 sums are exact, then rounded once.
+            np.testing.assert_array_equal(
+                got.flat_values.numpy(),
+                (wanted + (0 if b is None else b)).astype(dtype.as_numpy_dtype),
+            )
+            np.testing.assert_array_equal(got.row_lengths(), lengths)
+
+
+def test_both_keep_the_levels_and_kind_of_their_input():
+    x = LoDTensor.from_lengths([[1.0], [2.0], [3.0]], [[2, 1], [1, 0, 2]])
+    y = lodestar.sequence.conv(x, [[1.0], [10.0]], 2, start=0)
+    assert isinstance(y, LoDTensor)
+    assert y.values.numpy().tolist() == [[1], [32], [3]]
+    assert [level.numpy().tolist() for level in y.lod] == [
+        [0, 2, 3],
+        [0, 1, 1, 3],
+    ]
+    y = lodestar.sequence.conv(x.to_ragged(), [[1.0], [10.0]], 2, start=0)
+    assert y.to_list() == [[[[1]], []], [[[32], [3]]]]
+    ids = tf.RaggedTensor.from_row_splits([5, 6], np.array([0, 2], np.int32))
+    y = lodestar.sequence.enumerate(ids, 2)
+    assert y.row_splits.dtype == tf.int32
+    assert y.to_list() == [[[5, 6], [6, 0]]]
+
+
+def test_unknown_dimensions_in_a_function():
+    @tf.function(
+        input_signature=[
+            tf.RaggedTensorSpec([None, None, 2], tf.float32, 1),
+            tf.TensorSpec([None, 3]),
+            tf.RaggedTensorSpec([None, None], tf.int64, 1),
+        ]
+    )
+    def both(x, weight, ids):
+        y = lodestar.sequence.conv(x, weight, bias=tf.ones([3]))
+        z = lodestar.sequence.enumerate(ids, 4)
+        assert y.flat_values.shape.as_list() == [None, 3]
+        assert z.flat_values.shape.as_list() == [None, 4]
+        return y, z
+
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 0, 1])
+    ids = tf.RaggedTensor.from_row_lengths(np.arange(3), [2, 0, 1])
+    y, z = both(x, tf.ones([6, 3]), ids)
+    assert y.to_list() == [[[5] * 3] * 2, [], [[3] * 3]]
+    assert z.to_list() == [[[0, 1, 0, 0], [1, 0, 0, 0]], [], [[2, 0, 0, 0]]]
+
+
+def test_rows_of_unknown_rank():
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def conv(rows, weight):
+        x = LoDTensor(rows, ([0, 1, 3],))
+        return lodestar.sequence.conv(x, weight, 1).values
+
+    assert conv(tf.ones([3, 2]), tf.ones([2, 1])).numpy().tolist() == [[2]] * 3
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        conv(tf.ones([3, 2]), tf.ones([3, 1]))
+
+
+@pytest.mark.parametrize("filter_size, start", [(3, None), (2, 1), (5, -1)])
+def test_conv_gradients_are_numeric_ones_to_second_order(
+    filter_size, start, rng
+):
+    rows = tf.constant(rng.normal(size=(6, 2)))
+    weight = tf.constant(rng.normal(size=(filter_size * 2, 3)))
+    bias = tf.constant(rng.normal(size=3))
+
+    def conv(rows, weight, bias):
+        x = tf.RaggedTensor.from_row_lengths(rows, [2, 0, 3, 1])
+        return lodestar.sequence.conv(
+            x, weight, filter_size, start=start, bias=bias
+        ).flat_values
+
+    for ours, numeric in zip(
+        *tf.test.compute_gradient(conv, [rows, weight, bias]), strict=True
+    ):
+        np.testing.assert_allclose(ours, numeric, atol=1e-6)
+
+    def slopes(rows, weight):
+        with tf.GradientTape() as tape:
+            tape.watch([rows, weight])
+            y = tf.reduce_sum(conv(rows, weight, bias) ** 3)
+        return tf.concat(
+            [tf.reshape(g, [-1]) for g in tape.gradient(y, [rows, weight])], 0
+        )
+
+    for ours, numeric in zip(
+        *tf.test.compute_gradient(slopes, [rows, weight]), strict=True
+    ):
+        np.testing.assert_allclose(ours, numeric, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
+def test_conv_gradients_of_shorter_floats(dtype, rng):
+    rows = rng.integers(-3, 4, (90, 4))
+    weight = rng.integers(-3, 4, (12, 2))
+    upstream = rng.integers(-3, 4, (90, 2))
+
+    def slopes(dtype):
+        arguments = [tf.constant(rows, dtype), tf.constant(weight, dtype)]
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            x = ragged_of(arguments[0], [50, 0, 40])
+            y = lodestar.sequence.conv(x, arguments[1]).flat_values
+        found = tape.gradient(y, arguments, tf.constant(upstream, dtype))
+        assert [g.dtype for g in found] == [dtype] * 2
+        return [tf.cast(g, tf.float64) for g in found]
+
+    for short, exact in zip(slopes(dtype), slopes(tf.float64), strict=True):
+        np.testing.assert_allclose(short, exact, rtol=8e-3)
+
+
+@pytest.mark.parametrize("lengths", [[], [0, 0]], ids=str)
+def test_conv_gradients_of_nothing(lengths):
+    rows, weight = tf.zeros([0, 2]), tf.ones([6, 3])
+    with tf.GradientTape() as tape:
+        tape.watch([rows, weight])
+        y = lodestar.sequence.conv(ragged_of(rows, lengths), weight)
+    gradients = tape.gradient(y.flat_values, [rows, weight])
+    assert gradients[0].shape == (0, 2)
+    np.testing.assert_array_equal(gradients[1], np.zeros([6, 3]))
+
+
+def test_what_is_refused():
+    conv, enumerate_ = lodestar.sequence.conv, lodestar.sequence.enumerate
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 1])
+    ids = tf.ragged.constant([[1, 2], [3]])
+    weight = tf.ones([6, 4])
+    for size in (0, -1, 1.5):
+        message = f"is {size}, wanted an integer of 1 or more"
+        with pytest.raises(ValueError, match="`win_size` " + message):
+            enumerate_(ids, size)
+        with pytest.raises(ValueError, match="`filter_size` " + message):
+            conv(x, weight, size)
+    with pytest.raises(ValueError, match="`stride` is 2, wanted 1"):
+        conv(x, weight, stride=2)
+    with pytest.raises(ValueError, match="`start` is 4294967296, wanted"):
+        conv(x, weight, start=2**32)
+    with pytest.raises(
+        ValueError, match=r"`weight` has shape \(4, 4\), wanted"
+    ):
+        conv(x, tf.ones([4, 4]))
+    with pytest.raises(ValueError, match=r"`bias` has shape \(3,\), wanted"):
+        conv(x, weight, bias=tf.ones([3]))
+    with pytest.raises(ValueError, match=r"`x` must have rows \[N, dim\]"):
+        conv(tf.ragged.constant([[1.0]]), weight)
+    with pytest.raises(TypeError, match="dtype int32, wanted one of float16"):
+        conv(ids, weight)
+    with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
+        conv(tf.ones([3, 2]), weight)
+    with pytest.raises(TypeError, match="dtype float32, wanted one of int32"):
+        enumerate_(x, 2)
+    with pytest.raises(ValueError, match=r"`x` must have rows of one id"):
+        enumerate_(x.with_flat_values(tf.ones([3, 2], tf.int32)), 2)
+    with pytest.raises(ValueError, match="`pad_value` is 0.5, wanted an int"):
+        enumerate_(ids, 2, 0.5)
+    with pytest.raises(ValueError, match="`pad_value` is 2147483648, beyond"):
+        enumerate_(ids, 2, 2**31)
+    with pytest.raises(ValueError, match="`x` has no level"):
+        enumerate_(LoDTensor([1], ()), 2)
+
+
+@pytest.mark.parametrize(
+    "splits, message",
+    [
+        ([1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
+        ([0, 2, 1, 3], r"`row_splits\[1\]`=2 is greater than"),
+        ([0, 2], "ends at 2, but there are 3 rows"),
+        ([0, 2**62], "but there are 3 rows"),
+        ([], "`row_splits` is empty"),
+    ],
+)
+def test_splits_are_checked_before_they_are_read(splits, message):
+    lod = (tf.constant(splits, tf.int64),)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        lodestar.sequence.conv(LoDTensor(tf.ones([3, 2]), lod), tf.ones([6, 1]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        lodestar.sequence.enumerate(LoDTensor([1, 2, 3], lod), 2)
+
+
+def context_op(
+    values=((1.0, 2.0),) * 3, row_splits=(0, 3), pad_value=0.0, **kw
+):
+    return gen_ops.lodestar_sequence_context(
+        values=tf.convert_to_tensor(values, tf.float32),
+        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
+        pad_value=tf.convert_to_tensor(pad_value, tf.float32),
+        **{"start": 0, "size": 2, **kw},
+    )
+
+
+def gradient_op(gradient=(((1.0,), (2.0,)),) * 3, row_splits=(0, 3), **kw):
+    return gen_ops.lodestar_sequence_context_gradient(
+        gradient=tf.convert_to_tensor(gradient, tf.float32),
+        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
+        **{"start": 0, "size": 2, **kw},
+    )
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        (context_op, dict(values=1.0), "`values` must have rank 1 or more"),
+        (context_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (context_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (context_op, dict(row_splits=[0, -9, 3]), "is greater than"),
+        (context_op, dict(pad_value=[0.0]), "`pad_value` must have rank 0"),
+        (context_op, dict(size=0), "must be at least minimum 1"),
+        (context_op, dict(start=2**62), "`start` is 4611686018427387904"),
+        (context_op, dict(start=-(2**63)), "`start` is -9223372036854775808"),
+        (context_op, dict(size=2**62), "overflow"),
+        (gradient_op, dict(gradient=[1.0] * 3), "`gradient` must have rank 2"),
+        (gradient_op, dict(size=3), "windows of 2 rows, wanted 3"),
+        (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
+        (gradient_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank"),
+    ],
+)
+def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        op(**arguments)
+
+
+def test_the_ops_on_nothing():
+    assert context_op(tf.zeros([0, 2, 3]), [0, 0], size=4).shape == (0, 4, 2, 3)
+    assert context_op(tf.zeros([3, 0])).shape == (3, 2, 0)
+    assert gradient_op(tf.zeros([0, 2, 5]), [0]).shape == (0, 5)
+    assert gradient_op(tf.zeros([3, 2, 0])).shape == (3, 0)

@@ -1,0 +1,129 @@
+// Kernels of SequenceContext and SequenceContextGradient. Contracts:
+// tf_ops/ops/sequence_context_ops.cc; algorithm:
+// tf_ops/core/sequence_context.h.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lod.h"
+#include "tf_ops/core/sequence_context.h"
+#include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+class WindowKernel : public tensorflow::OpKernel {
+ public:
+  explicit WindowKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("start", &start_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("size", &size_));
+    OP_REQUIRES(
+        ctx, start_ >= -kMaxContextStart && start_ <= kMaxContextStart,
+        InvalidArgumentError("`start` is ", start_, ", wanted ",
+                             -kMaxContextStart, " to ", kMaxContextStart));
+  }
+
+ protected:
+  // Input 1 as splits of the rows of input 0, called `name`, which has at least
+  // `rank` dimensions.
+  static absl::Status ReadSplits(OpKernelContext* ctx, const char* name,
+                                 int rank, Span<const int64_t>* splits) {
+    const Tensor& rows = ctx->input(0);
+    if (rows.dims() < rank) {
+      return InvalidArgumentError("`", name, "` must have rank ", rank,
+                                  " or more, found shape ",
+                                  rows.shape().DebugString());
+    }
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "row_splits", 1));
+    *splits = FlatSpan<int64_t>(ctx->input(1));
+    return ToTensorFlow(
+        ValidateSplits("row_splits", *splits, rows.dim_size(0)));
+  }
+
+  int64_t start_ = 0;
+  int64_t size_ = 1;
+};
+
+template <typename T>
+class SequenceContextOp : public WindowKernel {
+ public:
+  using WindowKernel::WindowKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Span<const int64_t> splits;
+    OP_REQUIRES_OK(ctx, ReadSplits(ctx, "values", 1, &splits));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "pad_value", 0));
+    TensorShape shape({values.dim_size(0)});
+    OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(size_));
+    for (int k = 1; k < values.dims(); ++k) {
+      OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(values.dim_size(k)));
+    }
+    Tensor* windows = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &windows));
+    if (windows->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceContext<T>(values.flat<T>().data(),
+                       values.NumElements() / values.dim_size(0), splits,
+                       start_, size_, ctx->input(2).scalar<T>()(),
+                       windows->flat<T>().data(), &parallel);
+  }
+};
+
+template <typename T>
+class SequenceContextGradientOp : public WindowKernel {
+ public:
+  using WindowKernel::WindowKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    Span<const int64_t> splits;
+    OP_REQUIRES_OK(ctx, ReadSplits(ctx, "gradient", 2, &splits));
+    OP_REQUIRES(
+        ctx, gradient.dim_size(1) == size_,
+        InvalidArgumentError("`gradient` has windows of ", gradient.dim_size(1),
+                             " rows, wanted ", size_));
+    TensorShape shape({gradient.dim_size(0)});
+    for (int k = 2; k < gradient.dims(); ++k) {
+      OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(gradient.dim_size(k)));
+    }
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    if (output->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceContextGradient<T>(
+        gradient.flat<T>().data(), output->NumElements() / output->dim_size(0),
+        splits, start_, size_, output->flat<T>().data(), &parallel);
+  }
+};
+
+#define REGISTER(T)                                        \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceContext") \
+                              .Device(DEVICE_CPU)          \
+                              .TypeConstraint<T>("T"),     \
+                          SequenceContextOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
+REGISTER(float);
+REGISTER(double);
+REGISTER(int32_t);
+REGISTER(int64_t);
+#undef REGISTER
+
+#define REGISTER(T)                                                \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceContextGradient") \
+                              .Device(DEVICE_CPU)                  \
+                              .TypeConstraint<T>("T"),             \
+                          SequenceContextGradientOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
+REGISTER(float);
+REGISTER(double);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,85 @@
+// Ops of windows over sequences.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// [N] + `middle` + the dimensions of `rows` from `from` on.
+absl::Status SetRows(InferenceContext* c, ShapeHandle rows, int64_t from,
+                     ShapeHandle middle) {
+  ShapeHandle first;
+  ShapeHandle rest;
+  TF_RETURN_IF_ERROR(c->Subshape(rows, 0, 1, &first));
+  TF_RETURN_IF_ERROR(c->Subshape(rows, from, &rest));
+  TF_RETURN_IF_ERROR(c->Concatenate(first, middle, &first));
+  TF_RETURN_IF_ERROR(c->Concatenate(first, rest, &rest));
+  c->set_output(0, rest);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>SequenceContext")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Input("pad_value: T")
+    .Output("windows: T")
+    .Attr("T: {half, bfloat16, float, double, int32, int64}")
+    .Attr("start: int")
+    .Attr("size: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
+      ShapeHandle rows;
+      TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &rows));
+      int64_t size;
+      TF_RETURN_IF_ERROR(c->GetAttr("size", &size));
+      return SetRows(c, rows, 1, c->Vector(size));
+    })
+    .Doc(R"doc(
+A window of rows around each row, out of its own sequence.
+
+values: [N, ...].
+row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+pad_value: A scalar.
+windows: [N, size, ...]. windows[r, j] is values[r + start + j], or pad_value
+  where that is no row of the sequence of r.
+start: Between -2^60 and 2^60.
+INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+)doc");
+
+REGISTER_OP("Lodestar>SequenceContextGradient")
+    .Input("gradient: T")
+    .Input("row_splits: int64")
+    .Output("values_gradient: T")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("start: int")
+    .Attr("size: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      ShapeHandle gradient;
+      TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 2, &gradient));
+      int64_t size;
+      TF_RETURN_IF_ERROR(c->GetAttr("size", &size));
+      DimensionHandle unused_size;
+      TF_RETURN_IF_ERROR(c->WithValue(c->Dim(gradient, 1), size, &unused_size));
+      return SetRows(c, gradient, 2, c->Scalar());
+    })
+    .Doc(R"doc(
+The gradient of SequenceContext in its values.
+
+gradient: [N, size, ...], of the windows.
+row_splits: [B + 1].
+values_gradient: [N, ...]. Those of 16-bit floats are summed in float32.
+INVALID_ARGUMENT if the splits are bad or the gradient has another shape.
+)doc");
+
+}  // namespace lodestar
