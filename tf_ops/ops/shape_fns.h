@@ -27,6 +27,16 @@ inline absl::Status ReplaceFirst(
   return absl::OkStatus();
 }
 
+// Output 0 is as input 0, [N, ...], whose sequences are int64 splits [B + 1].
+inline absl::Status LikeSequences(
+    tensorflow::shape_inference::InferenceContext* c, int splits = 1) {
+  tensorflow::shape_inference::ShapeHandle shape;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(splits), 1, &shape));
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &shape));
+  c->set_output(0, shape);
+  return absl::OkStatus();
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_

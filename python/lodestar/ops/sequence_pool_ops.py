@@ -27,6 +27,20 @@ def sequence_pool(
     )
 
 
+def sequence_sums_of_rows(values: tf.Tensor, row_splits: tf.Tensor):
+    """Gives each row `[N, ...]` the sum of the rows of its sequence."""
+    sums, index = sequence_pool(
+        values, row_splits, "sum", tf.zeros([], values.dtype)
+    )
+    return gen_ops.lodestar_sequence_pool_gradient(
+        gradient=sums,
+        row_splits=row_splits,
+        index=index,
+        num_rows=tf.shape(values, out_type=tf.int64)[0],
+        combiner="sum",
+    )
+
+
 @tf.RegisterGradient("Lodestar>SequencePool")
 def _sequence_pool_gradient(op, gradient, unused_index_gradient):
     values, row_splits, _ = op.inputs

@@ -1,6 +1,8 @@
 """Ops on sequences of variable length: RaggedTensor or LoDTensor in."""
 
 from lodestar.sequence.pool import pool
+from lodestar.sequence.reverse import reverse
+from lodestar.sequence.softmax import softmax
 from lodestar.sequence.windows import conv, enumerate
 
-__all__ = ["conv", "enumerate", "pool"]
+__all__ = ["conv", "enumerate", "pool", "reverse", "softmax"]

@@ -1,0 +1,50 @@
+"""Reversed sequences."""
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_reverse_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+_DTYPES = (
+    *nesting.FLOAT_DTYPES,
+    tf.int8,
+    tf.int16,
+    tf.int32,
+    tf.int64,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+    tf.complex64,
+    tf.complex128,
+    tf.bool,
+    tf.string,
+)
+
+
+def reverse(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+    """Reverses the rows inside each innermost sequence.
+
+    As Paddle's `sequence_reverse`.
+
+    >>> reverse(tf.ragged.constant([[1, 2], [], [3, 4, 5]])).to_list()
+    [[2, 1], [], [5, 4, 3]]
+
+    Args:
+      x: RaggedTensor or LoDTensor of numbers, bool or string; `flat_values` (or
+        `values`) `[N, ...]`.
+      name: A name for the op.
+
+    Returns:
+      As x, in the same splits.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: x has no level.
+      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+    """
+    values, splits = nesting.flatten("x", x, _DTYPES)
+    with tf.name_scope(name or "sequence_reverse"):
+        rows = sequence_reverse_ops.sequence_reverse(values, splits[-1])
+        return nesting.pack_like(x, rows, splits)

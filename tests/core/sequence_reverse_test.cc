@@ -1,0 +1,51 @@
+#include "tf_ops/core/sequence_reverse.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+TEST(SequenceReverseTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+  std::mt19937_64 random(3);
+  for (const int64_t dim : {0, 1, 2, 5}) {
+    for (int trial = 0; trial < 20; ++trial) {
+      std::vector<int64_t> splits = {0};
+      for (int b = 0; b < trial % 7; ++b) {
+        splits.push_back(splits.back() + static_cast<int64_t>(random() % 5));
+      }
+      std::vector<std::string> rows(splits.back() * dim);
+      for (auto& row : rows) row = std::to_string(random());
+      std::vector<std::string> wanted = rows;
+      for (size_t b = 0; b + 1 < splits.size(); ++b) {
+        for (int64_t r = splits[b]; r < splits[b + 1]; ++r) {
+          for (int64_t c = 0; c < dim; ++c) {
+            wanted[r * dim + c] =
+                rows[(splits[b] + splits[b + 1] - 1 - r) * dim + c];
+          }
+        }
+      }
+      for (const int64_t step : {1, 2, 3, 1000}) {
+        const ParallelFor parallel =
+            [step](int64_t total, int64_t,
+                   const std::function<void(int64_t, int64_t)>& body) {
+              for (int64_t begin = 0; begin < total; begin += step) {
+                body(begin, std::min(total, begin + step));
+              }
+            };
+        std::vector<std::string> reversed(rows.size());
+        SequenceReverse(rows.data(), dim, splits, reversed.data(), &parallel);
+        ASSERT_EQ(reversed, wanted);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,66 @@
+// Kernel of SequenceReverse. Contract: tf_ops/ops/sequence_reverse_ops.cc;
+// algorithm: tf_ops/core/sequence_reverse.h.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/types.h"
+#include "tf_ops/core/sequence_reverse.h"
+#include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/sequence_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// Numbers are copied whatever they are, in the widest units of a row.
+class SequenceReverseOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
+    Tensor* reversed = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, values.shape(), &reversed));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
+    const int64_t dim = NumbersInARow(values);
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    if (values.dtype() == tensorflow::DT_STRING) {
+      SequenceReverse(values.flat<tensorflow::tstring>().data(), dim, splits,
+                      reversed->flat<tensorflow::tstring>().data(), &parallel);
+      return;
+    }
+    const char* from = static_cast<const char*>(values.data());
+    char* to = static_cast<char*>(reversed->data());
+    const int64_t bytes = dim * tensorflow::DataTypeSize(values.dtype());
+    if (bytes % 8 == 0) {
+      Reverse<uint64_t>(from, bytes, splits, to, &parallel);
+    } else if (bytes % 4 == 0) {
+      Reverse<uint32_t>(from, bytes, splits, to, &parallel);
+    } else if (bytes % 2 == 0) {
+      Reverse<uint16_t>(from, bytes, splits, to, &parallel);
+    } else {
+      Reverse<uint8_t>(from, bytes, splits, to, &parallel);
+    }
+  }
+
+ private:
+  template <typename Unit>
+  static void Reverse(const char* from, int64_t bytes,
+                      Span<const int64_t> splits, char* to,
+                      const ParallelFor* parallel) {
+    SequenceReverse(reinterpret_cast<const Unit*>(from),
+                    bytes / static_cast<int64_t>(sizeof(Unit)), splits,
+                    reinterpret_cast<Unit*>(to), parallel);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("Lodestar>SequenceReverse").Device(tensorflow::DEVICE_CPU),
+    SequenceReverseOp);
+
+}  // namespace
+}  // namespace lodestar

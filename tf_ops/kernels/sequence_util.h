@@ -1,0 +1,36 @@
+// What kernels over rows in sequences check first.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_UTIL_H_
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/core/lod.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+
+// The numbers in a row of [N, ...]; 0 where there are no rows.
+inline int64_t NumbersInARow(const tensorflow::Tensor& values) {
+  return values.dim_size(0) == 0 ? 0
+                                 : values.NumElements() / values.dim_size(0);
+}
+
+// InvalidArgument unless `values`, an input called `name`, is [N, ...] and
+// `row_splits` are splits of N rows.
+inline absl::Status CheckSequences(const tensorflow::Tensor& values,
+                                   const char* name,
+                                   const tensorflow::Tensor& row_splits) {
+  if (values.dims() < 1) {
+    return InvalidArgumentError("`", name,
+                                "` must have rank 1 or more, found a scalar");
+  }
+  TF_RETURN_IF_ERROR(CheckRank(row_splits, "row_splits", 1));
+  return ToTensorFlow(ValidateSplits(
+      "row_splits", FlatSpan<int64_t>(row_splits), values.dim_size(0)));
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_UTIL_H_

@@ -1,0 +1,28 @@
+// The op that reverses sequences.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+
+using tensorflow::shape_inference::InferenceContext;
+
+REGISTER_OP("Lodestar>SequenceReverse")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Output("reversed: T")
+    .Attr(
+        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+        "uint16, uint32, uint64, complex64, complex128, bool, string}")
+    .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
+    .Doc(R"doc(
+Reverses the rows inside each sequence.
+
+values: [N, ...].
+row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+reversed: [N, ...], in the same splits.
+INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+)doc");
+
+}  // namespace lodestar
