@@ -3,11 +3,17 @@
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.embedding_collection import EmbeddingCollection
 from lodestar.layers.id_lookup import IdLookup
+from lodestar.layers.sequence_conv import SequenceConv
 from lodestar.layers.sequence_pool import SequencePool
+from lodestar.layers.to_lod import ToLoD
+from lodestar.layers.to_ragged import ToRagged
 
 __all__ = [
     "DynamicEmbedding",
     "EmbeddingCollection",
     "IdLookup",
+    "SequenceConv",
     "SequencePool",
+    "ToLoD",
+    "ToRagged",
 ]

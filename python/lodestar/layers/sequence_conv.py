@@ -1,0 +1,163 @@
+"""SequenceConv: convolution along sequences as a Keras layer."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar import sequence
+from lodestar.layers.sequence_layer import SequenceLayer
+from lodestar.sequence import nesting
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class SequenceConv(SequenceLayer):
+    """Convolves each innermost sequence of a ragged input, zeros around it.
+
+    Row i of the result is the activation of rows `i + start` to
+    `i + start + kernel_size - 1` of its sequence times the kernel, plus the
+    bias; see `lodestar.sequence.conv`. With an odd `kernel_size` and the
+    default `start` it is what `keras.layers.Conv1D` with padding "same" makes
+    of each sequence alone, whose weights fit.
+
+    Input: a RaggedTensor or LoDTensor `[B, None, D]` or deeper, of a static D;
+    symbolic inputs are `keras.Input(..., ragged=True)`. Output: nested as the
+    input is, with rows of `filters` numbers, of the policy's compute dtype, to
+    which rows and weights are cast; 16-bit floats are summed in float32.
+
+    Args:
+      filters: Numbers in a row of the result.
+      kernel_size: Rows that a filter sees.
+      start: Where a filter begins, counted from its row; by default
+        `-(kernel_size // 2)`. `1 - kernel_size` looks at no later row.
+      activation: As for Conv1D, and so are the next ones.
+      use_bias: Whether a bias is added.
+      kernel_initializer: Of the kernel, `[kernel_size, D, filters]`.
+      bias_initializer: Of the bias, `[filters]`.
+      kernel_regularizer: Penalty of the kernel.
+      bias_regularizer: Penalty of the bias.
+      kernel_constraint: Constraint of the kernel.
+      bias_constraint: Constraint of the bias.
+      **kwargs: As for every Keras layer.
+
+    Raises:
+      ValueError: sizes below 1; an input that is not ragged, has other rows or
+        no static D.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int = 3,
+        start: int | None = None,
+        activation: Any = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, size in (("filters", filters), ("kernel_size", kernel_size)):
+            if size < 1:
+                raise ValueError(f"`{name}` is {size}, wanted 1 or more")
+        self.filters = int(filters)
+        self.kernel_size = int(kernel_size)
+        self.start = None if start is None else int(start)
+        self.activation = keras.activations.get(activation)
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+
+    def build(self, input_shape):
+        """Makes the kernel and the bias."""
+        self._check_rows(input_shape)
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.kernel_size, input_shape[-1], self.filters),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias",
+                shape=(self.filters,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+            )
+
+    def call(self, inputs):
+        """Convolves `inputs`."""
+        self.check_ragged(inputs)
+        dtype = self.compute_dtype
+        convolved = sequence.conv(
+            inputs.with_flat_values(tf.cast(inputs.flat_values, dtype)),
+            tf.reshape(keras.ops.cast(self.kernel, dtype), [-1, self.filters]),
+            self.kernel_size,
+            start=self.start,
+            bias=None
+            if self.bias is None
+            else keras.ops.cast(self.bias, dtype),
+        )
+        rows, splits = nesting.flatten("input", convolved)
+        return nesting.pack_like(convolved, self.activation(rows), splits)
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape with `filters` for its last dimension."""
+        self._check_rows(input_shape)
+        return (*input_shape[:-1], self.filters)
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic output of a symbolic ragged input."""
+        self.check_ragged(inputs)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape),
+            dtype=self.compute_dtype,
+            ragged=True,
+        )
+
+    def _check_rows(self, shape) -> None:
+        if len(shape) < 3 or shape[-1] is None:
+            raise ValueError(
+                f"{self.name} needs a ragged input [B, None, D] or deeper with "
+                f"a static D, found the shape {tuple(shape)}"
+            )
+
+    def get_config(self):
+        """Returns what `from_config` needs."""
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "start": self.start,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": keras.initializers.serialize(
+                self.bias_initializer
+            ),
+            "kernel_regularizer": keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+            "bias_regularizer": keras.regularizers.serialize(
+                self.bias_regularizer
+            ),
+            "kernel_constraint": keras.constraints.serialize(
+                self.kernel_constraint
+            ),
+            "bias_constraint": keras.constraints.serialize(
+                self.bias_constraint
+            ),
+        }

@@ -1,0 +1,76 @@
+"""What the layers of sequences share."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.ragged import LoDTensor
+
+
+class SequenceLayer(keras.layers.Layer):
+    """A layer of sequences: RaggedTensors or LoDTensors in, never cast.
+
+    A LoDTensor passes as the RaggedTensor it is, and with one among the inputs
+    the ragged results are LoDTensors.
+    """
+
+    def __init__(self, **kwargs):
+        # A cast in Keras would make a symbolic ragged input a dense one.
+        kwargs.pop("autocast", None)
+        super().__init__(autocast=False, **kwargs)
+        self.supports_jit = False
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Calls the layer; Keras takes only the tensors it knows as inputs."""
+        if not any(
+            isinstance(x, LoDTensor) for x in keras.tree.flatten(inputs)
+        ):
+            return super().__call__(inputs, *args, **kwargs)
+        inputs = keras.tree.map_structure(lod_to_ragged, inputs)
+        outputs = super().__call__(inputs, *args, **kwargs)
+        return keras.tree.map_structure(ragged_to_lod, outputs)
+
+    def check_ragged(self, x: Any, name: str = "input") -> None:
+        """Raises ValueError unless `x` is ragged, symbolic or not."""
+        if is_ragged(x):
+            return
+        raise ValueError(
+            f"{self.name} needs a ragged {name}, found a dense one of shape "
+            f"{x.shape}; use keras.Input(..., ragged=True), and to export "
+            "lodestar.export.saved_model"
+        )
+
+    def symbolic_like(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        """Returns a symbolic tensor like `x`, which must be ragged."""
+        self.check_ragged(x)
+        return keras.KerasTensor(x.shape, dtype=x.dtype, ragged=True)
+
+
+def is_ragged(x: Any) -> bool:
+    """Returns whether `x` is a RaggedTensor or a symbolic ragged input."""
+    return isinstance(x, tf.RaggedTensor) or (
+        isinstance(x, keras.KerasTensor) and bool(x.ragged)
+    )
+
+
+def ragged_rank(shape) -> int:
+    """Returns the number of ragged dimensions of a symbolic ragged input.
+
+    Keras does not say which unknown dimensions are ragged: those after the
+    batch that are unknown are.
+    """
+    unknown = [i for i, d in enumerate(shape) if i > 0 and d is None]
+    return unknown[-1] if unknown else 1
+
+
+def ragged_to_lod(x: Any) -> Any:
+    """Returns a RaggedTensor's LoDTensor, anything else as it is."""
+    if not isinstance(x, tf.RaggedTensor):
+        return x
+    return LoDTensor(x.flat_values, x.nested_row_splits)
+
+
+def lod_to_ragged(x: Any) -> Any:
+    """Returns a LoDTensor's RaggedTensor, anything else as it is."""
+    return x.to_ragged() if isinstance(x, LoDTensor) else x

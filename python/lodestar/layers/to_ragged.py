@@ -1,0 +1,38 @@
+"""ToRagged: sequences as a RaggedTensor inside a model."""
+
+import keras
+
+from lodestar.layers.sequence_layer import SequenceLayer, lod_to_ragged
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class ToRagged(SequenceLayer):
+    """Gives what follows in a model a RaggedTensor; copies no values.
+
+    The way back from `ToLoD`, and from layers of one's own that give
+    LoDTensors. Input: a LoDTensor, or a RaggedTensor, which stays as it is.
+    Output: a RaggedTensor of the same rows and levels.
+
+    Args:
+      **kwargs: As for every Keras layer.
+
+    Raises:
+      ValueError: an input that is not ragged.
+    """
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Returns `inputs` as a RaggedTensor."""
+        return super().__call__(lod_to_ragged(inputs), *args, **kwargs)
+
+    def call(self, inputs):
+        """Returns `inputs`."""
+        self.check_ragged(inputs)
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape."""
+        return tuple(input_shape)
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic output of a symbolic ragged input."""
+        return self.symbolic_like(inputs)

@@ -1,0 +1,204 @@
+"""lodestar.layers.SequenceConv against Conv1D on each sequence alone."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.layers import DynamicEmbedding, SequenceConv, SequencePool
+from lodestar.optimizers import DynamicEmbeddingOptimizer
+
+_LENGTHS = [3, 0, 1, 7, 2]
+
+
+def _batch(rng, dim=4):
+    rows = rng.normal(size=(sum(_LENGTHS), dim)).astype(np.float32)
+    return tf.RaggedTensor.from_row_lengths(rows, _LENGTHS)
+
+
+def _each_alone(conv, x, before, after):
+    """Rows of what `conv` makes of each sequence, with zeros around it."""
+    rows = []
+    for sequence in x.to_list():
+        if sequence:
+            padded = np.pad(sequence, [(before, after), (0, 0)])
+            rows.append(conv(padded[np.newaxis].astype(np.float32))[0])
+    return tf.concat(rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "start", "before"),
+    [(3, None, 1), (1, None, 0), (4, None, 2), (3, -2, 2), (2, 0, 0)],
+)
+def test_outputs_and_gradients_are_conv1d_s(kernel_size, start, before, rng):
+    x = _batch(rng)
+    layer = SequenceConv(
+        5,
+        kernel_size,
+        start,
+        activation="tanh",
+        bias_initializer=keras.initializers.RandomNormal(seed=1),
+    )
+    conv = keras.layers.Conv1D(5, kernel_size, activation="tanh")
+    conv.build((None, None, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(x.flat_values)
+        got = layer(x)
+        conv.set_weights(layer.get_weights())
+        loss = tf.reduce_sum(got.flat_values**2)
+    gradients = tape.gradient(loss, layer.trainable_variables)
+    with tf.GradientTape() as tape:
+        want = _each_alone(conv, x, before, kernel_size - 1 - before)
+        loss = tf.reduce_sum(want**2)
+    np.testing.assert_allclose(got.flat_values, want, atol=1e-5)
+    np.testing.assert_array_equal(got.row_splits, x.row_splits)
+    for mine, theirs in zip(
+        gradients, tape.gradient(loss, conv.trainable_variables), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+def test_two_levels_convolve_the_last(rng):
+    x = _batch(rng)
+    layer = SequenceConv(2, use_bias=False)
+    nested = tf.RaggedTensor.from_row_lengths(x, [2, 0, 3])
+    got = layer(nested)
+    assert len(layer.weights) == 1
+    np.testing.assert_array_equal(got.flat_values, layer(x).flat_values)
+    np.testing.assert_array_equal(got.row_splits, nested.row_splits)
+
+
+def test_mixed_policy_keeps_float32_weights(rng):
+    layer = SequenceConv(2, activation="relu", dtype="mixed_float16")
+    x = _batch(rng)
+    got = layer(x)
+    assert got.dtype == tf.float16
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    exact = SequenceConv(2, activation="relu")
+    exact.build(x.shape)
+    exact.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        got.flat_values, exact(x).flat_values, rtol=1e-2, atol=1e-2
+    )
+
+
+def test_float64_policy_and_symbolic_activation(rng):
+    layer = SequenceConv(3, activation="softmax", dtype="float64")
+    got = layer(_batch(rng))
+    assert got.dtype == tf.float64
+    np.testing.assert_allclose(tf.reduce_sum(got.flat_values, -1), 1.0)
+
+
+def test_config_holds_every_option():
+    layer = SequenceConv(
+        4,
+        5,
+        -4,
+        activation="relu",
+        use_bias=True,
+        kernel_initializer="he_normal",
+        bias_initializer="ones",
+        kernel_regularizer=keras.regularizers.L2(0.5),
+        bias_regularizer="l1",
+        kernel_constraint="max_norm",
+        bias_constraint="non_neg",
+        name="conv",
+    )
+    config = layer.get_config()
+    again = SequenceConv.from_config(config)
+    assert again.get_config() == config
+    assert (again.filters, again.kernel_size, again.start) == (4, 5, -4)
+    assert again.activation is keras.activations.relu
+    assert isinstance(again.kernel_initializer, keras.initializers.HeNormal)
+    again.build((None, None, 3))
+    assert again.kernel.shape == (5, 3, 4)
+    np.testing.assert_array_equal(again.bias, np.ones(4))
+    assert isinstance(again.bias.constraint, keras.constraints.NonNeg)
+    squares = np.sum(np.square(again.kernel))
+    np.testing.assert_allclose(
+        sum(again.losses), 0.5 * squares + 0.01 * 4, rtol=1e-5
+    )
+
+
+def test_weights_file(tmp_path, rng):
+    inputs = keras.Input((None, 4), ragged=True)
+    path = str(tmp_path / "conv.weights.h5")
+    first, second = (
+        keras.Model(inputs, SequenceConv(2, name="conv")(inputs))
+        for _ in range(2)
+    )
+    first.save_weights(path)
+    second.load_weights(path)
+    x = _batch(rng)
+    np.testing.assert_array_equal(first(x).flat_values, second(x).flat_values)
+
+
+def test_embedded_ids_convolved_and_pooled(tmp_path):
+    # Whether 7 comes right after 3, which no bag of ids can tell.
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(0, 6, 200)
+    ids = tf.RaggedTensor.from_row_lengths(
+        rng.choice([3, 7, 2**40], lengths.sum()), lengths
+    )
+    labels = np.array(
+        [[(3, 7) in zip(s, s[1:], strict=False)] for s in ids.to_list()],
+        np.float32,
+    )
+    inputs = keras.Input((None,), dtype="int64", ragged=True, name="ids")
+    rows = DynamicEmbedding(8, seed=1, name="embedding")(inputs)
+    rows = SequenceConv(
+        8,
+        2,
+        0,
+        activation="relu",
+        kernel_initializer=keras.initializers.GlorotUniform(seed=2),
+    )(rows)
+    assert (rows.shape, rows.ragged) == ((None, None, 8), True)
+    pooled = SequencePool("max")(rows)
+    dense = keras.layers.Dense(
+        1,
+        activation="sigmoid",
+        kernel_initializer=keras.initializers.GlorotUniform(seed=3),
+    )
+    model = keras.Model(inputs, dense(pooled))
+    model.compile(
+        DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.05)),
+        "binary_crossentropy",
+        metrics=["accuracy"],
+    )
+    history = model.fit(ids, labels, epochs=30, batch_size=50, verbose=0)
+    assert history.history["accuracy"][-1] > 0.98
+    assert int(model.get_layer("embedding").table.size()) == 3
+
+    want = model.predict(ids, verbose=0)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(loaded.predict(ids, verbose=0), want)
+    path = str(tmp_path / "exported")
+    lodestar.export.saved_model(model, path)
+    exported = tf.saved_model.load(path)
+    served = exported.serve({"ids": ids})["output_0"]
+    np.testing.assert_allclose(served, want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"filters": 0}, "`filters` is 0, wanted 1 or more"),
+        (
+            {"filters": 1, "kernel_size": 0},
+            "`kernel_size` is 0, wanted 1 or more",
+        ),
+    ],
+)
+def test_sizes_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SequenceConv(**arguments)
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, None)])
+def test_rows_without_a_static_width_are_refused(shape):
+    with pytest.raises(ValueError, match="static D, found the shape"):
+        SequenceConv(1)(keras.Input(shape, ragged=True))
