@@ -17,15 +17,20 @@ inline int64_t NumbersInARow(const tensorflow::Tensor& values) {
                                  : values.NumElements() / values.dim_size(0);
 }
 
+// InvalidArgument unless `values`, an input called `name`, has rows.
+inline absl::Status CheckNoScalar(const tensorflow::Tensor& values,
+                                  const char* name) {
+  if (values.dims() >= 1) return absl::OkStatus();
+  return InvalidArgumentError("`", name,
+                              "` must have rank 1 or more, found a scalar");
+}
+
 // InvalidArgument unless `values`, an input called `name`, is [N, ...] and
 // `row_splits` are splits of N rows.
 inline absl::Status CheckSequences(const tensorflow::Tensor& values,
                                    const char* name,
                                    const tensorflow::Tensor& row_splits) {
-  if (values.dims() < 1) {
-    return InvalidArgumentError("`", name,
-                                "` must have rank 1 or more, found a scalar");
-  }
+  TF_RETURN_IF_ERROR(CheckNoScalar(values, name));
   TF_RETURN_IF_ERROR(CheckRank(row_splits, "row_splits", 1));
   return ToTensorFlow(ValidateSplits(
       "row_splits", FlatSpan<int64_t>(row_splits), values.dim_size(0)));

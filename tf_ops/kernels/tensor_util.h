@@ -3,6 +3,8 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
 
+#include <type_traits>
+
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tf_ops/core/span.h"
@@ -38,6 +40,41 @@ inline absl::Status ReplaceRows(const tensorflow::TensorShape& shape,
   TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
   *dim = replaced->num_elements();
   return replaced->SetDimWithStatus(0, rows);
+}
+
+// How a kernel that only copies sees a tensor: as T, which is tstring, or char,
+// the bytes of any other dtype.
+template <typename T>
+const T* CopySource(const tensorflow::Tensor& tensor) {
+  if constexpr (std::is_same_v<T, char>) {
+    return tensor.tensor_data().data();
+  } else {
+    return tensor.flat<T>().data();
+  }
+}
+template <typename T>
+T* CopyTarget(tensorflow::Tensor* tensor) {
+  return const_cast<T*>(CopySource<T>(*tensor));
+}
+
+// The T in `dim` numbers of a tensor.
+template <typename T>
+int64_t CopyWidth(const tensorflow::Tensor& tensor, int64_t dim) {
+  if constexpr (std::is_same_v<T, char>) {
+    return dim * tensorflow::DataTypeSize(tensor.dtype());
+  } else {
+    return dim;
+  }
+}
+
+// Calls f with a T, by which a tensor of `dtype` is copied.
+template <typename F>
+void VisitCopied(tensorflow::DataType dtype, const F& f) {
+  if (dtype == tensorflow::DT_STRING) {
+    f(tensorflow::tstring());
+  } else {
+    f(char());
+  }
 }
 
 }  // namespace lodestar

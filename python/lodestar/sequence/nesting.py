@@ -8,6 +8,26 @@ from lodestar.ragged import LoDTensor
 
 FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 INT_DTYPES = (tf.int32, tf.int64)
+# Of ops that move rows and do not compute with them.
+MOVED_DTYPES = (
+    *FLOAT_DTYPES,
+    *(tf.int8, tf.int16, tf.int32, tf.int64),
+    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64),
+    tf.bool,
+    tf.string,
+)
+
+
+def check_dtype(
+    name: str, x: tf.Tensor, dtypes: Sequence[tf.DType]
+) -> tf.Tensor:
+    """Returns `x`; TypeError, calling it `name`, unless of one of `dtypes`."""
+    if x.dtype not in dtypes:
+        raise TypeError(
+            f"`{name}` has dtype {x.dtype.name}, wanted one of "
+            f"{', '.join(dtype.name for dtype in dtypes)}"
+        )
+    return x
 
 
 def flatten(
@@ -34,11 +54,8 @@ def flatten(
         )
     if not splits:
         raise ValueError(f"`{name}` has no level, wanted one or more")
-    if dtypes is not None and rows.dtype not in dtypes:
-        raise TypeError(
-            f"`{name}` has dtype {rows.dtype.name}, wanted one of "
-            f"{', '.join(dtype.name for dtype in dtypes)}"
-        )
+    if dtypes is not None:
+        check_dtype(name, rows, dtypes)
     return rows, tuple(tf.cast(level, tf.int64) for level in splits)
 
 

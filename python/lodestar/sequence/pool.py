@@ -1,12 +1,11 @@
 """Pooling of sequences."""
 
-import numbers
-
 import tensorflow as tf
 
 from lodestar.ops import sequence_pool_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.pad_value import as_pad_value
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 _DTYPES = nesting.FLOAT_DTYPES + nesting.INT_DTYPES
@@ -24,19 +23,6 @@ def check_combiner(combiner: str) -> None:
         raise ValueError(
             f"`combiner` is {combiner!r}, wanted one of {', '.join(_COMBINERS)}"
         )
-
-
-def _as_pad_value(pad_value, dtype: tf.DType) -> tf.Tensor:
-    if dtype.is_integer and not isinstance(pad_value, numbers.Integral):
-        if not float(pad_value).is_integer():
-            raise ValueError(
-                f"`pad_value` is {pad_value}, wanted an integer for `x` of "
-                f"{dtype.name}"
-            )
-        pad_value = int(pad_value)
-    if dtype.is_integer and not dtype.min <= pad_value <= dtype.max:
-        raise ValueError(f"`pad_value` is {pad_value}, beyond {dtype.name}")
-    return tf.convert_to_tensor(pad_value, dtype)
 
 
 def pool(
@@ -84,7 +70,7 @@ def pool(
             values,
             splits[-1],
             combiner,
-            _as_pad_value(pad_value, values.dtype),
+            as_pad_value(pad_value, values.dtype),
         )
         pooled = nesting.pack_like(x, pooled, splits[:-1])
         if not with_index:

@@ -6,21 +6,7 @@ from lodestar.ops import sequence_reverse_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
-_DTYPES = (
-    *nesting.FLOAT_DTYPES,
-    tf.int8,
-    tf.int16,
-    tf.int32,
-    tf.int64,
-    tf.uint8,
-    tf.uint16,
-    tf.uint32,
-    tf.uint64,
-    tf.complex64,
-    tf.complex128,
-    tf.bool,
-    tf.string,
-)
+_DTYPES = (*nesting.MOVED_DTYPES, tf.complex64, tf.complex128)
 
 
 def reverse(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):

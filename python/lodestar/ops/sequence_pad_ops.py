@@ -1,0 +1,83 @@
+"""The ops between sequences and padded tensors, and their gradients."""
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+
+def sequence_pad(
+    values: tf.Tensor,
+    row_splits: tf.Tensor,
+    pad_value: tf.Tensor,
+    maxlen: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Pads the sequences of rows `[N, ...]` by int64 splits `[B + 1]`.
+
+    `pad_value` has the dtype of `values`, and is a scalar or one step.
+    `maxlen` is an int64 scalar, -1 for the longest length.
+
+    Returns:
+      The padded rows `[B, T, ...]` and int64 lengths `[B]`.
+    """
+    return gen_ops.lodestar_sequence_pad(
+        values=values,
+        row_splits=row_splits,
+        pad_value=pad_value,
+        maxlen=maxlen,
+    )
+
+
+def sequence_unpad(
+    padded: tf.Tensor, lengths: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Takes the first steps of each row of `[B, T, ...]` by int64 `[B]`.
+
+    Returns:
+      The rows `[N, ...]` and their int64 splits `[B + 1]`.
+    """
+    return gen_ops.lodestar_sequence_unpad(padded=padded, lengths=lengths)
+
+
+def _pad_value_gradient(pad_value, lengths, gradient):
+    """Sums the gradient over the padded steps."""
+    shape = tf.shape(gradient, out_type=tf.int64)
+    inside = tf.sequence_mask(lengths, shape[1])
+    # A step as a vector, so that the rank need not be known.
+    dim = tf.reduce_prod(shape[2:])
+    gradient = tf.reshape(gradient, [shape[0], shape[1], dim])
+    if gradient.dtype.size == 2:
+        gradient = tf.cast(gradient, tf.float32)
+    outside = tf.where(inside[:, :, tf.newaxis], 0.0, gradient)
+    sums = tf.reduce_sum(outside, axis=[0, 1])
+    # Of a scalar pad_value one group of all, else a group for each number.
+    groups = tf.size(pad_value, out_type=tf.int64)
+    sums = tf.reshape(sums, [groups, dim // tf.maximum(groups, 1)])
+    sums = tf.cast(tf.reduce_sum(sums, axis=1), pad_value.dtype)
+    return tf.reshape(sums, tf.shape(pad_value))
+
+
+@tf.RegisterGradient("Lodestar>SequencePad")
+def _sequence_pad_gradient(op, gradient, unused_lengths_gradient):
+    values, _, pad_value, _ = op.inputs
+    lengths = op.outputs[1]
+    values_gradient, _ = sequence_unpad(gradient, lengths)
+    values_gradient.set_shape(values.shape)
+    # An eager tape says what nobody asked for.
+    skipped = getattr(op, "skip_input_indices", None) or ()
+    if 2 in skipped:
+        return values_gradient, None, None, None
+    pad_gradient = _pad_value_gradient(pad_value, lengths, gradient)
+    return values_gradient, None, pad_gradient, None
+
+
+@tf.RegisterGradient("Lodestar>SequenceUnpad")
+def _sequence_unpad_gradient(op, gradient, unused_splits_gradient):
+    padded, _ = op.inputs
+    padded_gradient, _ = sequence_pad(
+        gradient,
+        op.outputs[1],
+        tf.zeros([], gradient.dtype),
+        tf.shape(padded, out_type=tf.int64)[1],
+    )
+    padded_gradient.set_shape(padded.shape)
+    return padded_gradient, None

@@ -1,0 +1,122 @@
+"""Repetition of sequences and of rows, as often as other sequences say."""
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_expand_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+
+def _is_nested(x) -> bool:
+    return isinstance(x, tf.RaggedTensor | LoDTensor)
+
+
+def _as_rows(x) -> tf.Tensor:
+    rows = nesting.check_dtype(
+        "x", tf.convert_to_tensor(x), nesting.MOVED_DTYPES
+    )
+    if rows.shape.rank == 0:
+        raise ValueError("`x` must have rank 1 or more, found a scalar")
+    return rows
+
+
+def expand(
+    x: tf.Tensor | tf.RaggedTensor | LoDTensor,
+    y: tf.RaggedTensor | LoDTensor,
+    ref_level: int = -1,
+    *,
+    name: str | None = None,
+):
+    """Repeats unit i of `x`, as a whole, as often as unit i of `y` is long.
+
+    The semantics of Paddle's `sequence_expand`.
+
+    >>> x = tf.ragged.constant([[1, 2], [3, 4]])
+    >>> y = tf.ragged.constant([[0, 0], [0, 0, 0]])
+    >>> expand(x, y).to_list()
+    [[1, 2], [1, 2], [3, 4], [3, 4], [3, 4]]
+    >>> expand(tf.constant([5, 6]), y).numpy()
+    array([5, 5, 6, 6, 6], dtype=int32)
+
+    Args:
+      x: RaggedTensor or LoDTensor of one level, whose sequences are the units;
+        or a Tensor, whose rows are. A float, integer, bool or string dtype.
+      y: RaggedTensor or LoDTensor; only its splits are read.
+      ref_level: The level of `y` to take, 0 for the outermost; -1 is the last.
+      name: A name for the op.
+
+    Returns:
+      As `x` is: a RaggedTensor or LoDTensor of one level, with a sequence for
+      each repetition, or a Tensor `[M, ...]`. A unit that is repeated 0 times
+      is dropped. If the level of `y` has no unit at all, `x` itself.
+      Differentiable in `x`.
+
+    Raises:
+      TypeError: `y` is neither; `x` of another dtype.
+      ValueError: `x` has more than one level or none; `y` has no such level.
+      tf.errors.InvalidArgumentError: `x` and `y` have different numbers of
+        units; splits that are none.
+    """
+    _, levels = nesting.flatten("y", y)
+    if not -1 <= ref_level < len(levels):
+        raise ValueError(
+            f"`ref_level` is {ref_level}, wanted -1 to {len(levels) - 1}"
+        )
+    nested = _is_nested(x)
+    if nested:
+        rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+        if len(splits) > 1:
+            raise ValueError(f"`x` has {len(splits)} levels, wanted one")
+    else:
+        rows = _as_rows(x)
+    with tf.name_scope(name or "sequence_expand"):
+        if not nested:
+            count = tf.shape(rows, out_type=tf.int64)[0]
+            splits = (tf.range(count + 1),)
+        expanded, expanded_splits = sequence_expand_ops.sequence_expand(
+            rows, splits[0], levels[ref_level]
+        )
+        if not nested:
+            return expanded
+        return nesting.pack_like(x, expanded, [expanded_splits])
+
+
+def expand_as(
+    x: tf.Tensor | tf.RaggedTensor | LoDTensor,
+    y: tf.RaggedTensor | LoDTensor,
+    *,
+    name: str | None = None,
+):
+    """Repeats row i of `x` as often as the innermost sequence i of `y` is long.
+
+    The semantics of Paddle's `sequence_expand_as`; the way back from a pooled
+    row to the rows it came from.
+
+    >>> y = tf.ragged.constant([[7, 7, 7], [], [7]])
+    >>> expand_as(tf.constant([1, 2, 3]), y).to_list()
+    [[1, 1, 1], [], [3]]
+
+    Args:
+      x: `[B, ...]` of a float, integer, bool or string dtype. Of a RaggedTensor
+        or LoDTensor the rows are taken, its levels are not read.
+      y: RaggedTensor or LoDTensor of B innermost sequences; only its splits
+        are read.
+      name: A name for the op.
+
+    Returns:
+      A RaggedTensor or LoDTensor, as `y` is, of all its levels. Differentiable
+      in `x`.
+
+    Raises:
+      TypeError: `y` is neither; `x` of another dtype.
+      ValueError: `x` is a scalar; `y` has no level.
+      tf.errors.InvalidArgumentError: `x` has not B rows; splits that are none.
+    """
+    _, splits = nesting.flatten("y", y)
+    if _is_nested(x):
+        rows, _ = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+    else:
+        rows = _as_rows(x)
+    with tf.name_scope(name or "sequence_expand_as"):
+        expanded = sequence_expand_ops.sequence_expand_as(rows, splits[-1])
+        return nesting.pack_like(y, expanded, splits)

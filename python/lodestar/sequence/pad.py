@@ -1,0 +1,141 @@
+"""Sequences as a padded tensor, and back."""
+
+import numbers
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_pad_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+from lodestar.sequence.pad_value import as_pad_value
+
+
+def _as_maxlen(maxlen) -> tf.Tensor:
+    if maxlen is None:
+        return tf.constant(-1, tf.int64)
+    if isinstance(maxlen, numbers.Integral):
+        if maxlen < 0:
+            raise ValueError(f"`maxlen` is {maxlen}, wanted 0 or more")
+        return tf.constant(int(maxlen), tf.int64)
+    return _as_int64("maxlen", maxlen, 0)
+
+
+def _as_int64(name: str, x, rank: int) -> tf.Tensor:
+    x = tf.convert_to_tensor(x, dtype_hint=tf.int64)
+    if x.dtype not in nesting.INT_DTYPES:
+        raise TypeError(
+            f"`{name}` has dtype {x.dtype.name}, wanted int64 or int32"
+        )
+    if x.shape.rank not in (None, rank):
+        raise ValueError(
+            f"`{name}` must have rank {rank}, found shape {x.shape}"
+        )
+    return tf.cast(x, tf.int64)
+
+
+def pad(
+    x: tf.RaggedTensor | LoDTensor,
+    pad_value=None,
+    maxlen: int | None = None,
+    *,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts each innermost sequence into a row of T steps, padded at its end.
+
+    The semantics of Paddle's `sequence_pad`. `unpad` is the way back.
+
+    >>> padded, lengths = pad(tf.ragged.constant([[1, 2], [], [3]]), maxlen=3)
+    >>> padded.numpy().tolist(), lengths.numpy().tolist()
+    ([[1, 2, 0], [0, 0, 0], [3, 0, 0]], [2, 0, 1])
+
+    Args:
+      x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype;
+        `flat_values` (or `values`) `[N, ...]`.
+      pad_value: A number, or one step `[...]`, of the dtype of x. None is zero,
+        False or the empty string.
+      maxlen: T, a number or an int64 or int32 scalar; None is the longest
+        length. With a number T is static.
+      name: A name for the op.
+
+    Returns:
+      The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the innermost
+      sequences. Differentiable in x and `pad_value`.
+
+    Raises:
+      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+        another dtype than x; a `maxlen` that is no integer.
+      ValueError: x has no level; a `pad_value` that is none of x's integers; a
+        negative number as `maxlen`.
+      tf.errors.InvalidArgumentError: a sequence is longer than `maxlen` (names
+        it); `pad_value` of another shape; splits that are none.
+    """
+    rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+    with tf.name_scope(name or "sequence_pad"):
+        if pad_value is None:
+            pad_value = tf.zeros([], rows.dtype)
+        return sequence_pad_ops.sequence_pad(
+            rows,
+            splits[-1],
+            as_pad_value(pad_value, rows.dtype),
+            _as_maxlen(maxlen),
+        )
+
+
+def unpad(
+    padded: tf.Tensor,
+    lengths: tf.Tensor,
+    like: tf.RaggedTensor | LoDTensor | None = None,
+    *,
+    name: str | None = None,
+) -> tf.RaggedTensor | LoDTensor:
+    """Takes the first `lengths[b]` steps of each row b as a sequence.
+
+    The semantics of Paddle's `sequence_unpad`.
+
+    >>> unpad(tf.constant([[1, 2, 0], [3, 0, 0]]), [2, 1]).to_list()
+    [[1, 2], [3]]
+
+    Args:
+      padded: `[B, T, ...]` of a float, integer, bool or string dtype.
+      lengths: int64 or int32 `[B]`, each 0 to T.
+      like: RaggedTensor or LoDTensor of B innermost sequences, for example
+        what was given to `pad`: the result is of its kind and has the levels
+        that it has above the last one.
+      name: A name for the op.
+
+    Returns:
+      A RaggedTensor of one level, or as `like` is. Differentiable in `padded`.
+
+    Raises:
+      TypeError: `padded` of another dtype; `lengths` that are no integers;
+        `like` is neither.
+      ValueError: `padded` has a rank below 2; `lengths` is no vector.
+      tf.errors.InvalidArgumentError: there are not B lengths; one is outside 0
+        to T (names it); `like` has not B innermost sequences.
+    """
+    padded = nesting.check_dtype(
+        "padded", tf.convert_to_tensor(padded), nesting.MOVED_DTYPES
+    )
+    if padded.shape.rank is not None and padded.shape.rank < 2:
+        raise ValueError(
+            f"`padded` must have rank 2 or more, found shape {padded.shape}"
+        )
+    lengths = _as_int64("lengths", lengths, 1)
+    above = ()
+    if like is not None:
+        _, levels = nesting.flatten("like", like)
+        above = levels[:-1]
+    with tf.name_scope(name or "sequence_unpad"):
+        rows, splits = sequence_pad_ops.sequence_unpad(padded, lengths)
+        if like is None:
+            return tf.RaggedTensor.from_row_splits(rows, splits, validate=False)
+        check = tf.debugging.assert_equal(
+            tf.size(levels[-1]),
+            tf.size(splits),
+            "`like` has another number of innermost sequences than `padded` "
+            "has rows",
+        )
+        # An eager check raises at once and leaves nothing to depend on.
+        with tf.control_dependencies([check] if check is not None else []):
+            splits = tf.identity(splits)
+        return nesting.pack_like(like, rows, (*above, splits))

@@ -1,0 +1,88 @@
+// Ops that repeat sequences, or rows, as often as other splits say.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+REGISTER_OP("Lodestar>SequenceExpand")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Input("ref_splits: int64")
+    .Output("expanded: T")
+    .Output("expanded_splits: int64")
+    .Attr(
+        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+        "uint16, uint32, uint64, bool, string}")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
+      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
+      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
+    })
+    .Doc(R"doc(
+Repeats each sequence of rows as a whole.
+
+values: [N, ...].
+row_splits: [U + 1], unit i holds rows [row_splits[i], row_splits[i + 1]).
+ref_splits: [U + 1], unit i is repeated ref_splits[i + 1] - ref_splits[i] times.
+  With one number, no units, values and row_splits are passed on.
+expanded: [M, ...].
+expanded_splits: A sequence for each repetition; [ref_splits[U] + 1].
+INVALID_ARGUMENT if row_splits do not start at 0, descend or do not end at N, if
+ref_splits do not start at 0 or descend, if they differ in units, or if M or the
+number of repetitions is beyond int64.
+)doc");
+
+REGISTER_OP("Lodestar>SequenceExpandGradient")
+    .Input("gradient: T")
+    .Input("row_splits: int64")
+    .Input("ref_splits: int64")
+    .Output("values_gradient: T")
+    .Attr("T: {half, bfloat16, float, double}")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
+      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
+    })
+    .Doc(R"doc(
+The gradient of SequenceExpand in its values: sums over the repetitions.
+
+gradient: [M, ...], of the expanded rows.
+row_splits: [U + 1].
+ref_splits: [U + 1]; with one number the gradient is passed on.
+values_gradient: [row_splits[U], ...]; zero where a unit is repeated 0 times.
+  16-bit floats are summed in float32.
+INVALID_ARGUMENT if splits are bad, differ in units or do not make M rows.
+)doc");
+
+REGISTER_OP("Lodestar>SequenceExpandAs")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Output("expanded: T")
+    .Attr(
+        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+        "uint16, uint32, uint64, bool, string}")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
+    })
+    .Doc(R"doc(
+Repeats each row.
+
+values: [N, ...].
+row_splits: [N + 1], row i is repeated row_splits[i + 1] - row_splits[i] times.
+expanded: [row_splits[N], ...].
+INVALID_ARGUMENT if the splits do not start at 0, descend, or are not N + 1.
+)doc");
+
+}  // namespace
+}  // namespace lodestar
