@@ -8,6 +8,7 @@ from lodestar import (
     layers,
     lookup,
     optimizers,
+    ragged,
     sequence,
 )
 from lodestar.embedding import (
@@ -44,5 +45,6 @@ __all__ = [
     "layers",
     "lookup",
     "optimizers",
+    "ragged",
     "sequence",
 ]

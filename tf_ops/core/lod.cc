@@ -97,6 +97,10 @@ Status RelativeLod(const LodLevels& absolute,
       continue;
     }
     const Span<const int64_t>& next = absolute[k + 1];
+    if (absolute[k].size() == 1 && next.size() > 1) {
+      return InvalidArgument("`lod[", k, "]` has no unit, but there are ",
+                             next.size() - 1, " units in `lod[", k + 1, "]`");
+    }
     int64_t unit = 0;
     for (int64_t i = 0; i < absolute[k].size(); ++i) {
       const int64_t offset = absolute[k][i];
@@ -113,6 +117,120 @@ Status RelativeLod(const LodLevels& absolute,
       relative[k][i] = unit;
     }
   }
+  return Status();
+}
+
+Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
+                int64_t begin, int64_t end, std::vector<LodRange>* ranges) {
+  const auto units = [&](int64_t k) {
+    return k == static_cast<int64_t>(levels.size()) ? num_rows
+                                                    : levels[k].size() - 1;
+  };
+  if (levels[level].empty()) {
+    return InvalidArgument("`lod[", level,
+                           "]` is empty, wanted at least one offset");
+  }
+  if (begin < 0) {
+    return InvalidArgument("`begin` is ", begin, ", wanted 0 or more");
+  }
+  if (begin > end) {
+    return InvalidArgument("`begin`=", begin, " is greater than `end`=", end);
+  }
+  if (end > units(level)) {
+    return InvalidArgument("`end` is ", end, ", but there are ", units(level),
+                           " units in `lod[", level, "]`");
+  }
+  ranges->assign(1, {begin, end});
+  for (int64_t k = level; k < static_cast<int64_t>(levels.size()); ++k) {
+    const Span<const int64_t>& offsets = levels[k];
+    for (int64_t i = begin; i < end; ++i) {
+      if (offsets[i] > offsets[i + 1]) {
+        return InvalidArgument("`lod[", k, "][", i, "]`=", offsets[i],
+                               " is greater than `lod[", k, "][", i + 1,
+                               "]`=", offsets[i + 1]);
+      }
+    }
+    // An empty level has -1 units, so that nothing lies in it.
+    const int64_t limit = units(k + 1);
+    for (const int64_t i : {begin, end}) {
+      if (offsets[i] < 0 || offsets[i] > limit) {
+        return InvalidArgument("`lod[", k, "][", i, "]` is ", offsets[i],
+                               ", wanted 0 to ", limit);
+      }
+    }
+    const LodRange below = {offsets[begin], offsets[end]};
+    ranges->push_back(below);
+    begin = below.begin;
+    end = below.end;
+  }
+  return Status();
+}
+
+Status LodFromSparse(Span<const int64_t> indices,
+                     Span<const int64_t> dense_shape,
+                     std::vector<std::vector<int64_t>>* levels) {
+  const int64_t rank = dense_shape.size();
+  const int64_t last = rank - 1;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (dense_shape[d] < 0) {
+      return InvalidArgument("`dense_shape[", d, "]` is ", dense_shape[d],
+                             ", wanted 0 or more");
+    }
+  }
+  levels->assign(last, {});
+  int64_t rows = 0;
+  const auto begun = [&](int64_t k) {
+    return k == last ? rows : static_cast<int64_t>((*levels)[k].size());
+  };
+  // Begins units of level k, of which all but the last stay empty.
+  const auto begin_units = [&](int64_t k, int64_t count) {
+    std::vector<int64_t>& level = (*levels)[k];
+    // One is left for the end of the last unit.
+    if (static_cast<uint64_t>(count) >= level.max_size() - level.size()) {
+      return ResourceExhausted("`lod[", k, "]` would have ", count,
+                               " units more than ", level.size());
+    }
+    level.insert(level.end(), count, begun(k + 1));
+    return Status();
+  };
+  const int64_t* before = nullptr;
+  for (; rows < indices.size() / rank; ++rows) {
+    const int64_t* index = indices.data() + rows * rank;
+    for (int64_t d = 0; d < rank; ++d) {
+      if (index[d] < 0 || index[d] >= dense_shape[d]) {
+        return InvalidArgument("`indices[", rows, "][", d, "]` is ", index[d],
+                               ", wanted 0 to ", dense_shape[d] - 1);
+      }
+    }
+    // The first dimension in which this value is elsewhere.
+    int64_t moved = 0;
+    while (before != nullptr && moved < rank && index[moved] == before[moved]) {
+      ++moved;
+    }
+    if (moved == rank) {
+      return InvalidArgument("`indices[", rows, "]` repeats `indices[",
+                             rows - 1, "]`");
+    }
+    const int64_t from = before == nullptr ? -1 : before[moved];
+    if (index[moved] < from) {
+      return InvalidArgument("`indices[", rows, "][", moved, "]` is ",
+                             index[moved], " after ", from,
+                             ", wanted row-major order");
+    }
+    for (int64_t k = moved; k < last; ++k) {
+      LODESTAR_RETURN_IF_ERROR(
+          begin_units(k, index[k] - (k == moved ? from : -1)));
+    }
+    const int64_t wanted = moved == last ? from + 1 : 0;
+    if (index[last] != wanted) {
+      return InvalidArgument("`indices[", rows, "][", last, "]` is ",
+                             index[last], ", wanted ", wanted,
+                             ": the values of a unit stand side by side");
+    }
+    before = index;
+  }
+  LODESTAR_RETURN_IF_ERROR(begin_units(0, dense_shape[0] - begun(0)));
+  for (int64_t k = 0; k < last; ++k) (*levels)[k].push_back(begun(k + 1));
   return Status();
 }
 

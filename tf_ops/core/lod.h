@@ -41,11 +41,38 @@ void AbsoluteLod(const LodLevels& levels,
                  const std::vector<Span<int64_t>>& absolute);
 
 // The inverse. InvalidArgument, naming level and index: a level that does not
-// start at 0, descends or ends elsewhere than the last one, or has an offset
-// that is not an offset of the next level.
+// start at 0, descends or ends elsewhere than the last one, has an offset that
+// is not an offset of the next level, or no unit for those of the next level.
 // REQUIRES: relative[k] is as long as absolute[k].
 Status RelativeLod(const LodLevels& absolute,
                    const std::vector<Span<int64_t>>& relative);
+
+struct LodRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Units [begin, end) of levels[level] and what they hold: ranges[j] becomes the
+// units of level `level` + j, and the last range, one more than levels, rows.
+// InvalidArgument, naming index and value: not 0 <= begin <= end <= units, or
+// offsets among those of the units that descend or lie outside of what they
+// index. Other offsets are not read.
+// REQUIRES: 0 <= level < levels.size().
+Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
+                int64_t begin, int64_t end, std::vector<LodRange>* ranges);
+
+// The levels of a sparse tensor, one less than it has dimensions. `indices` is
+// row-major, dense_shape.size() numbers a value. Level 0 has dense_shape[0]
+// units; a unit of an upper level holds as many as its last index says, those
+// without values being empty.
+// InvalidArgument, naming index and value: a negative dimension, an index
+// outside of its dimension, indices that repeat or are not in row-major order,
+// values of a unit that do not stand side by side from 0.
+// ResourceExhausted: more units than memory has addresses.
+// REQUIRES: dense_shape.size() >= 2, and it divides indices.size().
+Status LodFromSparse(Span<const int64_t> indices,
+                     Span<const int64_t> dense_shape,
+                     std::vector<std::vector<int64_t>>* levels);
 
 }  // namespace lodestar
 

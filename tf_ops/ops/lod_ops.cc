@@ -101,8 +101,68 @@ absolute: Row offsets, outermost level first.
 levels: The same levels; level k indexes level k + 1. Empty units of a level
   belong to the unit that follows them above, at the end to the last one.
 INVALID_ARGUMENT, naming level and index, if a level does not start at 0,
-descends, ends elsewhere than the last one, or has an offset that is not one of
-the next level's.
+descends, ends elsewhere than the last one, has an offset that is not one of the
+next level's, or no unit for those of the next level.
+)doc");
+
+REGISTER_OP("Lodestar>LodSlice")
+    .Input("num_rows: int64")
+    .Input("begin: int64")
+    .Input("end: int64")
+    .Input("levels: num_levels * int64")
+    .Output("row_range: int64")
+    .Output("sliced: num_sliced * int64")
+    .Attr("num_levels: int >= 1")
+    .Attr("num_sliced: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      for (int k = 0; k < c->num_inputs(); ++k) {
+        TF_RETURN_IF_ERROR(c->WithRank(c->input(k), k < 3 ? 0 : 1, &unused));
+      }
+      c->set_output(0, c->Vector(2));
+      for (int k = 1; k < c->num_outputs(); ++k) {
+        c->set_output(k, c->Vector(c->UnknownDim()));
+      }
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Cuts units out of a level, with all that they hold.
+
+num_rows: N, the rows that the last level covers.
+begin: The first unit, of level num_levels - num_sliced.
+end: The unit after the last one.
+levels: Offsets, outermost level first; level k indexes level k + 1.
+row_range: The first row of the units, and the row after the last one.
+sliced: The last num_sliced levels, cut to the units; each starts at 0.
+INVALID_ARGUMENT, naming index and value, unless 0 <= begin <= end <= units, or
+if the units have offsets that descend or lie outside of what they index, or if
+num_sliced is greater than num_levels.
+)doc");
+
+REGISTER_OP("Lodestar>LodFromSparse")
+    .Input("indices: int64")
+    .Input("dense_shape: int64")
+    .Output("levels: num_levels * int64")
+    .Attr("num_levels: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      for (int k = 0; k < c->num_outputs(); ++k) {
+        c->set_output(k, c->Vector(c->UnknownDim()));
+      }
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Offset levels of a sparse tensor.
+
+indices: [N, num_levels + 1], in row-major order.
+dense_shape: [num_levels + 1]; level 0 gets dense_shape[0] units.
+levels: Offsets, outermost level first; the last level covers N rows.
+INVALID_ARGUMENT, naming index and value, if an index is outside of its
+dimension, repeats, is not in row-major order, or if the values of an innermost
+unit do not stand side by side from 0. RESOURCE_EXHAUSTED if there are more units
+than fit memory.
 )doc");
 
 }  // namespace lodestar

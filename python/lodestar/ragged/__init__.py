@@ -1,5 +1,8 @@
-"""Nested sequences of variable length."""
+"""Nested sequences of variable length, and what they are converted to."""
 
+from lodestar.ragged.batching import batch
+from lodestar.ragged.csr import to_csr
+from lodestar.ragged.csr_builder import CsrBuilder
 from lodestar.ragged.lod_tensor import LoDTensor
 
-__all__ = ["LoDTensor"]
+__all__ = ["CsrBuilder", "LoDTensor", "batch", "to_csr"]

@@ -1,43 +1,18 @@
 """LoDTensor: rows with levels of nested sequences over them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from lodestar.ops import lod_ops
-
-
-def _as_levels(name: str, levels) -> tuple[tf.Tensor, ...]:
-    levels = tuple(
-        tf.convert_to_tensor(level, dtype_hint=tf.int64) for level in levels
-    )
-    for k, level in enumerate(levels):
-        if level.dtype not in (tf.int64, tf.int32):
-            raise TypeError(
-                f"`{name}[{k}]` has dtype {level.dtype.name}, wanted int64 or "
-                "int32"
-            )
-        if level.shape.rank not in (None, 1):
-            raise ValueError(
-                f"`{name}[{k}]` must have rank 1, found shape {level.shape}"
-            )
-    return tuple(tf.cast(level, tf.int64) for level in levels)
-
-
-def _as_one_level_or_more(name: str, levels) -> tuple[tf.Tensor, ...]:
-    levels = _as_levels(name, levels)
-    if not levels:
-        raise ValueError(f"`{name}` is empty, wanted at least one level")
-    return levels
-
-
-def _as_values(values) -> tf.Tensor:
-    if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
-        raise TypeError(f"`values` must be a Tensor, found {type(values)}")
-    values = tf.convert_to_tensor(values)
-    if values.shape.rank == 0:
-        raise ValueError("`values` must have rank 1 or more, found a scalar")
-    return values
+from lodestar.ragged import csr, nested_lists, parts, serialization, sparse
+from lodestar.ragged.arguments import (
+    as_levels,
+    as_one_level_or_more,
+    as_values,
+    as_vector,
+    validated,
+)
 
 
 class LoDTensor(tf.experimental.ExtensionType):
@@ -66,10 +41,36 @@ class LoDTensor(tf.experimental.ExtensionType):
     values: tf.Tensor
     lod: tuple[tf.Tensor, ...]
 
+    class Spec:
+        """What `tf.function`, `tf.data` and SavedModels know of a LoDTensor.
+
+        >>> LoDTensor.Spec([None, 16], tf.float32, num_levels=2)
+
+        Args:
+          shape: Of `values`; None is unknown, an unknown rank, too.
+          dtype: Of `values`.
+          num_levels: How many levels.
+        """
+
+        def __init__(self, shape=None, dtype=tf.float32, num_levels: int = 1):
+            """Takes any number of rows and units unless `shape` says more."""
+            self.values = tf.TensorSpec(shape, dtype)
+            self.lod = (tf.TensorSpec([None], tf.int64),) * num_levels
+
+        def components(self, prefix: str = "") -> dict[str, tf.TensorSpec]:
+            """Returns the specs of the tensors that `components` returns."""
+            names = serialization.names(len(self.lod), prefix)
+            return {
+                name: tf.TensorSpec(spec.shape, spec.dtype, name)
+                for name, spec in zip(
+                    names, (self.values, *self.lod), strict=True
+                )
+            }
+
     def __init__(self, values, lod):
         """Takes offsets, int64 or int32, that are known to nest."""
-        self.values = _as_values(values)
-        self.lod = _as_levels("lod", lod)
+        self.values = as_values(values)
+        self.lod = as_levels("lod", lod)
 
     @classmethod
     def from_offsets(
@@ -98,13 +99,13 @@ class LoDTensor(tf.experimental.ExtensionType):
             raise ValueError(
                 f"`order` is {order!r}, wanted 'outer_first' or 'inner_first'"
             )
-        values = _as_values(values)
-        levels = _as_one_level_or_more("levels", levels)
+        values = as_values(values)
+        levels = as_one_level_or_more("levels", levels)
         if order == "inner_first":
             levels = levels[::-1]
         if absolute:
             levels = lod_ops.lod_from_absolute(levels)
-        return cls._validated(values, levels)
+        return cls._checked(values, levels)
 
     @classmethod
     def from_lengths(cls, values, lengths: Sequence) -> "LoDTensor":
@@ -119,17 +120,14 @@ class LoDTensor(tf.experimental.ExtensionType):
           tf.errors.InvalidArgumentError: a negative length, or lengths that do
             not add up (names level and index).
         """
-        values = _as_values(values)
-        lengths = _as_one_level_or_more("lengths", lengths)
+        values = as_values(values)
+        lengths = as_one_level_or_more("lengths", lengths)
         levels = lod_ops.lod_from_lengths(lengths)
-        return cls._validated(values, levels)
+        return cls._checked(values, levels)
 
     @classmethod
-    def _validated(cls, values, levels) -> "LoDTensor":
-        levels = lod_ops.lod_validate(
-            tf.shape(values, out_type=tf.int64)[0], levels
-        )
-        return cls(values, tuple(levels))
+    def _checked(cls, values, levels) -> "LoDTensor":
+        return cls(*validated(values, levels))
 
     @classmethod
     def from_ragged(cls, ragged: tf.RaggedTensor) -> "LoDTensor":
@@ -145,13 +143,210 @@ class LoDTensor(tf.experimental.ExtensionType):
                 f"`ragged` must be a RaggedTensor, found {type(ragged)}"
             )
         levels = [tf.cast(s, tf.int64) for s in ragged.nested_row_splits]
-        return cls._validated(ragged.flat_values, levels)
+        return cls._checked(ragged.flat_values, levels)
 
     def to_ragged(self) -> tf.RaggedTensor:
         """Returns a RaggedTensor over the same buffers."""
         return tf.RaggedTensor.from_nested_row_splits(
             self.values, self.lod, validate=False
         )
+
+    @classmethod
+    def from_sparse(cls, sparse_tensor: tf.SparseTensor) -> "LoDTensor":
+        """Takes the values of a SparseTensor; a level fewer than dimensions.
+
+        An innermost unit's values stand side by side from 0. An upper level has
+        as many units as its indices name, so that those at its end that are
+        empty do not come back from `to_sparse`; level 0 has `dense_shape[0]`.
+
+        Args:
+          sparse_tensor: Of static rank 2 or more, in row-major order;
+            `tf.sparse.reorder` makes it so.
+
+        Raises:
+          TypeError: not a SparseTensor.
+          ValueError: no static rank of 2 or more.
+          tf.errors.InvalidArgumentError: indices that repeat, are out of order
+            or of `dense_shape`, or leave a gap (names index and value).
+        """
+        return cls(*sparse.from_sparse(sparse_tensor))
+
+    def to_sparse(self) -> tf.SparseTensor:
+        """Returns a SparseTensor: a dimension a level, one for rows.
+
+        Further dimensions of the rows become dimensions of it.
+
+        Raises:
+          ValueError: no level.
+        """
+        return sparse.to_sparse(self.to_ragged())
+
+    @classmethod
+    def from_csr(
+        cls,
+        row_offsets,
+        values,
+        num_slots: int = 1,
+        order: str = "sample_major",
+    ):
+        """Builds LoDTensors of one level from compressed sparse rows.
+
+        HugeCTR's readers keep one CSR for all feature slots of a batch.
+
+        Args:
+          row_offsets: int64 or int32 `[num_slots * batch + 1]`.
+          values: `[N, ...]`.
+          num_slots: How many feature slots the rows are of.
+          order: "sample_major", row b * num_slots + s is sample b's slot s, as
+            HugeCTR's readers have it; or "slot_major", row s * batch + b.
+
+        Returns:
+          A LoDTensor over the same buffers, or for more than one slot a list of
+          them, one a slot.
+
+        Raises:
+          ValueError: another order, `num_slots` below 1.
+          tf.errors.InvalidArgumentError: offsets that do not cover the values,
+            or rows that are no multiple of `num_slots` (ValueError where that
+            is known while tracing).
+        """
+        slots = [
+            cls(*slot)
+            for slot in csr.split_slots(row_offsets, values, num_slots, order)
+        ]
+        return slots[0] if num_slots == 1 else slots
+
+    def to_csr(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns row offsets and values, the same buffers.
+
+        `lodestar.ragged.to_csr` puts several slots into one CSR.
+
+        Raises:
+          ValueError: not one level.
+        """
+        return csr.to_csr([self])
+
+    @classmethod
+    def from_padded(cls, padded, lengths) -> "LoDTensor":
+        """Takes the first `lengths[b]` steps of each row b.
+
+        Args:
+          padded: `[B, T, ...]`.
+          lengths: int64 or int32 `[B]`, each 0 to T.
+
+        Raises:
+          As `lodestar.sequence.unpad`.
+        """
+        # Built on this class.
+        from lodestar.sequence import unpad
+
+        return cls.from_ragged(unpad(padded, lengths))
+
+    def to_padded(
+        self, pad_value=None, maxlen: int | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns `[B, T, ...]`, and the lengths `[B]` of the last level.
+
+        Args:
+          pad_value: A number or one step; None is zero.
+          maxlen: T; None is the longest length.
+
+        Raises:
+          As `lodestar.sequence.pad`.
+        """
+        # Built on this class.
+        from lodestar.sequence import pad
+
+        return pad(self, pad_value, maxlen)
+
+    @classmethod
+    def from_nested_lists(
+        cls, rows, dtype=None, num_levels: int | None = None
+    ) -> "LoDTensor":
+        """Builds one from nested Python lists, tuples or NumPy arrays.
+
+        >>> LoDTensor.from_nested_lists([[[1, 2], [3]], []])
+        <LoDTensor [[[1, 2], [3]], []] levels=2>
+
+        Args:
+          rows: Lists in lists.
+          dtype: Of the values; None takes what TensorFlow takes for the
+            numbers, float32 if there are none.
+          num_levels: None makes a level of every list but the innermost ones,
+            by the deepest. With fewer, what stands below the levels is a row,
+            and all rows have one shape.
+
+        Raises:
+          TypeError: not a list.
+          ValueError: a number where a list is wanted or the other way around,
+            rows of different shapes, values of another dtype (names the place).
+        """
+        return cls(*nested_lists.from_nested_lists(rows, dtype, num_levels))
+
+    def to_list(self) -> list:
+        """Returns nested Python lists.
+
+        Raises:
+          ValueError: in a graph, which has no values.
+        """
+        if not hasattr(self.values, "numpy"):
+            raise ValueError("`to_list` needs eager values, found a graph's")
+        if not self.lod:
+            return self.values.numpy().tolist()
+        return self.to_ragged().to_list()
+
+    def components(self, prefix: str = "") -> dict[str, tf.Tensor]:
+        """Returns "values", "lod_0", "lod_1" and so on.
+
+        What signatures of SavedModels take and give, which know tensors only.
+
+        Args:
+          prefix: What every name begins with, to tell several LoDTensors apart.
+        """
+        names = serialization.names(self.num_levels, prefix)
+        return dict(zip(names, (self.values, *self.lod), strict=True))
+
+    @classmethod
+    def from_components(
+        cls, components: Mapping, prefix: str = ""
+    ) -> "LoDTensor":
+        """Builds one from what `components` returned.
+
+        Args:
+          components: Tensors by name; names without the prefix are left alone.
+          prefix: As given to `components`.
+
+        Raises:
+          ValueError: names that are missing or are none of these.
+          tf.errors.InvalidArgumentError: levels that do not nest over the rows.
+        """
+        return cls(*serialization.from_components(components, prefix))
+
+    def serialize(self) -> tf.Tensor:
+        """Returns a string scalar, which `parse` reads.
+
+        It is `tf.io.serialize_tensor` of a string vector: the serialized
+        values, then the serialized levels.
+        """
+        return serialization.serialize(self.values, self.lod)
+
+    @classmethod
+    def parse(
+        cls, serialized, dtype: tf.DType, num_levels: int = 1
+    ) -> "LoDTensor":
+        """Reads what `serialize` wrote; also in graphs and `tf.data`.
+
+        Args:
+          serialized: A string scalar.
+          dtype: Of the values.
+          num_levels: How many levels were written.
+
+        Raises:
+          ValueError: `num_levels` below 0.
+          tf.errors.InvalidArgumentError: a string that is none of these, holds
+            another dtype or number of levels, or levels that do not nest.
+        """
+        return cls(*serialization.parse(serialized, dtype, num_levels))
 
     @property
     def num_levels(self) -> int:
@@ -173,30 +368,109 @@ class LoDTensor(tf.experimental.ExtensionType):
 
         Raises:
           ValueError: `level` is not one of the levels.
-          tf.errors.InvalidArgumentError: not 0 <= begin <= end <= units.
+          tf.errors.InvalidArgumentError: not 0 <= begin <= end <= units; units
+            whose offsets do not nest (names index and value).
         """
+        rows, levels = self._cut(level, begin, end)
+        return LoDTensor(self.values[rows[0] : rows[1]], tuple(levels))
+
+    def sub_lod(
+        self, level: int, begin, end
+    ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
+        """As `slice`, but says where the units are and moves no row.
+
+        Returns:
+          The lengths of the units of each level from `level` on, and their row
+          range: int64 `[2]`, the first row and the row after the last one.
+        """
+        rows, levels = self._cut(level, begin, end)
+        return LoDTensor(self.values, tuple(levels)).lengths(), rows
+
+    def _cut(self, level, begin, end):
         if not 0 <= level < self.num_levels:
             raise ValueError(
                 f"`level` is {level}, wanted 0 to {self.num_levels - 1}"
             )
-        begin = tf.cast(begin, tf.int64)
-        end = tf.cast(end, tf.int64)
-        units = tf.size(self.lod[level], out_type=tf.int64) - 1
-        text = f"units of level {level} are cut to [begin, end), wanted "
-        checks = [
-            tf.debugging.assert_non_negative(begin, text + "begin >= 0"),
-            tf.debugging.assert_less_equal(begin, end, text + "begin <= end"),
-            tf.debugging.assert_less_equal(end, units, text + "end <= units"),
+        return lod_ops.lod_slice(
+            tf.shape(self.values, out_type=tf.int64)[0],
+            self.lod,
+            level,
+            tf.cast(begin, tf.int64),
+            tf.cast(end, tf.int64),
+        )
+
+    @staticmethod
+    def concat(tensors: Sequence["LoDTensor"]) -> "LoDTensor":
+        """Appends the units of all tensors, at every level, and their rows.
+
+        Raises:
+          ValueError: no tensor, different numbers of levels, rows of different
+            shapes.
+          TypeError: different dtypes.
+        """
+        return LoDTensor(*parts.concat([(x.values, x.lod) for x in tensors]))
+
+    def split(self, num_places: int) -> list["LoDTensor"]:
+        """Splits the outermost units over places, as Paddle does for devices.
+
+        Each part gets units // parts units, and the last one the remainder too.
+
+        Returns:
+          min(units, num_places) parts. `num_places` of them if there are no
+          units, and in a graph that does not know how many there are; then
+          those without units are empty.
+
+        Raises:
+          ValueError: `num_places` below 1.
+        """
+        if num_places < 1:
+            raise ValueError(f"`num_places` is {num_places}, wanted 1 or more")
+        if self.lod:
+            counted, extra = self.lod[0], 1
+        else:
+            counted, extra = self.values, 0
+        units = counted.shape[:1].num_elements()
+        if units is None:
+            units = tf.shape(counted, out_type=tf.int64)[0]
+        points = parts.split_points(units - extra, num_places)
+        return [
+            self.slice(0, begin, end)
+            if self.lod
+            else LoDTensor(self.values[begin:end], ())
+            for begin, end in zip(points[:-1], points[1:], strict=True)
         ]
-        # Eager checks raise at once and leave nothing to depend on.
-        with tf.control_dependencies([c for c in checks if c is not None]):
-            begin = tf.identity(begin)
-        levels = []
-        for offsets in self.lod[level:]:
-            part = offsets[begin : end + 1]
-            levels.append(part - part[0])
-            begin, end = part[0], part[-1]
-        return LoDTensor(self.values[begin:end], tuple(levels))
+
+    def reset_lod(self, lod) -> "LoDTensor":
+        """Returns the same rows under other levels; Paddle's `lod_reset`.
+
+        Args:
+          lod: Offset vectors as `from_offsets` takes them, or a LoDTensor or
+            RaggedTensor whose levels to take.
+
+        Raises:
+          As `from_offsets`.
+        """
+        if isinstance(lod, tf.RaggedTensor):
+            lod = lod.nested_row_splits
+        elif isinstance(lod, LoDTensor):
+            lod = lod.lod
+        return LoDTensor._checked(self.values, as_one_level_or_more("lod", lod))
+
+    def append_lod(self, offsets) -> "LoDTensor":
+        """Returns the same rows with one more level, the innermost.
+
+        Paddle's `lod_append`. What was a row to the levels above is a unit of
+        the new level: as many units as rows.
+
+        Args:
+          offsets: int64 or int32 `[N + 1]`.
+
+        Raises:
+          tf.errors.InvalidArgumentError: another number of offsets, or offsets
+            that do not cover the rows (names level and index).
+        """
+        offsets = as_vector("offsets", offsets)
+        return LoDTensor._checked(self.values, (*self.lod, offsets))
 
     def __repr__(self):
         if not hasattr(self.values, "numpy"):

@@ -68,9 +68,7 @@ def test_graph_with_unknown_dimensions(make, levels):
     assert _values(call(x)) == want
     nothing = _batch(levels)[:0]
     assert _values(call(nothing)) == _values(layer(nothing))
-    lod_spec = LoDTensor.Spec(
-        tf.TensorSpec([None, 1]), (tf.TensorSpec([None], tf.int64),) * levels
-    )
+    lod_spec = LoDTensor.Spec([None, 1], tf.float32, levels)
     call = tf.function(layer, input_signature=[lod_spec])
     assert _values(call(LoDTensor.from_ragged(x))) == want
 

@@ -55,32 +55,6 @@ def test_ragged_and_back_is_lossless():
     assert x.to_ragged().to_list() == ragged.to_list()
 
 
-def test_conversion_copies_no_values():
-    values = tf.random.normal([1000, 8])
-    ragged = tf.RaggedTensor.from_row_lengths(values, [400, 600])
-    x = LoDTensor.from_ragged(ragged)
-    address = values.numpy().__array_interface__["data"]
-    for same in (x.values, x.to_ragged().flat_values):
-        assert same.numpy().__array_interface__["data"] == address
-
-
-def test_slices_of_each_level():
-    x = LoDTensor.from_lengths(ROWS, LENGTHS)
-    part = x.slice(0, 1, 3)
-    assert lod(part) == [[0, 1, 4], [0, 2, 5, 7, 8]]
-    assert part.values.numpy().tolist() == ROWS[5:].tolist()
-    part = x.slice(1, 1, 3)
-    assert lod(part) == [[0, 3, 5]]
-    assert part.values.numpy().tolist() == ROWS[2:7].tolist()
-    assert lod(x.slice(0, 1, 1)) == [[0], [0]]
-    with pytest.raises(ValueError, match="`level` is 2, wanted 0 to 1"):
-        x.slice(2, 0, 1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="end <= units"):
-        x.slice(0, 0, 4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="begin <= end"):
-        x.slice(0, 2, 1)
-
-
 @pytest.mark.parametrize(
     "levels, message",
     [
@@ -215,25 +189,6 @@ def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
     }
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         getattr(gen_ops, f"lodestar_lod_{op}")(**arguments)
-
-
-def test_slices_in_a_function_of_unknown_shapes():
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec(None),
-            tf.TensorSpec(None, tf.int64),
-            tf.TensorSpec([], tf.int32),
-        ]
-    )
-    def part(values, lengths, end):
-        return LoDTensor.from_lengths(values, [lengths]).slice(0, 1, end)
-
-    x = part(tf.ones([3, 2]), tf.constant([1, 2], tf.int64), 2)
-    assert lod(x) == [[0, 2]]
-    assert x.values.shape == (2, 2)
-    for end, message in ((0, "begin <= end"), (3, "end <= units")):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            part(tf.ones([3]), tf.constant([1, 2], tf.int64), end)
 
 
 def test_control_flow_and_datasets():

@@ -231,11 +231,7 @@ def test_saved_model_keeps_ragged_and_lod_inputs(tmp_path):
     )
     module.lod = tf.function(
         lambda x: lodestar.sequence.pool(x, "mean"),
-        input_signature=[
-            LoDTensor.Spec(
-                tf.TensorSpec([None]), (tf.TensorSpec([None], tf.int64),) * 2
-            )
-        ],
+        input_signature=[LoDTensor.Spec([None], tf.float32, num_levels=2)],
     )
     tf.saved_model.save(module, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))

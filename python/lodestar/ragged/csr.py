@@ -1,0 +1,136 @@
+"""Compressed sparse rows, of one feature slot or of several in one buffer.
+
+HugeCTR's readers keep one CSR for all slots of a batch: `row_offsets` has
+slots x batch + 1 numbers, and sample b's ids of slot s are the row
+b * slots + s ("sample_major") or, where a slot's samples stand together,
+s * batch + b ("slot_major").
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lodestar.ragged.arguments import Parts, as_values, as_vector, validated
+
+_ORDERS = ("sample_major", "slot_major")
+
+
+def _check_order(order: str) -> None:
+    if order not in _ORDERS:
+        raise ValueError(
+            f"`order` is {order!r}, wanted 'sample_major' or 'slot_major'"
+        )
+
+
+def _transpose(
+    values: tf.Tensor, offsets: tf.Tensor, columns: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Reads units, rows of a matrix of that many columns, column by column."""
+
+    def transpose(x):
+        # Without columns there are no units either.
+        num_rows = tf.size(x, out_type=tf.int64) // tf.maximum(columns, 1)
+        shape = tf.stack([num_rows, columns])
+        return tf.reshape(tf.transpose(tf.reshape(x, shape)), [-1])
+
+    begins, ends = transpose(offsets[:-1]), transpose(offsets[1:])
+    rows = tf.ragged.range(begins, ends)
+    return tf.gather(values, rows.flat_values), rows.row_splits
+
+
+def split_slots(row_offsets, values, num_slots: int, order: str) -> list[Parts]:
+    """Returns the values and the level of each slot of a CSR."""
+    _check_order(order)
+    if num_slots < 1:
+        raise ValueError(f"`num_slots` is {num_slots}, wanted 1 or more")
+    values = as_values(values)
+    offsets = as_vector("row_offsets", row_offsets)
+    _, (offsets,) = validated(values, [offsets])
+    if num_slots == 1:
+        return [(values, (offsets,))]
+    units = tf.size(offsets, out_type=tf.int64) - 1
+    static = offsets.shape[0]
+    message = "`row_offsets` has {} rows, wanted a multiple of `num_slots`=" + (
+        str(num_slots)
+    )
+    if static is not None and (static - 1) % num_slots:
+        raise ValueError(message.format(static - 1))
+    check = tf.debugging.assert_equal(
+        units % num_slots,
+        tf.constant(0, tf.int64),
+        message.format("a number of"),
+    )
+    # An eager check leaves nothing to depend on.
+    with tf.control_dependencies([] if check is None else [check]):
+        offsets = tf.identity(offsets)
+    batch = units // num_slots
+    if order == "sample_major":
+        values, offsets = _transpose(
+            values, offsets, tf.constant(num_slots, tf.int64)
+        )
+    slots = []
+    for s in range(num_slots):
+        level = offsets[s * batch : (s + 1) * batch + 1]
+        slots.append((values[level[0] : level[-1]], (level - level[0],)))
+    return slots
+
+
+def to_csr(
+    slots: Sequence, order: str = "sample_major", name: str | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts the rows of several LoDTensors, one a feature slot, into one CSR.
+
+    The inverse of `LoDTensor.from_csr`.
+
+    Args:
+      slots: LoDTensors of one level each and as many units, the samples of a
+        batch. Their values have one dtype and shape of row.
+      order: "sample_major", all slots of a sample side by side, as HugeCTR's
+        readers have them; or "slot_major", all samples of a slot.
+      name: A name for the ops.
+
+    Returns:
+      row_offsets: int64 `[slots * batch + 1]`.
+      values: `[N, ...]`, N the rows of all slots.
+
+    Raises:
+      ValueError: another order, no slot, a slot that has not one level.
+      TypeError: slots of different dtypes.
+      tf.errors.InvalidArgumentError: slots with different numbers of units
+        (ValueError where that is known while tracing).
+    """
+    _check_order(order)
+    slots = list(slots)
+    if not slots:
+        raise ValueError("`slots` is empty, wanted one LoDTensor or more")
+    for s, slot in enumerate(slots):
+        if len(slot.lod) != 1:
+            raise ValueError(
+                f"`slots[{s}]` has {len(slot.lod)} levels, wanted one"
+            )
+        if slot.values.dtype != slots[0].values.dtype:
+            raise TypeError(
+                f"`slots[{s}]` has dtype {slot.values.dtype.name}, but "
+                f"`slots[0]` has {slots[0].values.dtype.name}"
+            )
+    if len(slots) == 1:
+        return slots[0].lod[0], slots[0].values
+    with tf.name_scope(name or "to_csr"):
+        units = tf.size(slots[0].lod[0])
+        checks = [
+            tf.debugging.assert_equal(
+                tf.size(slot.lod[0]),
+                units,
+                f"`slots[{s}]` and `slots[0]` have different numbers of units",
+            )
+            for s, slot in enumerate(slots)
+        ]
+        with tf.control_dependencies([c for c in checks if c is not None]):
+            values = tf.concat([slot.values for slot in slots], 0)
+            lengths = [slot.lod[0][1:] - slot.lod[0][:-1] for slot in slots]
+            offsets = tf.concat([[0], tf.cumsum(tf.concat(lengths, 0))], 0)
+        if order == "sample_major":
+            values, offsets = _transpose(
+                values, offsets, tf.cast(units - 1, tf.int64)
+            )
+        return offsets, values

@@ -1,0 +1,96 @@
+"""LoD from and to nested Python lists."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.ragged.arguments import Parts
+
+
+def _is_list(item) -> bool:
+    return isinstance(item, (list, tuple)) or (
+        isinstance(item, np.ndarray) and item.ndim > 0
+    )
+
+
+def _place(indices: Sequence[int]) -> str:
+    return "`rows" + "".join(f"[{i}]" for i in indices) + "`"
+
+
+def _depth(item) -> int:
+    """How many lists stand in each other, by the deepest."""
+    if not _is_list(item):
+        return 0
+    return 1 + max((_depth(inner) for inner in item), default=0)
+
+
+def _shape(item) -> tuple[int, ...]:
+    """The shape of nested lists, by the first item of each."""
+    if not _is_list(item):
+        return ()
+    return (len(item), *(_shape(item[0]) if len(item) else ()))
+
+
+def _check_shape(item, shape: tuple[int, ...], place: Sequence[int]) -> None:
+    if not shape:
+        if _is_list(item):
+            raise ValueError(f"{_place(place)} is a list, wanted a number")
+        return
+    if not _is_list(item) or len(item) != shape[0]:
+        raise ValueError(
+            f"{_place(place)} is {item!r}, wanted a list of {shape[0]} as the "
+            "first row has"
+        )
+    for i, inner in enumerate(item):
+        _check_shape(inner, shape[1:], [*place, i])
+
+
+def _as_tensor(items: list, places: list, shape: tuple[int, ...], dtype):
+    if not items:
+        return tf.zeros([0, *shape], dtype or tf.float32)
+    if isinstance(items[0], (np.ndarray, np.generic)):
+        items = np.array(items)
+    try:
+        return tf.convert_to_tensor(items, dtype)
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        dtype = dtype or tf.convert_to_tensor(items[0]).dtype
+        for item, place in zip(items, places, strict=True):
+            try:
+                tf.convert_to_tensor(item, dtype)
+            except (TypeError, ValueError, tf.errors.OpError):
+                raise ValueError(
+                    f"{_place(place)} is {item!r}, wanted {dtype.name}"
+                ) from error
+        raise
+
+
+def from_nested_lists(rows, dtype, num_levels: int | None) -> Parts:
+    """Returns the values and levels of nested lists."""
+    if not _is_list(rows):
+        raise TypeError(f"`rows` must be nested lists, found {type(rows)}")
+    depth = _depth(rows)
+    if num_levels is None:
+        num_levels = max(depth - 1, 1)
+    if num_levels < 0:
+        raise ValueError(f"`num_levels` is {num_levels}, wanted 0 or more")
+    items, places = list(rows), [[i] for i in range(len(rows))]
+    levels = []
+    for _ in range(num_levels):
+        offsets, inner_items, inner_places = [0], [], []
+        for item, place in zip(items, places, strict=True):
+            if not _is_list(item):
+                raise ValueError(
+                    f"{_place(place)} is {item!r}, wanted a list: the lists "
+                    f"have {num_levels} levels"
+                )
+            inner_items.extend(item)
+            inner_places += [[*place, i] for i in range(len(item))]
+            offsets.append(len(inner_items))
+        levels.append(tf.constant(offsets, tf.int64))
+        items, places = inner_items, inner_places
+    shape = _shape(items[0]) if items else ()
+    for item, place in zip(items, places, strict=True):
+        _check_shape(item, shape, place)
+    dtype = None if dtype is None else tf.as_dtype(dtype)
+    return _as_tensor(items, places, shape, dtype), tuple(levels)

@@ -1,0 +1,57 @@
+"""Putting LoDs together and taking them apart, level by level."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lodestar.ragged.arguments import Parts
+
+
+def concat(parts: Sequence[Parts]) -> Parts:
+    """Appends the units of all parts at every level."""
+    if not parts:
+        raise ValueError("`tensors` is empty, wanted one or more")
+    first, first_levels = parts[0]
+    for i, (values, levels) in enumerate(parts):
+        if len(levels) != len(first_levels):
+            raise ValueError(
+                f"`tensors[{i}]` has {len(levels)} levels, but `tensors[0]` "
+                f"has {len(first_levels)}"
+            )
+        if values.dtype != first.dtype:
+            raise TypeError(
+                f"`tensors[{i}]` has dtype {values.dtype.name}, but "
+                f"`tensors[0]` has {first.dtype.name}"
+            )
+        if not values.shape[1:].is_compatible_with(first.shape[1:]):
+            raise ValueError(
+                f"`tensors[{i}]` has rows of shape {values.shape[1:]}, but "
+                f"`tensors[0]` has {first.shape[1:]}"
+            )
+    joined = []
+    for k in range(len(first_levels)):
+        pieces = [first_levels[k]]
+        end = first_levels[k][-1]
+        for _, levels in parts[1:]:
+            pieces.append(levels[k][1:] + end)
+            end += levels[k][-1]
+        joined.append(tf.concat(pieces, 0))
+    return tf.concat([values for values, _ in parts], 0), tuple(joined)
+
+
+def split_points(units: int | tf.Tensor, num_places: int) -> list:
+    """Returns where each part begins, and where the last one ends.
+
+    As many parts as places, or, with fewer units known to Python, one a unit.
+    The last part takes what does not divide. Without units every place gets an
+    empty part.
+    """
+    if isinstance(units, int):
+        count = min(units, num_places) or num_places
+        size = units // count
+        return [i * size for i in range(count)] + [units]
+    count = tf.minimum(units, num_places)
+    size = units // tf.maximum(count, 1)
+    return [tf.where(i < count, i * size, units) for i in range(num_places)] + [
+        units
+    ]

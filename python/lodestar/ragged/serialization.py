@@ -1,0 +1,67 @@
+"""LoD as a dict of tensors, and as one string.
+
+The string is a serialized tensor of strings: the serialized values, then the
+serialized levels, outermost first, all as `tf.io.serialize_tensor` writes them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from lodestar.ragged.arguments import (
+    Parts,
+    as_levels,
+    as_values,
+    validated,
+)
+
+
+def names(num_levels: int, prefix: str) -> list[str]:
+    """Returns the names of the components: the values, then the levels."""
+    levels = (f"lod_{k}" for k in range(num_levels))
+    return [prefix + name for name in ("values", *levels)]
+
+
+def from_components(components: Mapping, prefix: str) -> Parts:
+    """Returns the values and levels among named tensors."""
+    own = [name for name in components if name.startswith(prefix)]
+    num_levels = max(len(own) - 1, 0)
+    wanted = names(num_levels, prefix)
+    if sorted(own) != sorted(wanted):
+        raise ValueError(
+            f"`components` has {', '.join(sorted(own)) or 'nothing'}, wanted "
+            f"{prefix}values, {prefix}lod_0, {prefix}lod_1 and so on"
+        )
+    values, *levels = (components[name] for name in wanted)
+    return validated(as_values(values), as_levels("lod", levels))
+
+
+def serialize(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns a string scalar."""
+    parts = [tf.io.serialize_tensor(part) for part in (values, *levels)]
+    return tf.io.serialize_tensor(tf.stack(parts))
+
+
+def parse(serialized, dtype: tf.DType, num_levels: int) -> Parts:
+    """Returns the values and levels that `serialize` wrote."""
+    if num_levels < 0:
+        raise ValueError(f"`num_levels` is {num_levels}, wanted 0 or more")
+    parts = tf.io.parse_tensor(serialized, tf.string)
+    found = tf.shape(parts)
+    wanted = tf.constant([num_levels + 1])
+    check = tf.debugging.Assert(
+        tf.reduce_all(tf.equal(tf.size(found), 1))
+        & tf.reduce_all(tf.equal(found[:1], wanted)),
+        [
+            f"`serialized` has not the values and {num_levels} levels: wanted "
+            f"{num_levels + 1} parts, found shape",
+            found,
+        ],
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        parts = tf.ensure_shape(tf.identity(parts), [num_levels + 1])
+    values = tf.io.parse_tensor(parts[0], dtype)
+    levels = [
+        tf.io.parse_tensor(part, tf.int64) for part in tf.unstack(parts[1:])
+    ]
+    return validated(values, levels)

@@ -1,0 +1,31 @@
+"""LoD from and to `tf.SparseTensor`."""
+
+import tensorflow as tf
+
+from lodestar.ops import lod_ops
+from lodestar.ragged.arguments import Parts
+
+
+def from_sparse(sparse: tf.SparseTensor) -> Parts:
+    """Returns the values and levels of a sparse tensor."""
+    if not isinstance(sparse, tf.SparseTensor):
+        raise TypeError(
+            f"`sparse` must be a SparseTensor, found {type(sparse)}"
+        )
+    rank = sparse.shape.rank
+    if rank is None or rank < 2:
+        raise ValueError(
+            "`sparse` must have a static rank of 2 or more, found shape "
+            f"{sparse.shape}"
+        )
+    levels = lod_ops.lod_from_sparse(
+        sparse.indices, sparse.dense_shape, rank - 1
+    )
+    return sparse.values, tuple(levels)
+
+
+def to_sparse(ragged: tf.RaggedTensor | tf.Tensor) -> tf.SparseTensor:
+    """Returns the rows as a sparse tensor; the levels are its first ranks."""
+    if not isinstance(ragged, tf.RaggedTensor):
+        raise ValueError("`to_sparse` needs a level, found none")
+    return ragged.to_sparse()

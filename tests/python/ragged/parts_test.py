@@ -1,0 +1,256 @@
+"""Parts of LoDTensors: slices, concat, split, levels reset and appended."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar import LoDTensor
+from lodestar._library import gen_ops
+
+OUTER = [0, 2, 3, 6]
+INNER = [0, 2, 5, 7, 10, 12, 13]
+LENGTHS = [[2, 1, 3], [2, 3, 2, 3, 2, 1]]
+ROWS = np.arange(13.0, dtype=np.float32)
+
+
+def lists(levels):
+    return [level.numpy().tolist() for level in levels]
+
+
+def test_slices_of_each_level():
+    x = LoDTensor.from_lengths(ROWS, LENGTHS)
+    part = x.slice(0, 1, 3)
+    assert lists(part.lod) == [[0, 1, 4], [0, 2, 5, 7, 8]]
+    assert part.values.numpy().tolist() == ROWS[5:].tolist()
+    part = x.slice(1, 1, 3)
+    assert lists(part.lod) == [[0, 3, 5]]
+    assert part.values.numpy().tolist() == ROWS[2:7].tolist()
+    assert lists(x.slice(0, 1, 1).lod) == [[0], [0]]
+    assert x.slice(0, 3, 3).values.shape == (0,)
+    assert x.slice(0, 0, 3).to_list() == x.to_list()
+
+
+def test_the_discussions_lengths_and_their_slices():
+    # 3 | 3 1 2 | 3 2 4 1 2 3: one unit of three, of 3, 1 and 2 sequences.
+    x = LoDTensor.from_lengths(
+        np.arange(15), [[3], [3, 1, 2], [3, 2, 4, 1, 2, 3]]
+    )
+    assert lists(x.lod) == [[0, 3], [0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]]
+    assert lists(x.absolute()) == [
+        [0, 15],
+        [0, 9, 10, 15],
+        [0, 3, 5, 9, 10, 12, 15],
+    ]
+    assert lists(x.slice(0, 0, 1).lengths()) == [
+        [3],
+        [3, 1, 2],
+        [3, 2, 4, 1, 2, 3],
+    ]
+    assert x.slice(1, 0, 1).to_list() == [[[0, 1, 2], [3, 4], [5, 6, 7, 8]]]
+    assert x.slice(1, 1, 2).to_list() == [[[9]]]
+    assert x.slice(1, 1, 3).to_list() == [[[9]], [[10, 11], [12, 13, 14]]]
+    assert x.slice(2, 4, 6).to_list() == [[10, 11], [12, 13, 14]]
+
+
+def test_sub_lod_is_lengths_and_a_row_range():
+    x = LoDTensor.from_lengths(np.arange(9), [[2, 1], [3, 2, 4]])
+    lengths, rows = x.sub_lod(0, 1, 2)
+    assert lists(lengths) == [[1], [4]]
+    assert rows.numpy().tolist() == [5, 9]
+    lengths, rows = x.sub_lod(0, 1, 1)
+    assert lists(lengths) == [[], []]
+    assert rows.numpy().tolist() == [5, 5]
+
+
+def test_slices_that_are_refused():
+    x = LoDTensor.from_lengths(ROWS, LENGTHS)
+    with pytest.raises(ValueError, match="`level` is 2, wanted 0 to 1"):
+        x.slice(2, 0, 1)
+    with pytest.raises(ValueError, match="`level` is -1, wanted 0 to 1"):
+        x.sub_lod(-1, 0, 1)
+    for begin, end, message in (
+        (0, 4, r"`end` is 4, but there are 3 units in `lod\[0\]`"),
+        (2, 1, "`begin`=2 is greater than `end`=1"),
+        (-1, 1, "`begin` is -1, wanted 0 or more"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            x.slice(0, begin, end)
+
+
+def test_slices_in_a_function_of_unknown_shapes():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec(None),
+            tf.TensorSpec(None, tf.int64),
+            tf.TensorSpec([], tf.int32),
+        ]
+    )
+    def part(values, lengths, end):
+        return LoDTensor.from_lengths(values, [lengths]).slice(0, 1, end)
+
+    x = part(tf.ones([3, 2]), tf.constant([1, 2], tf.int64), 2)
+    assert lists(x.lod) == [[0, 2]]
+    assert x.values.shape == (2, 2)
+    for end, message in ((0, "is greater than `end`=0"), (3, "`end` is 3")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            part(tf.ones([3]), tf.constant([1, 2], tf.int64), end)
+
+
+MIN, MAX = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "levels, begin, end, message",
+    [
+        ([[0, 2, 1]], 0, 2, r"`lod\[0\]\[1\]`=2 is greater than"),
+        ([[0, 9]], 0, 1, r"`lod\[0\]\[1\]` is 9, wanted 0 to 3"),
+        ([[MIN, MAX]], 0, 1, r"`lod\[0\]\[0\]` is -\d+, wanted 0 to 3"),
+        ([[0, 2], [0, 3]], 0, 1, r"`lod\[0\]\[1\]` is 2, wanted 0 to 1"),
+        ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` is 0, wanted 0 to -1"),
+        ([[]], 0, 0, r"`lod\[0\]` is empty"),
+        ([[0, 3]], 0, MAX, "`end` is 9223372036854775807, but there are 1"),
+        ([[0, 3]], MIN, 1, "`begin` is -9223372036854775808"),
+        ([3], 0, 1, "`levels` must have rank 1"),
+        ([[0, 3]], [0], 1, "`begin` must have rank 0"),
+        ([[0, 3]], 0, [1], "`end` must have rank 0"),
+    ],
+)
+def test_offsets_that_the_op_refuses(levels, begin, end, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        gen_ops.lodestar_lod_slice(
+            num_rows=tf.constant(3, tf.int64),
+            begin=tf.constant(begin, tf.int64),
+            end=tf.constant(end, tf.int64),
+            levels=[tf.constant(level, tf.int64) for level in levels],
+            num_sliced=len(levels),
+        )
+
+
+def test_more_levels_than_there_are():
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="`num_sliced` is 2, but there are 1",
+    ):
+        gen_ops.lodestar_lod_slice(
+            num_rows=tf.constant(3, tf.int64),
+            begin=tf.constant(0, tf.int64),
+            end=tf.constant(1, tf.int64),
+            levels=[tf.constant([0, 3], tf.int64)],
+            num_sliced=2,
+        )
+
+
+def test_concat_appends_units_at_every_level():
+    pieces = [[[[1, 2], []], []], [], [[], [[3]], [[4, 5], [6]]]]
+    xs = [LoDTensor.from_nested_lists(p, tf.int32, 2) for p in pieces]
+    x = LoDTensor.concat(xs)
+    assert x.to_list() == sum(pieces, [])
+    assert lists(x.lod) == [[0, 2, 2, 2, 3, 5], [0, 2, 2, 3, 5, 6]]
+    assert LoDTensor.concat(xs[:1]).to_list() == pieces[0]
+    plain = LoDTensor.concat([LoDTensor([[1.0]], ()), LoDTensor([[2.0]], ())])
+    assert plain.values.numpy().tolist() == [[1.0], [2.0]]
+
+
+def test_concat_of_unknown_sizes():
+    spec = LoDTensor.Spec([None, 2], tf.float32)
+
+    @tf.function(input_signature=[spec, spec])
+    def joined(x, y):
+        return LoDTensor.concat([x, y])
+
+    x = LoDTensor.from_lengths(tf.ones([3, 2]), [[1, 2]])
+    y = LoDTensor.from_lengths(tf.zeros([0, 2]), [[0]])
+    assert lists(joined(x, y).lod) == [[0, 1, 3, 3]]
+    assert lists(joined(y, x).lod) == [[0, 0, 1, 3]]
+
+
+def test_concat_refuses_what_differs():
+    x = LoDTensor.from_lengths([1.0], [[1]])
+    for y, error, message in (
+        (x.append_lod([0, 1]), ValueError, "has 2 levels, but"),
+        (LoDTensor.from_lengths([1], [[1]]), TypeError, "has dtype int32, but"),
+        (
+            LoDTensor.from_lengths([[1.0]], [[1]]),
+            ValueError,
+            r"has rows of shape \(1,\), but",
+        ),
+    ):
+        with pytest.raises(error, match=r"`tensors\[1\]` " + message):
+            LoDTensor.concat([x, y])
+    with pytest.raises(ValueError, match="`tensors` is empty"):
+        LoDTensor.concat([])
+
+
+@pytest.mark.parametrize(
+    "units, places, sizes",
+    [
+        (5, 2, [2, 3]),
+        (7, 3, [2, 2, 3]),
+        (2, 3, [1, 1]),
+        (3, 1, [3]),
+        (3, 3, [1, 1, 1]),
+        (0, 2, [0, 0]),
+    ],
+)
+def test_split_gives_the_remainder_to_the_last_place(units, places, sizes, rng):
+    lengths = rng.integers(3, size=units)
+    x = LoDTensor.from_lengths(np.arange(lengths.sum()), [lengths])
+    parts = x.split(places)
+    assert [part.lod[0].shape[0] - 1 for part in parts] == sizes
+    assert LoDTensor.concat(parts).to_list() == x.to_list()
+    rows = LoDTensor(np.arange(units), ()).split(places)
+    assert [part.values.shape[0] for part in rows] == sizes
+
+    # A graph that does not know the units has a part for every place.
+    @tf.function(input_signature=[LoDTensor.Spec([None], tf.int64)])
+    def graph(x):
+        return [part.to_ragged() for part in x.split(places)]
+
+    for got, want in zip(graph(x), parts, strict=False):
+        assert got.to_list() == want.to_list()
+    assert [part.nrows() for part in graph(x)[len(parts) :]] == [0] * (
+        places - len(parts)
+    )
+    with pytest.raises(ValueError, match="`num_places` is 0"):
+        x.split(0)
+
+
+def test_reset_lod():
+    x = LoDTensor.from_lengths(ROWS, LENGTHS)
+    other = LoDTensor.from_lengths(np.zeros(13), [[6, 7]])
+    for lod in ([[0, 6, 13]], other, other.to_ragged()):
+        assert lists(x.reset_lod(lod).lod) == [[0, 6, 13]]
+    assert lists(x.reset_lod([OUTER, INNER]).lod) == [OUTER, INNER]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="ends at 6, but there are 13 rows"
+    ):
+        x.reset_lod([[0, 6]])
+    with pytest.raises(ValueError, match="`lod` is empty"):
+        x.reset_lod(LoDTensor([1.0], ()))
+
+
+def test_append_lod():
+    x = LoDTensor.from_lengths(ROWS[:6], [[2, 3, 1]])
+    assert lists(x.append_lod([0, 1, 2, 2, 4, 5, 6]).lengths()) == [
+        [2, 3, 1],
+        [1, 1, 0, 2, 1, 1],
+    ]
+    assert lists(LoDTensor(ROWS, ()).append_lod([0, 13]).lod) == [[0, 13]]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`lod\[0\]` ends at 6, but there are 2 units in `lod\[1\]`",
+    ):
+        x.append_lod([0, 3, 6])
+
+
+def test_gradient_flows_through_parts():
+    values = tf.constant([1.0, 2.0, 3.0, 4.0], tf.float64)
+
+    def parts(values):
+        x = LoDTensor.from_lengths(values, [[1, 1], [2, 2]])
+        a, b = x.split(2)
+        y = LoDTensor.concat([b, b, a]).reset_lod([[0, 6]])
+        return y.values * y.slice(0, 0, 1).values
+
+    theory, numeric = tf.test.compute_gradient(parts, [values])
+    np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)

@@ -1,0 +1,149 @@
+"""LoDTensor from and to SparseTensor."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar import LoDTensor
+from lodestar._library import gen_ops
+
+
+def random_lists(rng, levels):
+    """Nested lists whose last units at the upper levels are not empty."""
+    if levels == 0:
+        return float(rng.integers(1000))
+    items = [random_lists(rng, levels - 1) for _ in range(rng.integers(4))]
+    while levels > 1 and items and not items[-1]:
+        items.pop()
+    return items
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.int64, tf.string])
+@pytest.mark.parametrize("lists", [[], [[]], [[1], [], [2, 3, 4], []]])
+def test_one_level_is_as_stock_has_it(lists, dtype):
+    ragged = tf.ragged.constant(lists, tf.int64, ragged_rank=1)
+    values = ragged.flat_values
+    values = (
+        tf.strings.as_string(values)
+        if dtype == tf.string
+        else tf.cast(values, dtype)
+    )
+    ragged = ragged.with_flat_values(values)
+    x = LoDTensor.from_sparse(ragged.to_sparse())
+    assert x.to_ragged().to_list() == ragged.to_list()
+    assert x.values.dtype == dtype
+    stock, ours = ragged.to_sparse(), x.to_sparse()
+    assert ours.indices.numpy().tolist() == stock.indices.numpy().tolist()
+    assert (
+        ours.dense_shape.numpy().tolist() == stock.dense_shape.numpy().tolist()
+    )
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_random_levels_come_back(levels, rng):
+    for _ in range(20):
+        lists = [random_lists(rng, levels) for _ in range(rng.integers(1, 5))]
+        x = LoDTensor.from_nested_lists(lists, tf.float32, levels)
+        back = LoDTensor.from_sparse(x.to_sparse())
+        assert back.to_list() == lists
+        assert back.num_levels == levels
+
+
+def test_empty_units_of_an_upper_level():
+    # Units 1 and 3 of the outer level, and what is before index 2 of unit 0.
+    sparse = tf.SparseTensor(
+        [[0, 2, 0], [2, 0, 0], [2, 0, 1]], [1.0, 2.0, 3.0], [4, 5, 2]
+    )
+    x = LoDTensor.from_sparse(sparse)
+    assert x.to_list() == [[[], [], [1.0]], [], [[2.0, 3.0]], []]
+
+
+def test_rows_with_dimensions_give_further_dimensions():
+    x = LoDTensor.from_lengths([[1, 2], [3, 4]], [[2, 0]])
+    assert tf.sparse.to_dense(x.to_sparse()).numpy().tolist() == [
+        [[1, 2], [3, 4]],
+        [[0, 0], [0, 0]],
+    ]
+
+
+def test_in_a_function_of_unknown_sizes():
+    @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.int64)])
+    def lengths(sparse):
+        x = LoDTensor.from_sparse(sparse)
+        return x.lengths()[0], LoDTensor.from_sparse(x.to_sparse()).values
+
+    sparse = tf.SparseTensor(
+        [[1, 0], [1, 1]], tf.constant([5, 6], tf.int64), [3, 4]
+    )
+    got, values = lengths(sparse)
+    assert got.numpy().tolist() == [0, 2, 0]
+    assert values.numpy().tolist() == [5, 6]
+
+
+def test_gradient():
+    indices = [[0, 0], [1, 0], [1, 1]]
+
+    def there_and_back(values):
+        x = LoDTensor.from_sparse(tf.SparseTensor(indices, values, [2, 2]))
+        return x.to_sparse().values * x.values
+
+    theory, numeric = tf.test.compute_gradient(
+        there_and_back, [tf.constant([1.0, 2.0, 3.0], tf.float64)]
+    )
+    np.testing.assert_allclose(theory, numeric, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "indices, shape, message",
+    [
+        ([[0, 0], [0, 0]], [1, 2], r"`indices\[1\]` repeats `indices\[0\]`"),
+        (
+            [[1, 0], [0, 0]],
+            [2, 2],
+            r"`indices\[1\]\[0\]` is 0 after 1, wanted row-major order",
+        ),
+        (
+            [[0, 1], [0, 0]],
+            [1, 2],
+            r"`indices\[0\]\[1\]` is 1, wanted 0: the values of a unit",
+        ),
+        ([[0, 0], [0, 2]], [1, 3], r"`indices\[1\]\[1\]` is 2, wanted 1"),
+        ([[0, 0], [5, 0]], [5, 3], r"`indices\[1\]\[0\]` is 5, wanted 0 to 4"),
+        ([[0, -1]], [5, 3], r"`indices\[0\]\[1\]` is -1, wanted 0 to 2"),
+        (np.zeros([0, 2]), [-1, 3], r"`dense_shape\[0\]` is -1"),
+        (np.zeros([0, 2]), [3], r"`dense_shape` has 1 dimensions, wanted 2"),
+        (
+            np.zeros([0, 3]),
+            [3, 3],
+            r"`indices` has shape \[0,3\], wanted \[N,2",
+        ),
+        (np.zeros([2]), [3, 3], "`indices` must have rank 2"),
+        (np.zeros([0, 2]), [[3, 3]], "`dense_shape` must have rank 1"),
+    ],
+)
+def test_what_the_op_refuses(indices, shape, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        gen_ops.lodestar_lod_from_sparse(
+            indices=tf.constant(indices, tf.int64),
+            dense_shape=tf.constant(shape, tf.int64),
+            num_levels=1,
+        )
+
+
+@pytest.mark.parametrize("units", [2**62, 2**63 - 1])
+def test_more_units_than_memory(units):
+    sparse = tf.SparseTensor(np.zeros([0, 2], np.int64), [], [units, 1])
+    with pytest.raises(
+        tf.errors.ResourceExhaustedError, match="`lod.0.` would"
+    ):
+        LoDTensor.from_sparse(sparse)
+
+
+def test_what_python_refuses():
+    with pytest.raises(TypeError, match="must be a SparseTensor, found"):
+        LoDTensor.from_sparse(tf.zeros([2, 2]))
+    vector = tf.SparseTensor([[0]], [1.0], [1])
+    with pytest.raises(ValueError, match="static rank of 2 or more"):
+        LoDTensor.from_sparse(vector)
+    with pytest.raises(ValueError, match="needs a level"):
+        LoDTensor([1.0], ()).to_sparse()
