@@ -14,25 +14,13 @@
 #include <type_traits>
 
 #include "tf_ops/core/parallel.h"
+#include "tf_ops/core/sequence_units.h"
 #include "tf_ops/core/span.h"
 
 namespace lodestar {
 
 // A start further away than this would overflow, and find nothing anyway.
 constexpr int64_t kMaxContextStart = int64_t{1} << 60;
-
-// Calls body(row, first, last) for every row of [begin, end), where its
-// sequence holds rows [first, last).
-template <typename Body>
-void ForEachRow(Span<const int64_t> splits, int64_t begin, int64_t end,
-                const Body& body) {
-  int64_t b =
-      std::upper_bound(splits.begin(), splits.end(), begin) - splits.begin();
-  for (int64_t row = begin; row < end; ++row) {
-    while (splits[b] <= row) ++b;
-    body(row, splits[b - 1], splits[b]);
-  }
-}
 
 // REQUIRES: splits are valid for N rows (core/lod.h), size >= 1,
 // |start| <= kMaxContextStart.
@@ -41,7 +29,6 @@ void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,
                      int64_t start, int64_t size, T pad_value, T* windows,
                      const ParallelFor* parallel) {
   if (dim == 0) return;
-  const int64_t num_rows = splits[splits.size() - 1];
   const auto window = [&](int64_t row, int64_t first, int64_t last) {
     // Places [low, high) of the window lie inside, and their rows in one piece.
     const int64_t low = std::clamp(first - row - start, int64_t{0}, size) * dim;
@@ -55,10 +42,12 @@ void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,
     std::copy_n(rows + (row + start) * dim + low, high - low, out + low);
     std::fill_n(out + high, size * dim - high, pad_value);
   };
-  RunParallel(parallel, num_rows, 4 + size * dim / 4,
-              [&](int64_t begin, int64_t end) {
-                ForEachRow(splits, begin, end, window);
-              });
+  ForSequencePieces(parallel, splits, 4 + size * dim / 4,
+                    [&](int64_t b, int64_t first, int64_t last, bool) {
+                      for (int64_t row = first; row < last; ++row) {
+                        window(row, splits[b], splits[b + 1]);
+                      }
+                    });
 }
 
 // The gradient [N, D] of the rows, from that of the windows [N, size, D]: each
@@ -72,7 +61,6 @@ void SequenceContextGradient(const T* gradient, int64_t dim,
   using Sum = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
   // Sums that stay in the first-level cache.
   constexpr int64_t kColumns = 64;
-  const int64_t num_rows = splits[splits.size() - 1];
   const auto collect = [&](int64_t row, int64_t first, int64_t last) {
     // Place j of window row - start - j is this row.
     const int64_t low = std::clamp(row - start - last + 1, int64_t{0}, size);
@@ -88,10 +76,12 @@ void SequenceContextGradient(const T* gradient, int64_t dim,
       for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sums[i]);
     }
   };
-  RunParallel(parallel, num_rows, 4 + size * dim / 4,
-              [&](int64_t begin, int64_t end) {
-                ForEachRow(splits, begin, end, collect);
-              });
+  ForSequencePieces(parallel, splits, 4 + size * dim / 4,
+                    [&](int64_t b, int64_t first, int64_t last, bool) {
+                      for (int64_t row = first; row < last; ++row) {
+                        collect(row, splits[b], splits[b + 1]);
+                      }
+                    });
 }
 
 }  // namespace lodestar

@@ -3,9 +3,9 @@
 // tf_ops/core/sequence_context.h.
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_context.h"
 #include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
 
@@ -30,22 +30,6 @@ class WindowKernel : public tensorflow::OpKernel {
   }
 
  protected:
-  // Input 1 as splits of the rows of input 0, called `name`, which has at least
-  // `rank` dimensions.
-  static absl::Status ReadSplits(OpKernelContext* ctx, const char* name,
-                                 int rank, Span<const int64_t>* splits) {
-    const Tensor& rows = ctx->input(0);
-    if (rows.dims() < rank) {
-      return InvalidArgumentError("`", name, "` must have rank ", rank,
-                                  " or more, found shape ",
-                                  rows.shape().DebugString());
-    }
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "row_splits", 1));
-    *splits = FlatSpan<int64_t>(ctx->input(1));
-    return ToTensorFlow(
-        ValidateSplits("row_splits", *splits, rows.dim_size(0)));
-  }
-
   int64_t start_ = 0;
   int64_t size_ = 1;
 };
@@ -56,8 +40,7 @@ class SequenceContextOp : public WindowKernel {
   using WindowKernel::WindowKernel;
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
-    Span<const int64_t> splits;
-    OP_REQUIRES_OK(ctx, ReadSplits(ctx, "values", 1, &splits));
+    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", ctx->input(1)));
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "pad_value", 0));
     TensorShape shape({values.dim_size(0)});
     OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(size_));
@@ -68,10 +51,10 @@ class SequenceContextOp : public WindowKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &windows));
     if (windows->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceContext<T>(values.flat<T>().data(),
-                       values.NumElements() / values.dim_size(0), splits,
-                       start_, size_, ctx->input(2).scalar<T>()(),
-                       windows->flat<T>().data(), &parallel);
+    SequenceContext<T>(values.flat<T>().data(), NumbersInARow(values),
+                       FlatSpan<int64_t>(ctx->input(1)), start_, size_,
+                       ctx->input(2).scalar<T>()(), windows->flat<T>().data(),
+                       &parallel);
   }
 };
 
@@ -81,12 +64,11 @@ class SequenceContextGradientOp : public WindowKernel {
   using WindowKernel::WindowKernel;
   void Compute(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
-    Span<const int64_t> splits;
-    OP_REQUIRES_OK(ctx, ReadSplits(ctx, "gradient", 2, &splits));
-    OP_REQUIRES(
-        ctx, gradient.dim_size(1) == size_,
-        InvalidArgumentError("`gradient` has windows of ", gradient.dim_size(1),
-                             " rows, wanted ", size_));
+    OP_REQUIRES_OK(ctx, CheckSequences(gradient, "gradient", ctx->input(1)));
+    OP_REQUIRES(ctx, gradient.dims() >= 2 && gradient.dim_size(1) == size_,
+                InvalidArgumentError("`gradient` has shape ",
+                                     gradient.shape().DebugString(),
+                                     ", wanted windows of ", size_, " rows"));
     TensorShape shape({gradient.dim_size(0)});
     for (int k = 2; k < gradient.dims(); ++k) {
       OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(gradient.dim_size(k)));
@@ -95,9 +77,10 @@ class SequenceContextGradientOp : public WindowKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceContextGradient<T>(
-        gradient.flat<T>().data(), output->NumElements() / output->dim_size(0),
-        splits, start_, size_, output->flat<T>().data(), &parallel);
+    SequenceContextGradient<T>(gradient.flat<T>().data(),
+                               NumbersInARow(*output),
+                               FlatSpan<int64_t>(ctx->input(1)), start_, size_,
+                               output->flat<T>().data(), &parallel);
   }
 };
 

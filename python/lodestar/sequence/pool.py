@@ -76,3 +76,19 @@ def pool(
         if not with_index:
             return pooled
         return pooled, nesting.pack_like(x, index, splits[:-1])
+
+
+def first_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+    """Returns the first row of each innermost sequence, 0 for an empty one.
+
+    Paddle's `sequence_first_step`: `pool(x, "first")`.
+    """
+    return pool(x, "first", name=name or "sequence_first_step")
+
+
+def last_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+    """Returns the last row of each innermost sequence, 0 for an empty one.
+
+    Paddle's `sequence_last_step`: `pool(x, "last")`.
+    """
+    return pool(x, "last", name=name or "sequence_last_step")

@@ -291,8 +291,16 @@ def gradient_op(gradient=(((1.0,), (2.0,)),) * 3, row_splits=(0, 3), **kw):
         (context_op, dict(start=2**62), "`start` is 4611686018427387904"),
         (context_op, dict(start=-(2**63)), "`start` is -9223372036854775808"),
         (context_op, dict(size=2**62), "overflow"),
-        (gradient_op, dict(gradient=[1.0] * 3), "`gradient` must have rank 2"),
-        (gradient_op, dict(size=3), "windows of 2 rows, wanted 3"),
+        (
+            gradient_op,
+            dict(gradient=[1.0] * 3),
+            "`gradient` has shape .3., wanted windows of 2",
+        ),
+        (
+            gradient_op,
+            dict(size=3),
+            "has shape .3,2,1., wanted windows of 3 rows",
+        ),
         (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
         (gradient_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank"),
     ],

@@ -1,0 +1,38 @@
+"""The op that joins batches sequence by sequence, and its gradient."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+
+def sequence_concat(
+    values: Sequence[tf.Tensor], lods: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the rows of all batches, and the splits of the last level.
+
+    `values` are `[N_k, ...]`, `lods` the int64 levels of the first batch,
+    outermost first, then those of the next one, equally many a batch.
+    """
+    return gen_ops.lodestar_sequence_concat(values=values, lods=lods)
+
+
+@tf.RegisterGradient("Lodestar>SequenceConcat")
+def _sequence_concat_gradient(op, gradient, unused_splits_gradient):
+    count = op.get_attr("N")
+    values, lods = op.inputs[:count], op.inputs[count:]
+    num_levels = len(lods) // count
+    gradients = gen_ops.lodestar_sequence_concat_gradient(
+        gradient=gradient, row_splits=lods[num_levels - 1 :: num_levels]
+    )
+    for value, value_gradient in zip(values, gradients, strict=True):
+        value_gradient.set_shape(value.shape)
+    return [*gradients, *[None] * len(lods)]
+
+
+@tf.RegisterGradient("Lodestar>SequenceConcatGradient")
+def _sequence_concat_gradient_gradient(op, *gradients):
+    row_splits = op.inputs[1:]
+    back, _ = sequence_concat(gradients, row_splits)
+    return [back, *[None] * len(row_splits)]

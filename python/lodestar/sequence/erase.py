@@ -1,0 +1,53 @@
+"""Sequences without some of their tokens."""
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_erase_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+_DTYPES = (*nesting.INT_DTYPES, tf.string)
+
+
+def erase(
+    x: tf.RaggedTensor | LoDTensor,
+    tokens,
+    *,
+    name: str | None = None,
+) -> tf.RaggedTensor | LoDTensor:
+    """Drops every token that is in `tokens`.
+
+    The semantics of Paddle's `sequence_erase`. A sequence may become empty.
+
+    >>> erase(tf.ragged.constant([[2, 1, 0], [0, 0], [3]]), [0, 2]).to_list()
+    [[1], [], [3]]
+
+    Args:
+      x: RaggedTensor or LoDTensor of int32, int64 or string; `flat_values` (or
+        `values`) `[N]` or `[N, 1]`.
+      tokens: `[T]`, of the dtype of x. May be empty.
+      name: A name for the op.
+
+    Returns:
+      As x is, with the levels above the innermost unchanged. No gradient.
+
+    Raises:
+      TypeError: x is neither, or of another dtype.
+      ValueError: x has no level or other rows; `tokens` that are no vector.
+      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+    """
+    rows, splits = nesting.flatten("x", x, _DTYPES)
+    if rows.shape.rank not in (None, 1) and rows.shape[1:] != [1]:
+        raise ValueError(
+            f"`x` must have rows of one token, [N] or [N, 1], found {rows.shape}"
+        )
+    tokens = tf.convert_to_tensor(tokens, rows.dtype)
+    if tokens.shape.rank not in (None, 1):
+        raise ValueError(
+            f"`tokens` must have rank 1, found shape {tokens.shape}"
+        )
+    with tf.name_scope(name or "sequence_erase"):
+        left, left_splits = sequence_erase_ops.sequence_erase(
+            rows, splits[-1], tokens
+        )
+        return nesting.pack_like(x, left, (*splits[:-1], left_splits))

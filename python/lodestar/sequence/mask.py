@@ -1,0 +1,54 @@
+"""Lengths as a mask."""
+
+import numbers
+
+import tensorflow as tf
+
+from lodestar.sequence import nesting
+
+
+def mask(
+    lengths,
+    maxlen=None,
+    dtype: tf.DType = tf.int64,
+    *,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Returns 1 for the first steps of each sequence and 0 for what follows.
+
+    The semantics of Paddle's `sequence_mask`; TensorFlow's
+    `tf.sequence_mask` but for the default dtype and the checks.
+
+    >>> mask([2, 0], 3).numpy()
+    array([[1, 1, 0],
+           [0, 0, 0]])
+
+    Args:
+      lengths: int64 or int32, of any shape. One below 0 is as 0.
+      maxlen: Steps of the mask, 0 or more; None is the greatest length.
+        Lengths may exceed it.
+      dtype: Of the mask; bool gives True and False.
+      name: A name for the op.
+
+    Returns:
+      The shape of `lengths` and a dimension of `maxlen`. No gradient.
+
+    Raises:
+      TypeError: lengths that are no int64 or int32.
+      ValueError: a negative `maxlen`, where it is known; one that is no scalar.
+    """
+    lengths = tf.convert_to_tensor(lengths, dtype_hint=tf.int64)
+    if lengths.dtype not in nesting.INT_DTYPES:
+        raise TypeError(
+            f"`lengths` has dtype {lengths.dtype.name}, wanted int64 or int32"
+        )
+    if isinstance(maxlen, numbers.Number) and (
+        not isinstance(maxlen, numbers.Integral) or maxlen < 0
+    ):
+        raise ValueError(
+            f"`maxlen` is {maxlen!r}, wanted an integer of 0 or more"
+        )
+    with tf.name_scope(name or "sequence_mask"):
+        if maxlen is not None:
+            maxlen = tf.cast(maxlen, tf.int64)
+        return tf.sequence_mask(tf.cast(lengths, tf.int64), maxlen, dtype)

@@ -1,0 +1,51 @@
+"""Sequences with rows of another width."""
+
+import numbers
+
+import tensorflow as tf
+
+from lodestar.ops import sequence_reshape_ops
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+
+def reshape(
+    x: tf.RaggedTensor | LoDTensor,
+    new_dim: int,
+    *,
+    name: str | None = None,
+) -> tf.RaggedTensor | LoDTensor:
+    """Regroups the numbers of each sequence into rows of `new_dim` numbers.
+
+    The semantics of Paddle's `sequence_reshape`. Copies no rows.
+
+    >>> x = tf.RaggedTensor.from_row_lengths([[1, 2], [3, 4], [5, 6]], [2, 1])
+    >>> reshape(x, 1).row_lengths().numpy()
+    array([4, 2])
+
+    Args:
+      x: RaggedTensor or LoDTensor of any dtype; `flat_values` (or `values`)
+        `[N, ...]`.
+      new_dim: Numbers in a row of the result, 1 or more.
+      name: A name for the op.
+
+    Returns:
+      Rows `[M, new_dim]`, nested as x is. Differentiable in x.
+
+    Raises:
+      TypeError: x is neither.
+      ValueError: x has no level; another `new_dim`.
+      tf.errors.InvalidArgumentError: the numbers of a sequence do not fill
+        rows of `new_dim` (names the sequence); splits that are no splits of
+        the rows.
+    """
+    if not isinstance(new_dim, numbers.Integral) or new_dim < 1:
+        raise ValueError(
+            f"`new_dim` is {new_dim!r}, wanted an integer of 1 or more"
+        )
+    rows, splits = nesting.flatten("x", x)
+    with tf.name_scope(name or "sequence_reshape"):
+        reshaped, reshaped_splits = sequence_reshape_ops.sequence_reshape(
+            rows, splits[-1], new_dim
+        )
+        return nesting.pack_like(x, reshaped, (*splits[:-1], reshaped_splits))

@@ -1,0 +1,222 @@
+"""lodestar.sequence.scatter against NumPy, its gradients and its errors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import LoDTensor
+from lodestar._library import gen_ops
+
+
+def ragged_of(rows, lengths, dtype=tf.float32):
+    return tf.RaggedTensor.from_row_lengths(
+        tf.cast(rows, dtype), tf.constant(lengths, tf.int64)
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64],
+    ids=lambda dtype: dtype.name,
+)
+@pytest.mark.parametrize("index_dtype", [tf.int32, tf.int64])
+@pytest.mark.parametrize(
+    "lengths", [[], [0], [0, 0], [9], [3, 0, 30, 1]], ids=str
+)
+def test_matches_numpy(lengths, index_dtype, dtype, rng):
+    owner = np.repeat(np.arange(len(lengths)), np.array(lengths, np.int64))
+    for shape in ((), (3,), (0,)):
+        x = rng.integers(-3, 4, (len(lengths), 5, *shape))
+        index = rng.integers(0, 5, sum(lengths))
+        updates = rng.integers(-3, 4, (sum(lengths), *shape))
+        wanted = x.copy()
+        np.add.at(wanted, (owner, index), updates)
+        got = lodestar.sequence.scatter(
+            tf.cast(x, dtype),
+            ragged_of(index, lengths, index_dtype),
+            ragged_of(updates, lengths, dtype),
+        )
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got.numpy().astype(np.int64), wanted)
+
+
+def test_the_documented_example_with_columns():
+    got = lodestar.sequence.scatter(
+        tf.ones([3, 6]),
+        LoDTensor.from_lengths([[0], [1], [2], [5], [5]], [[3, 0, 2]]),
+        LoDTensor.from_lengths(
+            [[0.3], [0.3], [0.4], [1.0], [2.0]], [[3, 0, 2]]
+        ),
+    )
+    np.testing.assert_allclose(
+        got, [[1.3, 1.3, 1.4, 1, 1, 1], [1] * 6, [1, 1, 1, 1, 1, 4]]
+    )
+
+
+def test_sums_of_16_bit_floats_are_kept_in_float32():
+    x = tf.ones([1, 1], tf.bfloat16)
+    got = lodestar.sequence.scatter(
+        x,
+        ragged_of(tf.zeros([511]), [511], tf.int64),
+        ragged_of(tf.ones([511]), [511], tf.bfloat16),
+    )
+    assert float(got[0, 0]) == 512
+
+
+def test_two_levels_count_the_innermost_sequences():
+    index = tf.ragged.constant([[[0], []], [], [[1, 1]]])
+    updates = tf.ragged.constant([[[1.0], []], [], [[2.0, 3.0]]])
+    got = lodestar.sequence.scatter(tf.zeros([3, 2]), index, updates)
+    assert got.numpy().tolist() == [[1, 0], [0, 0], [0, 5]]
+
+
+def test_unknown_dimensions_and_errors_in_a_function():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None]),
+            tf.RaggedTensorSpec([None, None], tf.int64, 1),
+            tf.RaggedTensorSpec([None, None], tf.float32, 1),
+        ]
+    )
+    def unused_result(x, index, updates):
+        lodestar.sequence.scatter(x, index, updates)
+        y = lodestar.sequence.scatter(x, index, updates)
+        assert y.shape.as_list() == [None, None]
+        return y
+
+    x = tf.zeros([2, 3])
+    index = ragged_of([0, 2, 2], [2, 1], tf.int64)
+    updates = ragged_of([1.0, 2.0, 3.0], [2, 1])
+    assert unused_result(x, index, updates).numpy().tolist() == [
+        [1, 0, 2],
+        [0, 0, 3],
+    ]
+    for changed, message in (
+        (
+            dict(index=ragged_of([0, 2, 3], [2, 1], tf.int64)),
+            r"`index\[2\]` is 3 in sequence 1, wanted 0 to 2",
+        ),
+        (
+            dict(index=ragged_of([0, -1, 3], [2, 1], tf.int64)),
+            r"`index\[1\]` is -1 in sequence 0, wanted 0 to 2",
+        ),
+        (
+            dict(updates=ragged_of([1.0, 2.0, 3.0], [1, 2])),
+            r"`updates.lod\[0\]\[1\]` is 1, but that of `index` is 2",
+        ),
+        (
+            dict(updates=ragged_of([1.0, 2.0, 3.0], [2, 1, 0])),
+            "`updates` has 3 sequences at level 0, but `index` has 2",
+        ),
+        (
+            dict(x=tf.zeros([3, 3])),
+            "`x` has 3 rows, but `index` has 2 sequences",
+        ),
+    ):
+        arguments = {"x": x, "index": index, "updates": updates, **changed}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            unused_result(**arguments)
+
+
+def test_gradients_are_numeric_ones_to_second_order(rng):
+    x = tf.constant(rng.normal(size=(3, 4, 2)))
+    updates = tf.constant(rng.normal(size=(4, 2)))
+    index = ragged_of([3, 3, 0, 1], [3, 0, 1], tf.int64)
+
+    def scattered(x, updates):
+        return lodestar.sequence.scatter(
+            x, index, tf.RaggedTensor.from_row_lengths(updates, [3, 0, 1])
+        )
+
+    def slopes(x, updates):
+        with tf.GradientTape() as tape:
+            tape.watch([x, updates])
+            y = tf.reduce_sum(scattered(x, updates) ** 3)
+        return tf.concat(
+            [tf.reshape(g, [-1]) for g in tape.gradient(y, [x, updates])], 0
+        )
+
+    for function, atol in ((scattered, 1e-6), (slopes, 1e-3)):
+        for ours, numeric in zip(
+            *tf.test.compute_gradient(function, [x, updates]), strict=True
+        ):
+            np.testing.assert_allclose(ours, numeric, atol=atol)
+
+
+def test_what_is_refused():
+    scatter = lodestar.sequence.scatter
+    index = ragged_of([0], [1], tf.int64)
+    updates = ragged_of([1.0], [1])
+    x = tf.zeros([1, 2])
+    with pytest.raises(TypeError, match="`x` has dtype string, wanted one of"):
+        scatter(tf.constant([["a"]]), index, updates)
+    with pytest.raises(
+        ValueError, match=r"`x` must have rank 2 or more, found"
+    ):
+        scatter(tf.zeros([1]), index, updates)
+    with pytest.raises(TypeError, match="`index` has dtype float32, wanted on"):
+        scatter(x, updates, updates)
+    with pytest.raises(TypeError, match="`updates` has dtype int64, wanted on"):
+        scatter(x, index, index)
+    with pytest.raises(TypeError, match="`updates` must be a RaggedTensor or"):
+        scatter(x, index, tf.ones([1]))
+    with pytest.raises(ValueError, match="`updates` has 2 levels, but `index`"):
+        scatter(x, index, tf.ragged.constant([[[1.0]]]))
+    with pytest.raises(ValueError, match=r"`updates` has rows of shape \(3,\)"):
+        scatter(x, index, ragged_of(tf.ones([1, 3]), [1]))
+    with pytest.raises(
+        ValueError, match="`index` must have rows of one number"
+    ):
+        scatter(x, ragged_of([[0, 1]], [1], tf.int64), updates)
+
+
+def places_op(**changed):
+    arguments = {
+        "index": [0, 2, 1],
+        "index_lod": [[0, 2, 3]],
+        "updates_lod": [[0, 2, 3]],
+        "num_updates": 3,
+        "num_rows": 2,
+        "width": 3,
+        **changed,
+    }
+    return gen_ops.lodestar_sequence_scatter_places(
+        **{
+            name: [tf.convert_to_tensor(level, tf.int64) for level in value]
+            if name.endswith("lod")
+            else tf.convert_to_tensor(value, tf.int64)
+            for name, value in arguments.items()
+        }
+    )
+
+
+def test_the_op():
+    assert places_op().numpy().tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        (dict(index=0), "`index` must have rank 1"),
+        (
+            dict(index=[0, 2]),
+            "`index`: `lod.0.` ends at 3, but there are 2 rows",
+        ),
+        (dict(index_lod=[[]]), "`index`: `lod.0.` is empty"),
+        (dict(index_lod=[3]), "`index` must have rank 1, found shape"),
+        (dict(updates_lod=[[0, 5, 3]]), "`updates`: `lod.0..1.`=5 is greater"),
+        (dict(num_updates=4), "ends at 3, but there are 4 rows"),
+        (dict(num_updates=[3]), "`num_updates` must have rank 0"),
+        (dict(num_rows=-1), "`num_rows` is -1, wanted 0 or more"),
+        (dict(num_rows=3), "`x` has 3 rows, but `index` has 2 sequences"),
+        (dict(width=-(2**63)), "`width` is -9223372036854775808, wanted 0"),
+        (dict(width=2**62), "`x` has 2 rows of 4611686018427387904, which is"),
+        (dict(width=0), r"`index\[0\]` is 0 in sequence 0, wanted 0 to -1"),
+        (dict(width=[3]), "`width` must have rank 0"),
+        (dict(index=[0, 2, 2**62]), r"`index\[2\]` is 4611686018427387904"),
+    ],
+)
+def test_the_op_refuses_what_python_does_not_send(changed, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        places_op(**changed)

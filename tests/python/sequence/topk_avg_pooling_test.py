@@ -1,0 +1,244 @@
+"""lodestar.sequence.topk_avg_pooling against NumPy, gradients and errors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import LoDTensor
+from lodestar._library import gen_ops
+
+topk_avg_pooling = lodestar.sequence.topk_avg_pooling
+
+
+def matrices(rows, cols, channels, rng):
+    """Returns x of random numbers, and ragged `row` and `col`."""
+    lengths = np.array(rows, np.int64) * np.array(cols, np.int64) * channels
+    # Few distinct numbers, so that there are equal ones.
+    x = rng.integers(-9, 9, lengths.sum()).astype(np.float64)
+
+    def nest(values, lengths):
+        return tf.RaggedTensor.from_row_lengths(
+            values, tf.constant(lengths, tf.int64)
+        )
+
+    return (
+        nest(x, lengths),
+        nest(np.zeros(sum(rows)), rows),
+        nest(np.zeros([sum(cols), 3]), cols),
+    )
+
+
+def reference(x, rows, cols, topks, channels):
+    """Returns the averages `[R, channels * K]`."""
+    out = []
+    begin = 0
+    for r, c in zip(rows, cols, strict=True):
+        cube = x[begin : begin + channels * r * c].reshape(channels, r, c)
+        begin += channels * r * c
+        ordered = -np.sort(-cube, axis=2)
+        averages = [ordered[..., :k].sum(2) / k for k in topks]
+        out.append(np.stack(averages, -1).transpose(1, 0, 2))
+    return np.concatenate(
+        [a.reshape(-1, channels * len(topks)) for a in [np.zeros(0), *out]]
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64]
+)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    "rows, cols",
+    [
+        ([], []),
+        ([0], [0]),
+        ([2], [0]),
+        ([0, 2], [3, 1]),
+        ([3, 0, 1, 40], [2, 0, 7, 30]),
+    ],
+    ids=str,
+)
+def test_matches_numpy(rows, cols, channels, dtype, rng):
+    x, row, col = matrices(rows, cols, channels, rng)
+    for topks in ([1], [1, 3, 5], [9, 2], [2, 2]):
+        wanted = reference(x.flat_values.numpy(), rows, cols, topks, channels)
+        for values in (x.flat_values, x.flat_values[:, tf.newaxis]):
+            got = topk_avg_pooling(
+                x.with_flat_values(tf.cast(values, dtype)),
+                row,
+                col,
+                topks,
+                channels,
+            )
+            assert got.dtype == dtype
+            np.testing.assert_allclose(
+                got.flat_values.numpy().astype(np.float64), wanted, rtol=8e-3
+            )
+            np.testing.assert_array_equal(got.row_splits, row.row_splits)
+
+
+def test_kinds_levels_and_unknown_dimensions():
+    spec = LoDTensor.Spec(
+        tf.TensorSpec([None]), (tf.TensorSpec([None], tf.int64),)
+    )
+    row_spec = LoDTensor.Spec(
+        tf.TensorSpec(None), (tf.TensorSpec([None], tf.int64),) * 2
+    )
+
+    @tf.function(input_signature=[spec, row_spec, spec])
+    def pooled(x, row, col):
+        y = topk_avg_pooling(x, row, col, [1, 2], 1)
+        assert y.values.shape.as_list() == [None, 2]
+        return y
+
+    x = LoDTensor.from_lengths([4.0, 2.0, 9.0, 1.0, 3.0, 5.0], [[6, 0]])
+    row = LoDTensor.from_lengths(tf.zeros([2, 7]), [[1, 1], [2, 0]])
+    col = LoDTensor.from_lengths(tf.zeros([4]), [[3, 1]])
+    y = pooled(x, row, col)
+    assert y.values.numpy().tolist() == [[9, 6.5], [5, 4]]
+    assert [level.numpy().tolist() for level in y.lod] == [[0, 1, 2], [0, 2, 2]]
+
+
+def test_gradients_are_numeric_ones(rng):
+    rows, cols, channels = [2, 0, 1], [3, 2, 2], 2
+    x, row, col = matrices(rows, cols, channels, rng)
+    values = tf.constant(rng.permutation(x.flat_values.shape[0]) * 0.5)
+
+    def pooled(values):
+        return topk_avg_pooling(
+            x.with_flat_values(values), row, col, [1, 2, 5], channels
+        ).flat_values
+
+    def slope(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            y = tf.reduce_sum(pooled(values) ** 3)
+        return tf.convert_to_tensor(tape.gradient(y, values))
+
+    for function, atol in ((pooled, 1e-6), (slope, 1e-2)):
+        ours, numeric = tf.test.compute_gradient(function, [values])
+        np.testing.assert_allclose(ours[0], numeric[0], atol=atol)
+
+
+def test_of_equal_numbers_the_first_gets_the_gradient():
+    x = tf.constant([5.0, 7.0, 7.0, 7.0])
+    one = tf.ragged.constant([[0]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = topk_avg_pooling(
+            tf.RaggedTensor.from_row_lengths(x, [4]),
+            one,
+            tf.ragged.constant([[0] * 4]),
+            [2],
+            1,
+        ).flat_values
+    assert tape.gradient(y, x).numpy().tolist() == [0, 0.5, 0.5, 0]
+
+
+def test_nan_and_infinity():
+    nan, inf = np.nan, np.inf
+    row, col = tf.ragged.constant([[0]]), tf.ragged.constant([[0] * 4])
+
+    def pooled(numbers, topks):
+        x = tf.ragged.constant([numbers])
+        return topk_avg_pooling(x, row, col, topks, 1).flat_values[0]
+
+    np.testing.assert_array_equal(
+        pooled([nan, 1.0, nan, 3.0], [1, 2, 3]), [3, 2, nan]
+    )
+    np.testing.assert_array_equal(
+        pooled([-inf, inf, 1.0, 2.0], [1, 3, 4]), [inf, inf, nan]
+    )
+
+
+def test_what_is_refused():
+    x = tf.ragged.constant([[1.0, 2.0]])
+    row, col = tf.ragged.constant([[0]]), tf.ragged.constant([[0, 0]])
+    for changed, error, message in (
+        (dict(topks=[]), ValueError, "`topks` is empty"),
+        (
+            dict(topks=[1, 0]),
+            ValueError,
+            r"`topks\[1\]` is 0, wanted an integer",
+        ),
+        (dict(channel_num=0), ValueError, "`channel_num` is 0, wanted an int"),
+        (
+            dict(x=tf.cast(x, tf.int32)),
+            TypeError,
+            "`x` has dtype int32, wanted",
+        ),
+        (dict(row=tf.ones([1])), TypeError, "`row` must be a RaggedTensor or"),
+        (dict(col=LoDTensor([1.0], ())), ValueError, "`col` has no level"),
+        (
+            dict(x=tf.RaggedTensor.from_row_lengths([[1.0, 2.0]], [1])),
+            ValueError,
+            "`x` must have rows of one number",
+        ),
+        (
+            dict(channel_num=2),
+            tf.errors.InvalidArgumentError,
+            "sequence 0 of `x` has 2 numbers, wanted 2 channels of 1 rows of 2",
+        ),
+        (
+            dict(col=tf.ragged.constant([[0, 0], [0]])),
+            tf.errors.InvalidArgumentError,
+            "`col` has 2 sequences, wanted 1 as `x` has",
+        ),
+        (
+            dict(row=LoDTensor([1.0], ([0, 5],))),
+            tf.errors.InvalidArgumentError,
+            "ends at 5, but there are 1 rows",
+        ),
+    ):
+        arguments = {
+            "x": x, "row": row, "col": col, "topks": [1], "channel_num": 1,
+            **changed,
+        }  # fmt: skip
+        with pytest.raises(error, match=message):
+            topk_avg_pooling(**arguments)
+
+
+def topk_op(
+    values=(1.0, 2.0),
+    x_splits=(0, 2),
+    row_splits=(0, 1),
+    col_splits=(0, 2),
+    **kw,
+):
+    return gen_ops.lodestar_sequence_topk(
+        values=tf.convert_to_tensor(values, tf.float32),
+        x_splits=tf.convert_to_tensor(x_splits, tf.int64),
+        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
+        col_splits=tf.convert_to_tensor(col_splits, tf.int64),
+        **{"channels": 1, "k": 3, **kw},
+    )
+
+
+def test_the_op():
+    assert topk_op().numpy().tolist() == [[[1, 0, -1]]]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(values=1.0), "`values` must have rank 1"),
+        (dict(x_splits=2), "`x_splits` must have rank 1"),
+        (dict(x_splits=[0, 3]), "`x_splits` ends at 3, but there are 2 rows"),
+        (dict(row_splits=[]), "`row_splits` is empty"),
+        (dict(row_splits=[0, 5, 1]), "`row_splits.1.`=5 is greater than"),
+        (dict(row_splits=[0, -1]), "is greater than"),
+        (
+            dict(row_splits=[0, 2**62]),
+            "wanted 1 channels of 4611686018427387904",
+        ),
+        (dict(col_splits=[0, 2**62]), "rows of 4611686018427387904"),
+        (dict(channels=2**62), "wanted 4611686018427387904 channels"),
+        (dict(channels=0), "must be at least minimum 1"),
+        (dict(k=0), "must be at least minimum 1"),
+        (dict(row_splits=[0, 2], col_splits=[0, 1], k=2**62), "overflow"),
+    ],
+)
+def test_the_op_refuses_what_python_does_not_send(arguments, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        topk_op(**arguments)

@@ -1,0 +1,120 @@
+// Kernels of SequenceSlice and SequenceSliceGradient. Contracts:
+// tf_ops/ops/sequence_slice_ops.cc; algorithm: tf_ops/core/sequence_slice.h.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lod.h"
+#include "tf_ops/core/sequence_slice.h"
+#include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/sequence_util.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Inputs 2 and 3.
+absl::Status CheckParts(OpKernelContext* ctx) {
+  TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "offset", 1));
+  return CheckRank(ctx->input(3), "length", 1);
+}
+
+template <typename T>
+class SequenceSliceOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", ctx->input(1)));
+    OP_REQUIRES_OK(ctx, CheckParts(ctx));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
+    const Span<const int64_t> offset = FlatSpan<int64_t>(ctx->input(2));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(1, ctx->input(1).shape(), &output));
+    const Span<int64_t> sliced = FlatSpan<int64_t>(output);
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(SequenceSliceSplits(
+                 splits, offset, FlatSpan<int64_t>(ctx->input(3)), sliced)));
+    TensorShape shape;
+    int64_t dim = 0;
+    OP_REQUIRES_OK(ctx, ReplaceRows(values.shape(), sliced[sliced.size() - 1],
+                                    &shape, &dim));
+    Tensor* rows = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &rows));
+    if (rows->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceSlice<T>(values.flat<T>().data(), dim, splits, offset, sliced,
+                     rows->flat<T>().data(), &parallel);
+  }
+};
+
+template <typename T>
+class SequenceSliceGradientOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckNoScalar(gradient, "gradient"));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "row_splits", 1));
+    OP_REQUIRES_OK(ctx, CheckParts(ctx));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
+    const Span<const int64_t> offset = FlatSpan<int64_t>(ctx->input(2));
+    const int64_t num_rows = splits.empty() ? 0 : splits[splits.size() - 1];
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, num_rows)));
+    Tensor buffer;
+    OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensorflow::DT_INT64,
+                                           ctx->input(1).shape(), &buffer));
+    const Span<int64_t> sliced = FlatSpan<int64_t>(&buffer);
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(SequenceSliceSplits(
+                 splits, offset, FlatSpan<int64_t>(ctx->input(3)), sliced)));
+    const int64_t wanted = sliced[sliced.size() - 1];
+    OP_REQUIRES(ctx, gradient.dim_size(0) == wanted,
+                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                     " rows, but the parts have ", wanted));
+    TensorShape shape;
+    int64_t dim = 0;
+    OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), num_rows, &shape, &dim));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    if (output->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceSliceGradient<T>(gradient.flat<T>().data(), dim, splits, offset,
+                             sliced, output->flat<T>().data(), &parallel);
+  }
+};
+
+#define REGISTER(T)                                      \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSlice") \
+                              .Device(DEVICE_CPU)        \
+                              .TypeConstraint<T>("T"),   \
+                          SequenceSliceOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
+REGISTER(float);
+REGISTER(double);
+REGISTER(int32_t);
+REGISTER(int64_t);
+REGISTER(bool);
+REGISTER(tensorflow::tstring);
+#undef REGISTER
+
+#define REGISTER(T)                                              \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSliceGradient") \
+                              .Device(DEVICE_CPU)                \
+                              .TypeConstraint<T>("T"),           \
+                          SequenceSliceGradientOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
+REGISTER(float);
+REGISTER(double);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

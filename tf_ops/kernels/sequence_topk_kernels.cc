@@ -1,0 +1,72 @@
+// Kernel of SequenceTopk. Contract: tf_ops/ops/sequence_topk_ops.cc;
+// algorithm: tf_ops/core/sequence_topk.h.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lod.h"
+#include "tf_ops/core/sequence_topk.h"
+#include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/status_util.h"
+#include "tf_ops/kernels/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+template <typename T>
+class SequenceTopkOp : public tensorflow::OpKernel {
+ public:
+  explicit SequenceTopkOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("channels", &channels_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("k", &k_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckRank(values, "values", 1));
+    const char* const names[] = {"x_splits", "row_splits", "col_splits"};
+    Span<const int64_t> splits[3];
+    for (int i = 0; i < 3; ++i) {
+      OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1 + i), names[i], 1));
+      splits[i] = FlatSpan<int64_t>(ctx->input(1 + i));
+      // Only x has rows that can be counted.
+      const int64_t end = i > 0 && !splits[i].empty()
+                              ? splits[i][splits[i].size() - 1]
+                              : values.NumElements();
+      OP_REQUIRES_OK(ctx,
+                     ToTensorFlow(ValidateSplits(names[i], splits[i], end)));
+    }
+    const auto& [x, row, col] = splits;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(CheckMatrixSizes(x, row, col, channels_)));
+    TensorShape shape({row[row.size() - 1]});
+    OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(channels_));
+    OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(k_));
+    Tensor* index = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &index));
+    if (index->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceTopk<T>(values.flat<T>().data(), x, row, col, channels_, k_,
+                    index->flat<int64_t>().data(), &parallel);
+  }
+
+ private:
+  int64_t channels_ = 1;
+  int64_t k_ = 1;
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceTopk")       \
+                              .Device(tensorflow::DEVICE_CPU) \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceTopkOp<T>)
+REGISTER(Eigen::half);
+REGISTER(Eigen::bfloat16);
+REGISTER(float);
+REGISTER(double);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,85 @@
+// Ops that join sequences one by one.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+}  // namespace
+
+REGISTER_OP("Lodestar>SequenceConcat")
+    .Input("values: N * T")
+    .Input("lods: M * int64")
+    .Output("rows: T")
+    .Output("row_splits: int64")
+    .Attr("T: {half, bfloat16, float, double, int32, int64, bool, string}")
+    .Attr("N: int >= 1")
+    .Attr("M: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      int64_t n;
+      int64_t m;
+      TF_RETURN_IF_ERROR(c->GetAttr("N", &n));
+      TF_RETURN_IF_ERROR(c->GetAttr("M", &m));
+      ShapeHandle rows;
+      TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(0), c->UnknownDim(), 0));
+      rows = c->output(0);
+      for (int64_t k = 1; k < n; ++k) {
+        TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(k), c->UnknownDim(), 0));
+        TF_RETURN_IF_ERROR(c->Merge(rows, c->output(0), &rows));
+      }
+      c->set_output(0, rows);
+      ShapeHandle splits = c->UnknownShapeOfRank(1);
+      for (int64_t k = 0; k < m; ++k) {
+        ShapeHandle level;
+        TF_RETURN_IF_ERROR(c->WithRank(c->input(n + k), 1, &level));
+        const int64_t levels = m / n;
+        if (levels > 0 && k % levels == levels - 1) {
+          TF_RETURN_IF_ERROR(c->Merge(splits, level, &splits));
+        }
+      }
+      c->set_output(1, splits);
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Joins batches sequence by sequence.
+
+values: N batches of rows, [N_k, ...], alike in all but the first dimension.
+lods: The levels of offsets of each batch, outermost first: M / N a batch. The
+  last ones have B + 1 offsets, the others are the same in all batches.
+rows: [sum of N_k, ...]. Sequence b holds that of the first batch, that of the
+  second, and so on.
+row_splits: [B + 1], the sums of the last levels.
+INVALID_ARGUMENT if M is no multiple of N, the rows differ in a dimension, a
+level does not nest over the next one, or levels differ.
+)doc");
+
+REGISTER_OP("Lodestar>SequenceConcatGradient")
+    .Input("gradient: T")
+    .Input("row_splits: N * int64")
+    .Output("values_gradient: N * T")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("N: int >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      for (int k = 0; k < c->num_outputs(); ++k) {
+        ShapeHandle unused;
+        TF_RETURN_IF_ERROR(c->WithRank(c->input(1 + k), 1, &unused));
+        TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(0), c->UnknownDim(), k));
+      }
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+The gradient of SequenceConcat in its values: takes the rows apart again.
+
+gradient: [sum of N_k, ...].
+row_splits: The last level of each batch, [B + 1], ending at N_k.
+values_gradient: [N_k, ...] each.
+INVALID_ARGUMENT if splits start elsewhere than 0 or descend, are not equally
+many, or end at numbers that do not add up to the rows of the gradient.
+)doc");
+
+}  // namespace lodestar

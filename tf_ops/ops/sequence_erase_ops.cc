@@ -1,0 +1,39 @@
+// Ops that drop tokens of sequences.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+REGISTER_OP("Lodestar>SequenceErase")
+    .Input("values: T")
+    .Input("row_splits: int64")
+    .Input("tokens: T")
+    .Output("rows: T")
+    .Output("kept_splits: int64")
+    .Attr("T: {int32, int64, string}")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle splits;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
+      c->set_output(1, splits);
+      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
+    })
+    .Doc(R"doc(
+Drops the tokens of sequences that are in a list.
+
+values: [N] or [N, 1, ...], a token a row.
+row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+tokens: [T], those to drop.
+rows: [M] or [M, 1, ...], the others in their order.
+kept_splits: [B + 1], from 0 to M.
+INVALID_ARGUMENT if a row has not one token, or the splits do not start at 0,
+descend or do not end at N.
+)doc");
+
+}  // namespace lodestar
