@@ -19,6 +19,16 @@ LODESTAR_INLINE To BitCast(From from) {
   return to;
 }
 
+// By bits: of a choice the compiler would make a branch, and no vectors.
+LODESTAR_INLINE float ZeroIf(bool condition, float x) {
+  return BitCast<float>(BitCast<uint32_t>(x) &
+                        (static_cast<uint32_t>(condition) - 1));
+}
+LODESTAR_INLINE double ZeroIf(bool condition, double x) {
+  return BitCast<double>(BitCast<uint64_t>(x) &
+                         (static_cast<uint64_t>(condition) - 1));
+}
+
 // exp(x) for x <= 0, to 2 units in the last place; NaN of NaN. Below the
 // logarithm of the smallest normal number it is 0: threads differ in whether
 // they flush denormal numbers, and the result must not.
@@ -41,7 +51,7 @@ LODESTAR_INLINE float ExpOfNonPositive(float x) {
   p = p * (r * r) + r + 1.0f;
   const uint32_t exponent = BitCast<uint32_t>(shifted) << 23;
   const float power = BitCast<float>(exponent + BitCast<uint32_t>(1.0f));
-  return x < -87.3365402f ? 0.0f : p * power;
+  return ZeroIf(x < -87.3365402f, p * power);
 }
 
 LODESTAR_INLINE double ExpOfNonPositive(double x) {
@@ -59,10 +69,9 @@ LODESTAR_INLINE double ExpOfNonPositive(double x) {
   q = q * square + 2.52448340349684104192e-3;
   q = q * square + 2.27265548208155028766e-1;
   q = q * square + 2.0;
-  const double e = 1.0 + 2.0 * (p / (q - p));
   const uint64_t exponent = BitCast<uint64_t>(shifted) << 52;
   const double power = BitCast<double>(exponent + BitCast<uint64_t>(1.0));
-  return x < -708.396418532264 ? 0.0 : e * power;
+  return ZeroIf(x < -708.396418532264, (1.0 + 2.0 * (p / (q - p))) * power);
 }
 
 }  // namespace lodestar

@@ -1,0 +1,199 @@
+"""Ops on sequences against the same of TensorFlow's own ops."""
+
+import numpy as np
+import tensorflow as tf
+from measure import arguments, compare
+
+import lodestar
+
+BATCHES = 16
+DIM = 32
+MEAN_LENGTH = 4
+
+
+def lengths_of(rng, num_rows: int, hot: int) -> np.ndarray:
+    """Draws lengths of 1 or more, one of them `hot` if that is not 0."""
+    count = (num_rows - hot) // MEAN_LENGTH
+    lengths = 1 + rng.multinomial(
+        num_rows - hot - count, np.full(count, 1 / count)
+    )
+    if hot:
+        lengths = np.insert(lengths, count // 2, hot)
+    return lengths.astype(np.int64)
+
+
+def feed(rng, num_rows: int, hot: int, dim: int) -> tuple[tf.Tensor, ...]:
+    """Makes rows, their splits, and the sequence that each belongs to."""
+    values = rng.normal(size=(num_rows, dim)).astype(np.float32)
+    x = tf.RaggedTensor.from_row_lengths(values, lengths_of(rng, num_rows, hot))
+    return x.flat_values, x.row_splits, x.value_rowids()
+
+
+def with_gradient(function):
+    """Returns what gives the gradient of half the square of `function`."""
+
+    def gradient(x, ids):
+        values = x.flat_values
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            y = function(x.with_flat_values(values), ids)
+        # A gather's is in slices.
+        return tf.convert_to_tensor(
+            tape.gradient(y, values, output_gradients=y)
+        )
+
+    return gradient
+
+
+class Comparisons:
+    """Compares functions of a RaggedTensor and the sequences of its rows."""
+
+    def __init__(self, options, hot: int = 10000, dim: int = DIM):
+        """Makes batches of `dim` numbers a row, one sequence of `hot` rows."""
+        self._runs = options.runs
+        self._rows = 4096 if options.small else 65536
+        hot = min(hot, self._rows // 7)
+        rng = np.random.default_rng(5)
+        self._feeds = [feed(rng, self._rows, hot, dim) for _ in range(BATCHES)]
+
+    def _time(self, work, ours, baseline, against, wanted):
+        def compiled(function):
+            @tf.function
+            def flat(values, splits, ids):
+                x = tf.RaggedTensor.from_row_splits(
+                    values, splits, validate=False
+                )
+                return function(x, ids)
+
+            # The batches differ in their number of sequences.
+            levels = tf.TensorSpec([None], tf.int64)
+            concrete = flat.get_concrete_function(
+                tf.TensorSpec.from_tensor(self._feeds[0][0]), levels, levels
+            )
+            return lambda feed: concrete(*feed)
+
+        sides = compiled(ours), compiled(baseline)
+        # The other side may sum in another order.
+        np.testing.assert_allclose(
+            *(side(self._feeds[0]) for side in sides), rtol=1e-4, atol=1e-3
+        )
+        compare(
+            work,
+            *sides,
+            self._feeds,
+            against=against,
+            items=self._rows,
+            wanted=wanted,
+            runs=self._runs,
+            same_result=False,
+        )
+
+    def run(self, work, ours, baseline, against, wanted, gradient=True):
+        """Prints a line for `work`, and one for it with its gradient."""
+        self._time(work, ours, baseline, against, wanted)
+        if gradient:
+            self._time(
+                f"{work} with gradient",
+                with_gradient(ours),
+                with_gradient(baseline),
+                against,
+                wanted,
+            )
+
+
+def pool(options):
+    """Against tf.math.segment_* and ragged reductions."""
+    comparisons = Comparisons(options)
+    for combiner, segment, reduce in (
+        ("sum", tf.math.segment_sum, tf.reduce_sum),
+        ("mean", tf.math.segment_mean, tf.reduce_mean),
+        ("max", tf.math.segment_max, tf.reduce_max),
+    ):
+
+        def ours(x, ids, combiner=combiner):
+            return lodestar.sequence.pool(x, combiner)
+
+        comparisons.run(
+            f"pool {combiner}",
+            ours,
+            lambda x, ids, segment=segment: segment(x.flat_values, ids),
+            f"tf.math.segment_{combiner}",
+            2.0,
+        )
+        comparisons.run(
+            f"pool {combiner}",
+            ours,
+            lambda x, ids, reduce=reduce: reduce(x, axis=1),
+            f"ragged tf.reduce_{combiner}",
+            2.0,
+        )
+
+
+def composed_softmax(x, ids):
+    """The softmax of each sequence by segments and gathers."""
+    values = x.flat_values
+    largest = tf.math.segment_max(values, ids)
+    e = tf.exp(values - tf.gather(largest, ids))
+    return e / tf.gather(tf.math.segment_sum(e, ids), ids)
+
+
+def softmax(options):
+    """Against a composition of segments and gathers."""
+    for dim in (DIM, 1):
+        Comparisons(options, dim=dim).run(
+            f"softmax of {dim} column{'s' * (dim > 1)}",
+            lambda x, ids: lodestar.sequence.softmax(x).flat_values,
+            composed_softmax,
+            "tf.math.segment_max, segment_sum, exp, gather",
+            3.0,
+        )
+
+
+def gathered_reverse(x, ids):
+    """The rows of each sequence from its last to its first by a gather."""
+    mirrors = x.row_splits[:-1] + x.row_splits[1:] - 1
+    rows = tf.range(tf.size(ids, out_type=tf.int64))
+    return tf.gather(x.flat_values, tf.gather(mirrors, ids) - rows)
+
+
+def padded_reverse(x, ids):
+    """The same by way of a padded batch."""
+    lengths = x.row_lengths()
+    padded = tf.reverse_sequence(x.to_tensor(), lengths, seq_axis=1)
+    return tf.RaggedTensor.from_tensor(padded, lengths).flat_values
+
+
+def reverse(options):
+    """Against a gather, a slice and tf.reverse_sequence."""
+
+    def ours(x, ids):
+        return lodestar.sequence.reverse(x).flat_values
+
+    comparisons = Comparisons(options)
+    comparisons.run("reverse", ours, gathered_reverse, "tf.gather", 3.0)
+    comparisons.run(
+        "reverse",
+        ours,
+        lambda x, ids: x[:, ::-1].flat_values,
+        "ragged x[:, ::-1]",
+        3.0,
+    )
+    # A padded batch with the hot sequence would have 17 GB.
+    Comparisons(options, hot=0).run(
+        "reverse, no hot sequence",
+        ours,
+        padded_reverse,
+        "tf.reverse_sequence, padded",
+        3.0,
+    )
+
+
+def main() -> None:
+    """Prints one JSON line a comparison."""
+    options = arguments(__doc__)
+    for works in (pool, softmax, reverse):
+        works(options)
+
+
+if __name__ == "__main__":
+    main()
