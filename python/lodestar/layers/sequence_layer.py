@@ -41,6 +41,15 @@ class SequenceLayer(keras.layers.Layer):
             "lodestar.export.saved_model"
         )
 
+    def check_pair(self, inputs: Any, names: str) -> None:
+        """Raises ValueError unless `inputs` is a list or tuple of two."""
+        if isinstance(inputs, (list, tuple)) and len(inputs) == 2:
+            return
+        found = type(inputs).__name__
+        if isinstance(inputs, (list, tuple)):
+            found = f"{len(inputs)} inputs"
+        raise ValueError(f"{self.name} takes [{names}], found {found}")
+
     def symbolic_like(self, x: keras.KerasTensor) -> keras.KerasTensor:
         """Returns a symbolic tensor like `x`, which must be ragged."""
         self.check_ragged(x)

@@ -136,6 +136,7 @@ def test_weights_file(tmp_path, rng):
 
 def test_embedded_ids_convolved_and_pooled(tmp_path):
     # Whether 7 comes right after 3, which no bag of ids can tell.
+    keras.utils.set_random_seed(1)
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 6, 200)
     ids = tf.RaggedTensor.from_row_lengths(
@@ -147,27 +148,17 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
     )
     inputs = keras.Input((None,), dtype="int64", ragged=True, name="ids")
     rows = DynamicEmbedding(8, seed=1, name="embedding")(inputs)
-    rows = SequenceConv(
-        8,
-        2,
-        0,
-        activation="relu",
-        kernel_initializer=keras.initializers.GlorotUniform(seed=2),
-    )(rows)
-    assert (rows.shape, rows.ragged) == ((None, None, 8), True)
+    rows = SequenceConv(16, 2, 0, activation="tanh")(rows)
+    assert (rows.shape, rows.ragged) == ((None, None, 16), True)
     pooled = SequencePool("max")(rows)
-    dense = keras.layers.Dense(
-        1,
-        activation="sigmoid",
-        kernel_initializer=keras.initializers.GlorotUniform(seed=3),
-    )
-    model = keras.Model(inputs, dense(pooled))
+    outputs = keras.layers.Dense(1, activation="sigmoid")(pooled)
+    model = keras.Model(inputs, outputs)
     model.compile(
-        DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.05)),
+        DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.03)),
         "binary_crossentropy",
         metrics=["accuracy"],
     )
-    history = model.fit(ids, labels, epochs=30, batch_size=50, verbose=0)
+    history = model.fit(ids, labels, epochs=40, batch_size=50, verbose=0)
     assert history.history["accuracy"][-1] > 0.98
     assert int(model.get_layer("embedding").table.size()) == 3
 

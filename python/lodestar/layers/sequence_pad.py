@@ -1,0 +1,123 @@
+"""SequencePad: sequences padded to a dense tensor with its Keras mask."""
+
+import keras
+import tensorflow as tf
+
+from lodestar import sequence
+from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
+from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class SequenceMask(keras.Operation):
+    """Where `SequencePad` puts rows and where padding.
+
+    A Keras operation, since the mask of a layer's symbolic output goes into
+    the graph of a functional model as an input of the layers that take it.
+    """
+
+    def __init__(self, maxlen: int | None = None, *, name: str | None = None):
+        super().__init__(name=name)
+        self.maxlen = maxlen
+
+    def call(self, x):
+        """Returns bool `[B, T]`."""
+        lengths = _lengths(x)
+        return tf.sequence_mask(lengths, _steps(lengths, self.maxlen))
+
+    def compute_output_spec(self, x):
+        """Returns the symbolic mask of a symbolic ragged input."""
+        return keras.KerasTensor(
+            _padded_shape(x.shape, self.maxlen)[:2], "bool"
+        )
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class SequencePad(SequenceLayer):
+    """Pads the innermost sequences to `[B, T, ...]`, with a Keras mask.
+
+    Recurrent layers, attention and whatever else knows masks pass over the
+    padding; `SequenceUnpad` puts the result back into sequences:
+
+    >>> x = keras.Input((None, 8), ragged=True)
+    >>> y = keras.layers.GRU(16, return_sequences=True)(SequencePad()(x))
+    >>> y = SequenceUnpad()([y, x])
+
+    Input: a RaggedTensor or LoDTensor, `[B, None, ...]` or deeper; symbolic
+    inputs are `keras.Input(..., ragged=True)`. Of several levels the last one
+    is padded, and B counts its sequences over all units above. T is `maxlen`
+    or else the longest length of the batch, 1 at least, since recurrent layers
+    take no fewer steps. Output: of the input's dtype whatever the dtype
+    policy; see `lodestar.sequence.pad`. The mask, bool `[B, T]`, is False where
+    there is padding, so all over the row of an empty sequence.
+
+    Args:
+      maxlen: T, 1 or more.
+      pad_value: The number that padding holds, of the input's dtype; None is
+        zero, False or the empty string.
+      **kwargs: As for every Keras layer.
+
+    Raises:
+      ValueError: another `maxlen`; an input that is not ragged.
+      tf.errors.InvalidArgumentError: a sequence longer than `maxlen`.
+    """
+
+    def __init__(
+        self,
+        maxlen: int | None = None,
+        pad_value: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if maxlen is not None and maxlen < 1:
+            raise ValueError(f"`maxlen` is {maxlen}, wanted 1 or more")
+        self.maxlen = None if maxlen is None else int(maxlen)
+        self.pad_value = pad_value
+
+    def call(self, inputs):
+        """Pads `inputs`."""
+        self.check_ragged(inputs)
+        steps = _steps(_lengths(inputs), self.maxlen)
+        padded, _ = sequence.pad(inputs, self.pad_value, steps)
+        return padded
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns where there is no padding, bool `[B, T]`."""
+        return SequenceMask(self.maxlen)(inputs)
+
+    def compute_output_shape(self, input_shape):
+        """Returns `[B, T, ...]`, with None for what only the batch says."""
+        return _padded_shape(input_shape, self.maxlen)
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic output of a symbolic ragged input."""
+        self.check_ragged(inputs)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=inputs.dtype
+        )
+
+    def get_config(self):
+        """Returns what `from_config` needs."""
+        return {
+            **super().get_config(),
+            "maxlen": self.maxlen,
+            "pad_value": self.pad_value,
+        }
+
+
+def _lengths(x: tf.RaggedTensor | LoDTensor) -> tf.Tensor:
+    _, splits = nesting.flatten("input", x)
+    return splits[-1][1:] - splits[-1][:-1]
+
+
+def _steps(lengths: tf.Tensor, maxlen: int | None):
+    if maxlen is not None:
+        return maxlen
+    return tf.maximum(tf.reduce_max(lengths), 1)
+
+
+def _padded_shape(shape, maxlen: int | None) -> tuple[int | None, ...]:
+    rank = ragged_rank(shape)
+    batch = shape[0] if rank == 1 else None
+    return (batch, maxlen, *shape[rank + 1 :])
