@@ -172,7 +172,8 @@ template <typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxSequences(const T* values, int64_t dim,
                                       Span<const int64_t> splits, int64_t first,
                                       int64_t last, T* out) {
-  const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : 0;
+  // Of wide rows not even none: a short sequence's columns are one array.
+  const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : -1;
   for (int64_t b = first; b < last;) {
     int64_t end = b;
     while (end < last && splits[end + 1] - splits[b] <= fit) ++end;
