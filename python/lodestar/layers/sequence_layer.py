@@ -16,6 +16,11 @@ class SequenceLayer(keras.layers.Layer):
     """
 
     def __init__(self, **kwargs):
+        if kwargs.get("activity_regularizer") is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no `activity_regularizer`: Keras "
+                "has none for ragged outputs"
+            )
         # A cast in Keras would make a symbolic ragged input a dense one.
         kwargs.pop("autocast", None)
         super().__init__(autocast=False, **kwargs)

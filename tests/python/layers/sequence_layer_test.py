@@ -192,3 +192,10 @@ def test_dense_input_is_refused(make):
         make(name="it")(tf.ones([2, 4, 3]))
     with pytest.raises(ValueError, match="it " + wanted):
         make(name="it")(np.ones([2, 4, 3]))
+
+
+@every_layer
+def test_activity_regularizer_is_refused(make):
+    with pytest.raises(ValueError, match="takes no `activity_regularizer`"):
+        make(activity_regularizer="l2")
+    make(activity_regularizer=None)
