@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from lodestar.ops import lod_ops
-from lodestar.ragged import csr, nested_lists, parts, serialization, sparse
+from lodestar.ragged import (
+    csr,
+    nested_lists,
+    parts,
+    serialization,
+    sparse,
+    text,
+)
 from lodestar.ragged.arguments import (
     as_levels,
     as_one_level_or_more,
@@ -475,8 +482,7 @@ class LoDTensor(tf.experimental.ExtensionType):
     def __repr__(self):
         if not hasattr(self.values, "numpy"):
             return f"<LoDTensor values={self.values} levels={self.num_levels}>"
-        # As RaggedTensor prints it, without the middle of what is long.
-        text = str(self.to_ragged() if self.lod else self.values.numpy())
-        text = text.removeprefix("<tf.RaggedTensor ").removesuffix(">")
-        text = " ".join(text.split())
-        return f"<LoDTensor {text} levels={self.num_levels}>"
+        nested = text.nested(
+            self.values.numpy(), [level.numpy() for level in self.lod]
+        )
+        return f"<LoDTensor {nested} levels={self.num_levels}>"

@@ -79,12 +79,8 @@ def test_matches_numpy(rows, cols, channels, dtype, rng):
 
 
 def test_kinds_levels_and_unknown_dimensions():
-    spec = LoDTensor.Spec(
-        tf.TensorSpec([None]), (tf.TensorSpec([None], tf.int64),)
-    )
-    row_spec = LoDTensor.Spec(
-        tf.TensorSpec(None), (tf.TensorSpec([None], tf.int64),) * 2
-    )
+    spec = LoDTensor.Spec([None])
+    row_spec = LoDTensor.Spec(None, num_levels=2)
 
     @tf.function(input_signature=[spec, row_spec, spec])
     def pooled(x, row, col):

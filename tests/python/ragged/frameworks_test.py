@@ -1,0 +1,145 @@
+"""LoDTensor in tf.function, control flow, tf.data and Keras."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import LoDTensor
+
+
+def example(rows=3):
+    return LoDTensor.from_lengths(tf.range(float(rows)), [[rows - 1, 1]])
+
+
+class Double(keras.layers.Layer):
+    """Takes and gives a LoDTensor."""
+
+    def call(self, x):
+        return LoDTensor(x.values * 2, x.lod)
+
+
+def test_spec():
+    spec = LoDTensor.Spec([None, 4], tf.int64, num_levels=2)
+    assert spec.values == tf.TensorSpec([None, 4], tf.int64)
+    assert spec.lod == (tf.TensorSpec([None], tf.int64),) * 2
+    x = LoDTensor.from_lengths(tf.zeros([3, 4], tf.int64), [[2], [1, 2]])
+    assert spec.is_compatible_with(x)
+    assert not LoDTensor.Spec([None, 4], tf.int64).is_compatible_with(x)
+    assert list(spec.components("a_")) == ["a_values", "a_lod_0", "a_lod_1"]
+    assert LoDTensor.Spec().values == tf.TensorSpec(None, tf.float32)
+
+
+def test_functions_retrace_by_spec():
+    traced = []
+
+    def twice(x):
+        traced.append(1)
+        return LoDTensor(x.values * 2, x.lod)
+
+    one = tf.function(twice, input_signature=[LoDTensor.Spec([None])])
+    for rows in (2, 3, 4):
+        assert one(example(rows)).values.shape[0] == rows
+    assert len(traced) == 1
+    del traced[:]
+    by_shape = tf.function(twice)
+    for rows in (2, 3, 3, 4):
+        by_shape(example(rows))
+    assert len(traced) == 3
+    assert one(example()).to_list() == [[0.0, 2.0], [4.0]]
+
+
+def test_control_flow():
+    @tf.function
+    def loop(x):
+        for _ in tf.range(3):
+            x = LoDTensor(x.values * 2, x.lod)
+        return x if tf.reduce_sum(x.values) > 0 else x
+
+    assert loop(example()).to_list() == [[0.0, 8.0], [16.0]]
+
+    @tf.function
+    def grow(x):
+        for _ in tf.range(2):
+            tf.autograph.experimental.set_loop_options(
+                shape_invariants=[(x, LoDTensor.Spec([None]))]
+            )
+            x = LoDTensor.concat([x, x])
+        return x
+
+    assert grow(example()).to_list() == [[0.0, 1.0], [2.0]] * 4
+
+    @tf.function(
+        input_signature=[LoDTensor.Spec([None]), tf.TensorSpec([], tf.bool)]
+    )
+    def either(x, first):
+        return tf.cond(first, lambda: x, lambda: x.slice(0, 1, 2))
+
+    assert either(example(), False).to_list() == [[2.0]]
+
+
+TRANSFORMATIONS = {
+    "map": lambda d: d.map(Double().call, num_parallel_calls=2),
+    "cache": lambda d: d.cache(),
+    "prefetch": lambda d: d.prefetch(2),
+    "shuffle": lambda d: d.shuffle(3),
+    "repeat": lambda d: d.repeat(1),
+    "filter": lambda d: d.filter(lambda x: tf.size(x.values) > 0),
+    "flat_map": lambda d: d.flat_map(tf.data.Dataset.from_tensors),
+    "interleave": lambda d: d.interleave(tf.data.Dataset.from_tensors),
+    "zip": lambda d: tf.data.Dataset.zip(d, d).map(lambda x, y: y),
+    "concatenate": lambda d: d.concatenate(d).take(3),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_datasets(name):
+    dataset = tf.data.Dataset.from_tensors(example()).repeat(3)
+    want = example() if name != "map" else Double().call(example())
+    got = TRANSFORMATIONS[name](dataset)
+    assert isinstance(got.element_spec, LoDTensor.Spec)
+    assert [x.to_list() for x in got] == [want.to_list()] * 3
+
+
+def test_datasets_of_other_sizes(tmp_path):
+    dataset = tf.data.Dataset.range(1, 3).map(
+        lambda n: LoDTensor.from_lengths(tf.ones([n]), [[n]])
+    )
+    want = [[[1.0]], [[1.0, 1.0]]]
+    assert [x.to_list() for x in dataset] == want
+    dataset.save(str(tmp_path))
+    loaded = tf.data.Dataset.load(str(tmp_path))
+    assert [x.to_list() for x in loaded] == want
+    generated = tf.data.Dataset.from_generator(
+        lambda: iter([example(2), example(4)]),
+        output_signature=LoDTensor.Spec([None]),
+    )
+    assert [x.values.shape[0] for x in generated] == [2, 4]
+
+
+def test_layers_take_it_by_name():
+    assert Double()(x=example()).to_list() == [[0.0, 2.0], [4.0]]
+    # Keras says itself what it wants.
+    with pytest.raises(ValueError, match="passed as a keyword argument"):
+        Double()(example())
+
+
+class Pooled(keras.Model):
+    """Ragged features in; LoDTensors between its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.double = Double()
+        self.pool = lodestar.layers.SequencePool("sum")
+
+    def call(self, ragged):
+        return self.pool(self.double(x=LoDTensor.from_ragged(ragged)))
+
+
+def test_inside_a_model():
+    model = Pooled()
+    ragged = example().to_ragged()
+    assert model(ragged).numpy().tolist() == [2.0, 4.0]
+    model.compile(loss="mse")
+    dataset = tf.data.Dataset.from_tensors((ragged, tf.constant([2.0, 4.0])))
+    assert model.evaluate(dataset, verbose=0) == 0.0
