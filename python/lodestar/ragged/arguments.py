@@ -9,32 +9,6 @@ from lodestar.ops import lod_ops
 Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
 
-def as_levels(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
-    """Returns offset vectors, int64 or int32, as int64."""
-    levels = tuple(
-        tf.convert_to_tensor(level, dtype_hint=tf.int64) for level in levels
-    )
-    for k, level in enumerate(levels):
-        if level.dtype not in (tf.int64, tf.int32):
-            raise TypeError(
-                f"`{name}[{k}]` has dtype {level.dtype.name}, wanted int64 or "
-                "int32"
-            )
-        if level.shape.rank not in (None, 1):
-            raise ValueError(
-                f"`{name}[{k}]` must have rank 1, found shape {level.shape}"
-            )
-    return tuple(tf.cast(level, tf.int64) for level in levels)
-
-
-def as_one_level_or_more(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
-    """As `as_levels`, but refuses none."""
-    levels = as_levels(name, levels)
-    if not levels:
-        raise ValueError(f"`{name}` is empty, wanted at least one level")
-    return levels
-
-
 def as_vector(name: str, vector) -> tf.Tensor:
     """Returns one vector, int64 or int32, as int64."""
     vector = tf.convert_to_tensor(vector, dtype_hint=tf.int64)
@@ -47,6 +21,19 @@ def as_vector(name: str, vector) -> tf.Tensor:
             f"`{name}` must have rank 1, found shape {vector.shape}"
         )
     return tf.cast(vector, tf.int64)
+
+
+def as_levels(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
+    """Returns offset vectors, int64 or int32, as int64."""
+    return tuple(as_vector(f"{name}[{k}]", x) for k, x in enumerate(levels))
+
+
+def as_one_level_or_more(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
+    """As `as_levels`, but refuses none."""
+    levels = as_levels(name, levels)
+    if not levels:
+        raise ValueError(f"`{name}` is empty, wanted at least one level")
+    return levels
 
 
 def as_values(values) -> tf.Tensor:

@@ -8,6 +8,7 @@ from lodestar.ops import lod_ops
 from lodestar.ragged import (
     csr,
     nested_lists,
+    paddle_stream,
     parts,
     serialization,
     sparse,
@@ -296,8 +297,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
           ValueError: in a graph, which has no values.
         """
-        if not hasattr(self.values, "numpy"):
-            raise ValueError("`to_list` needs eager values, found a graph's")
+        self._check_eager("to_list")
         if not self.lod:
             return self.values.numpy().tolist()
         return self.to_ragged().to_list()
@@ -354,6 +354,33 @@ class LoDTensor(tf.experimental.ExtensionType):
             another dtype or number of levels, or levels that do not nest.
         """
         return cls(*serialization.parse(serialized, dtype, num_levels))
+
+    def to_paddle_stream(self) -> bytes:
+        """Returns the bytes in which Paddle saves a tensor with its LoD.
+
+        Raises:
+          ValueError: in a graph, which has no values.
+          TypeError: a dtype that Paddle does not have, such as string.
+        """
+        self._check_eager("to_paddle_stream")
+        return paddle_stream.write(
+            self.values.numpy(), [level.numpy() for level in self.lod]
+        )
+
+    @classmethod
+    def from_paddle_stream(cls, stream: bytes) -> "LoDTensor":
+        """Reads one such tensor, as a file of Paddle holds it.
+
+        Raises:
+          ValueError: bytes that are none, or more (says what and where).
+          tf.errors.InvalidArgumentError: levels that do not nest over the rows.
+        """
+        values, levels = paddle_stream.read(stream)
+        return cls._checked(as_values(values), as_levels("lod", levels))
+
+    def _check_eager(self, method: str) -> None:
+        if not hasattr(self.values, "numpy"):
+            raise ValueError(f"`{method}` needs eager values, found a graph's")
 
     @property
     def num_levels(self) -> int:
