@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace lodestar {
@@ -206,6 +207,75 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
       }
     }
   }
+}
+
+// Wide rows go through vector registers, a column alone does not.
+template <typename T>
+void CheckWideRowsAgainstEachColumn() {
+  constexpr int64_t kDim = 2 * kVectorColumns<T, 4> + kVectorColumns<T, 1> + 1;
+  const std::vector<int64_t> splits = {0, 3, 3, 4, 24, 26};
+  const int64_t batch = splits.size() - 1;
+  std::mt19937_64 random(7);
+  std::vector<T> rows(splits.back() * kDim);
+  // Few numbers, so that some are equal, and -0.0 and NaN among them.
+  for (auto& x : rows) {
+    x = static_cast<T>(static_cast<double>(random() % 19) - 9.0) / 3;
+    if constexpr (std::is_floating_point_v<T>) {
+      if (random() % 40 == 0) x = std::numeric_limits<T>::quiet_NaN();
+      if (random() % 20 == 0) x = -T{0};
+    }
+  }
+  std::vector<T> gradient(batch * kDim);
+  for (auto& x : gradient) x = static_cast<T>(random() % 1000) / 7;
+  const auto column = [&](const auto& matrix, int64_t c) {
+    std::decay_t<decltype(matrix)> out;
+    for (size_t i = c; i < matrix.size(); i += kDim) out.push_back(matrix[i]);
+    return out;
+  };
+  const auto same_bits = [](const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() &&
+           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  };
+  for (Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn,
+                            Combiner::kMax, Combiner::kFirst}) {
+    for (const Isa isa : {Isa::kBaseline, BestIsa()}) {
+      std::vector<T> pooled(batch * kDim);
+      std::vector<int64_t> index(batch * kDim);
+      SequencePool<T>(combiner, rows.data(), kDim, splits, T{5}, pooled.data(),
+                      index.data(), nullptr, isa);
+      for (int64_t c = 0; c < kDim; ++c) {
+        std::vector<int64_t> one_index;
+        const auto one =
+            Pool<T>(combiner, column(rows, c), splits, T{5}, &one_index);
+        ASSERT_TRUE(same_bits(column(pooled, c), one)) << c;
+        if (combiner != Combiner::kMax) continue;
+        ASSERT_EQ(column(index, c), one_index);
+      }
+      if constexpr (std::is_floating_point_v<T>) {
+        const ParallelFor parallel = InSteps(5);
+        std::vector<T> back(rows.size(), T{-1});
+        ASSERT_TRUE(SequencePoolGradient(combiner, gradient.data(), kDim,
+                                         splits, index.data(), back.data(),
+                                         &parallel, isa)
+                        .ok());
+        for (int64_t c = 0; c < kDim; ++c) {
+          std::vector<T> one(splits.back());
+          ASSERT_TRUE(SequencePoolGradient(combiner, column(gradient, c).data(),
+                                           1, splits, column(index, c).data(),
+                                           one.data(), nullptr)
+                          .ok());
+          ASSERT_TRUE(same_bits(column(back, c), one)) << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(SequencePoolTest, WideRowsHaveTheBitsOfEachColumn) {
+  CheckWideRowsAgainstEachColumn<float>();
+  CheckWideRowsAgainstEachColumn<double>();
+  CheckWideRowsAgainstEachColumn<int32_t>();
+  CheckWideRowsAgainstEachColumn<int64_t>();
 }
 
 TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
