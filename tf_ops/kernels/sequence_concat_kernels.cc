@@ -20,7 +20,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-template <typename T>
+// Rows are copied whatever they are.
 class SequenceConcatOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -43,11 +43,9 @@ class SequenceConcatOp : public tensorflow::OpKernel {
     std::vector<LodLevels> levels(values.size());
     LodLevels splits;
     std::vector<int64_t> num_rows;
-    std::vector<const T*> rows;
     for (int k = 0; k < values.size(); ++k) {
       OP_REQUIRES_OK(ctx, CheckRows(values[0].shape(), values[k].shape(), k));
       num_rows.push_back(values[k].dim_size(0));
-      rows.push_back(values[k].template flat<T>().data());
       for (int l = 0; l < num_levels; ++l) {
         const Tensor& level = lods[k * num_levels + l];
         OP_REQUIRES_OK(ctx, CheckRank(level, "lods", 1));
@@ -68,14 +66,33 @@ class SequenceConcatOp : public tensorflow::OpKernel {
                    ReplaceRows(values[0].shape(), joined.back(), &shape, &dim));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
-    T* out = output->flat<T>().data();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
+    if (output->dtype() == tensorflow::DT_STRING) {
+      Copy<tensorflow::tstring>(values, splits, joined, dim, output, &parallel);
+    } else {
+      Copy<char>(values, splits, joined,
+                 dim * tensorflow::DataTypeSize(output->dtype()), output,
+                 &parallel);
+    }
+  }
+
+  // Rows of `width` T each.
+  template <typename T>
+  static void Copy(const tensorflow::OpInputList& values,
+                   const LodLevels& splits, Span<const int64_t> joined,
+                   int64_t width, Tensor* output, const ParallelFor* parallel) {
+    std::vector<const T*> rows;
+    for (const Tensor& value : values) {
+      rows.push_back(static_cast<const T*>(value.data()));
+    }
+    T* out = static_cast<T*>(output->data());
     SequenceConcatRuns(
-        splits, joined, dim,
+        splits, joined, width,
         [&](size_t k, int64_t row, int64_t place, int64_t count) {
-          std::copy_n(rows[k] + row * dim, count * dim, out + place * dim);
+          std::copy_n(rows[k] + row * width, count * width,
+                      out + place * width);
         },
-        &parallel);
+        parallel);
   }
 
   static absl::Status CheckRows(const TensorShape& first,
@@ -143,20 +160,8 @@ class SequenceConcatGradientOp : public tensorflow::OpKernel {
   }
 };
 
-#define REGISTER(T)                                       \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceConcat") \
-                              .Device(DEVICE_CPU)         \
-                              .TypeConstraint<T>("T"),    \
-                          SequenceConcatOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
-REGISTER(int32_t);
-REGISTER(int64_t);
-REGISTER(bool);
-REGISTER(tensorflow::tstring);
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceConcat").Device(DEVICE_CPU),
+                        SequenceConcatOp);
 
 #define REGISTER(T)                                               \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceConcatGradient") \

@@ -17,7 +17,9 @@ REGISTER_OP("Lodestar>SequenceConcat")
     .Input("lods: M * int64")
     .Output("rows: T")
     .Output("row_splits: int64")
-    .Attr("T: {half, bfloat16, float, double, int32, int64, bool, string}")
+    .Attr(
+        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+        "uint16, uint32, uint64, bool, string}")
     .Attr("N: int >= 1")
     .Attr("M: int >= 1")
     .SetShapeFn([](InferenceContext* c) {

@@ -33,7 +33,9 @@ REGISTER_OP("Lodestar>SequenceSlice")
     .Input("length: int64")
     .Output("rows: T")
     .Output("sliced_splits: int64")
-    .Attr("T: {half, bfloat16, float, double, int32, int64, bool, string}")
+    .Attr(
+        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+        "uint16, uint32, uint64, bool, string}")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
       TF_RETURN_IF_ERROR(CheckParts(c, &splits));

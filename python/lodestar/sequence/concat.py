@@ -8,13 +8,6 @@ from lodestar.ops import sequence_concat_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
-_DTYPES = (
-    *nesting.FLOAT_DTYPES,
-    *nesting.INT_DTYPES,
-    tf.bool,
-    tf.string,
-)
-
 
 def concat(
     xs: Sequence[tf.RaggedTensor | LoDTensor],
@@ -31,10 +24,9 @@ def concat(
     [[1, 2, 8], [3, 9]]
 
     Args:
-      xs: RaggedTensors or LoDTensors, one or more, of one dtype out of
-        float16, bfloat16, float32, float64, int32, int64, bool and string, with
-        rows of one shape, equally many sequences, and the same levels above
-        the innermost.
+      xs: RaggedTensors or LoDTensors, one or more, of one dtype (floats,
+        integers, bool or string), with rows of one shape, equally many
+        sequences, and the same levels above the innermost.
       name: A name for the op.
 
     Returns:
@@ -53,7 +45,7 @@ def concat(
         raise ValueError("`xs` is empty, wanted at least one input")
     values, lods = [], []
     for k, x in enumerate(xs):
-        rows, splits = nesting.flatten(f"xs[{k}]", x, _DTYPES)
+        rows, splits = nesting.flatten(f"xs[{k}]", x, nesting.MOVED_DTYPES)
         values.append(rows)
         lods.append(splits)
         if rows.dtype != values[0].dtype:

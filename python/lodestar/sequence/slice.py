@@ -6,13 +6,6 @@ from lodestar.ops import sequence_slice_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
-_DTYPES = (
-    *nesting.FLOAT_DTYPES,
-    *nesting.INT_DTYPES,
-    tf.bool,
-    tf.string,
-)
-
 
 def _as_numbers(name: str, numbers) -> tf.Tensor:
     numbers = tf.convert_to_tensor(numbers, dtype_hint=tf.int64)
@@ -42,8 +35,8 @@ def slice(
     [[1, 2], [5]]
 
     Args:
-      x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
-        int32, int64, bool or string; `flat_values` (or `values`) `[N, ...]`.
+      x: RaggedTensor or LoDTensor of floats, integers, bool or string;
+        `flat_values` (or `values`) `[N, ...]`.
       offset: `[B]`, int64 or int32, a number for each innermost sequence,
         counted from its first row.
       length: `[B]`, int64 or int32. 0 gives an empty sequence.
@@ -60,7 +53,7 @@ def slice(
         sequence, or is missing (names the index); splits that are no splits of
         the rows.
     """
-    rows, splits = nesting.flatten("x", x, _DTYPES)
+    rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):
         sliced, sliced_splits = sequence_slice_ops.sequence_slice(
             rows,

@@ -21,10 +21,20 @@ def joined(batches):
 
 @pytest.mark.parametrize(
     "dtype",
-    [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.bool,
-     tf.string],
+    [
+        tf.float16,
+        tf.bfloat16,
+        tf.float32,
+        tf.float64,
+        tf.int8,
+        tf.uint16,
+        tf.int32,
+        tf.int64,
+        tf.bool,
+        tf.string,
+    ],
     ids=lambda dtype: dtype.name,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("batch", [0, 1, 7, 900])
 def test_matches_numpy(batch, count, dtype, rng):

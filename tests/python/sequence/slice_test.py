@@ -13,6 +13,8 @@ DTYPES = [
     tf.bfloat16,
     tf.float32,
     tf.float64,
+    tf.int8,
+    tf.uint16,
     tf.int32,
     tf.int64,
     tf.bool,
