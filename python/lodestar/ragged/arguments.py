@@ -46,6 +46,20 @@ def as_values(values) -> tf.Tensor:
     return values
 
 
+def after(check: tf.Operation | None, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns `tensor`, in a graph not before the check has passed.
+
+    Args:
+      check: What `tf.debugging` returned; None if it was eager, as that has
+        raised already.
+      tensor: What to guard.
+    """
+    if check is None:
+        return tensor
+    with tf.control_dependencies([check]):
+        return tf.identity(tensor)
+
+
 def validated(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> Parts:
     """Returns both, the levels checked against the rows at run time."""
     if not levels:

@@ -53,6 +53,12 @@ def batch(
 
         dataset = dataset.map(mapped(LoDTensor.to_ragged))
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-        return dataset.map(mapped(LoDTensor.from_ragged))
+        return dataset.map(mapped(_from_batched))
 
     return transform
+
+
+def _from_batched(ragged: tf.RaggedTensor) -> LoDTensor:
+    # Right by construction; the check of `from_ragged` would make the map one
+    # with side effects, which `tf.data` optimizes less.
+    return LoDTensor(ragged.flat_values, ragged.nested_row_splits)

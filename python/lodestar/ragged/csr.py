@@ -10,7 +10,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import Parts, as_values, as_vector, validated
+from lodestar.ragged.arguments import (
+    Parts,
+    after,
+    as_values,
+    as_vector,
+    validated,
+)
 
 _ORDERS = ("sample_major", "slot_major")
 
@@ -60,9 +66,7 @@ def split_slots(row_offsets, values, num_slots: int, order: str) -> list[Parts]:
         tf.constant(0, tf.int64),
         message.format("a number of"),
     )
-    # An eager check leaves nothing to depend on.
-    with tf.control_dependencies([] if check is None else [check]):
-        offsets = tf.identity(offsets)
+    offsets = after(check, offsets)
     batch = units // num_slots
     if order == "sample_major":
         values, offsets = _transpose(
@@ -117,18 +121,17 @@ def to_csr(
         return slots[0].lod[0], slots[0].values
     with tf.name_scope(name or "to_csr"):
         units = tf.size(slots[0].lod[0])
-        checks = [
-            tf.debugging.assert_equal(
+        lengths = []
+        for s, slot in enumerate(slots):
+            check = tf.debugging.assert_equal(
                 tf.size(slot.lod[0]),
                 units,
                 f"`slots[{s}]` and `slots[0]` have different numbers of units",
             )
-            for s, slot in enumerate(slots)
-        ]
-        with tf.control_dependencies([c for c in checks if c is not None]):
-            values = tf.concat([slot.values for slot in slots], 0)
-            lengths = [slot.lod[0][1:] - slot.lod[0][:-1] for slot in slots]
-            offsets = tf.concat([[0], tf.cumsum(tf.concat(lengths, 0))], 0)
+            level = after(check, slot.lod[0])
+            lengths.append(level[1:] - level[:-1])
+        offsets = tf.concat([[0], tf.cumsum(tf.concat(lengths, 0))], 0)
+        values = tf.concat([slot.values for slot in slots], 0)
         if order == "sample_major":
             values, offsets = _transpose(
                 values, offsets, tf.cast(units - 1, tf.int64)

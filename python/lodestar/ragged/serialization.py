@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lodestar.ragged.arguments import (
     Parts,
+    after,
     as_levels,
     as_values,
     validated,
@@ -58,8 +59,7 @@ def parse(serialized, dtype: tf.DType, num_levels: int) -> Parts:
             found,
         ],
     )
-    with tf.control_dependencies([] if check is None else [check]):
-        parts = tf.ensure_shape(tf.identity(parts), [num_levels + 1])
+    parts = tf.ensure_shape(after(check, parts), [num_levels + 1])
     values = tf.io.parse_tensor(parts[0], dtype)
     levels = [
         tf.io.parse_tensor(part, tf.int64) for part in tf.unstack(parts[1:])

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_pad_ops
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import after
 from lodestar.sequence import nesting
 from lodestar.sequence.pad_value import as_pad_value
 
@@ -135,7 +136,5 @@ def unpad(
             "`like` has another number of innermost sequences than `padded` "
             "has rows",
         )
-        # An eager check raises at once and leaves nothing to depend on.
-        with tf.control_dependencies([check] if check is not None else []):
-            splits = tf.identity(splits)
+        splits = after(check, splits)
         return nesting.pack_like(like, rows, (*above, splits))

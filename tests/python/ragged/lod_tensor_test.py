@@ -126,6 +126,16 @@ def test_bad_absolute_offsets_are_named(levels, message):
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_ragged_splits_of_either_dtype(dtype):
+    ragged = tf.ragged.constant(
+        [[[1.0], []], [], [[2.0, 3.0]]], row_splits_dtype=dtype
+    )
+    x = LoDTensor.from_ragged(ragged)
+    assert [level.dtype for level in x.lod] == [tf.int64] * 2
+    assert x.to_list() == ragged.to_list()
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_ragged_splits_are_checked(dtype):
     splits = tf.constant([0, 9], dtype)
     ragged = tf.RaggedTensor.from_row_splits(ROWS, splits, validate=False)
@@ -145,6 +155,35 @@ def test_constructor_takes_offsets_as_they_are():
         LoDTensor([1.0], [0])
     with pytest.raises(ValueError, match="found a scalar"):
         LoDTensor(1.0, [[0, 1]])
+
+
+@pytest.mark.parametrize("num_levels", [1, 2, 3, 4])
+def test_absolute_offsets_of_random_levels(num_levels, rng):
+    for _ in range(30):
+        units, lengths = rng.integers(4), []
+        for _ in range(num_levels):
+            lengths.append(rng.integers(3, size=units))
+            units = lengths[-1].sum()
+        x = LoDTensor.from_lengths(np.zeros([units]), lengths)
+        rows = np.arange(units + 1)
+        for k in range(num_levels - 1, -1, -1):
+            rows = rows[x.lod[k].numpy()]
+            assert x.absolute()[k].numpy().tolist() == rows.tolist()
+
+
+def test_absolute_offsets_of_one_unit():
+    x = LoDTensor.from_lengths(ROWS[:3], [[1], [3]])
+    assert [level.numpy().tolist() for level in x.absolute()] == [[0, 3]] * 2
+    x = LoDTensor.from_lengths(ROWS[:0], [[1], [0]])
+    assert [level.numpy().tolist() for level in x.absolute()] == [[0, 0]] * 2
+
+
+def test_empty_units_that_no_absolute_unit_holds():
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`lod\[0\]` has no unit, but there are 2 units in `lod\[1\]`",
+    ):
+        LoDTensor.from_offsets(ROWS[:0], [[0], [0, 0, 0]], absolute=True)
 
 
 def test_no_rows_and_no_units():

@@ -97,6 +97,16 @@ def test_in_a_function_of_unknown_sizes():
         both(np.array([3]), np.ones([1, 1], np.float32), 3)
 
 
+def test_through_functions():
+    @tf.function
+    def merged(x):
+        return x.merge()
+
+    x = merged(SelectedRows([5, 3, 5], [1.0, 2.0, 3.0], 10))
+    assert x.rows.numpy().tolist() == [3, 5]
+    assert x.to_dense().numpy().tolist() == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("method", ["merge", "to_dense"])
 def test_gradient(method, rng):
     def summed(values):

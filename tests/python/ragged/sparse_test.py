@@ -130,12 +130,13 @@ def test_what_the_op_refuses(indices, shape, message):
         )
 
 
-@pytest.mark.parametrize("units", [2**62, 2**63 - 1])
-def test_more_units_than_memory(units):
+@pytest.mark.parametrize(
+    "units, message",
+    [(2**50, "memory"), (2**62, "`lod.0.` would"), (2**63 - 1, "`lod.0.` wo")],
+)
+def test_more_units_than_memory(units, message):
     sparse = tf.SparseTensor(np.zeros([0, 2], np.int64), [], [units, 1])
-    with pytest.raises(
-        tf.errors.ResourceExhaustedError, match="`lod.0.` would"
-    ):
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
         LoDTensor.from_sparse(sparse)
 
 
