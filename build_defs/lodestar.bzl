@@ -45,27 +45,69 @@ def _cuda_object(name, src, hdrs):
     )
     return object_file
 
-def lodestar_op_library(name, srcs = [], hdrs = [], cuda_srcs = [], cuda_hdrs = [], deps = []):
+def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
+    """CUDA kernels and what launches them, without TensorFlow.
+
+    Where no nvcc was found it is empty; else LODESTAR_CUDA is defined for
+    whatever depends on it.
+
+    Args:
+      name: target name.
+      srcs: *.cu.cc files.
+      hdrs: headers for host code, which may include cuda_runtime.h.
+      device_hdrs: the other headers that srcs include.
+      deps: libraries of hdrs.
+    """
+    if not NVCC:
+        native.cc_library(name = name, visibility = ["//visibility:public"])
+        return
+    native.cc_library(
+        name = name,
+        srcs = [
+            _cuda_object(src[:-len(".cu.cc")] + "_cuda", src, hdrs + device_hdrs)
+            for src in srcs
+        ],
+        hdrs = hdrs,
+        defines = ["LODESTAR_CUDA=1"],
+        deps = deps + ["@local_config_cuda//:cudart"],
+        visibility = ["//visibility:public"],
+    )
+
+def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
+    """A program that tests CUDA kernels; a target only where nvcc was found.
+
+    It has to pass where there is no device.
+
+    Args:
+      name: target name.
+      srcs: C++ sources and headers, no CUDA sources.
+      deps: libraries.
+      **kwargs: as those of cc_test.
+    """
+    if NVCC:
+        native.cc_test(
+            name = name,
+            srcs = srcs,
+            copts = _COPTS,
+            linkopts = ["-lpthread"],
+            linkstatic = True,
+            deps = deps,
+            **kwargs
+        )
+
+def lodestar_op_library(name, srcs = [], hdrs = [], deps = []):
     """Ops or kernels: may include TensorFlow, always linked into the shared object.
 
     Args:
       name: target name.
       srcs: C++ sources.
       hdrs: C++ headers.
-      cuda_srcs: *.cu.cc files, compiled and LODESTAR_CUDA defined only where
-        nvcc was found.
-      cuda_hdrs: the headers that cuda_srcs include; no TensorFlow in them.
       deps: libraries.
     """
-    objects = []
-    if NVCC:
-        for index, src in enumerate(cuda_srcs):
-            objects.append(_cuda_object("%s_cuda_%d" % (name, index), src, cuda_hdrs))
-    with_cuda = bool(NVCC and cuda_srcs)
     native.cc_library(
         name = name,
-        srcs = srcs + objects,
-        hdrs = hdrs + cuda_hdrs,
+        srcs = srcs,
+        hdrs = hdrs,
         copts = _COPTS + TF_COPTS + [
             "-Wno-unused-parameter",
             "-Wno-attributes",
@@ -73,9 +115,7 @@ def lodestar_op_library(name, srcs = [], hdrs = [], cuda_srcs = [], cuda_hdrs = 
             "-Wno-deprecated-declarations",
             "-DLODESTAR_TF_VERSION=\\\"%s\\\"" % TF_VERSION,
         ],
-        defines = ["LODESTAR_CUDA=1"] if with_cuda else [],
-        deps = deps + ["@local_config_tf//:headers"] +
-               (["@local_config_cuda//:cudart"] if with_cuda else []),
+        deps = deps + ["@local_config_tf//:headers"],
         alwayslink = True,
         visibility = ["//visibility:public"],
     )

@@ -1,6 +1,6 @@
 // Kernels of SequenceExpand, SequenceExpandGradient and SequenceExpandAs.
 // Contracts: tf_ops/ops/sequence_expand_ops.cc; algorithms:
-// tf_ops/core/sequence_expand.h.
+// tf_ops/core/sequence_expand.h; the GPU's in sequence_expand_kernels.cu.cc.
 
 #include <limits>
 
@@ -10,6 +10,10 @@
 #include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda_op_util.h"
+#include "tf_ops/kernels/sequence_expand_cuda.h"
+#endif
 
 namespace lodestar {
 namespace {
@@ -55,10 +59,41 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
                                 " sequences, but `ref_splits` makes ",
                                 e->ref_splits.size() - 1);
   }
-  TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT64,
-                                        {e->splits.size()}, &e->starts_buffer));
+  tensorflow::AllocatorAttributes host;
+  host.set_on_host(true);
+  TF_RETURN_IF_ERROR(ctx->allocate_temp(
+      tensorflow::DT_INT64, {e->splits.size()}, &e->starts_buffer, host));
   e->starts = FlatSpan<int64_t>(&e->starts_buffer);
   return ToTensorFlow(ExpandedStarts(e->splits, e->ref_splits, e->starts));
+}
+
+// Checks the inputs of SequenceExpand and makes expanded_splits, and room for
+// `expanded`, a row of `dim` numbers; if the expansion passes on, both outputs.
+absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e, int64_t* dim,
+                           Tensor** expanded) {
+  const Tensor& values = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
+  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  if (e->passes_on()) {
+    ctx->set_output(0, values);
+    ctx->set_output(1, ctx->input(1));
+    return absl::OkStatus();
+  }
+  if (e->num_repetitions() == std::numeric_limits<int64_t>::max()) {
+    return InvalidArgumentError("`ref_splits` makes ", e->num_repetitions(),
+                                " repetitions, whose splits are beyond int64");
+  }
+  Tensor* expanded_splits = nullptr;
+  TF_RETURN_IF_ERROR(
+      ctx->allocate_output(1, {e->num_repetitions() + 1}, &expanded_splits));
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, dim));
+  TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, expanded));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  ExpandedSplits(e->splits, e->ref_splits, e->starts,
+                 FlatSpan<int64_t>(expanded_splits), &parallel);
+  return absl::OkStatus();
 }
 
 class SequenceExpandOp : public OpKernel {
@@ -66,31 +101,12 @@ class SequenceExpandOp : public OpKernel {
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", ctx->input(1)));
     Expansion e;
-    OP_REQUIRES_OK(ctx, ReadExpansion(ctx, &e));
-    if (e.passes_on()) {
-      ctx->set_output(0, values);
-      ctx->set_output(1, ctx->input(1));
-      return;
-    }
-    OP_REQUIRES(
-        ctx, e.num_repetitions() < std::numeric_limits<int64_t>::max(),
-        InvalidArgumentError("`ref_splits` makes ", e.num_repetitions(),
-                             " repetitions, whose splits are beyond int64"));
-    Tensor* expanded_splits = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {e.num_repetitions() + 1},
-                                             &expanded_splits));
-    TensorShape shape;
     int64_t dim = 0;
-    OP_REQUIRES_OK(
-        ctx, ReplaceRows(values.shape(), e.num_expanded_rows(), &shape, &dim));
     Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &expanded));
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e, &dim, &expanded));
+    if (e.passes_on() || expanded->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    ExpandedSplits(e.splits, e.ref_splits, e.starts,
-                   FlatSpan<int64_t>(expanded_splits), &parallel);
-    if (expanded->NumElements() == 0) return;
     VisitCopied(values.dtype(), [&](auto zero) {
       using T = decltype(zero);
       SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
@@ -99,56 +115,75 @@ class SequenceExpandOp : public OpKernel {
   }
 };
 
+// Checks the inputs of SequenceExpandGradient and makes room for the output, a
+// row of `dim` numbers; if the expansion passes on, the output.
+absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e,
+                                   int64_t* dim, Tensor** output) {
+  const Tensor& gradient = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckNoScalar(gradient, "gradient"));
+  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
+  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  const int64_t wanted =
+      e->passes_on() ? e->num_rows() : e->num_expanded_rows();
+  if (gradient.dim_size(0) != wanted) {
+    return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                " rows, but the splits make ", wanted);
+  }
+  if (e->passes_on()) {
+    ctx->set_output(0, gradient);
+    return absl::OkStatus();
+  }
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(ReplaceRows(gradient.shape(), e->num_rows(), &shape, dim));
+  return ctx->allocate_output(0, shape, output);
+}
+
 template <typename T>
 class SequenceExpandGradientOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
-    const Tensor& gradient = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckNoScalar(gradient, "gradient"));
-    OP_REQUIRES_OK(ctx, CheckSplits(ctx->input(1), "row_splits"));
     Expansion e;
-    OP_REQUIRES_OK(ctx, ReadExpansion(ctx, &e));
-    const int64_t wanted = e.passes_on() ? e.num_rows() : e.num_expanded_rows();
-    OP_REQUIRES(ctx, gradient.dim_size(0) == wanted,
-                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                     " rows, but the splits make ", wanted));
-    if (e.passes_on()) {
-      ctx->set_output(0, gradient);
-      return;
-    }
-    TensorShape shape;
     int64_t dim = 0;
-    OP_REQUIRES_OK(ctx,
-                   ReplaceRows(gradient.shape(), e.num_rows(), &shape, &dim));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e, &dim, &output));
+    if (e.passes_on()) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceExpandGradient<T>(gradient.flat<T>().data(), dim, e.splits,
+    SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), dim, e.splits,
                               e.ref_splits, e.starts, output->flat<T>().data(),
                               &parallel);
   }
 };
+
+// Checks the inputs of SequenceExpandAs, of which row_splits are in host
+// memory, and makes room for the output, a row of `dim` numbers.
+absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
+                             int64_t* dim, Tensor** expanded) {
+  const Tensor& values = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckNoScalar(values, "values"));
+  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
+  *splits = FlatSpan<int64_t>(ctx->input(1));
+  const int64_t batch = splits->size() - 1;
+  if (values.dim_size(0) != batch) {
+    return InvalidArgumentError("`values` has ", values.dim_size(0),
+                                " rows, but `row_splits` makes ", batch,
+                                " sequences");
+  }
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
+  return ctx->allocate_output(0, shape, expanded);
+}
 
 class SequenceExpandAsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckNoScalar(values, "values"));
-    OP_REQUIRES_OK(ctx, CheckSplits(ctx->input(1), "row_splits"));
-    const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
-    const int64_t num_expanded = splits[splits.size() - 1];
-    OP_REQUIRES(ctx, values.dim_size(0) == splits.size() - 1,
-                InvalidArgumentError("`values` has ", values.dim_size(0),
-                                     " rows, but `row_splits` makes ",
-                                     splits.size() - 1, " sequences"));
-    TensorShape shape;
+    Span<const int64_t> splits;
     int64_t dim = 0;
-    OP_REQUIRES_OK(ctx,
-                   ReplaceRows(values.shape(), num_expanded, &shape, &dim));
     Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &expanded));
+    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
     if (expanded->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     VisitCopied(values.dtype(), [&](auto zero) {
@@ -174,6 +209,122 @@ REGISTER(Eigen::bfloat16);
 REGISTER(float);
 REGISTER(double);
 #undef REGISTER
+
+#if LODESTAR_CUDA
+
+// The splits of an expansion, checked on the host, in device memory.
+class ExpansionOnDevice {
+ public:
+  absl::Status Init(OpKernelContext* ctx, const Expansion& e) {
+    TF_RETURN_IF_ERROR(splits_.CopyFrom(ctx, e.splits));
+    TF_RETURN_IF_ERROR(starts_.CopyFrom(ctx, Span<const int64_t>(e.starts)));
+    expansion_ = {splits_.offsets(), starts_.offsets(), e.splits.size() - 1,
+                  e.num_rows(), e.num_expanded_rows()};
+    return absl::OkStatus();
+  }
+
+  const DeviceExpansion& get() const { return expansion_; }
+
+ private:
+  DeviceBytes splits_;
+  DeviceBytes starts_;
+  DeviceExpansion expansion_;
+};
+
+class SequenceExpandGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Expansion e;
+    int64_t dim = 0;
+    Tensor* expanded = nullptr;
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e, &dim, &expanded));
+    if (e.passes_on() || expanded->NumElements() == 0) return;
+    ExpansionOnDevice expansion;
+    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(LaunchSequenceExpand(
+                                         CudaStream(ctx), values.data(),
+                                         dim * DataTypeSize(values.dtype()),
+                                         expansion.get(), expanded->data()),
+                                     "expansion"));
+  }
+};
+
+class SequenceExpandGradientGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Expansion e;
+    int64_t dim = 0;
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e, &dim, &output));
+    if (e.passes_on() || output->NumElements() == 0) return;
+    ExpansionOnDevice expansion;
+    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
+    const Number number = NumberOf(output->dtype());
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(
+        ctx, scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
+                                       number, e.num_expanded_rows(), dim)));
+    OP_REQUIRES_OK(
+        ctx,
+        ToTensorFlow(LaunchSequenceExpandGradient(
+                         CudaStream(ctx), number, ctx->input(0).data(), dim,
+                         expansion.get(), scratch.data(), output->data()),
+                     "gradient of expansion"));
+  }
+};
+
+class SequenceExpandAsGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Span<const int64_t> splits;
+    int64_t dim = 0;
+    Tensor* expanded = nullptr;
+    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
+    if (expanded->NumElements() == 0) return;
+    DeviceBytes device_splits;
+    OP_REQUIRES_OK(ctx, device_splits.CopyFrom(ctx, splits));
+    OP_REQUIRES_OK(ctx,
+                   ToTensorFlow(LaunchSequenceExpandAs(
+                                    CudaStream(ctx), values.data(),
+                                    dim * DataTypeSize(values.dtype()),
+                                    device_splits.offsets(), splits.size() - 1,
+                                    expanded->dim_size(0), expanded->data()),
+                                "expansion"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand")     \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .HostMemory("ref_splits")       \
+                              .HostMemory("expanded_splits")  \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceExpandGpuOp);               \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs")   \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceExpandAsGpuOp);
+LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+#undef REGISTER
+
+#define REGISTER(T)                                               \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
+                              .Device(tensorflow::DEVICE_GPU)     \
+                              .HostMemory("row_splits")           \
+                              .HostMemory("ref_splits")           \
+                              .TypeConstraint<T>("T"),            \
+                          SequenceExpandGradientGpuOp);
+LODESTAR_FOR_CUDA_FLOATS(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
 
 }  // namespace
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 // Kernels of SequencePad and SequenceUnpad. Contracts:
-// tf_ops/ops/sequence_pad_ops.cc; algorithms: tf_ops/core/sequence_pad.h.
+// tf_ops/ops/sequence_pad_ops.cc; algorithms: tf_ops/core/sequence_pad.h; the
+// GPU's in sequence_pad_kernels.cu.cc.
 
 #include <algorithm>
 
@@ -10,6 +11,10 @@
 #include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda_op_util.h"
+#include "tf_ops/kernels/sequence_pad_cuda.h"
+#endif
 
 namespace lodestar {
 namespace {
@@ -20,8 +25,8 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The inputs of SequencePad, checked, and its outputs. row_splits and maxlen
-// are in host memory; the numbers in `padded` and `lengths` are not made.
+// The inputs of SequencePad, checked, and its outputs, of which `lengths` is
+// made; it, row_splits and maxlen are in host memory.
 struct Padding {
   Span<const int64_t> splits;
   int64_t steps = 0;
@@ -29,7 +34,6 @@ struct Padding {
   // Whether pad_value is one number for a whole step of another size.
   bool pads_by_scalar = false;
   Tensor* padded = nullptr;
-  Tensor* lengths = nullptr;
 };
 
 absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
@@ -57,7 +61,12 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   TF_RETURN_IF_ERROR(shape.AddDimWithStatus(p->steps));
   TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
   TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &p->padded));
-  return ctx->allocate_output(1, {batch}, &p->lengths);
+  Tensor* lengths = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(1, {batch}, &lengths));
+  for (int64_t b = 0; b < batch; ++b) {
+    lengths->flat<int64_t>()(b) = p->splits[b + 1] - p->splits[b];
+  }
+  return absl::OkStatus();
 }
 
 class SequencePadOp : public OpKernel {
@@ -66,10 +75,6 @@ class SequencePadOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     Padding p;
     OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
-    const Span<int64_t> lengths = FlatSpan<int64_t>(p.lengths);
-    for (int64_t b = 0; b < lengths.size(); ++b) {
-      lengths[b] = p.splits[b + 1] - p.splits[b];
-    }
     if (p.padded->NumElements() == 0) return;
     VisitCopied(ctx->input(0).dtype(),
                 [&](auto zero) { Pad<decltype(zero)>(ctx, p); });
@@ -161,6 +166,78 @@ REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad").Device(DEVICE_CPU),
                         SequencePadOp);
 REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad").Device(DEVICE_CPU),
                         SequenceUnpadOp);
+
+#if LODESTAR_CUDA
+
+class SequencePadGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Padding p;
+    OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
+    if (p.padded->NumElements() == 0) return;
+    const Tensor& values = ctx->input(0);
+    const int64_t number_bytes = DataTypeSize(values.dtype());
+    const void* pad_value = ctx->input(2).data();
+    DeviceBytes splits;
+    OP_REQUIRES_OK(ctx, splits.CopyFrom(ctx, p.splits));
+    DeviceBytes pad_row;
+    if (!p.pads_by_scalar) {
+      OP_REQUIRES_OK(ctx,
+                     pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
+    }
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(LaunchSequencePad(
+                              CudaStream(ctx), values.data(),
+                              values.dim_size(0), p.dim * number_bytes,
+                              splits.offsets(), p.splits.size() - 1, p.steps,
+                              p.pads_by_scalar ? nullptr : pad_row.data(),
+                              pad_value, number_bytes, p.padded->data()),
+                          "padding"));
+  }
+};
+
+class SequenceUnpadGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Unpadding u;
+    OP_REQUIRES_OK(ctx, PrepareUnpad(ctx, &u));
+    if (u.values->NumElements() == 0) return;
+    const Tensor& padded = ctx->input(0);
+    DeviceBytes splits;
+    OP_REQUIRES_OK(
+        ctx,
+        splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(
+                 LaunchSequenceUnpad(
+                     CudaStream(ctx), padded.data(), padded.dim_size(0),
+                     u.steps, u.dim * DataTypeSize(padded.dtype()),
+                     splits.offsets(), u.values->dim_size(0), u.values->data()),
+                 "unpadding"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad")        \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .HostMemory("pad_value")        \
+                              .HostMemory("maxlen")           \
+                              .HostMemory("lengths")          \
+                              .TypeConstraint<T>("T"),        \
+                          SequencePadGpuOp);                  \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad")      \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("lengths")          \
+                              .HostMemory("row_splits")       \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceUnpadGpuOp);
+LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
 
 }  // namespace
 }  // namespace lodestar

@@ -8,12 +8,12 @@
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_pool.h"
 #include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
 #if LODESTAR_CUDA
-#include "tensorflow/core/framework/device_base.h"
+#include "tf_ops/kernels/cuda_op_util.h"
 #include "tf_ops/kernels/sequence_pool_cuda.h"
-#include "xla/stream_executor/stream.h"
 #endif
 
 namespace lodestar {
@@ -46,16 +46,8 @@ class CombinerKernel : public tensorflow::OpKernel {
   absl::Status Prepare(OpKernelContext* ctx, Pooling* p) const {
     const Tensor& values = ctx->input(0);
     const Tensor& splits = ctx->input(1);
-    if (values.dims() < 1) {
-      return InvalidArgumentError(
-          "`values` must have rank 1 or more, found a scalar");
-    }
-    TF_RETURN_IF_ERROR(CheckRank(splits, "row_splits", 1));
+    TF_RETURN_IF_ERROR(CheckDeviceSequences(values, "values", splits));
     TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "pad_value", 0));
-    if (splits.NumElements() == 0) {
-      return InvalidArgumentError(
-          "`row_splits` is empty, wanted at least one offset");
-    }
     p->num_rows = values.dim_size(0);
     p->batch = splits.NumElements() - 1;
     TensorShape shape;
@@ -63,6 +55,46 @@ class CombinerKernel : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &p->pooled));
     return ctx->allocate_output(
         1, combiner_ == Combiner::kMax ? shape : TensorShape({0}), &p->index);
+  }
+
+  // The inputs gradient [B, ...] and num_rows, and the output [N, ...].
+  struct PoolingGradient {
+    int64_t num_rows = 0;
+    int64_t batch = 0;
+    int64_t dim = 0;
+    const int64_t* index = nullptr;  // of max
+    Tensor* output = nullptr;
+  };
+  // Checks everything but the offsets in row_splits and the rows in index.
+  absl::Status PrepareGradient(OpKernelContext* ctx, PoolingGradient* p) const {
+    const Tensor& gradient = ctx->input(0);
+    const Tensor& splits = ctx->input(1);
+    const Tensor& index = ctx->input(2);
+    TF_RETURN_IF_ERROR(CheckDeviceSequences(gradient, "gradient", splits));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "num_rows", 0));
+    p->num_rows = ctx->input(3).scalar<int64_t>()();
+    p->batch = splits.NumElements() - 1;
+    if (p->num_rows < 0) {
+      return InvalidArgumentError("`num_rows` is ", p->num_rows,
+                                  ", wanted 0 or more");
+    }
+    if (gradient.dim_size(0) != p->batch) {
+      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                  " rows, but `row_splits` makes ", p->batch,
+                                  " sequences");
+    }
+    if (combiner_ == Combiner::kMax) {
+      if (index.shape() != gradient.shape()) {
+        return InvalidArgumentError("`index` has shape ",
+                                    index.shape().DebugString(), ", wanted ",
+                                    gradient.shape().DebugString());
+      }
+      p->index = index.flat<int64_t>().data();
+    }
+    TensorShape shape;
+    TF_RETURN_IF_ERROR(
+        ReplaceRows(gradient.shape(), p->num_rows, &shape, &p->dim));
+    return ctx->allocate_output(0, shape, &p->output);
   }
 
   Combiner combiner_ = Combiner::kSum;
@@ -90,38 +122,16 @@ class SequencePoolGradientOp : public CombinerKernel {
  public:
   using CombinerKernel::CombinerKernel;
   void Compute(OpKernelContext* ctx) override {
-    const Tensor& gradient = ctx->input(0);
-    const Tensor& index = ctx->input(2);
-    OP_REQUIRES(ctx, gradient.dims() >= 1,
-                InvalidArgumentError(
-                    "`gradient` must have rank 1 or more, found a scalar"));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "row_splits", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "num_rows", 0));
+    PoolingGradient p;
+    OP_REQUIRES_OK(ctx, PrepareGradient(ctx, &p));
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
-    const int64_t num_rows = ctx->input(3).scalar<int64_t>()();
     OP_REQUIRES_OK(
-        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, num_rows)));
-    const int64_t batch = splits.size() - 1;
-    OP_REQUIRES(ctx, gradient.dim_size(0) == batch,
-                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                     " rows, but `row_splits` makes ", batch,
-                                     " sequences"));
-    OP_REQUIRES(
-        ctx, combiner_ != Combiner::kMax || index.shape() == gradient.shape(),
-        InvalidArgumentError("`index` has shape ", index.shape().DebugString(),
-                             ", wanted ", gradient.shape().DebugString()));
-    TensorShape shape;
-    int64_t dim = 0;
-    OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), num_rows, &shape, &dim));
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(SequencePoolGradient<T>(
-                 combiner_, gradient.flat<T>().data(), dim, splits,
-                 combiner_ == Combiner::kMax ? index.flat<int64_t>().data()
-                                             : nullptr,
-                 output->flat<T>().data(), &parallel)));
+    OP_REQUIRES_OK(ctx,
+                   ToTensorFlow(SequencePoolGradient<T>(
+                       combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
+                       p.index, p.output->flat<T>().data(), &parallel)));
   }
 };
 
@@ -156,24 +166,55 @@ class SequencePoolGpuOp : public CombinerKernel {
   void Compute(OpKernelContext* ctx) override {
     Pooling p;
     OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
-    auto* stream = static_cast<cudaStream_t>(
-        ctx->op_device_context()->stream()->platform_specific_handle().stream);
-    const cudaError_t error = LaunchSequencePool(
-        stream, combiner_, ctx->input(0).flat<float>().data(), p.num_rows,
-        p.dim, ctx->input(1).flat<int64_t>().data(), p.batch,
-        ctx->input(2).scalar<float>()(), p.pooled->flat<float>().data(),
-        p.index->flat<int64_t>().data());
-    OP_REQUIRES(ctx, error == cudaSuccess,
-                absl::InternalError(StrCat("the pooling kernel did not start: ",
-                                           cudaGetErrorString(error))));
+    const Number number = NumberOf(p.pooled->dtype());
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(
+        ctx, scratch.Allocate(ctx, SequencePoolScratchBytes(
+                                       combiner_, number, p.num_rows, p.dim)));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(
+                 LaunchSequencePool(
+                     CudaStream(ctx), combiner_, number, ctx->input(0).data(),
+                     p.num_rows, p.dim, ctx->input(1).flat<int64_t>().data(),
+                     p.batch, ctx->input(2).data(), scratch.data(),
+                     p.pooled->data(), p.index->flat<int64_t>().data()),
+                 "pooling"));
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("pad_value")
-                            .TypeConstraint<float>("T"),
-                        SequencePoolGpuOp);
+class SequencePoolGradientGpuOp : public CombinerKernel {
+ public:
+  using CombinerKernel::CombinerKernel;
+  void Compute(OpKernelContext* ctx) override {
+    PoolingGradient p;
+    OP_REQUIRES_OK(ctx, PrepareGradient(ctx, &p));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(LaunchSequencePoolGradient(
+                              CudaStream(ctx), combiner_,
+                              NumberOf(p.output->dtype()), ctx->input(0).data(),
+                              p.dim, ctx->input(1).flat<int64_t>().data(),
+                              p.batch, p.index, p.num_rows, p.output->data()),
+                          "gradient of pooling"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")       \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("pad_value")        \
+                              .TypeConstraint<T>("T"),        \
+                          SequencePoolGpuOp);
+LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+#undef REGISTER
+
+#define REGISTER(T)                                             \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
+                              .Device(tensorflow::DEVICE_GPU)   \
+                              .HostMemory("num_rows")           \
+                              .TypeConstraint<T>("T"),          \
+                          SequencePoolGradientGpuOp);
+LODESTAR_FOR_CUDA_FLOATS(REGISTER)
+#undef REGISTER
 
 #endif  // LODESTAR_CUDA
 

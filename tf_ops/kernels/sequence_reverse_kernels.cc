@@ -1,5 +1,6 @@
 // Kernel of SequenceReverse. Contract: tf_ops/ops/sequence_reverse_ops.cc;
-// algorithm: tf_ops/core/sequence_reverse.h.
+// algorithm: tf_ops/core/sequence_reverse.h; the GPU's in
+// sequence_reverse_kernels.cu.cc.
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
@@ -7,6 +8,10 @@
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/tensor_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda_op_util.h"
+#include "tf_ops/kernels/sequence_reverse_cuda.h"
+#endif
 
 namespace lodestar {
 namespace {
@@ -61,6 +66,38 @@ class SequenceReverseOp : public OpKernel {
 REGISTER_KERNEL_BUILDER(
     Name("Lodestar>SequenceReverse").Device(tensorflow::DEVICE_CPU),
     SequenceReverseOp);
+
+#if LODESTAR_CUDA
+
+class SequenceReverseGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
+    Tensor* reversed = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, values.shape(), &reversed));
+    OP_REQUIRES_OK(
+        ctx,
+        ToTensorFlow(LaunchSequenceReverse(
+                         CudaStream(ctx), values.data(), values.dim_size(0),
+                         NumbersInARow(values) * DataTypeSize(values.dtype()),
+                         row_splits.flat<int64_t>().data(),
+                         row_splits.NumElements() - 1, reversed->data()),
+                     "reversal"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceReverse")    \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceReverseGpuOp);
+LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
 
 }  // namespace
 }  // namespace lodestar

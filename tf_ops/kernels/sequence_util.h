@@ -25,6 +25,14 @@ inline absl::Status CheckNoScalar(const tensorflow::Tensor& values,
                               "` must have rank 1 or more, found a scalar");
 }
 
+// InvalidArgument unless `row_splits` has rank 1 and an offset.
+inline absl::Status CheckDeviceSplits(const tensorflow::Tensor& row_splits) {
+  TF_RETURN_IF_ERROR(CheckRank(row_splits, "row_splits", 1));
+  if (row_splits.NumElements() > 0) return absl::OkStatus();
+  return InvalidArgumentError(
+      "`row_splits` is empty, wanted at least one offset");
+}
+
 // InvalidArgument unless `values`, an input called `name`, is [N, ...] and
 // `row_splits` are splits of N rows.
 inline absl::Status CheckSequences(const tensorflow::Tensor& values,
@@ -34,6 +42,15 @@ inline absl::Status CheckSequences(const tensorflow::Tensor& values,
   TF_RETURN_IF_ERROR(CheckRank(row_splits, "row_splits", 1));
   return ToTensorFlow(ValidateSplits(
       "row_splits", FlatSpan<int64_t>(row_splits), values.dim_size(0)));
+}
+
+// The same of `row_splits` in a GPU's memory, whose offsets cannot be checked
+// here.
+inline absl::Status CheckDeviceSequences(const tensorflow::Tensor& values,
+                                         const char* name,
+                                         const tensorflow::Tensor& row_splits) {
+  TF_RETURN_IF_ERROR(CheckNoScalar(values, name));
+  return CheckDeviceSplits(row_splits);
 }
 
 }  // namespace lodestar

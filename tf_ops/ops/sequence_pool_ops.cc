@@ -72,7 +72,9 @@ row_splits: [B + 1].
 index: As SequencePool gave it.
 num_rows: N.
 values_gradient: [N, ...].
-INVALID_ARGUMENT if the splits are bad or an index lies outside its sequence.
+INVALID_ARGUMENT if the splits are bad or an index lies outside its sequence. On
+a GPU neither is checked: an offset is read as the nearest one in [0, N], and
+such an index, or a row of no sequence, takes no part.
 )doc");
 
 }  // namespace

@@ -23,6 +23,8 @@ values: [N, ...].
 row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
 reversed: [N, ...], in the same splits.
 INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+On a GPU the splits are not checked: an offset is read as the nearest one in
+[0, N], and a row of no sequence stays.
 )doc");
 
 }  // namespace lodestar

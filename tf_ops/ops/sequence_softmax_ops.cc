@@ -24,6 +24,8 @@ probabilities: [N, ...]. A column of a sequence is NaN if it holds a NaN or
   +infinity, or nothing but -infinity; beside other numbers -infinity gives 0.
 16-bit floats are computed in float32.
 INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+On a GPU the splits are not checked: an offset is read as the nearest one in
+[0, N], and a row of no sequence gets 0.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
@@ -47,7 +49,8 @@ gradient: [N, ...], of the probabilities.
 row_splits: [B + 1].
 values_gradient: [N, ...], probabilities * (gradient - the sum of probabilities *
   gradient over the column of the sequence).
-INVALID_ARGUMENT if the splits are bad or the shapes differ.
+INVALID_ARGUMENT if the splits are bad (on a GPU: see SequenceSoftmax) or the
+shapes differ.
 )doc");
 
 }  // namespace lodestar

@@ -1,0 +1,195 @@
+#include "tests/cuda/sequence_benchmark.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/device_buffer.h"
+#include "tf_ops/core/combiner.h"
+#include "tf_ops/kernels/sequence_expand_cuda.h"
+#include "tf_ops/kernels/sequence_pad_cuda.h"
+#include "tf_ops/kernels/sequence_pool_cuda.h"
+#include "tf_ops/kernels/sequence_reverse_cuda.h"
+#include "tf_ops/kernels/sequence_softmax_cuda.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kOffsetBytes = sizeof(int64_t);
+
+// The median of the microseconds of `launch`.
+template <typename Launch>
+double Microseconds(cudaStream_t stream, const Launch& launch) {
+  cudaEvent_t begin, end;
+  REQUIRE_CUDA(cudaEventCreate(&begin));
+  REQUIRE_CUDA(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < 24; ++i) {
+    REQUIRE_CUDA(cudaEventRecord(begin, stream));
+    REQUIRE_CUDA(launch());
+    REQUIRE_CUDA(cudaEventRecord(end, stream));
+    REQUIRE_CUDA(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= 3) times.push_back(milliseconds * 1000);  // warm by then
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::nth_element(times.begin(), times.begin() + times.size() / 2,
+                   times.end());
+  return times[times.size() / 2];
+}
+
+class Benchmark {
+ public:
+  Benchmark() { REQUIRE_CUDA(cudaStreamCreate(&stream_)); }
+  ~Benchmark() { cudaStreamDestroy(stream_); }
+
+  cudaStream_t stream() const { return stream_; }
+
+  template <typename Launch>
+  void Line(const char* name, int64_t bytes, const Launch& launch) {
+    const DeviceBuffer<char> from(bytes / 2);
+    const DeviceBuffer<char> to(bytes / 2);
+    const double copy = Microseconds(stream_, [&] {
+      return cudaMemcpyAsync(to.data(), from.data(), bytes / 2,
+                             cudaMemcpyDeviceToDevice, stream_);
+    });
+    const double time = Microseconds(stream_, launch);
+    std::printf("  %-26s %10.1f us %9.1f MB %8.1f GB/s   copy %8.1f GB/s\n",
+                name, time, bytes / 1e6, bytes / time / 1e3,
+                bytes / copy / 1e3);
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+// About num_rows rows in sequences of mean length 4, one of them 10,000 long.
+void RunShape(Random* random, int64_t num_rows, int64_t dim) {
+  Benchmark run;
+  std::vector<int64_t> lengths = RandomLengths(random, num_rows / 4, 4);
+  lengths[lengths.size() / 2] = 10000;
+  const std::vector<int64_t> offsets = SplitsOf(lengths);
+  const int64_t batch = offsets.size() - 1;
+  num_rows = offsets.back();
+  const int64_t steps = 8;
+  std::printf("%lld rows of %lld float32, %lld sequences, one of 10000 rows\n",
+              static_cast<long long>(num_rows), static_cast<long long>(dim),
+              static_cast<long long>(batch));
+  const int64_t rows_bytes = num_rows * dim * kFloatBytes;
+  const int64_t pooled_bytes = batch * dim * kFloatBytes;
+  const int64_t index_bytes = batch * dim * kOffsetBytes;
+  const int64_t splits_bytes = (batch + 1) * kOffsetBytes;
+  const Number number = Number::kFloat32;
+  const DeviceBuffer<int64_t> splits(offsets);
+  const DeviceBuffer<float> values(ExactNumbers<float>(random, num_rows * dim));
+  const DeviceBuffer<float> rows(num_rows * dim);
+  const DeviceBuffer<float> pooled(batch * dim);
+  const DeviceBuffer<int64_t> index(batch * dim);
+  const float pad_value = 0;
+
+  const auto pool = [&](const char* name, Combiner combiner, int64_t bytes) {
+    const DeviceBuffer<char> scratch(
+        SequencePoolScratchBytes(combiner, number, num_rows, dim));
+    run.Line((std::string("pool ") + name).c_str(), bytes, [&] {
+      return LaunchSequencePool(run.stream(), combiner, number, values.data(),
+                                num_rows, dim, splits.data(), batch, &pad_value,
+                                scratch.data(), pooled.data(), index.data());
+    });
+    run.Line((std::string("pool ") + name + " gradient").c_str(), bytes, [&] {
+      return LaunchSequencePoolGradient(
+          run.stream(), combiner, number, pooled.data(), dim, splits.data(),
+          batch, index.data(), num_rows, rows.data());
+    });
+  };
+  pool("sum", Combiner::kSum, rows_bytes + pooled_bytes + splits_bytes);
+  pool("mean", Combiner::kMean, rows_bytes + pooled_bytes + splits_bytes);
+  pool("max", Combiner::kMax,
+       rows_bytes + pooled_bytes + splits_bytes + index_bytes);
+
+  {
+    const DeviceBuffer<char> scratch(
+        SequenceSoftmaxScratchBytes(number, num_rows, batch, dim));
+    run.Line("softmax", 2 * rows_bytes + splits_bytes, [&] {
+      return LaunchSequenceSoftmax(run.stream(), number, values.data(),
+                                   num_rows, dim, splits.data(), batch,
+                                   scratch.data(), rows.data());
+    });
+    const DeviceBuffer<float> gradient(num_rows * dim);
+    run.Line("softmax gradient", 3 * rows_bytes + splits_bytes, [&] {
+      return LaunchSequenceSoftmaxGradient(
+          run.stream(), number, rows.data(), values.data(), num_rows, dim,
+          splits.data(), batch, scratch.data(), gradient.data());
+    });
+  }
+
+  const int64_t row_bytes = dim * kFloatBytes;
+  run.Line("reverse", 2 * rows_bytes + splits_bytes, [&] {
+    return LaunchSequenceReverse(run.stream(), values.data(), num_rows,
+                                 row_bytes, splits.data(), batch, rows.data());
+  });
+  run.Line("expand_as", rows_bytes + pooled_bytes + splits_bytes, [&] {
+    return LaunchSequenceExpandAs(run.stream(), pooled.data(), row_bytes,
+                                  splits.data(), batch, num_rows, rows.data());
+  });
+
+  // Every row a sequence: its repeats are the rows of a sequence above.
+  std::vector<int64_t> single(batch + 1);
+  for (int64_t b = 0; b <= batch; ++b) single[b] = b;
+  const DeviceBuffer<int64_t> singles(single);
+  const DeviceExpansion expansion{singles.data(), splits.data(), batch, batch,
+                                  num_rows};
+  run.Line("expand", rows_bytes + pooled_bytes + 2 * splits_bytes, [&] {
+    return LaunchSequenceExpand(run.stream(), pooled.data(), row_bytes,
+                                expansion, rows.data());
+  });
+  {
+    const DeviceBuffer<char> scratch(
+        SequenceExpandGradientScratchBytes(number, num_rows, dim));
+    run.Line(
+        "expand gradient", rows_bytes + pooled_bytes + 2 * splits_bytes, [&] {
+          return LaunchSequenceExpandGradient(run.stream(), number,
+                                              values.data(), dim, expansion,
+                                              scratch.data(), pooled.data());
+        });
+  }
+
+  // A padded tensor as long as the hot sequence would hold little else.
+  std::vector<int64_t> short_lengths = lengths;
+  for (int64_t& length : short_lengths) length = std::min(length, steps);
+  const std::vector<int64_t> short_offsets = SplitsOf(short_lengths);
+  const int64_t short_rows = short_offsets.back();
+  const DeviceBuffer<int64_t> short_splits(short_offsets);
+  const DeviceBuffer<float> padded(batch * steps * dim);
+  const int64_t padded_bytes = batch * steps * row_bytes;
+  run.Line("pad", short_rows * row_bytes + padded_bytes + splits_bytes, [&] {
+    return LaunchSequencePad(run.stream(), values.data(), short_rows, row_bytes,
+                             short_splits.data(), batch, steps, nullptr,
+                             &pad_value, kFloatBytes, padded.data());
+  });
+  run.Line("unpad", 2 * short_rows * row_bytes + splits_bytes, [&] {
+    return LaunchSequenceUnpad(run.stream(), padded.data(), batch, steps,
+                               row_bytes, short_splits.data(), short_rows,
+                               rows.data());
+  });
+}
+
+}  // namespace
+
+void RunSequenceBenchmark(Random* random) {
+  cudaDeviceProp device;
+  REQUIRE_CUDA(cudaGetDeviceProperties(&device, 0));
+  std::printf("%s, compute capability %d.%d\n", device.name, device.major,
+              device.minor);
+  RunShape(random, 65536, 32);
+  RunShape(random, 4000000, 32);
+  RunShape(random, 4000000, 1);
+}
+
+}  // namespace lodestar

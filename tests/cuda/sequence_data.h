@@ -1,0 +1,67 @@
+// Random sequences for the tests and benchmarks of the CUDA kernels.
+
+#ifndef LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
+#define LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "tf_ops/kernels/cuda_number.h"
+
+namespace lodestar {
+
+using Random = std::mt19937_64;
+
+// Uniform in [low, high].
+inline int64_t Draw(Random* random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(*random);
+}
+
+inline std::vector<int64_t> SplitsOf(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> splits = {0};
+  for (const int64_t length : lengths) splits.push_back(splits.back() + length);
+  return splits;
+}
+
+// `batch` lengths from 0 to twice the mean.
+inline std::vector<int64_t> RandomLengths(Random* random, int64_t batch,
+                                          int64_t mean) {
+  std::vector<int64_t> lengths(batch);
+  for (int64_t& length : lengths) length = Draw(random, 0, 2 * mean);
+  return lengths;
+}
+
+// Small multiples of 1/8, or whole numbers: every sum of them is exact in any
+// order, and equal ones are common.
+template <typename T>
+std::vector<T> ExactNumbers(Random* random, int64_t size) {
+  std::vector<T> numbers(size);
+  for (T& number : numbers) {
+    const int64_t eighths = Draw(random, -64, 64);
+    if constexpr (std::is_integral_v<T>) {
+      number = static_cast<T>(eighths);
+    } else {
+      number = static_cast<T>(static_cast<float>(eighths) / 8);
+    }
+  }
+  return numbers;
+}
+
+template <typename T>
+constexpr Number NumberOf() {
+  return std::is_same_v<T, __half>          ? Number::kFloat16
+         : std::is_same_v<T, __nv_bfloat16> ? Number::kBFloat16
+         : std::is_same_v<T, float>         ? Number::kFloat32
+         : std::is_same_v<T, double>        ? Number::kFloat64
+         : std::is_same_v<T, int32_t>       ? Number::kInt32
+                                            : Number::kInt64;
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
