@@ -150,6 +150,20 @@ def test_gradient_where_one_input_is_used_twice():
     assert tape.gradient(y, x, upstream).numpy().tolist() == [11, 22, 33]
 
 
+def test_gradient_of_two_levels():
+    rows = [tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 5.0])]
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        y = lodestar.sequence.concat(
+            [
+                LoDTensor.from_lengths(rows[0], [[2, 0], [1, 2]]),
+                LoDTensor.from_lengths(rows[1], [[2, 0], [2, 0]]),
+            ]
+        ).values
+    found = tape.gradient(y, rows, tf.constant([1.0, 40.0, 50.0, 2.0, 3.0]))
+    assert [g.numpy().tolist() for g in found] == [[1, 2, 3], [40, 50]]
+
+
 def test_what_is_refused():
     concat = lodestar.sequence.concat
     x = tf.ragged.constant([[1.0], [2.0]])
