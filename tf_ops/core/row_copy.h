@@ -60,7 +60,7 @@ void CopyRows(const T* rows, int64_t count, Width width, T* out) {
   std::copy_n(rows, count * width, out);
 }
 
-// Copies one row `count` times.
+// Copies one row `count` times. REQUIRES: width >= 1.
 template <typename T, typename Width>
 void RepeatRow(const T* row, int64_t count, Width width, T* out) {
   if constexpr (std::is_same_v<T, char> && !std::is_integral_v<Width>) {
@@ -70,9 +70,13 @@ void RepeatRow(const T* row, int64_t count, Width width, T* out) {
     for (int64_t r = 0; r < count; ++r) {
       std::memcpy(out + r * width, copy, width);
     }
-  } else {
-    for (int64_t r = 0; r < count; ++r) {
-      std::copy_n(row, width, out + r * width);
+  } else if (count > 0) {
+    std::copy_n(row, width, out);
+    // Twice as many each time, from what the cache still holds.
+    const int64_t most = 1 + 4096 / width;
+    for (int64_t r = 1, copied; r < count; r += copied) {
+      copied = std::min({r, count - r, most});
+      std::copy_n(out, copied * width, out + r * width);
     }
   }
 }

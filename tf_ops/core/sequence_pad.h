@@ -22,7 +22,7 @@ namespace lodestar {
 // REQUIRES: splits are valid for some number of rows (core/lod.h).
 Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen, int64_t* steps);
 
-// `pad_row` is one row; nullptr pads with zeros of T.
+// `pad_row` is one row.
 // REQUIRES: splits are valid for the rows, and no length is above `steps`.
 template <typename T>
 void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
@@ -45,11 +45,7 @@ void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
               CopyRows(rows + (splits[b] + step) * width, copied, width, out);
             }
             out += copied * width;
-            if (pad_row == nullptr) {
-              std::fill_n(out, (count - copied) * width, T());
-            } else {
-              RepeatRow(pad_row, count - copied, width, out);
-            }
+            RepeatRow(pad_row, count - copied, width, out);
             begin += count;
             step = 0;
             ++b;
@@ -70,14 +66,27 @@ void SequenceUnpad(const T* padded, int64_t width, int64_t steps,
                    Span<const int64_t> splits, T* rows,
                    const ParallelFor* parallel) {
   if (width == 0) return;
+  constexpr int64_t kAhead = 8;  // sequences that are on their way
+  const int64_t batch = splits.size() - 1;
   VisitWidth<T>(width, [&](auto width) {
-    ForSequencePieces(parallel, splits, 2 + width / 16,
-                      [&](int64_t b, int64_t first, int64_t last, bool) {
-                        if (first == last) return;
-                        CopyRows(
-                            padded + (b * steps + first - splits[b]) * width,
-                            last - first, width, rows + first * width);
-                      });
+    ForSequencePieces(
+        parallel, splits, 2 + width / 16,
+        [&](int64_t b, int64_t first, int64_t last, bool) {
+          // No processor foresees where the rows of `padded` begin.
+          if (b + kAhead < batch) {
+            const auto* soon = reinterpret_cast<const char*>(
+                padded + (b + kAhead) * steps * width);
+            const int64_t rows = splits[b + kAhead + 1] - splits[b + kAhead];
+            const int64_t bytes =
+                std::min<int64_t>(rows * width * sizeof(T), 1024);
+            for (int64_t i = 0; i < bytes; i += 64) {
+              __builtin_prefetch(soon + i);
+            }
+          }
+          if (first == last) return;
+          CopyRows(padded + (b * steps + first - splits[b]) * width,
+                   last - first, width, rows + first * width);
+        });
   });
 }
 

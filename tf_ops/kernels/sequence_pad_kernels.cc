@@ -2,8 +2,6 @@
 // tf_ops/ops/sequence_pad_ops.cc; algorithms: tf_ops/core/sequence_pad.h; the
 // GPU's in sequence_pad_kernels.cu.cc.
 
-#include <algorithm>
-
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/row_copy.h"
 #include "tf_ops/core/sequence_pad.h"
@@ -90,10 +88,7 @@ class SequencePadOp : public OpKernel {
     const int64_t pad_width =
         p.pads_by_scalar ? CopyWidth<T>(values, 1) : width;
     Tensor buffer;
-    if (std::all_of(pad, pad + pad_width,
-                    [](const T& x) { return x == T(); })) {
-      pad = nullptr;
-    } else if (pad_width < width) {
+    if (pad_width < width) {
       OP_REQUIRES_OK(ctx, ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
       VisitWidth<T>(pad_width, [&](auto pad_width) {
         RepeatRow(pad, p.dim, pad_width, CopyTarget<T>(&buffer));

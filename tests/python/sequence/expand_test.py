@@ -1,10 +1,16 @@
 """lodestar.sequence.expand and expand_as against NumPy, gradients and errors."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from lodestar import LoDTensor
-from lodestar.sequence import expand, expand_as
+from lodestar._library import gen_ops
+from lodestar.sequence import expand, expand_as, nesting, pool
+
+LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [90, 1, 0, 30]]
+STEPS = [(), (5,), (2, 3), (0,), (32,), (1, 70)]
+DTYPES = [tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.bool, tf.string]
 
 
 def lod(lengths, values=None):
@@ -16,6 +22,27 @@ def lod(lengths, values=None):
 
 def lengths_of(x):
     return [level.numpy().tolist() for level in x.lengths()]
+
+
+def random_rows(rng, shape, dtype):
+    """Returns numbers, or strings, of any dtype."""
+    rows = rng.integers(0, 100, size=shape)
+    if dtype == tf.string:
+        return rows.astype(str).astype(object)
+    return rows.astype(dtype.as_numpy_dtype)
+
+
+def reference(rows, lengths, repeats):
+    """Returns the rows and the lengths of what is repeated."""
+    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
+    units = [
+        rows[begin:end]
+        for begin, end, times in zip(
+            splits[:-1], splits[1:], repeats, strict=True
+        )
+        for _ in range(times)
+    ]
+    return np.concatenate([rows[:0], *units]), list(map(len, units))
 
 
 def test_paddles_examples():
@@ -30,3 +57,260 @@ def test_paddles_examples():
     out = expand_as(tf.constant(["a", "b", "c", "d"]), lod([[3, 3, 1, 1]]))
     assert out.values.numpy().tolist() == list(map(str.encode, "aaabbbcd"))
     assert lengths_of(out) == [[3, 3, 1, 1]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_matches_numpy(lengths, dtype, rng):
+    units = len(lengths)
+    repeats = rng.integers(0, 4, size=units).tolist()
+    if units:
+        repeats[0] = 40
+    for step in STEPS:
+        rows = random_rows(rng, (sum(lengths), *step), dtype)
+        x = lod([lengths], tf.constant(rows, dtype))
+        y = lod([repeats])
+        wanted, wanted_lengths = reference(rows, lengths, repeats)
+        if not units:
+            wanted, wanted_lengths = rows, lengths
+        for nested in (x, x.to_ragged()):
+            out = expand(nested, y)
+            assert type(out) is type(nested)
+            got, splits = nesting.flatten("out", out)
+            assert np.diff(splits[0]).tolist() == wanted_lengths
+            assert got.dtype == dtype
+            as_strings = got.numpy().astype(rows.dtype)
+            if dtype == tf.string:
+                as_strings = np.vectorize(
+                    lambda s: s.decode() if isinstance(s, bytes) else s,
+                    otypes=[object],
+                )(as_strings)
+            assert got.shape == wanted.shape
+            np.testing.assert_array_equal(as_strings, wanted)
+        heads = tf.constant(random_rows(rng, (units, *step), dtype), dtype)
+        wanted = np.repeat(heads.numpy(), repeats, axis=0)
+        np.testing.assert_array_equal(expand(heads, y), wanted)
+        out = expand_as(heads, y)
+        np.testing.assert_array_equal(out.values, wanted)
+        assert lengths_of(out) == [repeats]
+
+
+@pytest.mark.parametrize("dtype", nesting.MOVED_DTYPES, ids=lambda d: d.name)
+def test_dtypes(dtype):
+    x = (
+        tf.constant(["a", "b"])
+        if dtype == tf.string
+        else tf.cast([0, 1], dtype)
+    )
+    y = tf.ragged.constant([[7, 7], [7]], row_splits_dtype=tf.int32)
+    wanted = tf.gather(x, [0, 0, 1])
+    assert expand(x, y).dtype == dtype
+    np.testing.assert_array_equal(expand(x, y), wanted)
+    out = expand_as(x, y)
+    assert out.row_splits.dtype == tf.int32
+    np.testing.assert_array_equal(out.flat_values, wanted)
+
+
+def test_levels_of_y():
+    y = lod([[1, 0, 2], [3, 1, 0]])
+    x = tf.constant([5, 6, 7])
+    assert expand(x, y, 0).numpy().tolist() == [5, 7, 7]
+    assert expand(x, y, 1).numpy().tolist() == [5, 5, 5, 6]
+    assert expand(x, y).numpy().tolist() == [5, 5, 5, 6]
+    out = expand_as(x, y)
+    assert out.values.numpy().tolist() == [5, 5, 5, 6]
+    assert lengths_of(out) == lengths_of(y)
+    # The way back from pooling, whose result has a level left.
+    rows = lod([[2, 1], [2, 0, 1]], [[1.0], [2.0], [3.0]])
+    back = expand_as(pool(rows, "mean"), rows)
+    assert back.values.numpy().tolist() == [[1.5], [1.5], [3.0]]
+    assert lengths_of(back) == lengths_of(rows)
+
+
+def test_a_level_without_units_passes_x_on():
+    y = lod([[]])
+    x = lod([[2, 1]], [1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x.values)
+        out = expand(x, y)
+    assert lengths_of(out) == [[2, 1]]
+    assert out.values.numpy().tolist() == [1, 2, 3]
+    gradient = tape.gradient(out.values, x.values, tf.constant([4.0, 5.0, 6.0]))
+    assert gradient.numpy().tolist() == [4, 5, 6]
+    assert expand(x.values, y).numpy().tolist() == [1, 2, 3]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has 3 rows"):
+        expand_as(x.values, y)
+
+
+def slope_of(function):
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(function(x) ** 3)
+        return tape.gradient(y, x)
+
+    return slope
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_gradients_are_numeric_ones_to_second_order(dim, rng):
+    units = tf.constant([0, 2, 2, 5, 6], tf.int64)
+    repeats = lod([[2, 1, 3, 0]])
+
+    def expanded(rows):
+        return expand(LoDTensor(rows, (units,)), repeats).values
+
+    def expanded_rows(rows):
+        return expand(rows[:4], repeats)
+
+    def expanded_as(rows):
+        return expand_as(rows[:4], repeats).values
+
+    rows = tf.constant(rng.normal(size=(6, dim)))
+    for function in (expanded, expanded_rows, expanded_as):
+        for f in (function, slope_of(function)):
+            symbolic, numeric = tf.test.compute_gradient(f, [rows])
+            np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_short_floats_are_summed_in_float32(dtype):
+    # 256 + 1 has no bfloat16, 2048 + 1 no float16: sums of ones would stick.
+    x = tf.ones([2, 3], dtype)
+    for function in (expand, lambda x, y: expand_as(x, y).values):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x, lod([[4096, 0]]))
+        gradient = tape.gradient(y, x)
+        assert gradient.dtype == dtype
+        assert gradient.numpy().tolist() == [[4096] * 3, [0] * 3]
+
+
+def test_unknown_dimensions_in_a_function():
+    ragged = tf.RaggedTensorSpec([None, None, 2], tf.float32, 1)
+
+    @tf.function(input_signature=[ragged, tf.TensorSpec(None), ragged])
+    def expanded(x, rows, y):
+        out = expand(x, y)
+        assert out.flat_values.shape.as_list() == [None, 2]
+        return out, expand(rows, y), expand_as(rows, y)
+
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 1])
+    y = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [1, 2])
+    out, rows, same = expanded(x, tf.constant([7.0, 8.0]), y)
+    assert out.row_lengths().numpy().tolist() == [2, 1, 1]
+    assert rows.numpy().tolist() == [7, 8, 8]
+    assert same.to_list() == [[7], [8, 8]]
+
+
+def test_what_is_refused():
+    x = tf.ragged.constant([[1.0]])
+    for bad in (-2, 1):
+        with pytest.raises(ValueError, match=f"is {bad}, wanted -1 to 0"):
+            expand(x, x, bad)
+    two = lod([[1], [1]])
+    with pytest.raises(ValueError, match="`x` has 2 levels, wanted one"):
+        expand(two, x)
+    for function in (expand, expand_as):
+        with pytest.raises(TypeError, match="`y` must be a RaggedTensor or"):
+            function(x, tf.ones([1]))
+        with pytest.raises(TypeError, match="`x` has dtype complex64, wanted"):
+            function(tf.ones([1], tf.complex64), x)
+        with pytest.raises(ValueError, match="`x` must have rank 1 or more"):
+            function(1.0, x)
+        with pytest.raises(ValueError, match="`y` has no level"):
+            function(x, LoDTensor([1.0], ()))
+    for bad in (x, tf.ones([1])):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="`row_splits` makes 1 sequences, but `ref_splits` makes 3",
+        ):
+            expand(bad, lod([[1, 2, 3]]))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="`values` has 2 rows, but `row_splits` makes 3 sequences",
+    ):
+        expand_as(tf.ones([2]), lod([[1, 2, 3]]))
+
+
+HUGE = 2**62
+MAX = 2**63 - 1
+WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
+
+
+def expand_op(values=(1.0, 2.0, 3.0), row_splits=(0, 1, 3), ref=(0, 2, 3)):
+    return gen_ops.lodestar_sequence_expand(
+        values=values,
+        row_splits=tf.constant(row_splits, tf.int64),
+        ref_splits=tf.constant(ref, tf.int64),
+    )
+
+
+def gradient_op(gradient=(1.0,) * 4, row_splits=(0, 1, 3), ref=(0, 2, 3)):
+    return gen_ops.lodestar_sequence_expand_gradient(
+        gradient=gradient,
+        row_splits=tf.constant(row_splits, tf.int64),
+        ref_splits=tf.constant(ref, tf.int64),
+    )
+
+
+def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
+    return gen_ops.lodestar_sequence_expand_as(
+        values=values, row_splits=tf.constant(row_splits, tf.int64)
+    )
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        (expand_op, dict(values=1.0), "`values` must have rank 1 or more"),
+        (expand_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (expand_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (expand_op, dict(row_splits=[0, 4, 3]), "is greater than"),
+        (expand_op, dict(row_splits=[0, 1, 4]), "there are 3 rows"),
+        (expand_op, dict(ref=[]), "`ref_splits` is empty"),
+        (expand_op, dict(ref=[[0, 1]]), "`ref_splits` must have rank 1"),
+        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` is 1, wanted 0"),
+        (expand_op, dict(ref=[0, -1, 3]), "is greater than"),
+        (expand_op, dict(ref=[0, 1]), "makes 2 sequences, but `ref_splits`"),
+        (expand_op, dict(ref=[0, 0, HUGE]), "sequence 1 of 2 rows, repeated"),
+        (
+            expand_op,
+            dict(values=[], row_splits=[0, 0], ref=[0, MAX]),
+            "whose splits are beyond int64",
+        ),
+        (expand_op, dict(values=WIDE, row_splits=[0], ref=[0]), None),
+        (
+            expand_op,
+            dict(values=WIDE, row_splits=[0, 0], ref=[0, 1]),
+            "overflow",
+        ),
+        (gradient_op, dict(gradient=1.0), "`gradient` must have rank 1"),
+        (gradient_op, dict(gradient=[1.0] * 5), "`gradient` has 5 rows, but"),
+        (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (gradient_op, dict(row_splits=[0, 2, 1]), "is greater than"),
+        (gradient_op, dict(ref=[0, HUGE, MAX]), "sequence 1 of 2 rows"),
+        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* make 3"),
+        (
+            gradient_op,
+            dict(gradient=[], row_splits=[0, HUGE], ref=[0, 0]),
+            None,
+        ),
+        (as_op, dict(values=1.0), "`values` must have rank 1 or more"),
+        (as_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (as_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (as_op, dict(row_splits=[0, 1]), "`values` has 2 rows, but"),
+        (as_op, dict(row_splits=[0, 3, 2]), "is greater than"),
+        (as_op, dict(row_splits=[0, HUGE, MAX]), None),
+    ],
+)
+def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+    if message is not None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            op(**arguments)
+        return
+    # More than there is memory for, or nothing to do.
+    try:
+        op(**arguments)
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError):
+        pass

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import LoDTensor
+from lodestar._library import gen_ops
 from lodestar.sequence import nesting, pad, unpad
 
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [900, 1, 0, 300]]
@@ -156,3 +157,198 @@ def test_gradients_of_unpad_are_numeric_ones_to_second_order(rng):
         symbolic, numeric = tf.test.compute_gradient(function, [padded])
         np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-5)
     assert slope(padded).numpy()[1].tolist() == [[0, 0]] * 4
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_the_gradient_of_pad_value_is_summed_in_float32(dtype):
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([1, 3], dtype), [1, 0])
+    for pad_value in (tf.zeros([], dtype), tf.zeros([3], dtype)):
+        with tf.GradientTape() as tape:
+            tape.watch(pad_value)
+            padded, _ = pad(x, pad_value, 513)
+        gradient = tape.gradient(padded, pad_value)
+        assert gradient.dtype == dtype
+        wanted = 1025 * 3 // tf.size(pad_value).numpy()
+        np.testing.assert_allclose(
+            gradient.numpy().astype(float), wanted, rtol=8e-3
+        )
+
+
+@pytest.mark.parametrize("shape", [[0, 3], [2, 0]])
+def test_gradients_of_nothing(shape):
+    x = tf.zeros(shape)
+    pad_value = tf.constant(1.0)
+    with tf.GradientTape() as tape:
+        tape.watch([x, pad_value])
+        ragged = tf.RaggedTensor.from_row_lengths(x, [shape[0], 0])
+        padded, lengths = pad(ragged, pad_value, 2)
+        rows = unpad(padded, lengths).flat_values
+        y = tf.reduce_sum(padded) + tf.reduce_sum(rows)
+    to_x, to_pad = tape.gradient(y, [x, pad_value])
+    assert to_x.shape == shape
+    assert float(to_pad) == 4 * shape[1]
+
+
+def test_unknown_dimensions_and_static_shapes_in_a_function():
+    spec = tf.RaggedTensorSpec([None, None, 3], tf.float32, 1)
+
+    @tf.function(input_signature=[spec, tf.TensorSpec([], tf.int32)])
+    def there_and_back(x, maxlen):
+        assert pad(x, maxlen=7)[0].shape.as_list() == [None, 7, 3]
+        assert pad(x)[0].shape.as_list() == [None, None, 3]
+        padded, lengths = pad(x, maxlen=maxlen)
+        assert padded.shape.as_list() == [None, None, 3]
+        back = unpad(padded, lengths, like=x)
+        assert back.flat_values.shape.as_list() == [None, 3]
+        return padded, back
+
+    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 3]), [2, 0, 1])
+    padded, back = there_and_back(x, 4)
+    assert padded.shape == [3, 4, 3]
+    assert back.to_list() == x.to_list()
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(None), tf.TensorSpec(None, tf.int64)]
+    )
+    def slope(padded, lengths):
+        with tf.GradientTape() as tape:
+            tape.watch(padded)
+            y = unpad(padded, lengths).flat_values
+        return tape.gradient(y, padded)
+
+    got = slope(tf.zeros([2, 3]), tf.constant([1, 3], tf.int64))
+    assert got.numpy().tolist() == [[1, 0, 0], [1, 1, 1]]
+    fixed = tf.RaggedTensor.from_row_splits(tf.zeros([3, 2]), [0, 2, 3])
+    concrete = tf.function(lambda: pad(fixed, maxlen=5)).get_concrete_function()
+    assert [o.shape.as_list() for o in concrete.outputs] == [[2, 5, 2], [2]]
+
+
+def test_gradient_of_pad_value_of_unknown_rank():
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def slope(rows, pad_value):
+        with tf.GradientTape() as tape:
+            tape.watch(pad_value)
+            x = LoDTensor(rows, (tf.constant([0, 2, 3], tf.int64),))
+            y = pad(x, pad_value, 3)[0]
+        return tape.gradient(y, pad_value)
+
+    assert slope(tf.zeros([3, 2]), tf.zeros([])) == 6
+    assert slope(tf.zeros([3, 2]), tf.zeros([2])).numpy().tolist() == [3, 3]
+    assert slope(tf.zeros([3]), tf.zeros([])) == 3
+
+
+def test_what_is_refused():
+    x = tf.ragged.constant([[1, 2], [3]])
+    with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
+        pad(tf.ones([2, 2]))
+    with pytest.raises(ValueError, match="`x` has no level"):
+        pad(LoDTensor([1.0], ()))
+    with pytest.raises(TypeError, match="`x` has dtype complex64, wanted one"):
+        pad(tf.cast(x, tf.complex64))
+    with pytest.raises(ValueError, match="`pad_value` is 0.5, wanted an integ"):
+        pad(x, 0.5)
+    with pytest.raises(ValueError, match=f"`pad_value` is {2**31}, beyond"):
+        pad(x, 2**31)
+    with pytest.raises(TypeError, match="dtype float32, but `x` has int32"):
+        pad(x, tf.constant(0.0))
+    with pytest.raises(ValueError, match="`maxlen` is -1, wanted 0 or more"):
+        pad(x, maxlen=-1)
+    with pytest.raises(TypeError, match="`maxlen` has dtype float32, wanted"):
+        pad(x, maxlen=2.5)
+    with pytest.raises(ValueError, match="`maxlen` must have rank 0"):
+        pad(x, maxlen=tf.constant([2]))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="`maxlen` is 1, but sequence 0 has 2 rows",
+    ):
+        pad(x, maxlen=1)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"has shape \[2\], wanted \[\]"
+    ):
+        pad(x, tf.constant([1, 2]))
+    padded = tf.ones([2, 3])
+    with pytest.raises(ValueError, match="`padded` must have rank 2 or more"):
+        unpad(tf.ones([2]), [1, 1])
+    with pytest.raises(TypeError, match="`padded` has dtype complex64, wanted"):
+        unpad(tf.cast(padded, tf.complex64), [1, 1])
+    with pytest.raises(TypeError, match="`lengths` has dtype float32, wanted"):
+        unpad(padded, [1.0, 1.0])
+    with pytest.raises(ValueError, match="`lengths` must have rank 1"):
+        unpad(padded, 1)
+    with pytest.raises(TypeError, match="`like` must be a RaggedTensor or"):
+        unpad(padded, [1, 1], like=padded)
+    for lengths, message in (
+        ([1, 4], r"`lengths\[1\]` is 4, wanted 0 to 3"),
+        ([-1, 1], r"`lengths\[0\]` is -1, wanted 0 to 3"),
+        ([1], "`lengths` has 1 numbers, but `padded` has 2 rows"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            unpad(padded, lengths)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="number of innermost sequences"
+    ):
+        unpad(padded, [1, 1], like=tf.ragged.constant([[1]]))
+
+
+HUGE = 2**62
+WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
+
+
+def pad_op(values=(1.0, 2.0, 3.0), row_splits=(0, 3), pad_value=0.0, maxlen=-1):
+    return gen_ops.lodestar_sequence_pad(
+        values=values,
+        row_splits=tf.constant(row_splits, tf.int64),
+        pad_value=pad_value,
+        maxlen=tf.constant(maxlen, tf.int64),
+    )
+
+
+def unpad_op(padded=((1.0, 2.0, 3.0),), lengths=(2,)):
+    return gen_ops.lodestar_sequence_unpad(
+        padded=padded, lengths=tf.constant(lengths, tf.int64)
+    )
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        (pad_op, dict(values=1.0), "`values` must have rank 1 or more"),
+        (pad_op, dict(row_splits=3), "`row_splits` must have rank 1"),
+        (pad_op, dict(row_splits=[]), "`row_splits` is empty"),
+        (pad_op, dict(row_splits=[0, HUGE, 3]), "is greater than"),
+        (pad_op, dict(row_splits=[0, -9, 3]), "is greater than"),
+        (pad_op, dict(row_splits=[0, HUGE]), "there are 3 rows"),
+        (pad_op, dict(maxlen=-2), "`maxlen` is -2, wanted 0 or more, or -1"),
+        (pad_op, dict(maxlen=2), "`maxlen` is 2, but sequence 0 has 3 rows"),
+        (pad_op, dict(maxlen=[3]), "`maxlen` must have rank 0"),
+        (
+            pad_op,
+            dict(pad_value=[0.0]),
+            r"has shape \[1\], wanted \[\] or \[\]",
+        ),
+        (pad_op, dict(maxlen=HUGE), None),
+        (pad_op, dict(maxlen=HUGE, row_splits=[0, 1, 2, 3]), "overflow"),
+        (pad_op, dict(values=WIDE, row_splits=[0, 0]), "overflow"),
+        (unpad_op, dict(padded=[1.0]), "`padded` must have rank 2 or more"),
+        (unpad_op, dict(lengths=2), "`lengths` must have rank 1"),
+        (unpad_op, dict(lengths=[1, 1]), "`lengths` has 2 numbers, but"),
+        (unpad_op, dict(lengths=[-1]), r"`lengths\[0\]` is -1, wanted 0 to 3"),
+        (unpad_op, dict(lengths=[HUGE]), r"wanted 0 to 3"),
+        (
+            unpad_op,
+            dict(padded=tf.zeros([0, 5, 2**40, 2**40]), lengths=[]),
+            "overflow",
+        ),
+        (unpad_op, dict(padded=tf.zeros([1, HUGE, 0]), lengths=[HUGE]), None),
+    ],
+)
+def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+    if message is not None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            op(**arguments)
+        return
+    # More than there is memory for, or nothing to do.
+    try:
+        op(**arguments)
+    except tf.errors.ResourceExhaustedError:
+        pass
