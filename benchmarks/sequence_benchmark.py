@@ -188,10 +188,113 @@ def reverse(options):
     )
 
 
+def heads(x):
+    """As many rows as there are sequences."""
+    return x.flat_values[: x.nrows()]
+
+
+def expand_as(options):
+    """Against gathers, of sequences that are known and of such that are not."""
+
+    def ours(x, ids):
+        return lodestar.sequence.expand_as(heads(x), x).flat_values
+
+    comparisons = Comparisons(options)
+    comparisons.run(
+        "expand_as",
+        ours,
+        lambda x, ids: tf.gather(heads(x), x.value_rowids()),
+        "tf.gather, value_rowids",
+        3.0,
+    )
+    comparisons.run(
+        "expand_as",
+        ours,
+        lambda x, ids: tf.gather(heads(x), ids),
+        "tf.gather of known value_rowids",
+        "no slower",
+    )
+    # With the hot sequence tf.repeat would ask for 17 GB.
+    Comparisons(options, hot=0).run(
+        "expand_as, no hot sequence",
+        ours,
+        lambda x, ids: tf.repeat(heads(x), x.row_lengths(), axis=0),
+        "tf.repeat",
+        3.0,
+    )
+
+
+def repeats_of(x):
+    """0 to 4 for each sequence."""
+    return tf.range(x.nrows()) % 5
+
+
+def expand(options):
+    """Against a ragged gather of repeated places."""
+
+    def ours(x, ids):
+        splits = tf.pad(tf.cumsum(repeats_of(x)), [[1, 0]])
+        none = tf.zeros([splits[-1], 0])
+        y = tf.RaggedTensor.from_row_splits(none, splits, validate=False)
+        return lodestar.sequence.expand(x, y).flat_values
+
+    def gathered(x, ids):
+        places = tf.repeat(tf.range(x.nrows()), repeats_of(x))
+        return tf.gather(x, places).flat_values
+
+    Comparisons(options).run(
+        "expand", ours, gathered, "ragged tf.gather, tf.repeat", 3.0
+    )
+
+
+def pad(options):
+    """Against RaggedTensor.to_tensor, lengths up to 64 or as they come."""
+    for hot in (64, 0):
+        Comparisons(options, hot=hot).run(
+            f"pad, longest {hot or 'a few'}",
+            lambda x, ids: lodestar.sequence.pad(x)[0],
+            lambda x, ids: x.to_tensor(),
+            "RaggedTensor.to_tensor",
+            3.0,
+        )
+
+
+def padded_rows(x):
+    """The rows as if they were padded: 16 steps each, 0 to 16 of them used."""
+    padded = tf.reshape(x.flat_values, [-1, 16, DIM])
+    return padded, tf.minimum(x.row_lengths()[: tf.shape(padded)[0]], 16)
+
+
+def unpad(options):
+    """Against RaggedTensor.from_tensor and a mask."""
+
+    def masked(x, ids):
+        padded, lengths = padded_rows(x)
+        return tf.boolean_mask(padded, tf.sequence_mask(lengths, 16))
+
+    comparisons = Comparisons(options, hot=0)
+    for baseline, against in (
+        (
+            lambda x, ids: (
+                tf.RaggedTensor.from_tensor(*padded_rows(x)).flat_values
+            ),
+            "RaggedTensor.from_tensor",
+        ),
+        (masked, "tf.boolean_mask, tf.sequence_mask"),
+    ):
+        comparisons.run(
+            "unpad",
+            lambda x, ids: lodestar.sequence.unpad(*padded_rows(x)).flat_values,
+            baseline,
+            against,
+            3.0,
+        )
+
+
 def main() -> None:
     """Prints one JSON line a comparison."""
     options = arguments(__doc__)
-    for works in (pool, softmax, reverse):
+    for works in (pool, softmax, reverse, expand_as, expand, pad, unpad):
         works(options)
 
 

@@ -6,11 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <random>
 #include <type_traits>
 #include <vector>
+
+#include "tests/core/in_steps.h"
 
 namespace lodestar {
 namespace {
@@ -120,16 +121,6 @@ TEST(SequencePoolTest, NoSequencesAndNoRows) {
   EXPECT_TRUE(Pool(Combiner::kSum, {}, {0}).empty());
   EXPECT_EQ(Pool(Combiner::kMean, {}, {0, 0, 0}, 7.0f),
             (std::vector<float>{7, 7}));
-}
-
-// Loops over ranges of `step`, the last one first.
-ParallelFor InSteps(int64_t step) {
-  return [step](int64_t total, int64_t,
-                const std::function<void(int64_t, int64_t)>& body) {
-    for (int64_t begin = (total - 1) / step * step; begin >= 0; begin -= step) {
-      body(begin, std::min(total, begin + step));
-    }
-  };
 }
 
 // Random batches against plain loops, whole and cut everywhere: the bits agree

@@ -6,23 +6,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "tests/core/in_steps.h"
+
 namespace lodestar {
 namespace {
-
-// Loops over ranges of `step`, the last one first.
-ParallelFor InSteps(int64_t step) {
-  return [step](int64_t total, int64_t,
-                const std::function<void(int64_t, int64_t)>& body) {
-    for (int64_t begin = (total - 1) / step * step; begin >= 0; begin -= step) {
-      body(begin, std::min(total, begin + step));
-    }
-  };
-}
 
 template <typename T>
 std::vector<T> Softmax(std::vector<T> values, int64_t dim,
