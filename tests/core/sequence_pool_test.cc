@@ -203,7 +203,8 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
 // Wide rows go through vector registers, a column alone does not.
 template <typename T>
 void CheckWideRowsAgainstEachColumn() {
-  constexpr int64_t kDim = 2 * kVectorColumns<T, 4> + kVectorColumns<T, 1> + 1;
+  constexpr int64_t kDim = 2 * kVectorColumns<Isa::kAvx2, T, 4> +
+                           kVectorColumns<Isa::kAvx2, T, 1> + 1;
   const std::vector<int64_t> splits = {0, 3, 3, 4, 24, 26};
   const int64_t batch = splits.size() - 1;
   std::mt19937_64 random(7);

@@ -145,24 +145,24 @@ struct PoolArguments {
 // Columns [c, end) of sequence b, in steps of kVectors registers as long as
 // they fill them; returns the column after them. REQUIRES: b is not empty, and
 // long sequences have places that fit.
-template <int kVectors, typename T>
+template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
                                       int64_t c) {
-  constexpr int64_t kColumns = kVectorColumns<T, kVectors>;
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
   const int64_t first = a.splits[b];
   const int64_t length = a.splits[b + 1] - first;
   for (; c + kColumns <= a.dim; c += kColumns) {
     const T* rows = a.rows + first * a.dim + c;
     T* out = a.pooled + b * a.dim + c;
     if (a.combiner == Combiner::kMax) {
-      typename VectorOf<T>::Place places[kColumns];
-      MaximaOfColumns<kVectors>(rows, a.dim, length, out, places);
+      typename VectorOf<kIsa, T>::Place places[kColumns];
+      MaximaOfColumns<kIsa, kVectors>(rows, a.dim, length, out, places);
       int64_t* index = a.index + b * a.dim + c;
       for (int64_t i = 0; i < kColumns; ++i) index[i] = first + places[i];
     } else {
       using Wrapping = typename WrappingOf<T>::Type;
-      SumColumns<kVectors>(reinterpret_cast<const Wrapping*>(rows), a.dim,
-                           length, reinterpret_cast<Wrapping*>(out));
+      SumColumns<kIsa, kVectors>(reinterpret_cast<const Wrapping*>(rows), a.dim,
+                                 length, reinterpret_cast<Wrapping*>(out));
       DivideSums(a.combiner, length, kColumns, out);
     }
   }
@@ -170,7 +170,7 @@ LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
 }
 
 // Sequence b. REQUIRES: it is not empty.
-template <typename T>
+template <Isa kIsa, typename T>
 LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   const int64_t first = a.splits[b];
   const int64_t length = a.splits[b + 1] - first;
@@ -185,8 +185,8 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   // Sums are kept as T is, and places in 32 bits.
   if constexpr (std::is_arithmetic_v<T>) {
     if (max ? length <= kPoolPiece : std::is_same_v<T, PoolSum<T>>) {
-      c = PoolInVectors<4>(a, b, c);
-      c = PoolInVectors<1>(a, b, c);
+      c = PoolInVectors<kIsa, 4>(a, b, c);
+      c = PoolInVectors<kIsa, 1>(a, b, c);
     }
   }
   for (; c < a.dim; c += kPoolColumns) {
@@ -201,12 +201,12 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   }
 }
 
-template <typename T>
+template <Isa kIsa, typename T>
 LODESTAR_INLINE void PoolSequences(const PoolArguments<T>& a, int64_t first,
                                    int64_t last) {
   for (int64_t b = first; b < last; ++b) {
     if (a.splits[b] < a.splits[b + 1]) {
-      PoolSequence(a, b);
+      PoolSequence<kIsa>(a, b);
       continue;
     }
     std::fill_n(a.pooled + b * a.dim, a.dim, a.pad_value);
@@ -219,13 +219,13 @@ LODESTAR_INLINE void PoolSequences(const PoolArguments<T>& a, int64_t first,
 template <typename T>
 void PoolSequencesBaseline(const PoolArguments<T>& a, int64_t first,
                            int64_t last) {
-  PoolSequences(a, first, last);
+  PoolSequences<Isa::kBaseline>(a, first, last);
 }
 
 template <typename T>
 LODESTAR_TARGET_AVX2 void PoolSequencesAvx2(const PoolArguments<T>& a,
                                             int64_t first, int64_t last) {
-  PoolSequences(a, first, last);
+  PoolSequences<Isa::kAvx2>(a, first, last);
 }
 
 // `index` is [B, D] for max, else not touched: the row of the first maximum, -1
@@ -252,28 +252,28 @@ void SequencePool(Combiner combiner, const T* rows, int64_t dim,
 // Gives columns [c, dim) of `count` rows at `out` the gradient `in` of the sum,
 // mean or sqrtn of `length` rows, in steps of kVectors registers as long as
 // they fill them; returns the column after them.
-template <int kVectors, typename T>
+template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t SpreadInVectors(Combiner combiner, const T* in,
                                         int64_t dim, int64_t length,
                                         int64_t count, int64_t c, T* out) {
-  constexpr int64_t kColumns = kVectorColumns<T, kVectors>;
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
   for (; c + kColumns <= dim; c += kColumns) {
     T scaled[kColumns];
     std::copy_n(in + c, kColumns, scaled);
     DivideSums(combiner, length, kColumns, scaled);
-    RepeatColumns<kVectors>(scaled, dim, count, out + c);
+    RepeatColumns<kIsa, kVectors>(scaled, dim, count, out + c);
   }
   return c;
 }
 
 // As SpreadInVectors, for max: each number goes to the row of `index` only, if
 // that is one of [first, first + count).
-template <int kVectors, typename T>
+template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t PlaceInVectors(const T* in, const int64_t* index,
                                        int64_t dim, int64_t first,
                                        int64_t count, int64_t c, T* out) {
-  using Place = typename VectorOf<T>::Place;
-  constexpr int64_t kColumns = kVectorColumns<T, kVectors>;
+  using Place = typename VectorOf<kIsa, T>::Place;
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
   for (; c + kColumns <= dim; c += kColumns) {
     Place places[kColumns];
     for (int64_t i = 0; i < kColumns; ++i) {
@@ -281,14 +281,14 @@ LODESTAR_INLINE int64_t PlaceInVectors(const T* in, const int64_t* index,
       const bool inside = (row >= first) & (row < first + count);
       places[i] = static_cast<Place>((row - first) | -int64_t{!inside});
     }
-    PlaceColumns<kVectors>(in + c, places, dim, count, out + c);
+    PlaceColumns<kIsa, kVectors>(in + c, places, dim, count, out + c);
   }
   return c;
 }
 
 // The gradient of rows [first, last) of one sequence. `in` and `index` are its
 // row of the pooled gradient and of the index.
-template <typename T>
+template <Isa kIsa, typename T>
 LODESTAR_INLINE void PoolGradientOfRows(Combiner combiner, const T* in,
                                         int64_t dim, int64_t sequence_first,
                                         int64_t sequence_last,
@@ -302,8 +302,8 @@ LODESTAR_INLINE void PoolGradientOfRows(Combiner combiner, const T* in,
     const int64_t length = sequence_last - sequence_first;
     int64_t c = 0;
     if constexpr (std::is_arithmetic_v<T>) {
-      c = SpreadInVectors<4>(combiner, in, dim, length, count, c, out);
-      c = SpreadInVectors<1>(combiner, in, dim, length, count, c, out);
+      c = SpreadInVectors<kIsa, 4>(combiner, in, dim, length, count, c, out);
+      c = SpreadInVectors<kIsa, 1>(combiner, in, dim, length, count, c, out);
     }
     for (; c < dim; c += kPoolColumns) {
       PoolSum<T> scaled[kPoolColumns];
@@ -323,8 +323,8 @@ LODESTAR_INLINE void PoolGradientOfRows(Combiner combiner, const T* in,
     int64_t c = 0;
     if constexpr (std::is_arithmetic_v<T>) {
       if (count <= kPoolPiece) {
-        c = PlaceInVectors<4>(in, index, dim, first, count, c, out);
-        c = PlaceInVectors<1>(in, index, dim, first, count, c, out);
+        c = PlaceInVectors<kIsa, 4>(in, index, dim, first, count, c, out);
+        c = PlaceInVectors<kIsa, 1>(in, index, dim, first, count, c, out);
       }
     }
     if (c == dim) return;
@@ -351,8 +351,9 @@ void PoolGradientBaseline(Combiner combiner, const T* in, int64_t dim,
                           int64_t sequence_first, int64_t sequence_last,
                           const int64_t* index, int64_t first, int64_t last,
                           T* rows_gradient) {
-  PoolGradientOfRows(combiner, in, dim, sequence_first, sequence_last, index,
-                     first, last, rows_gradient);
+  PoolGradientOfRows<Isa::kBaseline>(combiner, in, dim, sequence_first,
+                                     sequence_last, index, first, last,
+                                     rows_gradient);
 }
 
 template <typename T>
@@ -361,8 +362,9 @@ LODESTAR_TARGET_AVX2 void PoolGradientAvx2(Combiner combiner, const T* in,
                                            int64_t sequence_last,
                                            const int64_t* index, int64_t first,
                                            int64_t last, T* rows_gradient) {
-  PoolGradientOfRows(combiner, in, dim, sequence_first, sequence_last, index,
-                     first, last, rows_gradient);
+  PoolGradientOfRows<Isa::kAvx2>(combiner, in, dim, sequence_first,
+                                 sequence_last, index, first, last,
+                                 rows_gradient);
 }
 
 // The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max

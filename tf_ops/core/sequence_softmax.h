@@ -19,6 +19,7 @@
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/sequence_units.h"
 #include "tf_ops/core/span.h"
+#include "tf_ops/core/vector_columns.h"
 #include "tf_ops/core/vector_exp.h"
 
 namespace lodestar {
@@ -34,7 +35,7 @@ using SoftmaxValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 // Loops over `rows` rows of `stride` numbers each, their first `n` columns.
 // kWidth is n and stride if it is not 0: a loop of one column must cost no more
 // than one without columns.
-template <typename T, int kWidth>
+template <Isa kIsa, typename T, int kWidth>
 struct SoftmaxRows {
   using V = SoftmaxValue<T>;
 
@@ -43,12 +44,24 @@ struct SoftmaxRows {
         n(kWidth == 0 ? n_in : kWidth),
         stride(kWidth == 0 ? stride_in : kWidth) {}
 
+  // REQUIRES: rows >= 1.
   LODESTAR_INLINE void Maxima(const T* in, V* best) const {
-    for (int64_t c = 0; c < n; ++c) {
+    int64_t done = 0;
+    if constexpr (std::is_same_v<T, V> && kWidth == 0) {
+      for (; done + kVectorColumns<kIsa, V, 4> <= n;
+           done += kVectorColumns<kIsa, V, 4>) {
+        MaxColumns<kIsa, 4>(in + done, stride, rows, best + done);
+      }
+      for (; done + kVectorColumns<kIsa, V, 1> <= n;
+           done += kVectorColumns<kIsa, V, 1>) {
+        MaxColumns<kIsa, 1>(in + done, stride, rows, best + done);
+      }
+    }
+    for (int64_t c = done; c < n; ++c) {
       best[c] = -std::numeric_limits<V>::infinity();
     }
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < n; ++c) {
+      for (int64_t c = done; c < n; ++c) {
         const V x = static_cast<V>(in[r * stride + c]);
         best[c] = x > best[c] ? x : best[c];
       }
@@ -58,20 +71,36 @@ struct SoftmaxRows {
   // block [rows, n] = in - best.
   LODESTAR_INLINE void Differences(const T* in, const V* best, V* block) const {
     for (int64_t r = 0; r < rows; ++r) {
+      // A block is no other memory's neighbour: without checks for that.
+#pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
         block[r * n + c] = static_cast<V>(in[r * stride + c]) - best[c];
       }
     }
   }
 
-  LODESTAR_INLINE void AddTo(const V* block, V* sums) const {
+  // Of the columns of a block [rows, n]. REQUIRES: rows >= 1.
+  LODESTAR_INLINE void Sums(const V* block, V* sums) const {
+    int64_t done = 0;
+    if constexpr (kWidth == 0) {
+      for (; done + kVectorColumns<kIsa, V, 4> <= n;
+           done += kVectorColumns<kIsa, V, 4>) {
+        SumColumns<kIsa, 4>(block + done, n, rows, sums + done);
+      }
+      for (; done + kVectorColumns<kIsa, V, 1> <= n;
+           done += kVectorColumns<kIsa, V, 1>) {
+        SumColumns<kIsa, 1>(block + done, n, rows, sums + done);
+      }
+    }
+    for (int64_t c = done; c < n; ++c) sums[c] = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < n; ++c) sums[c] += block[r * n + c];
+      for (int64_t c = done; c < n; ++c) sums[c] += block[r * n + c];
     }
   }
 
   LODESTAR_INLINE void Quotients(const V* block, const V* sums, T* out) const {
     for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
         out[r * stride + c] = static_cast<T>(block[r * n + c] / sums[c]);
       }
@@ -110,7 +139,7 @@ LODESTAR_INLINE void Exponentials(int64_t count, V* block) {
 }
 
 // Sequences [first, last), whose rows fit a block as a whole.
-template <typename T, int kWidth>
+template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
                                            Span<const int64_t> splits,
                                            int64_t first, int64_t last,
@@ -120,26 +149,30 @@ LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
   V column[kSoftmaxColumns];
   const int64_t begin = splits[first];
   for (int64_t b = first; b < last; ++b) {
-    const SoftmaxRows<T, kWidth> rows(splits[b + 1] - splits[b], dim, dim);
+    const SoftmaxRows<kIsa, T, kWidth> rows(splits[b + 1] - splits[b], dim,
+                                            dim);
+    if (rows.rows == 0) continue;
     const T* in = values + splits[b] * rows.stride;
     rows.Maxima(in, column);
     rows.Differences(in, column, block + (splits[b] - begin) * rows.n);
   }
   Exponentials((splits[last] - begin) * dim, block);
   for (int64_t b = first; b < last; ++b) {
-    const SoftmaxRows<T, kWidth> rows(splits[b + 1] - splits[b], dim, dim);
+    const SoftmaxRows<kIsa, T, kWidth> rows(splits[b + 1] - splits[b], dim,
+                                            dim);
+    if (rows.rows == 0) continue;
     const V* in = block + (splits[b] - begin) * rows.n;
-    for (int64_t c = 0; c < rows.n; ++c) column[c] = 0;
-    rows.AddTo(in, column);
+    rows.Sums(in, column);
     rows.Quotients(in, column, out + splits[b] * rows.stride);
   }
 }
 
 // One sequence of any length. The exponentials are taken twice, which is
 // cheaper than to keep them, and a 16-bit float would not hold them.
-template <typename T, int kWidth>
+template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
                                          int64_t length, T* out) {
+  if (length == 0) return;
   using V = SoftmaxValue<T>;
   V block[kSoftmaxBlock];
   V best[kSoftmaxColumns];
@@ -148,19 +181,19 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
   for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
     const int64_t n = std::min(kSoftmaxColumns, dim - c);
     const int64_t step = kSoftmaxBlock / n;
-    SoftmaxRows<T, kWidth>(length, n, dim).Maxima(values + c, best);
+    SoftmaxRows<kIsa, T, kWidth>(length, n, dim).Maxima(values + c, best);
     for (int64_t i = 0; i < n; ++i) sums[i] = 0;
     for (const bool write : {false, true}) {
       for (int64_t r = 0; r < length; r += step) {
-        const SoftmaxRows<T, kWidth> rows(std::min(step, length - r), n, dim);
+        const SoftmaxRows<kIsa, T, kWidth> rows(std::min(step, length - r), n,
+                                                dim);
         rows.Differences(values + r * dim + c, best, block);
         Exponentials(rows.rows * n, block);
         if (write) {
           rows.Quotients(block, sums, out + r * dim + c);
         } else {
           // A sum of sums is more exact than one long sum.
-          for (int64_t i = 0; i < n; ++i) block_sums[i] = 0;
-          rows.AddTo(block, block_sums);
+          rows.Sums(block, block_sums);
           for (int64_t i = 0; i < n; ++i) sums[i] += block_sums[i];
         }
       }
@@ -168,7 +201,7 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
   }
 }
 
-template <typename T, int kWidth>
+template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxSequences(const T* values, int64_t dim,
                                       Span<const int64_t> splits, int64_t first,
                                       int64_t last, T* out) {
@@ -178,25 +211,25 @@ LODESTAR_INLINE void SoftmaxSequences(const T* values, int64_t dim,
     int64_t end = b;
     while (end < last && splits[end + 1] - splits[b] <= fit) ++end;
     if (end > b) {
-      SoftmaxShortSequences<T, kWidth>(values, dim, splits, b, end, out);
+      SoftmaxShortSequences<kIsa, T, kWidth>(values, dim, splits, b, end, out);
       b = end;
     } else {
-      SoftmaxLongSequence<T, kWidth>(values + splits[b] * dim, dim,
-                                     splits[b + 1] - splits[b],
-                                     out + splits[b] * dim);
+      SoftmaxLongSequence<kIsa, T, kWidth>(values + splits[b] * dim, dim,
+                                           splits[b + 1] - splits[b],
+                                           out + splits[b] * dim);
       ++b;
     }
   }
 }
 
-template <typename T, int kWidth>
+template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxGradients(const T* probabilities, const T* gradient,
                                       int64_t dim, Span<const int64_t> splits,
                                       int64_t first, int64_t last, T* out) {
   SoftmaxValue<T> sums[kSoftmaxColumns];
   for (int64_t b = first; b < last; ++b) {
     for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
-      const SoftmaxRows<T, kWidth> rows(
+      const SoftmaxRows<kIsa, T, kWidth> rows(
           splits[b + 1] - splits[b], std::min(kSoftmaxColumns, dim - c), dim);
       const int64_t at = splits[b] * dim + c;
       for (int64_t i = 0; i < rows.n; ++i) sums[i] = 0;
@@ -210,27 +243,29 @@ template <typename T, int kWidth>
 struct SoftmaxLoops {
   static void Softmax(const T* values, int64_t dim, Span<const int64_t> splits,
                       int64_t first, int64_t last, T* out) {
-    SoftmaxSequences<T, kWidth>(values, dim, splits, first, last, out);
+    SoftmaxSequences<Isa::kBaseline, T, kWidth>(values, dim, splits, first,
+                                                last, out);
   }
   LODESTAR_TARGET_AVX2 static void SoftmaxAvx2(const T* values, int64_t dim,
                                                Span<const int64_t> splits,
                                                int64_t first, int64_t last,
                                                T* out) {
-    SoftmaxSequences<T, kWidth>(values, dim, splits, first, last, out);
+    SoftmaxSequences<Isa::kAvx2, T, kWidth>(values, dim, splits, first, last,
+                                            out);
   }
   static void Gradient(const T* probabilities, const T* gradient, int64_t dim,
                        Span<const int64_t> splits, int64_t first, int64_t last,
                        T* out) {
-    SoftmaxGradients<T, kWidth>(probabilities, gradient, dim, splits, first,
-                                last, out);
+    SoftmaxGradients<Isa::kBaseline, T, kWidth>(probabilities, gradient, dim,
+                                                splits, first, last, out);
   }
   LODESTAR_TARGET_AVX2 static void GradientAvx2(const T* probabilities,
                                                 const T* gradient, int64_t dim,
                                                 Span<const int64_t> splits,
                                                 int64_t first, int64_t last,
                                                 T* out) {
-    SoftmaxGradients<T, kWidth>(probabilities, gradient, dim, splits, first,
-                                last, out);
+    SoftmaxGradients<Isa::kAvx2, T, kWidth>(probabilities, gradient, dim,
+                                            splits, first, last, out);
   }
 };
 
