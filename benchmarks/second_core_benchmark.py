@@ -1,5 +1,6 @@
 """What a second thread brings: two against one, a process each."""
 
+import functools
 import json
 import os
 import statistics
@@ -9,10 +10,12 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+import lodestar
 from benchmarks import (
     embedding_benchmark,
     id_table_benchmark,
     measure,
+    sequence_benchmark,
     training_benchmark,
 )
 
@@ -68,11 +71,36 @@ def training_step(options):
     )
 
 
+def sequences(work, options):
+    """An op on 65,536 rows of 32 in sequences."""
+    # Of the hot sequence, the padded batch would have 17 GB.
+    batches, size = sequence_benchmark.feeds(
+        options, **({"hot": 0} if work == "pad" else {})
+    )
+    function = {
+        "pool": lambda x, ids: lodestar.sequence.pool(x, "sum"),
+        "max pool": lambda x, ids: lodestar.sequence.pool(x, "max"),
+        "softmax": lambda x, ids: lodestar.sequence.softmax(x).flat_values,
+        "reverse": lambda x, ids: lodestar.sequence.reverse(x).flat_values,
+        "pad": lambda x, ids: lodestar.sequence.pad(x, 0.0)[0],
+        "expand": lambda x, ids: (
+            lodestar.sequence.expand_as(
+                x.flat_values[: x.nrows()], x
+            ).flat_values
+        ),
+    }[work]
+    return sequence_benchmark.compiled(function, batches), batches, size
+
+
 WORKS = {
     "tf.gather": lambda options: embedding("tf.gather", options),
     "look-up": lambda options: embedding("look-up", options),
     "pooled look-up": lambda options: embedding("pooled look-up", options),
     "training step": training_step,
+    **{
+        f"sequence {work}": functools.partial(sequences, work)
+        for work in ("pool", "max pool", "softmax", "reverse", "pad", "expand")
+    },
     "find or hash, int64": lambda options: find_or_hash("int64", options),
     "find or hash, string": lambda options: find_or_hash("string", options),
 }

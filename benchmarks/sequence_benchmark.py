@@ -2,9 +2,9 @@
 
 import numpy as np
 import tensorflow as tf
-from measure import arguments, compare
 
 import lodestar
+from benchmarks.measure import arguments, compare
 
 BATCHES = 16
 DIM = 32
@@ -45,34 +45,40 @@ def with_gradient(function):
     return gradient
 
 
+def feeds(options, hot: int = 10000, dim: int = DIM) -> tuple[list, int]:
+    """Returns batches of `dim` numbers a row, and the rows in each."""
+    rows = 4096 if options.small else 65536
+    rng = np.random.default_rng(5)
+    hot = min(hot, rows // 7)
+    return [feed(rng, rows, hot, dim) for _ in range(BATCHES)], rows
+
+
+def compiled(function, batches):
+    """Returns a function of a feed, for `function` of a RaggedTensor and ids."""
+
+    @tf.function
+    def flat(values, splits, ids):
+        x = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        return function(x, ids)
+
+    # The batches differ in their number of sequences.
+    levels = tf.TensorSpec([None], tf.int64)
+    concrete = flat.get_concrete_function(
+        tf.TensorSpec.from_tensor(batches[0][0]), levels, levels
+    )
+    return lambda feed: concrete(*feed)
+
+
 class Comparisons:
     """Compares functions of a RaggedTensor and the sequences of its rows."""
 
-    def __init__(self, options, hot: int = 10000, dim: int = DIM):
-        """Makes batches of `dim` numbers a row, one sequence of `hot` rows."""
+    def __init__(self, options, **kwargs):
+        """Makes batches; `kwargs` are those of `feeds`."""
         self._runs = options.runs
-        self._rows = 4096 if options.small else 65536
-        hot = min(hot, self._rows // 7)
-        rng = np.random.default_rng(5)
-        self._feeds = [feed(rng, self._rows, hot, dim) for _ in range(BATCHES)]
+        self._feeds, self._rows = feeds(options, **kwargs)
 
     def _time(self, work, ours, baseline, against, wanted):
-        def compiled(function):
-            @tf.function
-            def flat(values, splits, ids):
-                x = tf.RaggedTensor.from_row_splits(
-                    values, splits, validate=False
-                )
-                return function(x, ids)
-
-            # The batches differ in their number of sequences.
-            levels = tf.TensorSpec([None], tf.int64)
-            concrete = flat.get_concrete_function(
-                tf.TensorSpec.from_tensor(self._feeds[0][0]), levels, levels
-            )
-            return lambda feed: concrete(*feed)
-
-        sides = compiled(ours), compiled(baseline)
+        sides = [compiled(side, self._feeds) for side in (ours, baseline)]
         # The other side may sum in another order.
         np.testing.assert_allclose(
             *(side(self._feeds[0]) for side in sides), rtol=1e-4, atol=1e-3
