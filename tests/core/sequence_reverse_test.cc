@@ -12,17 +12,19 @@
 namespace lodestar {
 namespace {
 
-TEST(SequenceReverseTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Random rows of T against plain loops, cut everywhere.
+template <typename T, typename Draw>
+void CheckWidths(const std::vector<int64_t>& widths, const Draw& draw) {
   std::mt19937_64 random(3);
-  for (const int64_t dim : {0, 1, 2, 5}) {
+  for (const int64_t dim : widths) {
     for (int trial = 0; trial < 20; ++trial) {
       std::vector<int64_t> splits = {0};
       for (int b = 0; b < trial % 7; ++b) {
         splits.push_back(splits.back() + static_cast<int64_t>(random() % 5));
       }
-      std::vector<std::string> rows(splits.back() * dim);
-      for (auto& row : rows) row = std::to_string(random());
-      std::vector<std::string> wanted = rows;
+      std::vector<T> rows(splits.back() * dim);
+      for (auto& row : rows) row = draw(random());
+      std::vector<T> wanted = rows;
       for (size_t b = 0; b + 1 < splits.size(); ++b) {
         for (int64_t r = splits[b]; r < splits[b + 1]; ++r) {
           for (int64_t c = 0; c < dim; ++c) {
@@ -39,12 +41,22 @@ TEST(SequenceReverseTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
                 body(begin, std::min(total, begin + step));
               }
             };
-        std::vector<std::string> reversed(rows.size());
+        std::vector<T> reversed(rows.size());
         SequenceReverse(rows.data(), dim, splits, reversed.data(), &parallel);
         ASSERT_EQ(reversed, wanted);
       }
     }
   }
+}
+
+TEST(SequenceReverseTest, Strings) {
+  CheckWidths<std::string>({0, 1, 2, 5},
+                           [](uint64_t x) { return std::to_string(x); });
+}
+
+TEST(SequenceReverseTest, RowsOfBytes) {
+  CheckWidths<char>({0, 1, 2, 3, 4, 7, 8, 16, 32, 40, 64, 128, 256, 1200},
+                    [](uint64_t x) { return static_cast<char>(x); });
 }
 
 }  // namespace

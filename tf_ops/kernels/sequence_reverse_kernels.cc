@@ -20,7 +20,7 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// Numbers are copied whatever they are, in the widest units of a row.
+// Numbers are copied as bytes.
 class SequenceReverseOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -38,28 +38,9 @@ class SequenceReverseOp : public OpKernel {
                       reversed->flat<tensorflow::tstring>().data(), &parallel);
       return;
     }
-    const char* from = static_cast<const char*>(values.data());
-    char* to = static_cast<char*>(reversed->data());
-    const int64_t bytes = dim * tensorflow::DataTypeSize(values.dtype());
-    if (bytes % 8 == 0) {
-      Reverse<uint64_t>(from, bytes, splits, to, &parallel);
-    } else if (bytes % 4 == 0) {
-      Reverse<uint32_t>(from, bytes, splits, to, &parallel);
-    } else if (bytes % 2 == 0) {
-      Reverse<uint16_t>(from, bytes, splits, to, &parallel);
-    } else {
-      Reverse<uint8_t>(from, bytes, splits, to, &parallel);
-    }
-  }
-
- private:
-  template <typename Unit>
-  static void Reverse(const char* from, int64_t bytes,
-                      Span<const int64_t> splits, char* to,
-                      const ParallelFor* parallel) {
-    SequenceReverse(reinterpret_cast<const Unit*>(from),
-                    bytes / static_cast<int64_t>(sizeof(Unit)), splits,
-                    reinterpret_cast<Unit*>(to), parallel);
+    SequenceReverse(static_cast<const char*>(values.data()),
+                    dim * tensorflow::DataTypeSize(values.dtype()), splits,
+                    static_cast<char*>(reversed->data()), &parallel);
   }
 };
 
