@@ -77,8 +77,10 @@ void SequenceSliceGradient(const T* gradient, int64_t dim,
         std::clamp(kept + sliced[b + 1] - sliced[b], low, last);
     T* out = rows_gradient + first * dim;
     out = std::fill_n(out, (low - first) * dim, static_cast<T>(0));
-    out = std::copy_n(gradient + (sliced[b] + low - kept) * dim,
-                      (high - low) * dim, out);
+    if (low < high) {
+      out = std::copy_n(gradient + (sliced[b] + low - kept) * dim,
+                        (high - low) * dim, out);
+    }
     std::fill_n(out, (last - high) * dim, static_cast<T>(0));
   };
   ForSequencePieces(parallel, splits, 1 + dim / 4, spread);

@@ -57,14 +57,15 @@ class SequenceConcatOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(SequenceConcatSplits(levels, num_rows, &joined)));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                            1, {static_cast<int64_t>(joined.size())}, &output));
+    OP_REQUIRES_OK(
+        ctx,
+        AllocateOutput(ctx, 1, {static_cast<int64_t>(joined.size())}, &output));
     std::copy(joined.begin(), joined.end(), output->flat<int64_t>().data());
     TensorShape shape;
     int64_t dim = 0;
     OP_REQUIRES_OK(ctx,
                    ReplaceRows(values[0].shape(), joined.back(), &shape, &dim));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (output->dtype() == tensorflow::DT_STRING) {
@@ -145,7 +146,7 @@ class SequenceConcatGradientOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(ctx,
                      ReplaceRows(gradient.shape(), num_rows[k], &shape, &dim));
       Tensor* output = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(k, shape, &output));
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, k, shape, &output));
       out[k] = output->flat<T>().data();
     }
     if (gradient.NumElements() == 0) return;

@@ -48,7 +48,7 @@ class SequenceContextOp : public WindowKernel {
       OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(values.dim_size(k)));
     }
     Tensor* windows = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &windows));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &windows));
     if (windows->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceContext<T>(values.flat<T>().data(), NumbersInARow(values),
@@ -74,7 +74,7 @@ class SequenceContextGradientOp : public WindowKernel {
       OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(gradient.dim_size(k)));
     }
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceContextGradient<T>(gradient.flat<T>().data(),

@@ -39,15 +39,15 @@ class SequenceEraseOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensorflow::DT_BOOL,
                                            TensorShape({ids.size()}), &marks));
     Tensor* kept_splits = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(1, ctx->input(1).shape(), &kept_splits));
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutput(ctx, 1, ctx->input(1).shape(), &kept_splits));
     const Span<bool> kept = FlatSpan<bool>(&marks);
     const Span<int64_t> ends = FlatSpan<int64_t>(kept_splits);
     SequenceErase<Key>(ids, splits, FlatSpan<T>(ctx->input(2)), kept, ends);
     TensorShape shape = values.shape();
     OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(0, ends[ends.size() - 1]));
     Tensor* rows = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &rows));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &rows));
     T* out = rows->flat<T>().data();
     for (int64_t i = 0; i < ids.size(); ++i) {
       if (kept[i]) *out++ = ids[i];

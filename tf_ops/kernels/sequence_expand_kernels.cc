@@ -85,11 +85,11 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e, int64_t* dim,
   }
   Tensor* expanded_splits = nullptr;
   TF_RETURN_IF_ERROR(
-      ctx->allocate_output(1, {e->num_repetitions() + 1}, &expanded_splits));
+      AllocateOutput(ctx, 1, {e->num_repetitions() + 1}, &expanded_splits));
   TensorShape shape;
   TF_RETURN_IF_ERROR(
       ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, dim));
-  TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, expanded));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, expanded));
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   ExpandedSplits(e->splits, e->ref_splits, e->starts,
                  FlatSpan<int64_t>(expanded_splits), &parallel);
@@ -135,7 +135,7 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e,
   }
   TensorShape shape;
   TF_RETURN_IF_ERROR(ReplaceRows(gradient.shape(), e->num_rows(), &shape, dim));
-  return ctx->allocate_output(0, shape, output);
+  return AllocateOutput(ctx, 0, shape, output);
 }
 
 template <typename T>
@@ -172,7 +172,7 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
   TensorShape shape;
   TF_RETURN_IF_ERROR(
       ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
-  return ctx->allocate_output(0, shape, expanded);
+  return AllocateOutput(ctx, 0, shape, expanded);
 }
 
 class SequenceExpandAsOp : public OpKernel {

@@ -58,9 +58,9 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   TF_RETURN_IF_ERROR(shape.AddDimWithStatus(batch));
   TF_RETURN_IF_ERROR(shape.AddDimWithStatus(p->steps));
   TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
-  TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &p->padded));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->padded));
   Tensor* lengths = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(1, {batch}, &lengths));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch}, &lengths));
   for (int64_t b = 0; b < batch; ++b) {
     lengths->flat<int64_t>()(b) = p->splits[b + 1] - p->splits[b];
   }
@@ -123,7 +123,7 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
     return InvalidArgumentError("`lengths` has ", lengths.NumElements(),
                                 " numbers, but `padded` has ", batch, " rows");
   }
-  TF_RETURN_IF_ERROR(ctx->allocate_output(1, {batch + 1}, &u->splits));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
   const Span<int64_t> splits = FlatSpan<int64_t>(u->splits);
   u->steps = padded.dim_size(1);
   TF_RETURN_IF_ERROR(ToTensorFlow(
@@ -136,7 +136,7 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
   TensorShape shape;
   TF_RETURN_IF_ERROR(shape.AddDimWithStatus(splits[batch]));
   TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
-  return ctx->allocate_output(0, shape, &u->values);
+  return AllocateOutput(ctx, 0, shape, &u->values);
 }
 
 class SequenceUnpadOp : public OpKernel {

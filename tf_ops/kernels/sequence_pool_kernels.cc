@@ -52,9 +52,10 @@ class CombinerKernel : public tensorflow::OpKernel {
     p->batch = splits.NumElements() - 1;
     TensorShape shape;
     TF_RETURN_IF_ERROR(ReplaceRows(values.shape(), p->batch, &shape, &p->dim));
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, shape, &p->pooled));
-    return ctx->allocate_output(
-        1, combiner_ == Combiner::kMax ? shape : TensorShape({0}), &p->index);
+    TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->pooled));
+    return AllocateOutput(
+        ctx, 1, combiner_ == Combiner::kMax ? shape : TensorShape({0}),
+        &p->index);
   }
 
   // The inputs gradient [B, ...] and num_rows, and the output [N, ...].
@@ -63,10 +64,12 @@ class CombinerKernel : public tensorflow::OpKernel {
     int64_t batch = 0;
     int64_t dim = 0;
     const int64_t* index = nullptr;  // of max
+    TensorShape shape;
     Tensor* output = nullptr;
   };
   // Checks everything but the offsets in row_splits and the rows in index.
-  absl::Status PrepareGradient(OpKernelContext* ctx, PoolingGradient* p) const {
+  // Makes all but the output: who can read the offsets does so before.
+  absl::Status CheckGradient(OpKernelContext* ctx, PoolingGradient* p) const {
     const Tensor& gradient = ctx->input(0);
     const Tensor& splits = ctx->input(1);
     const Tensor& index = ctx->input(2);
@@ -91,10 +94,7 @@ class CombinerKernel : public tensorflow::OpKernel {
       }
       p->index = index.flat<int64_t>().data();
     }
-    TensorShape shape;
-    TF_RETURN_IF_ERROR(
-        ReplaceRows(gradient.shape(), p->num_rows, &shape, &p->dim));
-    return ctx->allocate_output(0, shape, &p->output);
+    return ReplaceRows(gradient.shape(), p->num_rows, &p->shape, &p->dim);
   }
 
   Combiner combiner_ = Combiner::kSum;
@@ -123,10 +123,11 @@ class SequencePoolGradientOp : public CombinerKernel {
   using CombinerKernel::CombinerKernel;
   void Compute(OpKernelContext* ctx) override {
     PoolingGradient p;
-    OP_REQUIRES_OK(ctx, PrepareGradient(ctx, &p));
+    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     OP_REQUIRES_OK(ctx,
                    ToTensorFlow(SequencePoolGradient<T>(
@@ -187,7 +188,8 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
   using CombinerKernel::CombinerKernel;
   void Compute(OpKernelContext* ctx) override {
     PoolingGradient p;
-    OP_REQUIRES_OK(ctx, PrepareGradient(ctx, &p));
+    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(LaunchSequencePoolGradient(
                               CudaStream(ctx), combiner_,

@@ -26,7 +26,7 @@ class SequenceReshapeOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, CheckSequences(values, "values", ctx->input(1)));
     Tensor* reshaped = nullptr;
     OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(1, ctx->input(1).shape(), &reshaped));
+                   AllocateOutput(ctx, 1, ctx->input(1).shape(), &reshaped));
     OP_REQUIRES_OK(ctx,
                    ToTensorFlow(SequenceReshapeSplits(
                        FlatSpan<int64_t>(ctx->input(1)), NumbersInARow(values),

@@ -29,7 +29,7 @@ class SequenceReverseOp : public OpKernel {
     const Tensor& row_splits = ctx->input(1);
     OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
     Tensor* reversed = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, values.shape(), &reversed));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
     const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
     const int64_t dim = NumbersInARow(values);
     const ParallelFor parallel = IntraOpParallelFor(ctx);
@@ -58,7 +58,7 @@ class SequenceReverseGpuOp : public OpKernel {
     const Tensor& row_splits = ctx->input(1);
     OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
     Tensor* reversed = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, values.shape(), &reversed));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
     OP_REQUIRES_OK(
         ctx,
         ToTensorFlow(LaunchSequenceReverse(

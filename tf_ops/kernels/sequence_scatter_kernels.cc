@@ -2,8 +2,6 @@
 // tf_ops/ops/sequence_scatter_ops.cc; algorithm:
 // tf_ops/core/sequence_scatter.h.
 
-#include <limits>
-
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_scatter.h"
@@ -16,6 +14,7 @@ namespace {
 using tensorflow::OpInputList;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
+using tensorflow::TensorShape;
 
 absl::Status ReadLevels(const OpInputList& list, const char* name,
                         int64_t num_rows, LodLevels* levels) {
@@ -46,6 +45,30 @@ absl::Status CheckSameLevels(const LodLevels& index, const LodLevels& updates) {
   return absl::OkStatus();
 }
 
+absl::Status ReadShape(const Tensor& tensor, const char* name,
+                       TensorShape* shape) {
+  TF_RETURN_IF_ERROR(CheckRank(tensor, name, 1));
+  return tensorflow::TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(),
+                                                 tensor.NumElements(), shape);
+}
+
+// Whether updates [P, ...] go into the rows of x [B, D, ...].
+absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
+  bool fits = updates.dims() >= 1 && x.dims() >= 2;
+  const bool is_column =
+      fits && x.dims() == 2 && updates.dims() == 2 && updates.dim_size(1) == 1;
+  if (!is_column) {
+    fits = fits && updates.dims() == x.dims() - 1;
+    for (int d = 1; fits && d < updates.dims(); ++d) {
+      fits = updates.dim_size(d) == x.dim_size(d + 1);
+    }
+  }
+  if (fits) return absl::OkStatus();
+  return InvalidArgumentError("`updates` has shape ", updates.DebugString(),
+                              ", which does not fit `x` of shape ",
+                              x.DebugString());
+}
+
 class SequenceScatterPlacesOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -57,17 +80,16 @@ class SequenceScatterPlacesOp : public tensorflow::OpKernel {
   static void Places(OpKernelContext* ctx) {
     const Tensor& index = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckRank(index, "index", 1));
-    const char* const names[] = {"num_updates", "num_rows", "width"};
-    int64_t scalars[3];
-    for (int k = 0; k < 3; ++k) {
-      const Tensor& scalar = ctx->input(ctx->num_inputs() - 3 + k);
-      OP_REQUIRES_OK(ctx, CheckRank(scalar, names[k], 0));
-      scalars[k] = scalar.scalar<int64_t>()();
-      OP_REQUIRES(ctx, scalars[k] >= 0,
-                  InvalidArgumentError("`", names[k], "` is ", scalars[k],
-                                       ", wanted 0 or more"));
-    }
-    const auto [num_updates, num_rows, width] = scalars;
+    TensorShape updates_shape;
+    TensorShape x_shape;
+    const int last = ctx->num_inputs() - 1;
+    OP_REQUIRES_OK(
+        ctx, ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
+    OP_REQUIRES_OK(ctx, ReadShape(ctx->input(last), "x_shape", &x_shape));
+    OP_REQUIRES_OK(ctx, CheckShapes(updates_shape, x_shape));
+    const int64_t num_updates = updates_shape.dim_size(0);
+    const int64_t num_rows = x_shape.dim_size(0);
+    const int64_t width = x_shape.dim_size(1);
     OpInputList index_lod;
     OpInputList updates_lod;
     OP_REQUIRES_OK(ctx, ctx->input_list("index_lod", &index_lod));
@@ -83,12 +105,8 @@ class SequenceScatterPlacesOp : public tensorflow::OpKernel {
         ctx, num_rows == batch,
         InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
                              batch, " sequences"));
-    OP_REQUIRES(
-        ctx, batch == 0 || width <= std::numeric_limits<int64_t>::max() / batch,
-        InvalidArgumentError("`x` has ", batch, " rows of ", width,
-                             ", which is beyond int64"));
     Tensor* places = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, index.shape(), &places));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, index.shape(), &places));
     OP_REQUIRES_OK(ctx, ToTensorFlow(SequenceScatterPlaces(
                             FlatSpan<int64_t>(index), levels.back(), width,
                             FlatSpan<int64_t>(places))));

@@ -34,8 +34,7 @@ class SequenceSliceOp : public tensorflow::OpKernel {
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
     const Span<const int64_t> offset = FlatSpan<int64_t>(ctx->input(2));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(1, ctx->input(1).shape(), &output));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, ctx->input(1).shape(), &output));
     const Span<int64_t> sliced = FlatSpan<int64_t>(output);
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(SequenceSliceSplits(
@@ -45,7 +44,7 @@ class SequenceSliceOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ReplaceRows(values.shape(), sliced[sliced.size() - 1],
                                     &shape, &dim));
     Tensor* rows = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &rows));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &rows));
     if (rows->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (values.dtype() == tensorflow::DT_STRING) {
@@ -90,7 +89,7 @@ class SequenceSliceGradientOp : public tensorflow::OpKernel {
     int64_t dim = 0;
     OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), num_rows, &shape, &dim));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceSliceGradient<T>(gradient.flat<T>().data(), dim, splits, offset,

@@ -45,7 +45,7 @@ class SequenceTopkOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(channels_));
     OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(k_));
     Tensor* index = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &index));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &index));
     if (index->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceTopk<T>(values.flat<T>().data(), x, row, col, channels_, k_,

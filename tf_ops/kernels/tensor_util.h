@@ -3,6 +3,8 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_TENSOR_UTIL_H_
 
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -40,6 +42,22 @@ inline absl::Status ReplaceRows(const tensorflow::TensorShape& shape,
   TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
   *dim = replaced->num_elements();
   return replaced->SetDimWithStatus(0, rows);
+}
+
+// ctx->allocate_output. ResourceExhausted where the bytes are beyond int64, of
+// which TensorFlow's allocator makes a small number when it rounds them up.
+inline absl::Status AllocateOutput(tensorflow::OpKernelContext* ctx, int index,
+                                   const tensorflow::TensorShape& shape,
+                                   tensorflow::Tensor** output) {
+  const int64_t size =
+      tensorflow::DataTypeSize(ctx->expected_output_dtype(index));
+  if (size > 0 &&
+      shape.num_elements() > std::numeric_limits<int64_t>::max() / size) {
+    return ToTensorFlow(ResourceExhausted("output ", index, " of shape ",
+                                          shape.DebugString(),
+                                          " has more bytes than memory"));
+  }
+  return ctx->allocate_output(index, shape, output);
 }
 
 // How a kernel that only copies sees a tensor: as T, which is tstring, or char,

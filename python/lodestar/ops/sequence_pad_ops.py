@@ -60,6 +60,8 @@ def _pad_value_gradient(pad_value, lengths, gradient):
 def _sequence_pad_gradient(op, gradient, unused_lengths_gradient):
     values, _, pad_value, _ = op.inputs
     lengths = op.outputs[1]
+    # A gather from the padded rows gives IndexedSlices.
+    gradient = tf.convert_to_tensor(gradient)
     values_gradient, _ = sequence_unpad(gradient, lengths)
     values_gradient.set_shape(values.shape)
     # An eager tape says what nobody asked for.

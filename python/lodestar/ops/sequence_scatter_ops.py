@@ -11,21 +11,20 @@ def sequence_scatter_places(
     index: tf.Tensor,
     index_lod: Sequence[tf.Tensor],
     updates_lod: Sequence[tf.Tensor],
-    num_updates: tf.Tensor,
-    num_rows: tf.Tensor,
-    width: tf.Tensor,
+    updates_shape: tf.Tensor,
+    x_shape: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns the flat place `[P]` of each index in `[num_rows, width]`.
+    """Returns the flat place `[P]` of each index in the first two dimensions.
 
-    All are int64; the levels, outermost first, must be the same.
+    All are int64; the levels, outermost first, must be the same. Checks that
+    updates of `[P, ...]` go into rows of x, `[B, width, ...]`.
     """
     return gen_ops.lodestar_sequence_scatter_places(
         index=index,
         index_lod=index_lod,
         updates_lod=updates_lod,
-        num_updates=num_updates,
-        num_rows=num_rows,
-        width=width,
+        updates_shape=updates_shape,
+        x_shape=x_shape,
     )
 
 

@@ -47,7 +47,8 @@ def scatter(
       ValueError: one has no level, another number of them, or other rows; x
         has rank 1 or less.
       tf.errors.InvalidArgumentError: an index out of range (names it and its
-        sequence); splits that differ or do not nest; not B sequences.
+        sequence); splits that differ or do not nest; not B sequences;
+        rows that do not fit x, where that is not known before.
     """
     x = nesting.check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
     if x.shape.rank is not None and x.shape.rank < 2:
@@ -79,9 +80,8 @@ def scatter(
             tf.reshape(tf.cast(columns, tf.int64), [-1]),
             index_lod,
             updates_lod,
-            tf.shape(rows, out_type=tf.int64)[0],
-            shape[0],
-            shape[1],
+            tf.shape(rows, out_type=tf.int64),
+            shape,
         )
         compute = tf.float32 if x.dtype.size == 2 else x.dtype
         sums = tf.math.unsorted_segment_sum(

@@ -159,6 +159,24 @@ def test_gradients_of_unpad_are_numeric_ones_to_second_order(rng):
     assert slope(padded).numpy()[1].tolist() == [[0, 0]] * 4
 
 
+@pytest.mark.parametrize("in_function", [False, True])
+def test_the_gradient_of_a_gather_of_padded_rows(in_function):
+    def gradients(values, pad_value):
+        x = tf.RaggedTensor.from_row_splits(values, [0, 1, 3], validate=False)
+        with tf.GradientTape() as tape:
+            tape.watch([values, pad_value])
+            padded, _ = pad(x, pad_value)
+            # IndexedSlices, with an index twice.
+            rows = tf.gather(padded, [0, 0])
+        return tape.gradient(rows, [values, pad_value])
+
+    if in_function:
+        gradients = tf.function(gradients)
+    to_values, to_pad = gradients(tf.ones([3]), tf.constant(7.0))
+    assert to_values.numpy().tolist() == [2, 0, 0]
+    assert to_pad.numpy() == 2
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_the_gradient_of_pad_value_is_summed_in_float32(dtype):
     x = tf.RaggedTensor.from_row_lengths(tf.ones([1, 3], dtype), [1, 0])

@@ -176,9 +176,8 @@ def places_op(**changed):
         "index": [0, 2, 1],
         "index_lod": [[0, 2, 3]],
         "updates_lod": [[0, 2, 3]],
-        "num_updates": 3,
-        "num_rows": 2,
-        "width": 3,
+        "updates_shape": [3],
+        "x_shape": [2, 3],
         **changed,
     }
     return gen_ops.lodestar_sequence_scatter_places(
@@ -191,8 +190,32 @@ def places_op(**changed):
     )
 
 
-def test_the_op():
-    assert places_op().numpy().tolist() == [0, 2, 4]
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {},
+        dict(updates_shape=[3, 1]),
+        dict(updates_shape=[3, 4, 0], x_shape=[2, 3, 4, 0]),
+    ],
+)
+def test_the_op(shapes):
+    assert places_op(**shapes).numpy().tolist() == [0, 2, 4]
+
+
+def test_rows_of_another_shape_are_no_rows_of_x():
+    @tf.function(input_signature=[tf.TensorSpec(None)] * 2)
+    def scattered(x, rows):
+        return lodestar.sequence.scatter(
+            x, ragged_of([0, 1], [2], tf.int64), ragged_of(rows, [2])
+        )
+
+    # As many numbers, but in columns of x.
+    message = r"`updates` has shape \[2,3,2\], which does not fit `x` of shape"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        scattered(tf.zeros([1, 2, 2, 3]), tf.ones([2, 3, 2]))
+    assert scattered(tf.zeros([1, 2]), tf.ones([2, 1])).numpy().tolist() == [
+        [1, 1]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -206,14 +229,20 @@ def test_the_op():
         (dict(index_lod=[[]]), "`index`: `lod.0.` is empty"),
         (dict(index_lod=[3]), "`index` must have rank 1, found shape"),
         (dict(updates_lod=[[0, 5, 3]]), "`updates`: `lod.0..1.`=5 is greater"),
-        (dict(num_updates=4), "ends at 3, but there are 4 rows"),
-        (dict(num_updates=[3]), "`num_updates` must have rank 0"),
-        (dict(num_rows=-1), "`num_rows` is -1, wanted 0 or more"),
-        (dict(num_rows=3), "`x` has 3 rows, but `index` has 2 sequences"),
-        (dict(width=-(2**63)), "`width` is -9223372036854775808, wanted 0"),
-        (dict(width=2**62), "`x` has 2 rows of 4611686018427387904, which is"),
-        (dict(width=0), r"`index\[0\]` is 0 in sequence 0, wanted 0 to -1"),
-        (dict(width=[3]), "`width` must have rank 0"),
+        (dict(updates_shape=[4]), "ends at 3, but there are 4 rows"),
+        (dict(updates_shape=3), "`updates_shape` must have rank 1"),
+        (dict(updates_shape=[]), r"`updates` has shape \[\], which does not"),
+        (dict(updates_shape=[3, 2]), r"`x` of shape \[2,3\]"),
+        (dict(updates_shape=[3, 1], x_shape=[2, 3, 4]), "which does not fit"),
+        (dict(updates_shape=[3, 5, 4], x_shape=[2, 3, 4, 5]), "does not fit"),
+        (dict(x_shape=[[2, 3]]), "`x_shape` must have rank 1"),
+        (dict(x_shape=[2]), r"does not fit `x` of shape \[2\]"),
+        (dict(x_shape=[-1, 3]), "must be >= 0"),
+        (dict(x_shape=[3, 3]), "`x` has 3 rows, but `index` has 2 sequences"),
+        (dict(x_shape=[2, -(2**63)]), "must be >= 0"),
+        (dict(x_shape=[2, 2**62]), r"more than 2\*\*63 - 1 elements"),
+        (dict(x_shape=[2, 0]), r"`index\[0\]` is 0 in sequence 0, wanted 0 to"),
+        (dict(x_shape=[1] * 300), "Too many dimensions"),
         (dict(index=[0, 2, 2**62]), r"`index\[2\]` is 4611686018427387904"),
     ],
 )
