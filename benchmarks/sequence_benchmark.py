@@ -1,5 +1,7 @@
 """Ops on sequences against the same of TensorFlow's own ops."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -61,7 +63,6 @@ def compiled(function, batches):
         x = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
         return function(x, ids)
 
-    # The batches differ in their number of sequences.
     levels = tf.TensorSpec([None], tf.int64)
     concrete = flat.get_concrete_function(
         tf.TensorSpec.from_tensor(batches[0][0]), levels, levels
@@ -75,7 +76,8 @@ class Comparisons:
     def __init__(self, options, **kwargs):
         """Makes batches; `kwargs` are those of `feeds`."""
         self._runs = options.runs
-        self._feeds, self._rows = feeds(options, **kwargs)
+        self._feeds, self.rows = feeds(options, **kwargs)
+        self.sequences = len(self._feeds[0][1]) - 1
 
     def _time(self, work, ours, baseline, against, wanted):
         sides = [compiled(side, self._feeds) for side in (ours, baseline)]
@@ -88,7 +90,7 @@ class Comparisons:
             *sides,
             self._feeds,
             against=against,
-            items=self._rows,
+            items=self.rows,
             wanted=wanted,
             runs=self._runs,
             same_result=False,
@@ -135,6 +137,11 @@ def pool(options):
         )
 
 
+def columns(dim: int) -> str:
+    """Names a width."""
+    return f"{dim} column{'s' * (dim > 1)}"
+
+
 def composed_softmax(x, ids):
     """The softmax of each sequence by segments and gathers."""
     values = x.flat_values
@@ -147,7 +154,7 @@ def softmax(options):
     """Against a composition of segments and gathers."""
     for dim in (DIM, 1):
         Comparisons(options, dim=dim).run(
-            f"softmax of {dim} column{'s' * (dim > 1)}",
+            f"softmax of {columns(dim)}",
             lambda x, ids: lodestar.sequence.softmax(x).flat_values,
             composed_softmax,
             "tf.math.segment_max, segment_sum, exp, gather",
@@ -194,70 +201,74 @@ def reverse(options):
     )
 
 
-def heads(x):
-    """As many rows as there are sequences."""
-    return x.flat_values[: x.nrows()]
+def repetitions(count: int, hot: int) -> tf.RaggedTensor:
+    """Makes `count` sequences of 0 to 2 steps, one of them `hot` steps long."""
+    lengths = np.arange(count) % 3
+    lengths[count // 2] = max(hot, 1)
+    nothing = tf.zeros([lengths.sum(), 0])
+    return tf.RaggedTensor.from_row_lengths(nothing, lengths)
 
 
 def expand_as(options):
     """Against gathers, of sequences that are known and of such that are not."""
-
-    def ours(x, ids):
-        return lodestar.sequence.expand_as(heads(x), x).flat_values
-
     comparisons = Comparisons(options)
-    comparisons.run(
-        "expand_as",
-        ours,
-        lambda x, ids: tf.gather(heads(x), x.value_rowids()),
+
+    def run(y, gathered, against, wanted):
+        comparisons.run(
+            "expand_as"
+            if y.row_lengths()[comparisons.rows // 2] > 1
+            else "expand_as, no hot sequence",
+            lambda x, ids: (
+                lodestar.sequence.expand_as(x.flat_values, y).flat_values
+            ),
+            lambda x, ids: gathered(x.flat_values),
+            against,
+            wanted,
+        )
+
+    y = repetitions(comparisons.rows, 10000)
+    run(
+        y,
+        lambda rows: tf.gather(rows, y.value_rowids()),
         "tf.gather, value_rowids",
         3.0,
     )
-    comparisons.run(
-        "expand_as",
-        ours,
-        lambda x, ids: tf.gather(heads(x), ids),
+    known = y.value_rowids()
+    run(
+        y,
+        lambda rows: tf.gather(rows, known),
         "tf.gather of known value_rowids",
         "no slower",
     )
     # With the hot sequence tf.repeat would ask for 17 GB.
-    Comparisons(options, hot=0).run(
-        "expand_as, no hot sequence",
-        ours,
-        lambda x, ids: tf.repeat(heads(x), x.row_lengths(), axis=0),
+    even = repetitions(comparisons.rows, 0)
+    run(
+        even,
+        lambda rows: tf.repeat(rows, even.row_lengths(), axis=0),
         "tf.repeat",
         3.0,
     )
 
 
-def repeats_of(x):
-    """0 to 4 for each sequence."""
-    return tf.range(x.nrows()) % 5
-
-
 def expand(options):
-    """Against a ragged gather of repeated places."""
-
-    def ours(x, ids):
-        splits = tf.pad(tf.cumsum(repeats_of(x)), [[1, 0]])
-        none = tf.zeros([splits[-1], 0])
-        y = tf.RaggedTensor.from_row_splits(none, splits, validate=False)
-        return lodestar.sequence.expand(x, y).flat_values
-
-    def gathered(x, ids):
-        places = tf.repeat(tf.range(x.nrows()), repeats_of(x))
-        return tf.gather(x, places).flat_values
-
-    Comparisons(options).run(
-        "expand", ours, gathered, "ragged tf.gather, tf.repeat", 3.0
-    )
+    """Against a ragged gather by the sequences of another."""
+    for dim in (DIM, 1):
+        comparisons = Comparisons(options, dim=dim)
+        y = repetitions(comparisons.sequences, 0)
+        comparisons.run(
+            f"expand of {columns(dim)}",
+            lambda x, ids, y=y: lodestar.sequence.expand(x, y).flat_values,
+            lambda x, ids, y=y: tf.gather(x, y.value_rowids()).flat_values,
+            "ragged tf.gather, value_rowids",
+            3.0,
+        )
 
 
 def pad(options):
     """Against RaggedTensor.to_tensor, lengths up to 64 or as they come."""
-    for hot in (64, 0):
-        Comparisons(options, hot=hot).run(
-            f"pad, longest {hot or 'a few'}",
+    for dim, hot in itertools.product((DIM, 1), (64, 0)):
+        Comparisons(options, hot=hot, dim=dim).run(
+            f"pad of {columns(dim)}, longest {hot or 'a few'}",
             lambda x, ids: lodestar.sequence.pad(x)[0],
             lambda x, ids: x.to_tensor(),
             "RaggedTensor.to_tensor",

@@ -5,10 +5,10 @@ The baselines are the fastest compositions of TensorFlow's ops that we found.
 
 import numpy as np
 import tensorflow as tf
-from measure import arguments, compare
-from sequence_benchmark import BATCHES, DIM, lengths_of
 
 import lodestar
+from benchmarks.measure import arguments, compare
+from benchmarks.sequence_benchmark import BATCHES, DIM, lengths_of
 
 sequence = lodestar.sequence
 
