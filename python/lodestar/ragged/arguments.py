@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from lodestar.ops import lod_ops
@@ -9,18 +10,26 @@ from lodestar.ops import lod_ops
 Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
 
+def as_int64(name: str, x, rank: int | None = None) -> tf.Tensor:
+    """Returns a tensor of this rank, int64 or int32, as int64."""
+    # Of NumPy's numbers, a hint would cut fractions and high bits off.
+    of_numpy = isinstance(x, (np.ndarray, np.generic)) and x.size
+    hint = None if of_numpy and not np.can_cast(x.dtype, np.int64) else tf.int64
+    x = tf.convert_to_tensor(x, dtype_hint=hint)
+    if x.dtype not in (tf.int64, tf.int32):
+        raise TypeError(
+            f"`{name}` has dtype {x.dtype.name}, wanted int64 or int32"
+        )
+    if rank is not None and x.shape.rank not in (None, rank):
+        raise ValueError(
+            f"`{name}` must have rank {rank}, found shape {x.shape}"
+        )
+    return tf.cast(x, tf.int64)
+
+
 def as_vector(name: str, vector) -> tf.Tensor:
     """Returns one vector, int64 or int32, as int64."""
-    vector = tf.convert_to_tensor(vector, dtype_hint=tf.int64)
-    if vector.dtype not in (tf.int64, tf.int32):
-        raise TypeError(
-            f"`{name}` has dtype {vector.dtype.name}, wanted int64 or int32"
-        )
-    if vector.shape.rank not in (None, 1):
-        raise ValueError(
-            f"`{name}` must have rank 1, found shape {vector.shape}"
-        )
-    return tf.cast(vector, tf.int64)
+    return as_int64(name, vector, 1)
 
 
 def as_levels(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar.ops import selected_rows_ops
-from lodestar.ragged.arguments import as_values, as_vector
+from lodestar.ragged.arguments import as_int64, as_values, as_vector
 
 
 class SelectedRows(tf.experimental.ExtensionType):
@@ -41,16 +41,7 @@ class SelectedRows(tf.experimental.ExtensionType):
             row outside of the height (names index and value).
         """
         self.values = as_values(values)
-        height = tf.convert_to_tensor(height, dtype_hint=tf.int64)
-        if height.dtype not in (tf.int64, tf.int32):
-            raise TypeError(
-                f"`height` has dtype {height.dtype.name}, wanted int64 or int32"
-            )
-        if height.shape.rank not in (None, 0):
-            raise ValueError(
-                f"`height` must be a scalar, found shape {height.shape}"
-            )
-        self.height = tf.cast(height, tf.int64)
+        self.height = as_int64("height", height, 0)
         self.rows = selected_rows_ops.selected_rows_validate(
             as_vector("rows", rows),
             tf.shape(self.values, out_type=tf.int64)[0],

@@ -4,7 +4,7 @@ import numbers
 
 import tensorflow as tf
 
-from lodestar.sequence import nesting
+from lodestar.ragged.arguments import as_int64
 
 
 def mask(
@@ -25,8 +25,8 @@ def mask(
 
     Args:
       lengths: int64 or int32, of any shape. One below 0 is as 0.
-      maxlen: Steps of the mask, 0 or more; None is the greatest length.
-        Lengths may exceed it.
+      maxlen: Steps of the mask, 0 or more, a number or an int64 or int32
+        scalar; None is the greatest length. Lengths may exceed it.
       dtype: Of the mask; bool gives True and False.
       name: A name for the op.
 
@@ -34,21 +34,18 @@ def mask(
       The shape of `lengths` and a dimension of `maxlen`. No gradient.
 
     Raises:
-      TypeError: lengths that are no int64 or int32.
+      TypeError: lengths or a `maxlen` tensor that are no int64 or int32.
       ValueError: a negative `maxlen`, where it is known; one that is no scalar.
     """
-    lengths = tf.convert_to_tensor(lengths, dtype_hint=tf.int64)
-    if lengths.dtype not in nesting.INT_DTYPES:
-        raise TypeError(
-            f"`lengths` has dtype {lengths.dtype.name}, wanted int64 or int32"
-        )
+    lengths = as_int64("lengths", lengths)
     if isinstance(maxlen, numbers.Number) and (
-        not isinstance(maxlen, numbers.Integral) or maxlen < 0
+        not isinstance(maxlen, numbers.Integral)
+        or not 0 <= maxlen <= tf.int64.max
     ):
         raise ValueError(
             f"`maxlen` is {maxlen!r}, wanted an integer of 0 or more"
         )
     with tf.name_scope(name or "sequence_mask"):
         if maxlen is not None:
-            maxlen = tf.cast(maxlen, tf.int64)
-        return tf.sequence_mask(tf.cast(lengths, tf.int64), maxlen, dtype)
+            maxlen = as_int64("maxlen", maxlen, 0)
+        return tf.sequence_mask(lengths, maxlen, dtype)

@@ -1,5 +1,6 @@
 """What every op takes: rows, and the splits of the levels over them."""
 
+import numbers
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -28,6 +29,17 @@ def check_dtype(
             f"{', '.join(dtype.name for dtype in dtypes)}"
         )
     return x
+
+
+def check_count(name: str, count) -> None:
+    """Raises ValueError, calling it `name`, unless a number of 1 or more."""
+    if (
+        not isinstance(count, numbers.Integral)
+        or not 1 <= count <= tf.int64.max
+    ):
+        raise ValueError(
+            f"`{name}` is {count!r}, wanted an integer of 1 or more"
+        )
 
 
 def flatten(

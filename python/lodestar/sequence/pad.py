@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_pad_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import after
+from lodestar.ragged.arguments import after, as_int64
 from lodestar.sequence import nesting
 from lodestar.sequence.pad_value import as_pad_value
 
@@ -15,23 +15,10 @@ def _as_maxlen(maxlen) -> tf.Tensor:
     if maxlen is None:
         return tf.constant(-1, tf.int64)
     if isinstance(maxlen, numbers.Integral):
-        if maxlen < 0:
+        if not 0 <= maxlen <= tf.int64.max:
             raise ValueError(f"`maxlen` is {maxlen}, wanted 0 or more")
         return tf.constant(int(maxlen), tf.int64)
-    return _as_int64("maxlen", maxlen, 0)
-
-
-def _as_int64(name: str, x, rank: int) -> tf.Tensor:
-    x = tf.convert_to_tensor(x, dtype_hint=tf.int64)
-    if x.dtype not in nesting.INT_DTYPES:
-        raise TypeError(
-            f"`{name}` has dtype {x.dtype.name}, wanted int64 or int32"
-        )
-    if x.shape.rank not in (None, rank):
-        raise ValueError(
-            f"`{name}` must have rank {rank}, found shape {x.shape}"
-        )
-    return tf.cast(x, tf.int64)
+    return as_int64("maxlen", maxlen, 0)
 
 
 def pad(
@@ -121,7 +108,7 @@ def unpad(
         raise ValueError(
             f"`padded` must have rank 2 or more, found shape {padded.shape}"
         )
-    lengths = _as_int64("lengths", lengths, 1)
+    lengths = as_int64("lengths", lengths, 1)
     above = ()
     if like is not None:
         _, levels = nesting.flatten("like", like)

@@ -1,7 +1,5 @@
 """Sequences with rows of another width."""
 
-import numbers
-
 import tensorflow as tf
 
 from lodestar.ops import sequence_reshape_ops
@@ -39,10 +37,7 @@ def reshape(
         rows of `new_dim` (names the sequence); splits that are no splits of
         the rows.
     """
-    if not isinstance(new_dim, numbers.Integral) or new_dim < 1:
-        raise ValueError(
-            f"`new_dim` is {new_dim!r}, wanted an integer of 1 or more"
-        )
+    nesting.check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)
     with tf.name_scope(name or "sequence_reshape"):
         reshaped, reshaped_splits = sequence_reshape_ops.sequence_reshape(

@@ -4,20 +4,8 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_slice_ops
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import as_vector
 from lodestar.sequence import nesting
-
-
-def _as_numbers(name: str, numbers) -> tf.Tensor:
-    numbers = tf.convert_to_tensor(numbers, dtype_hint=tf.int64)
-    if numbers.dtype not in nesting.INT_DTYPES:
-        raise TypeError(
-            f"`{name}` has dtype {numbers.dtype.name}, wanted int64 or int32"
-        )
-    if numbers.shape.rank not in (None, 1):
-        raise ValueError(
-            f"`{name}` must have rank 1, found shape {numbers.shape}"
-        )
-    return tf.cast(numbers, tf.int64)
 
 
 def slice(
@@ -58,7 +46,7 @@ def slice(
         sliced, sliced_splits = sequence_slice_ops.sequence_slice(
             rows,
             splits[-1],
-            _as_numbers("offset", offset),
-            _as_numbers("length", length),
+            as_vector("offset", offset),
+            as_vector("length", length),
         )
         return nesting.pack_like(x, sliced, (*splits[:-1], sliced_splits))

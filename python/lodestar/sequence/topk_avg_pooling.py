@@ -1,6 +1,5 @@
 """Averages of the largest numbers in rows of uneven matrices."""
 
-import numbers
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -8,13 +7,6 @@ import tensorflow as tf
 from lodestar.ops import lod_ops, sequence_topk_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
-
-
-def _check_count(name: str, count) -> None:
-    if not isinstance(count, numbers.Integral) or count < 1:
-        raise ValueError(
-            f"`{name}` is {count!r}, wanted an integer of 1 or more"
-        )
 
 
 def topk_avg_pooling(
@@ -68,8 +60,8 @@ def topk_avg_pooling(
     if not topks:
         raise ValueError("`topks` is empty, wanted at least one number")
     for i, k in enumerate(topks):
-        _check_count(f"topks[{i}]", k)
-    _check_count("channel_num", channel_num)
+        nesting.check_count(f"topks[{i}]", k)
+    nesting.check_count("channel_num", channel_num)
     values, x_splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
     if values.shape.rank not in (None, 1) and values.shape[1:] != [1]:
         raise ValueError(

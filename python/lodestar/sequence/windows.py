@@ -9,13 +9,6 @@ from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
 
-def _check_size(name: str, size) -> None:
-    if not isinstance(size, numbers.Integral) or size < 1:
-        raise ValueError(
-            f"`{name}` is {size!r}, wanted an integer of 1 or more"
-        )
-
-
 def enumerate(
     x: tf.RaggedTensor | LoDTensor,
     win_size: int,
@@ -47,7 +40,7 @@ def enumerate(
         `pad_value` that is none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
-    _check_size("win_size", win_size)
+    nesting.check_count("win_size", win_size)
     ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
     if ids.shape.rank not in (None, 1) and ids.shape[1:] != [1]:
         raise ValueError(
@@ -113,7 +106,7 @@ def conv(
       tf.errors.InvalidArgumentError: splits that are no splits of the rows, or
         shapes that do not fit at run time.
     """
-    _check_size("filter_size", filter_size)
+    nesting.check_count("filter_size", filter_size)
     if stride != 1:
         raise ValueError(f"`stride` is {stride!r}, wanted 1")
     if start is None:

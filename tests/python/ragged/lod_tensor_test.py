@@ -151,6 +151,15 @@ def test_constructor_takes_offsets_as_they_are():
     assert LoDTensor([1.0], ()).num_levels == 0
     with pytest.raises(TypeError, match=r"`lod\[0\]` has dtype float32"):
         LoDTensor([1.0], [[0.0, 1.0]])
+    # Not cut to whole numbers, nor wrapped around.
+    for dtype in ("float32", "float64", "uint64"):
+        with pytest.raises(TypeError, match=rf"`lod\[0\]` has dtype {dtype}"):
+            LoDTensor([1.0], [np.array([0, 1], dtype)])
+    assert (
+        LoDTensor([1.0], [np.array([0, 1], np.int8)]).lod[0].dtype == tf.int64
+    )
+    lengths = LoDTensor.from_lengths([1.0][:0], [np.array([])])
+    assert lengths.lod[0].numpy().tolist() == [0]
     with pytest.raises(ValueError, match=r"`lod\[0\]` must have rank 1"):
         LoDTensor([1.0], [0])
     with pytest.raises(ValueError, match="found a scalar"):

@@ -133,7 +133,7 @@ def test_gradient(method, rng):
         ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` is -3"),
         ([[0, 1]], 3, ValueError, "`rows` must have rank 1"),
         ([0.0, 1.0], 3, TypeError, "`rows` has dtype float32"),
-        ([0, 1], [3], ValueError, "`height` must be a scalar"),
+        ([0, 1], [3], ValueError, "`height` must have rank 0"),
         ([0, 1], 3.0, TypeError, "`height` has dtype float32"),
     ],
 )

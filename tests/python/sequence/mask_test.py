@@ -51,10 +51,14 @@ def test_unknown_dimensions_in_a_function():
 def test_what_is_refused():
     with pytest.raises(TypeError, match="`lengths` has dtype float32, wanted"):
         lodestar.sequence.mask([1.0])
-    for maxlen in (-1, 1.5):
+    for maxlen in (-1, 1.5, 2**63):
         with pytest.raises(
             ValueError, match=f"`maxlen` is {maxlen}, wanted an"
         ):
             lodestar.sequence.mask([1], maxlen)
-    with pytest.raises(ValueError, match="must be scalar"):
+    with pytest.raises(ValueError, match="`maxlen` must have rank 0, found"):
         lodestar.sequence.mask([1], [3])
+    # Not cut to 2.
+    for maxlen in (tf.constant(2.5), np.array(2.5, np.float32)):
+        with pytest.raises(TypeError, match="`maxlen` has dtype float32, want"):
+            lodestar.sequence.mask([1], maxlen)

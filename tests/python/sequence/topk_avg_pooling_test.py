@@ -159,6 +159,7 @@ def test_what_is_refused():
             r"`topks\[1\]` is 0, wanted an integer",
         ),
         (dict(channel_num=0), ValueError, "`channel_num` is 0, wanted an int"),
+        (dict(topks=[2**63]), ValueError, r"`topks\[0\]` is 9223372036854775"),
         (
             dict(x=tf.cast(x, tf.int32)),
             TypeError,
