@@ -1,5 +1,6 @@
 """What the constructors of LoDTensor take, checked."""
 
+import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,48 @@ def as_int64(name: str, x, rank: int | None = None) -> tf.Tensor:
 def as_vector(name: str, vector) -> tf.Tensor:
     """Returns one vector, int64 or int32, as int64."""
     return as_int64(name, vector, 1)
+
+
+def _is_whole(number) -> bool:
+    if isinstance(number, numbers.Integral):
+        return True
+    return isinstance(number, numbers.Real) and float(number).is_integer()
+
+
+def as_dtype_of(name: str, x, dtype: tf.DType, of: str) -> tf.Tensor:
+    """Returns `x` as a tensor of `dtype`, every number as it is.
+
+    TensorFlow wraps Python's and NumPy's integers around.
+
+    Args:
+      name: What messages call `x`.
+      x: A tensor of `dtype`, or numbers or strings of Python or NumPy.
+      dtype: Wanted.
+      of: What messages say has that dtype.
+
+    Raises:
+      TypeError: a tensor of another dtype.
+      ValueError: a number that the integer `dtype` does not have.
+    """
+    if tf.is_tensor(x):
+        if x.dtype != dtype:
+            raise TypeError(
+                f"`{name}` has dtype {x.dtype.name}, but {of} has {dtype.name}"
+            )
+        return tf.convert_to_tensor(x)
+    if dtype.is_integer:
+        # As Python's numbers, which neither round nor wrap around.
+        x = np.asarray(x, dtype=object)
+        for number in x.flat:
+            if not _is_whole(number):
+                raise ValueError(
+                    f"`{name}` is {number!r}, wanted an integer for {of} of "
+                    f"{dtype.name}"
+                )
+            if not dtype.min <= number <= dtype.max:
+                raise ValueError(f"`{name}` is {number}, beyond {dtype.name}")
+        x = x.astype(dtype.as_numpy_dtype)
+    return tf.convert_to_tensor(x, dtype)
 
 
 def as_levels(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:

@@ -99,7 +99,7 @@ def to_csr(
 
     Raises:
       ValueError: another order, no slot, a slot that has not one level.
-      TypeError: slots of different dtypes.
+      TypeError: one is no LoDTensor; slots of different dtypes.
       tf.errors.InvalidArgumentError: slots with different numbers of units
         (ValueError where that is known while tracing).
     """
@@ -108,6 +108,10 @@ def to_csr(
     if not slots:
         raise ValueError("`slots` is empty, wanted one LoDTensor or more")
     for s, slot in enumerate(slots):
+        if not hasattr(slot, "lod"):
+            raise TypeError(
+                f"`slots[{s}]` must be a LoDTensor, found {type(slot)}"
+            )
         if len(slot.lod) != 1:
             raise ValueError(
                 f"`slots[{s}]` has {len(slot.lod)} levels, wanted one"

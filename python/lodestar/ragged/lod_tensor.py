@@ -15,6 +15,7 @@ from lodestar.ragged import (
     text,
 )
 from lodestar.ragged.arguments import (
+    as_int64,
     as_levels,
     as_one_level_or_more,
     as_values,
@@ -429,8 +430,8 @@ class LoDTensor(tf.experimental.ExtensionType):
             tf.shape(self.values, out_type=tf.int64)[0],
             self.lod,
             level,
-            tf.cast(begin, tf.int64),
-            tf.cast(end, tf.int64),
+            as_int64("begin", begin, 0),
+            as_int64("end", end, 0),
         )
 
     @staticmethod
@@ -440,8 +441,14 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
           ValueError: no tensor, different numbers of levels, rows of different
             shapes.
-          TypeError: different dtypes.
+          TypeError: one is no LoDTensor; different dtypes.
         """
+        tensors = list(tensors)
+        for i, x in enumerate(tensors):
+            if not isinstance(x, LoDTensor):
+                raise TypeError(
+                    f"`tensors[{i}]` must be a LoDTensor, found {type(x)}"
+                )
         return LoDTensor(*parts.concat([(x.values, x.lod) for x in tensors]))
 
     def split(self, num_places: int) -> list["LoDTensor"]:

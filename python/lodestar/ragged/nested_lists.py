@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lodestar.ragged.arguments import Parts
+from lodestar.ragged.arguments import Parts, as_dtype_of
 
 
 def _is_list(item) -> bool:
@@ -46,21 +46,27 @@ def _check_shape(item, shape: tuple[int, ...], place: Sequence[int]) -> None:
         _check_shape(inner, shape[1:], [*place, i])
 
 
+def _convert(items, dtype: tf.DType | None) -> tf.Tensor:
+    if dtype is None:
+        return tf.convert_to_tensor(items)
+    return as_dtype_of("rows", items, dtype, "`dtype`")
+
+
 def _as_tensor(items: list, places: list, shape: tuple[int, ...], dtype):
     if not items:
         return tf.zeros([0, *shape], dtype or tf.float32)
     if isinstance(items[0], (np.ndarray, np.generic)):
         items = np.array(items)
     try:
-        return tf.convert_to_tensor(items, dtype)
+        return _convert(items, dtype)
     except (TypeError, ValueError, tf.errors.OpError) as error:
-        dtype = dtype or tf.convert_to_tensor(items[0]).dtype
         for item, place in zip(items, places, strict=True):
             try:
-                tf.convert_to_tensor(item, dtype)
+                dtype = _convert(item, dtype).dtype
             except (TypeError, ValueError, tf.errors.OpError):
+                wanted = "a number or string" if dtype is None else dtype.name
                 raise ValueError(
-                    f"{_place(place)} is {item!r}, wanted {dtype.name}"
+                    f"{_place(place)} is {item!r}, wanted {wanted}"
                 ) from error
         raise
 

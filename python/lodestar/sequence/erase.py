@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_erase_ops
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
 
 _DTYPES = (*nesting.INT_DTYPES, tf.string)
@@ -32,16 +33,15 @@ def erase(
       As x is, with the levels above the innermost unchanged. No gradient.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
-      ValueError: x has no level or other rows; `tokens` that are no vector.
+      TypeError: x is neither, or of another dtype; a `tokens` tensor of
+        another dtype than x.
+      ValueError: x has no level or other rows; `tokens` that are no vector, or
+        none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     rows, splits = nesting.flatten("x", x, _DTYPES)
-    if rows.shape.rank not in (None, 1) and rows.shape[1:] != [1]:
-        raise ValueError(
-            f"`x` must have rows of one token, [N] or [N, 1], found {rows.shape}"
-        )
-    tokens = tf.convert_to_tensor(tokens, rows.dtype)
+    nesting.check_one_a_row("x", rows, "token")
+    tokens = as_dtype_of("tokens", tokens, rows.dtype, "`x`")
     if tokens.shape.rank not in (None, 1):
         raise ValueError(
             f"`tokens` must have rank 1, found shape {tokens.shape}"

@@ -71,6 +71,24 @@ def flatten(
     return rows, tuple(tf.cast(level, tf.int64) for level in splits)
 
 
+def check_one_a_row(name: str, rows: tf.Tensor, what: str) -> None:
+    """Raises ValueError if rows are known to be other than `[N]` or `[N, 1]`."""
+    if rows.shape.rank == 1 or rows.shape[1:].is_compatible_with([1]):
+        return
+    raise ValueError(
+        f"`{name}` must have rows of one {what}, [N] or [N, 1], found "
+        f"{rows.shape}"
+    )
+
+
+def one_a_row(name: str, rows: tf.Tensor, what: str) -> tf.Tensor:
+    """Returns rows `[N]` or `[N, 1]` as `[N]`, checked at run time, too."""
+    check_one_a_row(name, rows, what)
+    if rows.shape.rank == 2:
+        return tf.squeeze(rows, 1)
+    return tf.reshape(rows, [-1])
+
+
 def pack_like(x, rows: tf.Tensor, splits: Sequence[tf.Tensor]):
     """Nests `rows` as `x` is: LoDTensor, RaggedTensor or, without splits, rows.
 

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_pad_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import after, as_int64
+from lodestar.ragged.arguments import after, as_dtype_of, as_int64
 from lodestar.sequence import nesting
-from lodestar.sequence.pad_value import as_pad_value
 
 
 def _as_maxlen(maxlen) -> tf.Tensor:
@@ -64,7 +63,7 @@ def pad(
         return sequence_pad_ops.sequence_pad(
             rows,
             splits[-1],
-            as_pad_value(pad_value, rows.dtype),
+            as_dtype_of("pad_value", pad_value, rows.dtype, "`x`"),
             _as_maxlen(maxlen),
         )
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_pool_ops
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
-from lodestar.sequence.pad_value import as_pad_value
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 _DTYPES = nesting.FLOAT_DTYPES + nesting.INT_DTYPES
@@ -70,7 +70,7 @@ def pool(
             values,
             splits[-1],
             combiner,
-            as_pad_value(pad_value, values.dtype),
+            as_dtype_of("pad_value", pad_value, values.dtype, "`x`"),
         )
         pooled = nesting.pack_like(x, pooled, splits[:-1])
         if not with_index:

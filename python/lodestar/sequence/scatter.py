@@ -60,13 +60,9 @@ def scatter(
             f"`updates` has {len(updates_lod)} levels, but `index` has "
             f"{len(index_lod)}"
         )
-    if columns.shape.rank not in (None, 1) and columns.shape[1:] != [1]:
-        raise ValueError(
-            "`index` must have rows of one number, [P] or [P, 1], found "
-            f"{columns.shape}"
-        )
-    if x.shape.rank == 2 and rows.shape[1:] == [1]:
-        rows = tf.squeeze(rows, 1)
+    nesting.check_one_a_row("index", columns, "number")
+    if x.shape.rank == 2 and rows.shape[1:].is_compatible_with([1]):
+        rows = nesting.one_a_row("updates", rows, "number")
     if x.shape.rank is not None and not rows.shape[1:].is_compatible_with(
         x.shape[2:]
     ):
@@ -77,7 +73,7 @@ def scatter(
     with tf.name_scope(name or "sequence_scatter"):
         shape = tf.shape(x, out_type=tf.int64)
         places = sequence_scatter_ops.sequence_scatter_places(
-            tf.reshape(tf.cast(columns, tf.int64), [-1]),
+            tf.cast(nesting.one_a_row("index", columns, "number"), tf.int64),
             index_lod,
             updates_lod,
             tf.shape(rows, out_type=tf.int64),

@@ -63,18 +63,14 @@ def topk_avg_pooling(
         nesting.check_count(f"topks[{i}]", k)
     nesting.check_count("channel_num", channel_num)
     values, x_splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
-    if values.shape.rank not in (None, 1) and values.shape[1:] != [1]:
-        raise ValueError(
-            "`x` must have rows of one number, [N] or [N, 1], found "
-            f"{values.shape}"
-        )
+    nesting.check_one_a_row("x", values, "number")
     row_rows, row_splits = nesting.flatten("row", row)
     _, col_splits = nesting.flatten("col", col)
     with tf.name_scope(name or "sequence_topk_avg_pooling"):
         row_splits = lod_ops.lod_validate(
             tf.shape(row_rows, out_type=tf.int64)[0], row_splits
         )
-        values = tf.reshape(values, [-1])
+        values = nesting.one_a_row("x", values, "number")
         index = sequence_topk_ops.sequence_topk(
             values,
             x_splits[-1],

@@ -42,17 +42,14 @@ def enumerate(
     """
     nesting.check_count("win_size", win_size)
     ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
-    if ids.shape.rank not in (None, 1) and ids.shape[1:] != [1]:
-        raise ValueError(
-            f"`x` must have rows of one id, [N] or [N, 1], found {ids.shape}"
-        )
+    nesting.check_one_a_row("x", ids, "id")
     if not isinstance(pad_value, numbers.Integral):
         raise ValueError(f"`pad_value` is {pad_value!r}, wanted an integer")
     if not ids.dtype.min <= pad_value <= ids.dtype.max:
         raise ValueError(f"`pad_value` is {pad_value}, beyond {ids.dtype.name}")
     with tf.name_scope(name or "sequence_enumerate"):
         windows = sequence_context_ops.sequence_context(
-            tf.reshape(ids, [-1]),
+            nesting.one_a_row("x", ids, "id"),
             splits[-1],
             tf.constant(pad_value, ids.dtype),
             0,

@@ -124,6 +124,8 @@ def test_errors():
         lodestar.ragged.to_csr([x, two])
     with pytest.raises(ValueError, match=r"`slots\[0\]` has 2 levels"):
         two.to_csr()
+    with pytest.raises(TypeError, match=r"`slots\[1\]` must be a LoDTensor"):
+        lodestar.ragged.to_csr([x, x.to_ragged()])
     with pytest.raises(ValueError, match="`slots` is empty"):
         lodestar.ragged.to_csr([])
     with pytest.raises(ValueError, match="`order` is 'x'"):

@@ -87,6 +87,27 @@ def test_dtypes():
             {"dtype": tf.int32},
             r"`rows\[0\]\[0\]` is 1.5, wanted int32",
         ),
+        (
+            [[1], [2, 2**40]],
+            {"dtype": tf.int32},
+            r"`rows\[1\]\[1\]` is 1099511627776, wanted int32",
+        ),
+        (
+            [[-1]],
+            {"dtype": tf.uint64},
+            r"`rows\[0\]\[0\]` is -1, wanted uint64",
+        ),
+        (
+            [[[1, 2]], [[3, 300]]],
+            {"dtype": tf.uint8, "num_levels": 1},
+            r"`rows\[1\]\[0\]` is \[3, 300\], wanted uint8",
+        ),
+        (
+            [np.array([1, 2**40])],
+            {"dtype": tf.int32},
+            r"`rows\[0\]\[1\]` is .*1099511627776.*, wanted int32",
+        ),
+        ([[None]], {}, r"`rows\[0\]\[0\]` is None, wanted a number or string"),
         ([[1]], {"num_levels": -1}, "`num_levels` is -1"),
     ],
 )

@@ -75,6 +75,10 @@ def test_slices_that_are_refused():
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             x.slice(0, begin, end)
+    with pytest.raises(TypeError, match="`begin` has dtype float32, wanted"):
+        x.slice(0, 0.5, 1)
+    with pytest.raises(ValueError, match="`end` must have rank 0, found"):
+        x.slice(0, 0, [1])
 
 
 def test_slices_in_a_function_of_unknown_shapes():
@@ -165,6 +169,9 @@ def test_concat_of_unknown_sizes():
 
 
 def test_concat_refuses_what_differs():
+    x = LoDTensor.from_lengths([1.0], [[1]])
+    with pytest.raises(TypeError, match=r"`tensors\[1\]` must be a LoDTensor"):
+        LoDTensor.concat([x, x.to_ragged()])
     x = LoDTensor.from_lengths([1.0], [[1]])
     for y, error, message in (
         (x.append_lod([0, 1]), ValueError, "has 2 levels, but"),

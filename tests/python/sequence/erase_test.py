@@ -72,8 +72,28 @@ def test_unknown_dimensions_in_a_function():
     assert y.row_splits.dtype == tf.int32
 
 
+def test_rows_of_unknown_width():
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None] * 3, tf.int64, 1)])
+    def erased(x):
+        return lodestar.sequence.erase(x, [2])
+
+    rows = tf.constant([[1], [2], [3]], tf.int64)
+    x = tf.RaggedTensor.from_row_lengths(rows, [2, 1])
+    assert erased(x).to_list() == [[[1]], [[3]]]
+    wide = x.with_flat_values(tf.tile(rows, [1, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one token a row"):
+        erased(wide)
+
+
 def test_what_is_refused():
     x = tf.ragged.constant([[1, 2]])
+    for tokens in ([2**40], np.array([2**40])):
+        with pytest.raises(
+            ValueError, match="`tokens` is 1099.*, beyond int32"
+        ):
+            lodestar.sequence.erase(x, tokens)
+    with pytest.raises(TypeError, match="`tokens` has dtype int64, but `x`"):
+        lodestar.sequence.erase(x, tf.constant([1], tf.int64))
     with pytest.raises(TypeError, match="dtype float32, wanted one of int32"):
         lodestar.sequence.erase(tf.ragged.constant([[1.0]]), [1])
     with pytest.raises(ValueError, match="`tokens` must have rank 1, found"):

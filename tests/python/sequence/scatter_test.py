@@ -71,6 +71,25 @@ def test_two_levels_count_the_innermost_sequences():
     assert got.numpy().tolist() == [[1, 0], [0, 0], [0, 5]]
 
 
+def test_index_and_updates_of_unknown_width():
+    @tf.function(
+        input_signature=[
+            tf.RaggedTensorSpec([None] * 3, tf.int64, 1),
+            tf.RaggedTensorSpec([None] * 3, tf.float32, 1),
+        ]
+    )
+    def scattered(index, updates):
+        return lodestar.sequence.scatter(tf.zeros([2, 3]), index, updates)
+
+    index = ragged_of([[0], [2], [2]], [2, 1], tf.int64)
+    updates = ragged_of([[1.0], [2.0], [3.0]], [2, 1])
+    got = scattered(index, updates)
+    assert got.numpy().tolist() == [[1, 0, 2], [0, 0, 3]]
+    wide = updates.with_flat_values(tf.ones([3, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="squeeze dim"):
+        scattered(index, wide)
+
+
 def test_unknown_dimensions_and_errors_in_a_function():
     @tf.function(
         input_signature=[

@@ -78,8 +78,9 @@ def test_matches_numpy(rows, cols, channels, dtype, rng):
             np.testing.assert_array_equal(got.row_splits, row.row_splits)
 
 
-def test_kinds_levels_and_unknown_dimensions():
-    spec = LoDTensor.Spec([None])
+@pytest.mark.parametrize("shape", [[None], [None, None]])
+def test_kinds_levels_and_unknown_dimensions(shape):
+    spec = LoDTensor.Spec(shape)
     row_spec = LoDTensor.Spec(None, num_levels=2)
 
     @tf.function(input_signature=[spec, row_spec, spec])
@@ -88,9 +89,11 @@ def test_kinds_levels_and_unknown_dimensions():
         assert y.values.shape.as_list() == [None, 2]
         return y
 
-    x = LoDTensor.from_lengths([4.0, 2.0, 9.0, 1.0, 3.0, 5.0], [[6, 0]])
+    numbers = np.array([4.0, 2.0, 9.0, 1.0, 3.0, 5.0], np.float32)
+    numbers = numbers.reshape([-1] + [1] * (len(shape) - 1))
+    x = LoDTensor.from_lengths(numbers, [[6, 0]])
     row = LoDTensor.from_lengths(tf.zeros([2, 7]), [[1, 1], [2, 0]])
-    col = LoDTensor.from_lengths(tf.zeros([4]), [[3, 1]])
+    col = LoDTensor.from_lengths(tf.zeros([4, *numbers.shape[1:]]), [[3, 1]])
     y = pooled(x, row, col)
     assert y.values.numpy().tolist() == [[9, 6.5], [5, 4]]
     assert [level.numpy().tolist() for level in y.lod] == [[0, 1, 2], [0, 2, 2]]

@@ -128,6 +128,19 @@ def test_unknown_dimensions_in_a_function():
     assert z.to_list() == [[[0, 1, 0, 0], [1, 0, 0, 0]], [], [[2, 0, 0, 0]]]
 
 
+def test_ids_of_unknown_width():
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None] * 3, tf.int64, 1)])
+    def windows(x):
+        return lodestar.sequence.enumerate(x, 2)
+
+    rows = tf.constant([[1], [2], [3]], tf.int64)
+    x = tf.RaggedTensor.from_row_lengths(rows, [2, 1])
+    assert windows(x).to_list() == [[[1, 2], [2, 0]], [[3, 0]]]
+    wide = x.with_flat_values(tf.tile(rows, [1, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="squeeze dim"):
+        windows(wide)
+
+
 def test_rows_of_unknown_rank():
     @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
     def conv(rows, weight):
