@@ -32,7 +32,7 @@ inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
                                     cudaGetErrorString(error))));
 }
 
-// REQUIRES: `dtype` is one that LODESTAR_FOR_CUDA_NUMBERS gives.
+// REQUIRES: `dtype` is one that LODESTAR_CALL_NUMBERS gives.
 inline Number NumberOf(tensorflow::DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_HALF:
@@ -49,12 +49,6 @@ inline Number NumberOf(tensorflow::DataType dtype) {
       return Number::kFloat32;
   }
 }
-
-// Calls the macro `use` with each type of number that the CUDA kernels take.
-#define LODESTAR_FOR_CUDA_FLOATS(use) \
-  use(Eigen::half) use(Eigen::bfloat16) use(float) use(double)
-#define LODESTAR_FOR_CUDA_NUMBERS(use) \
-  LODESTAR_FOR_CUDA_FLOATS(use) use(int32_t) use(int64_t)
 
 // Device memory that lives until the kernel's work on the stream is done.
 class DeviceBytes {

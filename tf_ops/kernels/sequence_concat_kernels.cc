@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_concat.h"
 #include "tf_ops/kernels/parallel_util.h"
@@ -168,11 +169,8 @@ REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceConcat").Device(DEVICE_CPU),
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceConcatGradient") \
                               .Device(DEVICE_CPU)                 \
                               .TypeConstraint<T>("T"),            \
-                          SequenceConcatGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceConcatGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 }  // namespace

@@ -3,6 +3,7 @@
 // tf_ops/core/sequence_context.h.
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence_context.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
@@ -88,24 +89,16 @@ class SequenceContextGradientOp : public WindowKernel {
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceContext") \
                               .Device(DEVICE_CPU)          \
                               .TypeConstraint<T>("T"),     \
-                          SequenceContextOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
-REGISTER(int32_t);
-REGISTER(int64_t);
+                          SequenceContextOp<T>);
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #define REGISTER(T)                                                \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceContextGradient") \
                               .Device(DEVICE_CPU)                  \
                               .TypeConstraint<T>("T"),             \
-                          SequenceContextGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceContextGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 }  // namespace

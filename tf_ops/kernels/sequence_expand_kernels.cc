@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence_expand.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
@@ -203,11 +204,8 @@ REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs").Device(DEVICE_CPU),
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
                               .Device(DEVICE_CPU)                 \
                               .TypeConstraint<T>("T"),            \
-                          SequenceExpandGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceExpandGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #if LODESTAR_CUDA
@@ -311,7 +309,7 @@ class SequenceExpandAsGpuOp : public OpKernel {
                               .HostMemory("row_splits")       \
                               .TypeConstraint<T>("T"),        \
                           SequenceExpandAsGpuOp);
-LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #define REGISTER(T)                                               \
@@ -321,7 +319,7 @@ LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
                               .HostMemory("ref_splits")           \
                               .TypeConstraint<T>("T"),            \
                           SequenceExpandGradientGpuOp);
-LODESTAR_FOR_CUDA_FLOATS(REGISTER)
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #endif  // LODESTAR_CUDA

@@ -229,7 +229,7 @@ class SequenceUnpadGpuOp : public OpKernel {
                               .HostMemory("row_splits")       \
                               .TypeConstraint<T>("T"),        \
                           SequenceUnpadGpuOp);
-LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #endif  // LODESTAR_CUDA

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_pool.h"
 #include "tf_ops/kernels/parallel_util.h"
@@ -139,24 +140,16 @@ class SequencePoolGradientOp : public CombinerKernel {
 #define REGISTER(T)                                                            \
   REGISTER_KERNEL_BUILDER(                                                     \
       Name("Lodestar>SequencePool").Device(DEVICE_CPU).TypeConstraint<T>("T"), \
-      SequencePoolOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
-REGISTER(int32_t);
-REGISTER(int64_t);
+      SequencePoolOp<T>);
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #define REGISTER(T)                                             \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
                               .Device(DEVICE_CPU)               \
                               .TypeConstraint<T>("T"),          \
-                          SequencePoolGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequencePoolGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #if LODESTAR_CUDA
@@ -206,7 +199,7 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
                               .HostMemory("pad_value")        \
                               .TypeConstraint<T>("T"),        \
                           SequencePoolGpuOp);
-LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #define REGISTER(T)                                             \
@@ -215,7 +208,7 @@ LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
                               .HostMemory("num_rows")           \
                               .TypeConstraint<T>("T"),          \
                           SequencePoolGradientGpuOp);
-LODESTAR_FOR_CUDA_FLOATS(REGISTER)
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #endif  // LODESTAR_CUDA

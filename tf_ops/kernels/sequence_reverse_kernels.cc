@@ -75,7 +75,7 @@ class SequenceReverseGpuOp : public OpKernel {
                               .Device(tensorflow::DEVICE_GPU) \
                               .TypeConstraint<T>("T"),        \
                           SequenceReverseGpuOp);
-LODESTAR_FOR_CUDA_NUMBERS(REGISTER)
+LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
 #endif  // LODESTAR_CUDA

@@ -2,6 +2,7 @@
 // tf_ops/ops/sequence_slice_ops.cc; algorithm: tf_ops/core/sequence_slice.h.
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_slice.h"
 #include "tf_ops/kernels/parallel_util.h"
@@ -104,11 +105,8 @@ REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSlice").Device(DEVICE_CPU),
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSliceGradient") \
                               .Device(DEVICE_CPU)                \
                               .TypeConstraint<T>("T"),           \
-                          SequenceSliceGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceSliceGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 }  // namespace

@@ -3,6 +3,7 @@
 // tf_ops/core/sequence_softmax.h; the GPU's in sequence_softmax_kernels.cu.cc.
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence_softmax.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
@@ -77,11 +78,8 @@ class SequenceSoftmaxGradientOp : public OpKernel {
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient") \
                               .Device(DEVICE_CPU)                  \
                               .TypeConstraint<T>("T"),             \
-                          SequenceSoftmaxGradientOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceSoftmaxGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #if LODESTAR_CUDA
@@ -153,7 +151,7 @@ class SequenceSoftmaxGradientGpuOp : public OpKernel {
                               .Device(tensorflow::DEVICE_GPU)      \
                               .TypeConstraint<T>("T"),             \
                           SequenceSoftmaxGradientGpuOp);
-LODESTAR_FOR_CUDA_FLOATS(REGISTER)
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #endif  // LODESTAR_CUDA

@@ -2,6 +2,7 @@
 // algorithm: tf_ops/core/sequence_topk.h.
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_topk.h"
 #include "tf_ops/kernels/parallel_util.h"
@@ -61,11 +62,8 @@ class SequenceTopkOp : public tensorflow::OpKernel {
   REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceTopk")       \
                               .Device(tensorflow::DEVICE_CPU) \
                               .TypeConstraint<T>("T"),        \
-                          SequenceTopkOp<T>)
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-REGISTER(float);
-REGISTER(double);
+                          SequenceTopkOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 }  // namespace

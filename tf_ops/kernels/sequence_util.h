@@ -4,10 +4,15 @@
 #define LODESTAR_TF_OPS_KERNELS_SEQUENCE_UTIL_H_
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tf_ops/core/lod.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
+
+// As TF_CALL_FLOAT_TYPES(m), for all that sequences compute with.
+#define LODESTAR_CALL_NUMBERS(m) \
+  TF_CALL_FLOAT_TYPES(m) TF_CALL_int32(m) TF_CALL_int64(m)
 
 namespace lodestar {
 

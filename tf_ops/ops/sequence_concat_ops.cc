@@ -17,9 +17,7 @@ REGISTER_OP("Lodestar>SequenceConcat")
     .Input("lods: M * int64")
     .Output("rows: T")
     .Output("row_splits: int64")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .Attr("N: int >= 1")
     .Attr("M: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
@@ -64,7 +62,7 @@ REGISTER_OP("Lodestar>SequenceConcatGradient")
     .Input("gradient: T")
     .Input("row_splits: N * int64")
     .Output("values_gradient: N * T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .Attr("N: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
       for (int k = 0; k < c->num_outputs(); ++k) {

@@ -2,6 +2,7 @@
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
@@ -30,7 +31,7 @@ REGISTER_OP("Lodestar>SequenceContext")
     .Input("row_splits: int64")
     .Input("pad_value: T")
     .Output("windows: T")
-    .Attr("T: {half, bfloat16, float, double, int32, int64}")
+    .Attr(kNumberAttr)
     .Attr("start: int")
     .Attr("size: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
@@ -59,7 +60,7 @@ REGISTER_OP("Lodestar>SequenceContextGradient")
     .Input("gradient: T")
     .Input("row_splits: int64")
     .Output("values_gradient: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .Attr("start: int")
     .Attr("size: int >= 1")
     .SetShapeFn([](InferenceContext* c) {

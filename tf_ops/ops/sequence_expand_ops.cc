@@ -16,9 +16,7 @@ REGISTER_OP("Lodestar>SequenceExpand")
     .Input("ref_splits: int64")
     .Output("expanded: T")
     .Output("expanded_splits: int64")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
@@ -45,7 +43,7 @@ REGISTER_OP("Lodestar>SequenceExpandGradient")
     .Input("row_splits: int64")
     .Input("ref_splits: int64")
     .Output("values_gradient: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
@@ -67,9 +65,7 @@ REGISTER_OP("Lodestar>SequenceExpandAs")
     .Input("values: T")
     .Input("row_splits: int64")
     .Output("expanded: T")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));

@@ -19,9 +19,7 @@ REGISTER_OP("Lodestar>SequencePad")
     .Input("maxlen: int64")
     .Output("padded: T")
     .Output("lengths: int64")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle values;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &values));
@@ -64,9 +62,7 @@ REGISTER_OP("Lodestar>SequenceUnpad")
     .Input("lengths: int64")
     .Output("values: T")
     .Output("row_splits: int64")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle padded;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 2, &padded));

@@ -17,7 +17,7 @@ REGISTER_OP("Lodestar>SequencePool")
     .Input("pad_value: T")
     .Output("pooled: T")
     .Output("index: int64")
-    .Attr("T: {half, bfloat16, float, double, int32, int64}")
+    .Attr(kNumberAttr)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
@@ -54,7 +54,7 @@ REGISTER_OP("Lodestar>SequencePoolGradient")
     .Input("index: int64")
     .Input("num_rows: int64")
     .Output("values_gradient: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;

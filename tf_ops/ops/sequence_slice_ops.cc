@@ -33,9 +33,7 @@ REGISTER_OP("Lodestar>SequenceSlice")
     .Input("length: int64")
     .Output("rows: T")
     .Output("sliced_splits: int64")
-    .Attr(
-        "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
-        "uint16, uint32, uint64, bool, string}")
+    .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
       TF_RETURN_IF_ERROR(CheckParts(c, &splits));
@@ -61,7 +59,7 @@ REGISTER_OP("Lodestar>SequenceSliceGradient")
     .Input("offset: int64")
     .Input("length: int64")
     .Output("values_gradient: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
       TF_RETURN_IF_ERROR(CheckParts(c, &splits));

@@ -13,7 +13,7 @@ REGISTER_OP("Lodestar>SequenceSoftmax")
     .Input("values: T")
     .Input("row_splits: int64")
     .Output("probabilities: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
     .Doc(R"doc(
 Softmax inside each sequence, every column on its own.
@@ -33,7 +33,7 @@ REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
     .Input("gradient: T")
     .Input("row_splits: int64")
     .Output("values_gradient: T")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(LikeSequences(c, 2));
       ShapeHandle shape;

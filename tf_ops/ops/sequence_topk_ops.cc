@@ -2,6 +2,7 @@
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 
@@ -14,7 +15,7 @@ REGISTER_OP("Lodestar>SequenceTopk")
     .Input("row_splits: int64")
     .Input("col_splits: int64")
     .Output("index: int64")
-    .Attr("T: {half, bfloat16, float, double}")
+    .Attr(kFloatAttr)
     .Attr("channels: int >= 1")
     .Attr("k: int >= 1")
     .SetShapeFn([](InferenceContext* c) {

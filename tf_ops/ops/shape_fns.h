@@ -1,4 +1,4 @@
-// Shape functions shared by the op registrations.
+// Shape functions and attributes shared by the op registrations.
 
 #ifndef LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 #define LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
@@ -7,6 +7,15 @@
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace lodestar {
+
+// The dtypes of rows: of ops that compute with floats, with any number, and
+// that move rows as they are.
+constexpr char kFloatAttr[] = "T: {half, bfloat16, float, double}";
+constexpr char kNumberAttr[] =
+    "T: {half, bfloat16, float, double, int32, int64}";
+constexpr char kMovedAttr[] =
+    "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
+    "uint16, uint32, uint64, bool, string}";
 
 // The handle of a resource: a scalar.
 inline absl::Status CheckHandle(
