@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import id_table_ops
+from lodestar.ragged.arguments import convert
 
 
 def _is_initializer(keys) -> bool:
@@ -35,20 +36,21 @@ def _from_initializer(initializer):
     return tf.gather(keys, order), tf.gather(values, order)
 
 
-def _as_tensor(keys, key_dtype: tf.DType | None):
+def as_keys(keys, key_dtype: tf.DType | None):
     """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
 
     Raises:
-      ValueError: Python integers beyond `key_dtype`.
+      ValueError: integers of Python or NumPy beyond `key_dtype`.
     """
     if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
         return keys
-    if isinstance(keys, (int, list, tuple)):
+    of_numpy = isinstance(keys, (np.ndarray, np.generic))
+    if of_numpy or isinstance(keys, (int, list, tuple)):
         # TensorFlow would wrap a number that does not fit.
         array = np.asarray(keys)
         if array.dtype.kind in "iu":
             if key_dtype is None:
-                key_dtype = tf.int64
+                key_dtype = tf.as_dtype(array.dtype) if of_numpy else tf.int64
             if key_dtype.is_integer and array.size > 0:
                 for key in (int(array.min()), int(array.max())):
                     if not key_dtype.min <= key <= key_dtype.max:
@@ -57,7 +59,7 @@ def _as_tensor(keys, key_dtype: tf.DType | None):
                             f"{key_dtype.name}"
                         )
                 return tf.constant(array, key_dtype)
-    return tf.convert_to_tensor(keys, dtype_hint=key_dtype)
+    return convert(keys, key_dtype)
 
 
 def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
@@ -78,7 +80,7 @@ def _contents(keys, values, key_dtype):
             raise ValueError("`values` come with the initializer in `keys`")
         keys, values = _from_initializer(keys)
     key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
-    keys = _as_tensor(keys, key_dtype)
+    keys = as_keys(keys, key_dtype)
     key_dtype = key_dtype or keys.dtype
     if key_dtype not in id_table_ops.KEY_DTYPES:
         raise TypeError(
@@ -108,7 +110,7 @@ def _contents(keys, values, key_dtype):
 
 
 def _int64_values(values) -> tf.Tensor:
-    values = tf.convert_to_tensor(values, dtype_hint=tf.int64)
+    values = convert(values, tf.int64)
     if not values.dtype.is_integer:
         raise TypeError(
             f"`values` have dtype {values.dtype.name}, wanted integers"
@@ -227,10 +229,10 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
 
         Raises:
           TypeError: keys of another kind.
-          ValueError: Python integers beyond the key dtype.
+          ValueError: integers of Python or NumPy beyond the key dtype.
         """
         wanted = self._key_dtype
-        keys = _as_tensor(keys, wanted)
+        keys = as_keys(keys, wanted)
         if keys.dtype == wanted:
             return keys
         if (

@@ -7,7 +7,7 @@ from lodestar.lookup.hasher_spec import (
     HasherSpec,
     hasher_attributes,
 )
-from lodestar.lookup.id_table import IdTable
+from lodestar.lookup.id_table import IdTable, as_keys
 from lodestar.ops import id_table_ops
 
 
@@ -122,6 +122,7 @@ class IdTableWithHashBuckets(tf.Module):
 
         Raises:
           TypeError: keys of another kind.
+          ValueError: integers of Python or NumPy beyond the key dtype.
         """
         if self._key_dtype != self._table.key_dtype:
             keys = self._cast(keys)
@@ -137,8 +138,7 @@ class IdTableWithHashBuckets(tf.Module):
 
     def _cast(self, keys):
         """Returns keys of `key_dtype` as those of the table."""
-        if not isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
-            keys = tf.convert_to_tensor(keys, dtype_hint=self._key_dtype)
+        keys = as_keys(keys, self._key_dtype)
         if keys.dtype != self._key_dtype:
             raise TypeError(
                 f"`keys` have dtype {keys.dtype.name}, wanted "

@@ -11,12 +11,18 @@ from lodestar.ops import lod_ops
 Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
 
-def as_int64(name: str, x, rank: int | None = None) -> tf.Tensor:
-    """Returns a tensor of this rank, int64 or int32, as int64."""
+def convert(x, hint: tf.DType | None) -> tf.Tensor:
+    """Returns a tensor of `x`, of dtype `hint` if that keeps every number."""
     # Of NumPy's numbers, a hint would cut fractions and high bits off.
     of_numpy = isinstance(x, (np.ndarray, np.generic)) and x.size
-    hint = None if of_numpy and not np.can_cast(x.dtype, np.int64) else tf.int64
-    x = tf.convert_to_tensor(x, dtype_hint=hint)
+    if hint and of_numpy and not np.can_cast(x.dtype, hint.as_numpy_dtype):
+        hint = None
+    return tf.convert_to_tensor(x, dtype_hint=hint)
+
+
+def as_int64(name: str, x, rank: int | None = None) -> tf.Tensor:
+    """Returns a tensor of this rank, int64 or int32, as int64."""
+    x = convert(x, tf.int64)
     if x.dtype not in (tf.int64, tf.int32):
         raise TypeError(
             f"`{name}` has dtype {x.dtype.name}, wanted int64 or int32"

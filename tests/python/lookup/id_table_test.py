@@ -170,6 +170,27 @@ def test_keys_beyond_their_type():
         IdTable([True])
 
 
+def test_numbers_of_numpy_are_taken_as_they_are_or_not_at_all():
+    table = IdTable(np.array([5, 6]), np.array([50, 60]), key_dtype=tf.int8)
+    assert table[np.array([6, 7])].numpy().tolist() == [60, -1]
+    assert table[np.array([])].shape == (0,)
+    assert IdTable(np.array([5], np.int16)).key_dtype == tf.int16
+    with pytest.raises(ValueError, match="the key 261 is beyond `key_dtype` i"):
+        table[np.array([261])]
+    with pytest.raises(ValueError, match="the key 261 is beyond `key_dtype` i"):
+        IdTable(np.array([261]), key_dtype=tf.int8)
+    with pytest.raises(TypeError, match="`keys` have dtype float64, but the k"):
+        table[np.array([5.9])]
+    with pytest.raises(TypeError, match="`keys` have dtype float64, but `key_"):
+        IdTable(np.array([5.9]), key_dtype=tf.int64)
+    for values in (np.array([10.9, 20.9]), np.array([1, 2], np.float32)):
+        with pytest.raises(TypeError, match="`values` have dtype float"):
+            IdTable([1, 2], values)
+    table = IdTable([1], mutable=True)
+    with pytest.raises(TypeError, match="`values` have dtype float64, wanted"):
+        table.insert([2], np.array([20.9]))
+
+
 def test_mutable_table():
     table = IdTable(["a"], mutable=True)
     table.insert(["b", "c", "b"], [5, 6, 7])

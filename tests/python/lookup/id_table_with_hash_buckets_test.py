@@ -208,6 +208,12 @@ def test_what_is_refused():
         IdTableWithHashBuckets(table, 1, key_dtype=tf.int8)[
             tf.constant([1], tf.int64)
         ]
+    table = IdTableWithHashBuckets(table, 1, key_dtype=tf.int8)
+    assert table[np.array([1])].numpy().tolist() == [0]
+    with pytest.raises(TypeError, match="`keys` have dtype float64, wanted in"):
+        table[np.array([1.9])]
+    with pytest.raises(ValueError, match="the key 257 is beyond `key_dtype` i"):
+        table[np.array([257])]
     with pytest.raises(ValueError, match="must be integers"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec(["a", "b"]))
     with pytest.raises(ValueError, match="wanted FastHashSpec"):
