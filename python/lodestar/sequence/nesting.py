@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import after
 
 FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 INT_DTYPES = (tf.int32, tf.int64)
@@ -93,13 +94,25 @@ def pack_like(x, rows: tf.Tensor, splits: Sequence[tf.Tensor]):
     """Nests `rows` as `x` is: LoDTensor, RaggedTensor or, without splits, rows.
 
     The splits are taken to be right; a RaggedTensor keeps the dtype of x's.
+
+    Raises:
+      tf.errors.InvalidArgumentError: more rows than x's int32 splits can count.
     """
     if not splits:
         return rows
     if isinstance(x, LoDTensor):
         return LoDTensor(rows, tuple(splits))
+    dtype = x.row_splits.dtype
+    if dtype == tf.int32:
+        check = tf.debugging.assert_less_equal(
+            splits[-1][-1:],
+            tf.constant(tf.int32.max, tf.int64),
+            "the result has more than 2^31 - 1 rows, too many for its "
+            "`row_splits` of int32; give a RaggedTensor with int64 ones",
+        )
+        splits = [*splits[:-1], after(check, splits[-1])]
     return tf.RaggedTensor.from_nested_row_splits(
         rows,
-        [tf.cast(level, x.row_splits.dtype) for level in splits],
+        [tf.cast(level, dtype) for level in splits],
         validate=False,
     )
