@@ -46,17 +46,20 @@ def pool(
         int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit floats
         are summed in float32. Integer means are cut toward zero.
       combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
-      pad_value: The number that an empty sequence gives, of the dtype of x.
+      pad_value: What an empty sequence gives: a Python number, or a scalar
+        tensor of the dtype of x, which gets no gradient (nor does a Variable).
       with_index: For "max", also returns which row won.
       name: A name for the op.
 
     Returns:
       `[B, ...]`, a Tensor if x has one level, else a RaggedTensor or LoDTensor
-      (as x is) with the levels above. With `with_index` a pair of it and the
-      int64 row indices of the first maxima, -1 in empty sequences.
+      (as x is) with the levels above. Differentiable in x. With `with_index` a
+      pair of it and the int64 row indices of the first maxima, -1 in empty
+      sequences.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
+      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+        another dtype than x.
       ValueError: another combiner; `with_index` without "max"; x has no
         level; a `pad_value` that is none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
