@@ -56,8 +56,9 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
   e->ref_splits = FlatSpan<int64_t>(ctx->input(2));
   if (e->passes_on()) return absl::OkStatus();
   if (e->splits.size() != e->ref_splits.size()) {
-    return InvalidArgumentError("`row_splits` makes ", e->splits.size() - 1,
-                                " sequences, but `ref_splits` makes ",
+    // The names of Python: units are x's sequences or rows, y's of any level.
+    return InvalidArgumentError("`x` has ", e->splits.size() - 1,
+                                " units to repeat, but `y` has ",
                                 e->ref_splits.size() - 1);
   }
   tensorflow::AllocatorAttributes host;
@@ -166,8 +167,8 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
   *splits = FlatSpan<int64_t>(ctx->input(1));
   const int64_t batch = splits->size() - 1;
   if (values.dim_size(0) != batch) {
-    return InvalidArgumentError("`values` has ", values.dim_size(0),
-                                " rows, but `row_splits` makes ", batch,
+    return InvalidArgumentError("`x` has ", values.dim_size(0),
+                                " rows to repeat, but `y` has ", batch,
                                 " sequences");
   }
   TensorShape shape;

@@ -138,7 +138,7 @@ def test_a_level_without_units_passes_x_on():
     gradient = tape.gradient(out.values, x.values, tf.constant([4.0, 5.0, 6.0]))
     assert gradient.numpy().tolist() == [4, 5, 6]
     assert expand(x.values, y).numpy().tolist() == [1, 2, 3]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has 3 rows"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`x` has 3 rows"):
         expand_as(x.values, y)
 
 
@@ -223,12 +223,12 @@ def test_what_is_refused():
     for bad in (x, tf.ones([1])):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match="`row_splits` makes 1 sequences, but `ref_splits` makes 3",
+            match="`x` has 1 units to repeat, but `y` has 3",
         ):
             expand(bad, lod([[1, 2, 3]]))
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="`values` has 2 rows, but `row_splits` makes 3 sequences",
+        match="`x` has 2 rows to repeat, but `y` has 3 sequences",
     ):
         expand_as(tf.ones([2]), lod([[1, 2, 3]]))
 
@@ -272,7 +272,11 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (expand_op, dict(ref=[[0, 1]]), "`ref_splits` must have rank 1"),
         (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` is 1, wanted 0"),
         (expand_op, dict(ref=[0, -1, 3]), "is greater than"),
-        (expand_op, dict(ref=[0, 1]), "makes 2 sequences, but `ref_splits`"),
+        (
+            expand_op,
+            dict(ref=[0, 1]),
+            "`x` has 2 units to repeat, but `y` has 1",
+        ),
         (expand_op, dict(ref=[0, 0, HUGE]), "sequence 1 of 2 rows, repeated"),
         (
             expand_op,
@@ -299,7 +303,11 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (as_op, dict(values=1.0), "`values` must have rank 1 or more"),
         (as_op, dict(row_splits=3), "`row_splits` must have rank 1"),
         (as_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (as_op, dict(row_splits=[0, 1]), "`values` has 2 rows, but"),
+        (
+            as_op,
+            dict(row_splits=[0, 1]),
+            "`x` has 2 rows to repeat, but `y` has 1",
+        ),
         (as_op, dict(row_splits=[0, 3, 2]), "is greater than"),
         (as_op, dict(row_splits=[0, HUGE, MAX]), None),
     ],
