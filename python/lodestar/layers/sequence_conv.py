@@ -119,12 +119,7 @@ class SequenceConv(SequenceLayer):
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
-        self.check_ragged(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape),
-            dtype=self.compute_dtype,
-            ragged=True,
-        )
+        return self.symbolic_output(inputs, self.compute_dtype)
 
     def _check_rows(self, shape) -> None:
         if len(shape) < 3 or shape[-1] is None:

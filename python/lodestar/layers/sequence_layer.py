@@ -55,10 +55,25 @@ class SequenceLayer(keras.layers.Layer):
             found = f"{len(inputs)} inputs"
         raise ValueError(f"{self.name} takes [{names}], found {found}")
 
-    def symbolic_like(self, x: keras.KerasTensor) -> keras.KerasTensor:
-        """Returns a symbolic tensor like `x`, which must be ragged."""
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape, which is the output's unless overridden."""
+        return tuple(input_shape)
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic output of a symbolic ragged input."""
+        return self.symbolic_output(inputs)
+
+    def symbolic_output(
+        self,
+        x: keras.KerasTensor,
+        dtype: str | None = None,
+        ragged: bool = True,
+    ) -> keras.KerasTensor:
+        """Returns a symbolic output for `x`, which must be ragged."""
         self.check_ragged(x)
-        return keras.KerasTensor(x.shape, dtype=x.dtype, ragged=True)
+        return keras.KerasTensor(
+            self.compute_output_shape(x.shape), dtype or x.dtype, ragged=ragged
+        )
 
 
 def is_ragged(x: Any) -> bool:

@@ -92,10 +92,7 @@ class SequencePad(SequenceLayer):
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
-        self.check_ragged(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=inputs.dtype
-        )
+        return self.symbolic_output(inputs, ragged=False)
 
     def get_config(self):
         """Returns what `from_config` needs."""

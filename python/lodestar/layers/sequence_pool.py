@@ -47,11 +47,8 @@ class SequencePool(SequenceLayer):
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
-        self.check_ragged(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape),
-            dtype=inputs.dtype,
-            ragged=ragged_rank(inputs.shape) > 1,
+        return self.symbolic_output(
+            inputs, ragged=ragged_rank(inputs.shape) > 1
         )
 
     def get_config(self):

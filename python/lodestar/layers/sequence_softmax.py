@@ -28,10 +28,6 @@ class SequenceSoftmax(SequenceLayer):
         self.check_ragged(inputs)
         return sequence.softmax(inputs)
 
-    def compute_output_shape(self, input_shape):
-        """Returns the input's shape."""
-        return tuple(input_shape)
-
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
         if not keras.backend.is_float_dtype(inputs.dtype):
@@ -39,4 +35,4 @@ class SequenceSoftmax(SequenceLayer):
                 f"{self.name} needs an input of a float dtype, found "
                 f"{inputs.dtype}"
             )
-        return self.symbolic_like(inputs)
+        return super().compute_output_spec(inputs)

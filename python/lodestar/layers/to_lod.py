@@ -34,11 +34,3 @@ class ToLoD(SequenceLayer):
         """Returns `inputs`."""
         self.check_ragged(inputs)
         return inputs
-
-    def compute_output_shape(self, input_shape):
-        """Returns the input's shape."""
-        return tuple(input_shape)
-
-    def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
-        return self.symbolic_like(inputs)
