@@ -1,10 +1,9 @@
 """Lengths as a mask."""
 
-import numbers
-
 import tensorflow as tf
 
 from lodestar.ragged.arguments import as_int64
+from lodestar.sequence import nesting
 
 
 def mask(
@@ -35,17 +34,11 @@ def mask(
 
     Raises:
       TypeError: lengths or a `maxlen` tensor that are no int64 or int32.
-      ValueError: a negative `maxlen`, where it is known; one that is no scalar.
+      ValueError: a `maxlen` that is a number, but no integer of 0 or more; one
+        that is no scalar.
     """
     lengths = as_int64("lengths", lengths)
-    if isinstance(maxlen, numbers.Number) and (
-        not isinstance(maxlen, numbers.Integral)
-        or not 0 <= maxlen <= tf.int64.max
-    ):
-        raise ValueError(
-            f"`maxlen` is {maxlen!r}, wanted an integer of 0 or more"
-        )
+    if maxlen is not None:
+        maxlen = nesting.as_maxlen(maxlen)
     with tf.name_scope(name or "sequence_mask"):
-        if maxlen is not None:
-            maxlen = as_int64("maxlen", maxlen, 0)
         return tf.sequence_mask(lengths, maxlen, dtype)

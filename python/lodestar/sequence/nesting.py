@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import after
+from lodestar.ragged.arguments import after, as_int64
 
 FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 INT_DTYPES = (tf.int32, tf.int64)
@@ -32,15 +32,23 @@ def check_dtype(
     return x
 
 
-def check_count(name: str, count) -> None:
-    """Raises ValueError, calling it `name`, unless a number of 1 or more."""
+def check_count(name: str, count, least: int = 1) -> None:
+    """Raises ValueError, calling it `name`, unless an int64 from `least` on."""
     if (
         not isinstance(count, numbers.Integral)
-        or not 1 <= count <= tf.int64.max
+        or not least <= count <= tf.int64.max
     ):
         raise ValueError(
-            f"`{name}` is {count!r}, wanted an integer of 1 or more"
+            f"`{name}` is {count!r}, wanted an integer of {least} or more"
         )
+
+
+def as_maxlen(maxlen) -> tf.Tensor:
+    """Returns a number of steps, a scalar tensor or a number, as int64."""
+    if isinstance(maxlen, numbers.Number):
+        check_count("maxlen", maxlen, 0)
+        maxlen = int(maxlen)
+    return as_int64("maxlen", maxlen, 0)
 
 
 def flatten(

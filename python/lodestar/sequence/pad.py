@@ -1,23 +1,11 @@
 """Sequences as a padded tensor, and back."""
 
-import numbers
-
 import tensorflow as tf
 
 from lodestar.ops import sequence_pad_ops
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import after, as_dtype_of, as_int64
 from lodestar.sequence import nesting
-
-
-def _as_maxlen(maxlen) -> tf.Tensor:
-    if maxlen is None:
-        return tf.constant(-1, tf.int64)
-    if isinstance(maxlen, numbers.Integral):
-        if not 0 <= maxlen <= tf.int64.max:
-            raise ValueError(f"`maxlen` is {maxlen}, wanted 0 or more")
-        return tf.constant(int(maxlen), tf.int64)
-    return as_int64("maxlen", maxlen, 0)
 
 
 def pad(
@@ -50,9 +38,9 @@ def pad(
 
     Raises:
       TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-        another dtype than x; a `maxlen` that is no integer.
+        another dtype than x; a `maxlen` tensor that is no int64 or int32.
       ValueError: x has no level; a `pad_value` that is none of x's integers; a
-        negative number as `maxlen`.
+        `maxlen` that is a number, but no integer of 0 or more, or no scalar.
       tf.errors.InvalidArgumentError: a sequence is longer than `maxlen` (names
         it); `pad_value` of another shape; splits that are none.
     """
@@ -64,7 +52,9 @@ def pad(
             rows,
             splits[-1],
             as_dtype_of("pad_value", pad_value, rows.dtype, "`x`"),
-            _as_maxlen(maxlen),
+            tf.constant(-1, tf.int64)
+            if maxlen is None
+            else nesting.as_maxlen(maxlen),
         )
 
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lodestar.ops import sequence_context_ops
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
 
 
@@ -35,7 +36,8 @@ def enumerate(
       Rows `[N, win_size]`, nested as x is. No gradient.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
+      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+        another dtype than x.
       ValueError: x has no level or other rows; another `win_size`; a
         `pad_value` that is none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
@@ -43,15 +45,11 @@ def enumerate(
     nesting.check_count("win_size", win_size)
     ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
     nesting.check_one_a_row("x", ids, "id")
-    if not isinstance(pad_value, numbers.Integral):
-        raise ValueError(f"`pad_value` is {pad_value!r}, wanted an integer")
-    if not ids.dtype.min <= pad_value <= ids.dtype.max:
-        raise ValueError(f"`pad_value` is {pad_value}, beyond {ids.dtype.name}")
     with tf.name_scope(name or "sequence_enumerate"):
         windows = sequence_context_ops.sequence_context(
             nesting.one_a_row("x", ids, "id"),
             splits[-1],
-            tf.constant(pad_value, ids.dtype),
+            as_dtype_of("pad_value", pad_value, ids.dtype, "`x`"),
             0,
             win_size,
         )

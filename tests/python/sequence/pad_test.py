@@ -269,10 +269,13 @@ def test_what_is_refused():
         pad(x, 2**31)
     with pytest.raises(TypeError, match="dtype float32, but `x` has int32"):
         pad(x, tf.constant(0.0))
-    with pytest.raises(ValueError, match="`maxlen` is -1, wanted 0 or more"):
-        pad(x, maxlen=-1)
+    for maxlen in (-1, 2.5):
+        with pytest.raises(
+            ValueError, match=f"`maxlen` is {maxlen}, wanted an"
+        ):
+            pad(x, maxlen=maxlen)
     with pytest.raises(TypeError, match="`maxlen` has dtype float32, wanted"):
-        pad(x, maxlen=2.5)
+        pad(x, maxlen=tf.constant(2.5))
     with pytest.raises(ValueError, match="`maxlen` must have rank 0"):
         pad(x, maxlen=tf.constant([2]))
     with pytest.raises(
