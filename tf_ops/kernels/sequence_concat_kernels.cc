@@ -69,32 +69,22 @@ class SequenceConcatOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (output->dtype() == tensorflow::DT_STRING) {
-      Copy<tensorflow::tstring>(values, splits, joined, dim, output, &parallel);
-    } else {
-      Copy<char>(values, splits, joined,
-                 dim * tensorflow::DataTypeSize(output->dtype()), output,
-                 &parallel);
-    }
-  }
-
-  // Rows of `width` T each.
-  template <typename T>
-  static void Copy(const tensorflow::OpInputList& values,
-                   const LodLevels& splits, Span<const int64_t> joined,
-                   int64_t width, Tensor* output, const ParallelFor* parallel) {
-    std::vector<const T*> rows;
-    for (const Tensor& value : values) {
-      rows.push_back(static_cast<const T*>(value.data()));
-    }
-    T* out = static_cast<T*>(output->data());
-    SequenceConcatRuns(
-        splits, joined, width,
-        [&](size_t k, int64_t row, int64_t place, int64_t count) {
-          std::copy_n(rows[k] + row * width, count * width,
-                      out + place * width);
-        },
-        parallel);
+    VisitCopied(output->dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t width = CopyWidth<T>(*output, dim);
+      std::vector<const T*> rows;
+      for (const Tensor& value : values) {
+        rows.push_back(CopySource<T>(value));
+      }
+      T* out = CopyTarget<T>(output);
+      SequenceConcatRuns(
+          splits, joined, width,
+          [&](size_t k, int64_t row, int64_t place, int64_t count) {
+            std::copy_n(rows[k] + row * width, count * width,
+                        out + place * width);
+          },
+          &parallel);
+    });
   }
 
   static absl::Status CheckRows(const TensorShape& first,

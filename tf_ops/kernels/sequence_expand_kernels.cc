@@ -39,14 +39,6 @@ struct Expansion {
   bool passes_on() const { return ref_splits.size() == 1; }
 };
 
-// InvalidArgument unless `splits` are the splits of some number of rows.
-absl::Status CheckSplits(const Tensor& splits, const char* name) {
-  TF_RETURN_IF_ERROR(CheckRank(splits, name, 1));
-  const Span<const int64_t> offsets = FlatSpan<int64_t>(splits);
-  return ToTensorFlow(ValidateSplits(
-      name, offsets, offsets.empty() ? 0 : offsets[offsets.size() - 1]));
-}
-
 // Reads row_splits and ref_splits, inputs 1 and 2, both in host memory, of
 // which row_splits are known to be right. The starts are not made if the
 // expansion passes on.

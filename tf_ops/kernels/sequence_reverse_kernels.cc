@@ -3,7 +3,6 @@
 // sequence_reverse_kernels.cu.cc.
 
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/types.h"
 #include "tf_ops/core/sequence_reverse.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
@@ -20,7 +19,6 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// Numbers are copied as bytes.
 class SequenceReverseOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -33,14 +31,11 @@ class SequenceReverseOp : public OpKernel {
     const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
     const int64_t dim = NumbersInARow(values);
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (values.dtype() == tensorflow::DT_STRING) {
-      SequenceReverse(values.flat<tensorflow::tstring>().data(), dim, splits,
-                      reversed->flat<tensorflow::tstring>().data(), &parallel);
-      return;
-    }
-    SequenceReverse(static_cast<const char*>(values.data()),
-                    dim * tensorflow::DataTypeSize(values.dtype()), splits,
-                    static_cast<char*>(reversed->data()), &parallel);
+    VisitCopied(values.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceReverse<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
+                         splits, CopyTarget<T>(reversed), &parallel);
+    });
   }
 };
 

@@ -3,7 +3,6 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
-#include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_slice.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/sequence_util.h"
@@ -48,16 +47,11 @@ class SequenceSliceOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &rows));
     if (rows->NumElements() == 0) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (values.dtype() == tensorflow::DT_STRING) {
-      SequenceSlice(values.flat<tensorflow::tstring>().data(), dim, splits,
-                    offset, sliced, rows->flat<tensorflow::tstring>().data(),
-                    &parallel);
-    } else {
-      SequenceSlice(static_cast<const char*>(values.data()),
-                    dim * tensorflow::DataTypeSize(values.dtype()), splits,
-                    offset, sliced, static_cast<char*>(rows->data()),
-                    &parallel);
-    }
+    VisitCopied(values.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceSlice<T>(CopySource<T>(values), CopyWidth<T>(values, dim), splits,
+                       offset, sliced, CopyTarget<T>(rows), &parallel);
+    });
   }
 };
 
@@ -68,13 +62,10 @@ class SequenceSliceGradientOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckNoScalar(gradient, "gradient"));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "row_splits", 1));
+    OP_REQUIRES_OK(ctx, CheckSplits(ctx->input(1), "row_splits"));
     OP_REQUIRES_OK(ctx, CheckParts(ctx));
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
     const Span<const int64_t> offset = FlatSpan<int64_t>(ctx->input(2));
-    const int64_t num_rows = splits.empty() ? 0 : splits[splits.size() - 1];
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, num_rows)));
     Tensor buffer;
     OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensorflow::DT_INT64,
                                            ctx->input(1).shape(), &buffer));
@@ -88,7 +79,8 @@ class SequenceSliceGradientOp : public tensorflow::OpKernel {
                                      " rows, but the parts have ", wanted));
     TensorShape shape;
     int64_t dim = 0;
-    OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), num_rows, &shape, &dim));
+    OP_REQUIRES_OK(ctx, ReplaceRows(gradient.shape(), splits[splits.size() - 1],
+                                    &shape, &dim));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return;

@@ -3,9 +3,9 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
-#include "tf_ops/core/lod.h"
 #include "tf_ops/core/sequence_topk.h"
 #include "tf_ops/kernels/parallel_util.h"
+#include "tf_ops/kernels/sequence_util.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
 
@@ -28,19 +28,14 @@ class SequenceTopkOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckRank(values, "values", 1));
-    const char* const names[] = {"x_splits", "row_splits", "col_splits"};
-    Span<const int64_t> splits[3];
-    for (int i = 0; i < 3; ++i) {
-      OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1 + i), names[i], 1));
-      splits[i] = FlatSpan<int64_t>(ctx->input(1 + i));
-      // Only x has rows that can be counted.
-      const int64_t end = i > 0 && !splits[i].empty()
-                              ? splits[i][splits[i].size() - 1]
-                              : values.NumElements();
-      OP_REQUIRES_OK(ctx,
-                     ToTensorFlow(ValidateSplits(names[i], splits[i], end)));
-    }
-    const auto& [x, row, col] = splits;
+    // Only x has rows that can be counted.
+    OP_REQUIRES_OK(
+        ctx, CheckSplits(ctx->input(1), "x_splits", values.NumElements()));
+    OP_REQUIRES_OK(ctx, CheckSplits(ctx->input(2), "row_splits"));
+    OP_REQUIRES_OK(ctx, CheckSplits(ctx->input(3), "col_splits"));
+    const Span<const int64_t> x = FlatSpan<int64_t>(ctx->input(1));
+    const Span<const int64_t> row = FlatSpan<int64_t>(ctx->input(2));
+    const Span<const int64_t> col = FlatSpan<int64_t>(ctx->input(3));
     OP_REQUIRES_OK(ctx, ToTensorFlow(CheckMatrixSizes(x, row, col, channels_)));
     TensorShape shape({row[row.size() - 1]});
     OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(channels_));

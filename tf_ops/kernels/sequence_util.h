@@ -38,15 +38,30 @@ inline absl::Status CheckDeviceSplits(const tensorflow::Tensor& row_splits) {
       "`row_splits` is empty, wanted at least one offset");
 }
 
+// InvalidArgument unless `splits`, an input called `name`, are the splits of
+// `num_rows` rows.
+inline absl::Status CheckSplits(const tensorflow::Tensor& splits,
+                                const char* name, int64_t num_rows) {
+  TF_RETURN_IF_ERROR(CheckRank(splits, name, 1));
+  return ToTensorFlow(
+      ValidateSplits(name, FlatSpan<int64_t>(splits), num_rows));
+}
+
+// The same of some number of rows.
+inline absl::Status CheckSplits(const tensorflow::Tensor& splits,
+                                const char* name) {
+  const Span<const int64_t> offsets = FlatSpan<int64_t>(splits);
+  return CheckSplits(splits, name,
+                     offsets.empty() ? 0 : offsets[offsets.size() - 1]);
+}
+
 // InvalidArgument unless `values`, an input called `name`, is [N, ...] and
 // `row_splits` are splits of N rows.
 inline absl::Status CheckSequences(const tensorflow::Tensor& values,
                                    const char* name,
                                    const tensorflow::Tensor& row_splits) {
   TF_RETURN_IF_ERROR(CheckNoScalar(values, name));
-  TF_RETURN_IF_ERROR(CheckRank(row_splits, "row_splits", 1));
-  return ToTensorFlow(ValidateSplits(
-      "row_splits", FlatSpan<int64_t>(row_splits), values.dim_size(0)));
+  return CheckSplits(row_splits, "row_splits", values.dim_size(0));
 }
 
 // The same of `row_splits` in a GPU's memory, whose offsets cannot be checked
