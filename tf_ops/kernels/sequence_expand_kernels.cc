@@ -25,18 +25,22 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Units that repeat: their splits, and where the result has each of them.
+// Units that repeat: their splits, where the result has each of them, and the
+// rows that a kernel makes, of `dim` numbers each.
 struct Expansion {
   Span<const int64_t> splits;
   Span<const int64_t> ref_splits;
   Span<int64_t> starts;
   Tensor starts_buffer;
+  int64_t dim = 0;
+  Tensor* output = nullptr;  // null if the expansion passes on
 
   int64_t num_rows() const { return splits[splits.size() - 1]; }
   int64_t num_expanded_rows() const { return starts[starts.size() - 1]; }
   int64_t num_repetitions() const { return ref_splits[ref_splits.size() - 1]; }
   // No units to count by: nothing is repeated, nothing is dropped.
   bool passes_on() const { return ref_splits.size() == 1; }
+  bool is_done() const { return passes_on() || output->NumElements() == 0; }
 };
 
 // Reads row_splits and ref_splits, inputs 1 and 2, both in host memory, of
@@ -62,9 +66,8 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
 }
 
 // Checks the inputs of SequenceExpand and makes expanded_splits, and room for
-// `expanded`, a row of `dim` numbers; if the expansion passes on, both outputs.
-absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e, int64_t* dim,
-                           Tensor** expanded) {
+// `expanded`; if the expansion passes on, both outputs.
+absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   const Tensor& values = ctx->input(0);
   TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
   TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
@@ -82,8 +85,8 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e, int64_t* dim,
       AllocateOutput(ctx, 1, {e->num_repetitions() + 1}, &expanded_splits));
   TensorShape shape;
   TF_RETURN_IF_ERROR(
-      ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, dim));
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, expanded));
+      ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, &e->dim));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &e->output));
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   ExpandedSplits(e->splits, e->ref_splits, e->starts,
                  FlatSpan<int64_t>(expanded_splits), &parallel);
@@ -96,23 +99,20 @@ class SequenceExpandOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Expansion e;
-    int64_t dim = 0;
-    Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e, &dim, &expanded));
-    if (e.passes_on() || expanded->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
+    if (e.is_done()) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     VisitCopied(values.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
-                        e.splits, e.starts, CopyTarget<T>(expanded), &parallel);
+      SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, e.dim),
+                        e.splits, e.starts, CopyTarget<T>(e.output), &parallel);
     });
   }
 };
 
-// Checks the inputs of SequenceExpandGradient and makes room for the output, a
-// row of `dim` numbers; if the expansion passes on, the output.
-absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e,
-                                   int64_t* dim, Tensor** output) {
+// Checks the inputs of SequenceExpandGradient and makes room for the output; if
+// the expansion passes on, the output.
+absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
   const Tensor& gradient = ctx->input(0);
   TF_RETURN_IF_ERROR(CheckNoScalar(gradient, "gradient"));
   TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
@@ -128,8 +128,9 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e,
     return absl::OkStatus();
   }
   TensorShape shape;
-  TF_RETURN_IF_ERROR(ReplaceRows(gradient.shape(), e->num_rows(), &shape, dim));
-  return AllocateOutput(ctx, 0, shape, output);
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(gradient.shape(), e->num_rows(), &shape, &e->dim));
+  return AllocateOutput(ctx, 0, shape, &e->output);
 }
 
 template <typename T>
@@ -138,14 +139,12 @@ class SequenceExpandGradientOp : public OpKernel {
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
     Expansion e;
-    int64_t dim = 0;
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e, &dim, &output));
-    if (e.passes_on()) return;
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), dim, e.splits,
-                              e.ref_splits, e.starts, output->flat<T>().data(),
-                              &parallel);
+    SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), e.dim, e.splits,
+                              e.ref_splits, e.starts,
+                              e.output->flat<T>().data(), &parallel);
   }
 };
 
@@ -228,16 +227,14 @@ class SequenceExpandGpuOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Expansion e;
-    int64_t dim = 0;
-    Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e, &dim, &expanded));
-    if (e.passes_on() || expanded->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
+    if (e.is_done()) return;
     ExpansionOnDevice expansion;
     OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
     OP_REQUIRES_OK(ctx, ToTensorFlow(LaunchSequenceExpand(
                                          CudaStream(ctx), values.data(),
-                                         dim * DataTypeSize(values.dtype()),
-                                         expansion.get(), expanded->data()),
+                                         e.dim * DataTypeSize(values.dtype()),
+                                         expansion.get(), e.output->data()),
                                      "expansion"));
   }
 };
@@ -247,22 +244,20 @@ class SequenceExpandGradientGpuOp : public OpKernel {
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
     Expansion e;
-    int64_t dim = 0;
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e, &dim, &output));
-    if (e.passes_on() || output->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return;
     ExpansionOnDevice expansion;
     OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
-    const Number number = NumberOf(output->dtype());
+    const Number number = NumberOf(e.output->dtype());
     DeviceBytes scratch;
     OP_REQUIRES_OK(
         ctx, scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
-                                       number, e.num_expanded_rows(), dim)));
+                                       number, e.num_expanded_rows(), e.dim)));
     OP_REQUIRES_OK(
         ctx,
         ToTensorFlow(LaunchSequenceExpandGradient(
-                         CudaStream(ctx), number, ctx->input(0).data(), dim,
-                         expansion.get(), scratch.data(), output->data()),
+                         CudaStream(ctx), number, ctx->input(0).data(), e.dim,
+                         expansion.get(), scratch.data(), e.output->data()),
                      "gradient of expansion"));
   }
 };
