@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -42,11 +43,7 @@ TEST(SequenceConcatTest, WhatDoesNotFitIsNamed) {
 // moved once, to its place.
 TEST(SequenceConcatTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   std::mt19937_64 random(3);
-  const ParallelFor in_pieces =
-      [](int64_t total, int64_t,
-         const std::function<void(int64_t, int64_t)>& body) {
-        for (int64_t i = total; i-- > 0;) body(i, i + 1);
-      };
+  const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 200; ++trial) {
     const int64_t batch = random() % 6;
     std::vector<Numbers> splits(1 + random() % 4, Numbers{0});

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <vector>
+
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -40,16 +41,9 @@ TEST(SequenceContextTest, WindowsThatReachNoRowArePads) {
 // Random batches against plain loops, whole and cut everywhere.
 TEST(SequenceContextTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   std::mt19937_64 random(5);
-  const ParallelFor in_pieces =
-      [](int64_t total, int64_t,
-         const std::function<void(int64_t, int64_t)>& body) {
-        for (int64_t i = total; i-- > 0;) body(i, i + 1);
-      };
+  const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 300; ++trial) {
-    std::vector<int64_t> splits = {0};
-    for (int64_t b = random() % 6; b-- > 0;) {
-      splits.push_back(splits.back() + static_cast<int64_t>(random() % 5));
-    }
+    const std::vector<int64_t> splits = RandomSplits(&random, random() % 6);
     const int64_t n = splits.back();
     const int64_t dim = std::vector<int64_t>{0, 1, 3, 65}[random() % 4];
     const int64_t size = 1 + static_cast<int64_t>(random() % 7);

@@ -9,22 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/core/in_steps.h"
+#include "tests/core/sequences.h"
 #include "tf_ops/core/lod.h"
 
 namespace lodestar {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-
-std::vector<int64_t> RandomSplits(std::mt19937_64* random, int64_t units) {
-  std::vector<int64_t> splits = {0};
-  for (int64_t i = 0; i < units; ++i) {
-    splits.push_back(splits.back() +
-                     static_cast<int64_t>((*random)() % (i == 1 ? 30 : 4)));
-  }
-  return splits;
-}
 
 TEST(SequenceExpandTest, TheDocumentedExample) {
   const std::vector<std::string> rows = {"a", "b", "c", "d"};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/core/in_steps.h"
+#include "tests/core/sequences.h"
 #include "tf_ops/core/lod.h"
 
 namespace lodestar {

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/core/in_steps.h"
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -129,12 +129,8 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   std::mt19937_64 random(11);
   for (int64_t dim : {0, 1, 3, 64, 65, 130}) {
     for (int trial = 0; trial < 12; ++trial) {
-      std::vector<int64_t> splits = {0};
       const int64_t batch = trial % 6;
-      for (int64_t b = 0; b < batch; ++b) {
-        splits.push_back(splits.back() +
-                         static_cast<int64_t>(random() % (b == 2 ? 40 : 4)));
-      }
+      const std::vector<int64_t> splits = RandomSplits(&random, batch);
       const int64_t n = splits.back();
       std::vector<double> rows(n * dim);
       for (auto& x : rows) x = static_cast<double>(random() % 9);

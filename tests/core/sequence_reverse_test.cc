@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -18,10 +18,7 @@ void CheckWidths(const std::vector<int64_t>& widths, const Draw& draw) {
   std::mt19937_64 random(3);
   for (const int64_t dim : widths) {
     for (int trial = 0; trial < 20; ++trial) {
-      std::vector<int64_t> splits = {0};
-      for (int b = 0; b < trial % 7; ++b) {
-        splits.push_back(splits.back() + static_cast<int64_t>(random() % 5));
-      }
+      const std::vector<int64_t> splits = RandomSplits(&random, trial % 7);
       std::vector<T> rows(splits.back() * dim);
       for (auto& row : rows) row = draw(random());
       std::vector<T> wanted = rows;
@@ -34,13 +31,7 @@ void CheckWidths(const std::vector<int64_t>& widths, const Draw& draw) {
         }
       }
       for (const int64_t step : {1, 2, 3, 1000}) {
-        const ParallelFor parallel =
-            [step](int64_t total, int64_t,
-                   const std::function<void(int64_t, int64_t)>& body) {
-              for (int64_t begin = 0; begin < total; begin += step) {
-                body(begin, std::min(total, begin + step));
-              }
-            };
+        const ParallelFor parallel = InSteps(step);
         std::vector<T> reversed(rows.size());
         SequenceReverse(rows.data(), dim, splits, reversed.data(), &parallel);
         ASSERT_EQ(reversed, wanted);

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -36,11 +37,7 @@ TEST(SequenceSliceTest, WhatDoesNotFitIsNamed) {
 // Random batches against plain loops, whole and cut everywhere.
 TEST(SequenceSliceTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   std::mt19937_64 random(7);
-  const ParallelFor in_pieces =
-      [](int64_t total, int64_t,
-         const std::function<void(int64_t, int64_t)>& body) {
-        for (int64_t i = total; i-- > 0;) body(i, i + 1);
-      };
+  const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 200; ++trial) {
     Numbers splits = {0};
     Numbers offset;

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/core/in_steps.h"
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {

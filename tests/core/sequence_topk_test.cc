@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "tests/core/sequences.h"
 
 namespace lodestar {
 namespace {
@@ -40,11 +41,7 @@ TEST(SequenceTopkTest, SizesThatDoNotFitAreNamed) {
 TEST(SequenceTopkTest, MatchesAStableSortHoweverTheWorkIsCut) {
   std::mt19937_64 random(9);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const ParallelFor in_pieces =
-      [](int64_t total, int64_t,
-         const std::function<void(int64_t, int64_t)>& body) {
-        for (int64_t i = total; i-- > 0;) body(i, i + 1);
-      };
+  const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 200; ++trial) {
     const int64_t channels = 1 + static_cast<int64_t>(random() % 3);
     const int64_t k = 1 + static_cast<int64_t>(random() % 6);
