@@ -73,6 +73,17 @@ def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
         visibility = ["//visibility:public"],
     )
 
+def _cc_test(name, srcs, deps, **kwargs):
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        copts = _COPTS,
+        linkopts = ["-lpthread"],
+        linkstatic = True,
+        deps = deps,
+        **kwargs
+    )
+
 def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     """A program that tests CUDA kernels; a target only where nvcc was found.
 
@@ -85,15 +96,7 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
       **kwargs: as those of cc_test.
     """
     if NVCC:
-        native.cc_test(
-            name = name,
-            srcs = srcs,
-            copts = _COPTS,
-            linkopts = ["-lpthread"],
-            linkstatic = True,
-            deps = deps,
-            **kwargs
-        )
+        _cc_test(name, srcs, deps, **kwargs)
 
 def lodestar_op_library(name, srcs = [], hdrs = [], deps = []):
     """Ops or kernels: may include TensorFlow, always linked into the shared object.
@@ -122,15 +125,7 @@ def lodestar_op_library(name, srcs = [], hdrs = [], deps = []):
 
 def lodestar_cc_test(name, srcs, deps = [], **kwargs):
     """A GoogleTest of tf_ops/core."""
-    native.cc_test(
-        name = name,
-        srcs = srcs,
-        copts = _COPTS,
-        linkopts = ["-lpthread"],
-        linkstatic = True,
-        deps = deps + ["@local_config_gtest//:gtest_main"],
-        **kwargs
-    )
+    _cc_test(name, srcs, deps + ["@local_config_gtest//:gtest_main"], **kwargs)
 
 def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
     """Passes only if a GoogleTest fails with a guard of core broken.
