@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import MOVED, check_gradients, ragged_of, random_rows
 
 import lodestar
 from lodestar import LoDTensor
@@ -19,22 +20,7 @@ def joined(batches):
     return np.concatenate(pieces)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        tf.float16,
-        tf.bfloat16,
-        tf.float32,
-        tf.float64,
-        tf.int8,
-        tf.uint16,
-        tf.int32,
-        tf.int64,
-        tf.bool,
-        tf.string,
-    ],
-    ids=lambda dtype: dtype.name,
-)
+@pytest.mark.parametrize("dtype", MOVED, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("batch", [0, 1, 7, 900])
 def test_matches_numpy(batch, count, dtype, rng):
@@ -43,17 +29,12 @@ def test_matches_numpy(batch, count, dtype, rng):
         for _ in range(count):
             lengths = rng.integers(0, 4, batch)
             lengths[batch // 2 :][:1] *= 500
-            rows = tf.constant(rng.integers(0, 2, (lengths.sum(), *shape)))
-            if dtype == tf.string:
-                rows = tf.strings.as_string(rows)
-            batches.append((tf.cast(rows, dtype).numpy(), lengths))
-        got = lodestar.sequence.concat(
-            [
-                tf.RaggedTensor.from_row_lengths(tf.constant(r, dtype), n)
-                for r, n in batches
-            ]
+            rows = random_rows(rng, (lengths.sum(), *shape), dtype)
+            batches.append((rows, lengths))
+        got = lodestar.sequence.concat([ragged_of(*b) for b in batches])
+        np.testing.assert_array_equal(
+            got.flat_values, joined([(r.numpy(), n) for r, n in batches])
         )
-        np.testing.assert_array_equal(got.flat_values, joined(batches))
         np.testing.assert_array_equal(
             got.row_lengths(), sum(lengths for _, lengths in batches)
         )
@@ -120,24 +101,10 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
 
     def concat(*rows):
         return lodestar.sequence.concat(
-            [
-                tf.RaggedTensor.from_row_lengths(r, n)
-                for r, n in zip(rows, lengths, strict=True)
-            ]
+            list(map(ragged_of, rows, lengths))
         ).flat_values
 
-    def slopes(*rows):
-        with tf.GradientTape() as tape:
-            tape.watch(rows)
-            y = tf.reduce_sum(concat(*rows) ** 3)
-        return tf.concat(tape.gradient(y, rows), 0)
-
-    for function, atol in ((concat, 1e-6), (slopes, 1e-4)):
-        for ours, numeric in zip(
-            *tf.test.compute_gradient(function, rows[:2] + rows[2:]),
-            strict=True,
-        ):
-            np.testing.assert_allclose(ours, numeric, atol=atol)
+    check_gradients(concat, *rows)
 
 
 def test_gradient_where_one_input_is_used_twice():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import ragged_of
 
 import lodestar
 from lodestar import LoDTensor
@@ -27,9 +28,7 @@ def test_matches_numpy(lengths, tokens, dtype, rng):
     kept = ~np.isin(ids, tokens)
     owner = np.repeat(np.arange(len(lengths)), np.array(lengths, np.int64))
     for rows in (ids, ids[:, np.newaxis]):
-        x = tf.RaggedTensor.from_row_lengths(
-            cast(rows), tf.constant(lengths, tf.int64)
-        )
+        x = ragged_of(cast(rows), lengths)
         got = lodestar.sequence.erase(x, cast(tokens))
         assert got.dtype == dtype
         np.testing.assert_array_equal(got.flat_values, cast(rows).numpy()[kept])

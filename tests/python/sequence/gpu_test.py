@@ -7,12 +7,12 @@ splits that are none, in tests/cuda.
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import FLOATS, ragged_of
 
 import lodestar
 
 pytestmark = pytest.mark.gpu
 
-FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
 NUMBERS = [*FLOATS, tf.int32, tf.int64]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
 # The widths of rows: numbers that go in packs of 16 bytes and that do not.
@@ -24,9 +24,7 @@ LENGTHS = [[], [0, 0], [1], [3, 0, 1, 7, 0], [2, 5000, 0, 130, 1]]
 def ragged(lengths, shape, dtype, rng):
     """Sequences of small whole numbers: equal ones, and exact sums."""
     values = rng.integers(-9, 10, size=(sum(lengths), *shape))
-    return tf.RaggedTensor.from_row_lengths(
-        tf.cast(tf.constant(values), dtype), np.array(lengths, np.int64)
-    )
+    return ragged_of(values, lengths, dtype)
 
 
 def tensors(result):

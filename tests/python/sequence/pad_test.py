@@ -3,6 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import (
+    HUGE,
+    WIDE,
+    check_gradients,
+    check_refusal,
+    ragged_of,
+    random_rows,
+    slope_of,
+    splits_of,
+)
 
 from lodestar import LoDTensor
 from lodestar._library import gen_ops
@@ -10,16 +20,6 @@ from lodestar.sequence import nesting, pad, unpad
 
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [900, 1, 0, 300]]
 STEPS = [(), (5,), (2, 3), (0,), (32,), (1, 70)]
-
-
-def random_rows(rng, shape, dtype):
-    """Returns numbers, or strings, of any dtype."""
-    rows = rng.integers(0, 100, size=shape)
-    if dtype == tf.string:
-        return np.vectorize(lambda i: b"x" * i, otypes=[object])(rows)
-    if dtype == tf.bool:
-        return rows % 2 == 1
-    return rows.astype(dtype.as_numpy_dtype)
 
 
 def reference(rows, splits, pad_value, steps):
@@ -35,23 +35,21 @@ def reference(rows, splits, pad_value, steps):
 )
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_there_and_back_is_numpys(lengths, dtype, rng):
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    splits = splits_of(lengths)
     longest = max(lengths, default=0)
     for step in STEPS:
         rows = random_rows(rng, (splits[-1], *step), dtype)
-        ragged = tf.RaggedTensor.from_row_splits(
-            tf.constant(rows, dtype), splits
-        )
+        ragged = ragged_of(rows, lengths)
         for pad_value in (
             None,
-            tf.constant(random_rows(rng, (), dtype).item(), dtype),
-            tf.constant(random_rows(rng, step, dtype), dtype),
+            random_rows(rng, (), dtype),
+            random_rows(rng, step, dtype),
         ):
             for maxlen in (None, longest, tf.constant(longest + 3)):
                 padded, got_lengths = pad(ragged, pad_value, maxlen)
                 zero = tf.zeros([], dtype) if pad_value is None else pad_value
                 wanted = reference(
-                    rows,
+                    rows.numpy(),
                     splits,
                     zero.numpy(),
                     longest if maxlen is None else int(maxlen),
@@ -121,24 +119,7 @@ def test_gradients_are_numeric_ones_to_second_order(maxlen, rng):
             x = tf.RaggedTensor.from_row_splits(values, splits)
             return pad(x, pad_value, maxlen)[0]
 
-        def slope(values, pad_value):
-            with tf.GradientTape() as tape:
-                tape.watch([values, pad_value])
-                y = tf.reduce_sum(padded(values, pad_value) ** 3)
-            return tf.concat(
-                [
-                    tf.reshape(g, [-1])
-                    for g in tape.gradient(y, [values, pad_value])
-                ],
-                0,
-            )
-
-        for function in (padded, slope):
-            symbolic, numeric = tf.test.compute_gradient(
-                function, [values, pad_value]
-            )
-            for s, n in zip(symbolic, numeric, strict=True):
-                np.testing.assert_allclose(s, n, atol=1e-5)
+        check_gradients(padded, values, pad_value)
 
 
 def test_gradients_of_unpad_are_numeric_ones_to_second_order(rng):
@@ -147,16 +128,9 @@ def test_gradients_of_unpad_are_numeric_ones_to_second_order(rng):
     def rows(padded):
         return unpad(padded, [2, 0, 4]).flat_values
 
-    def slope(padded):
-        with tf.GradientTape() as tape:
-            tape.watch(padded)
-            y = tf.reduce_sum(rows(padded) ** 3)
-        return tape.gradient(y, padded)
-
-    for function in (rows, slope):
-        symbolic, numeric = tf.test.compute_gradient(function, [padded])
-        np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-5)
-    assert slope(padded).numpy()[1].tolist() == [[0, 0]] * 4
+    check_gradients(rows, padded)
+    slope = np.reshape(slope_of(rows)(padded), padded.shape)
+    assert slope[1].tolist() == [[0, 0]] * 4
 
 
 @pytest.mark.parametrize("in_function", [False, True])
@@ -311,10 +285,6 @@ def test_what_is_refused():
         unpad(padded, [1, 1], like=tf.ragged.constant([[1]]))
 
 
-HUGE = 2**62
-WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
-
-
 def pad_op(values=(1.0, 2.0, 3.0), row_splits=(0, 3), pad_value=0.0, maxlen=-1):
     return gen_ops.lodestar_sequence_pad(
         values=values,
@@ -364,12 +334,4 @@ def unpad_op(padded=((1.0, 2.0, 3.0),), lengths=(2,)):
     ],
 )
 def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
-    if message is not None:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            op(**arguments)
-        return
-    # More than there is memory for, or nothing to do.
-    try:
-        op(**arguments)
-    except tf.errors.ResourceExhaustedError:
-        pass
+    check_refusal(op, arguments, message)

@@ -3,19 +3,25 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import (
+    FLOATS,
+    HUGE,
+    LENGTHS,
+    WIDE,
+    check_gradients,
+    check_gradients_of_nothing,
+    check_threads,
+    every_bad_splits,
+    every_nothing,
+    gradient_in,
+    splits_of,
+)
 
 import lodestar
 from lodestar import LoDTensor
 from lodestar._library import gen_ops
 
-DTYPES = [
-    tf.float16,
-    tf.bfloat16,
-    tf.float32,
-    tf.float64,
-    tf.int32,
-    tf.int64,
-]
+DTYPES = [*FLOATS, tf.int32, tf.int64]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
 
 
@@ -41,12 +47,9 @@ def reference(values, splits, combiner, pad_value):
 
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize(
-    "lengths",
-    [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [2000, 1, 0, 500]],
-)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_matches_numpy(combiner, dtype, lengths, rng):
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    splits = splits_of(lengths)
     for shape in ((), (5,), (2, 3), (0,), (70,)):
         values = rng.normal(size=(splits[-1], *shape)) * 20
         values = values.astype(dtype.as_numpy_dtype)
@@ -117,17 +120,7 @@ def test_gradients_are_numeric_ones_to_second_order(combiner, rng):
         x = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
         return lodestar.sequence.pool(x, combiner, pad_value=3.0)
 
-    symbolic, numeric = tf.test.compute_gradient(pooled, [values])
-    np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-6)
-
-    def slope(values):
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            y = tf.reduce_sum(pooled(values) ** 3)
-        return tape.gradient(y, values)
-
-    symbolic, numeric = tf.test.compute_gradient(slope, [values])
-    np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-4)
+    check_gradients(pooled, values)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
@@ -137,17 +130,14 @@ def test_gradients_of_shorter_floats(combiner, dtype, rng):
     values = rng.integers(-9, 9, size=(5, 3))
     upstream = rng.integers(-9, 9, size=(3, 3))
 
-    def slope(dtype):
-        x = tf.constant(values, dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            ragged = tf.RaggedTensor.from_row_splits(x, splits)
-            y = lodestar.sequence.pool(ragged, combiner)
-        gradient = tape.gradient(y, x, tf.constant(upstream, dtype))
-        assert gradient.dtype == dtype
-        return tf.cast(gradient, tf.float64)
+    def pooled(x):
+        ragged = tf.RaggedTensor.from_row_splits(x, splits)
+        return lodestar.sequence.pool(ragged, combiner)
 
-    np.testing.assert_allclose(slope(dtype), slope(tf.float64), rtol=8e-3)
+    short, exact = (
+        gradient_in(d, pooled, values, upstream) for d in (dtype, tf.float64)
+    )
+    np.testing.assert_allclose(short, exact, rtol=8e-3)
 
 
 def test_of_equal_maxima_the_first_gets_the_gradient():
@@ -163,20 +153,13 @@ def test_of_equal_maxima_the_first_gets_the_gradient():
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize(
-    "splits, shape", [([0], [0, 3]), ([0, 0, 0], [0, 3]), ([0, 2, 2], [2, 0])]
-)
+@every_nothing
 def test_gradients_to_second_order_of_nothing(combiner, splits, shape):
-    x = tf.zeros(shape, tf.float64)
-    with tf.GradientTape() as second:
-        second.watch(x)
-        with tf.GradientTape() as first:
-            first.watch(x)
-            ragged = tf.RaggedTensor.from_row_splits(x, splits)
-            y = lodestar.sequence.pool(ragged, combiner, pad_value=2.0) ** 3
-        slope = first.gradient(y, x)
-    assert slope.shape == shape
-    assert second.gradient(slope, x).shape == shape
+    check_gradients_of_nothing(
+        lambda x: lodestar.sequence.pool(x, combiner, pad_value=2.0),
+        splits,
+        shape,
+    )
 
 
 def test_nan_and_infinity():
@@ -209,20 +192,8 @@ def test_pad_values_are_exact():
 
 
 def test_same_bits_for_any_number_of_threads(rng):
-    # Long enough that the work is cut; a function of one thread is not.
-    lengths = np.concatenate([rng.integers(0, 9, 9000), [10000]])
-    x = tf.RaggedTensor.from_row_lengths(
-        rng.normal(size=(lengths.sum(), 8)).astype(np.float32), lengths
-    )
-    splits = x.row_splits.numpy()
     for combiner in ("sum", "mean", "max"):
-        pooled = lodestar.sequence.pool(x, combiner).numpy()
-        for b in (0, 17, 4000, 8999, 9000):
-            one = tf.RaggedTensor.from_row_lengths(
-                x.flat_values[splits[b] : splits[b + 1]], [lengths[b]]
-            )
-            alone = lodestar.sequence.pool(one, combiner).numpy()
-            np.testing.assert_array_equal(pooled[b], alone[0])
+        check_threads(lambda x, c=combiner: lodestar.sequence.pool(x, c), rng)
 
 
 def test_in_a_dataset():
@@ -283,16 +254,7 @@ def test_what_is_refused():
         lodestar.sequence.pool(LoDTensor([1.0], ()))
 
 
-@pytest.mark.parametrize(
-    "splits, message",
-    [
-        ([1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
-        ([0, 2, 1, 3], r"`row_splits\[1\]`=2 is greater than"),
-        ([0, 2], r"ends at 2, but there are 3 rows"),
-        ([0, 2**62], r"but there are 3 rows"),
-        ([], r"`row_splits` is empty"),
-    ],
-)
+@every_bad_splits
 def test_splits_are_checked_before_they_are_read(splits, message):
     x = LoDTensor(tf.ones([3, 2]), (tf.constant(splits, tf.int64),))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -318,10 +280,6 @@ def gradient_op(
         num_rows=tf.convert_to_tensor(num_rows, tf.int64),
         **kw,
     )
-
-
-WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
-HUGE = 2**62
 
 
 @pytest.mark.parametrize(

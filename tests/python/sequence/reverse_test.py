@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import LENGTHS, random_rows, splits_of
 
 import lodestar
 from lodestar import LoDTensor
@@ -23,21 +24,11 @@ def reference(values, splits):
 @pytest.mark.parametrize(
     "dtype", [*NUMBERS, tf.string], ids=lambda dtype: dtype.name
 )
-@pytest.mark.parametrize(
-    "lengths",
-    [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [2000, 1, 0, 500]],
-)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_matches_numpy(dtype, lengths, rng):
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    splits = splits_of(lengths)
     for shape in ((), (1,), (3,), (2, 4), (0,)):
-        values = rng.integers(0, 100, size=(splits[-1], *shape))
-        if dtype == tf.string:
-            values = values.astype(str).astype(object)
-        elif dtype == tf.bool:
-            values = values % 2 == 0
-        else:
-            values = values.astype(dtype.as_numpy_dtype)
-        rows = tf.constant(values, dtype, shape=values.shape)
+        rows = random_rows(rng, (splits[-1], *shape), dtype)
         wanted = reference(rows.numpy(), splits)
         x = tf.RaggedTensor.from_row_splits(rows, splits.astype(np.int32))
         got = lodestar.sequence.reverse(x)

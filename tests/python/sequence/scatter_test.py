@@ -3,21 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import FLOATS, check_gradients, ragged_of
 
 import lodestar
 from lodestar import LoDTensor
 from lodestar._library import gen_ops
 
 
-def ragged_of(rows, lengths, dtype=tf.float32):
-    return tf.RaggedTensor.from_row_lengths(
-        tf.cast(rows, dtype), tf.constant(lengths, tf.int64)
-    )
-
-
 @pytest.mark.parametrize(
     "dtype",
-    [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64],
+    [*FLOATS, tf.int32, tf.int64],
     ids=lambda dtype: dtype.name,
 )
 @pytest.mark.parametrize("index_dtype", [tf.int32, tf.int64])
@@ -148,19 +143,7 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
             x, index, tf.RaggedTensor.from_row_lengths(updates, [3, 0, 1])
         )
 
-    def slopes(x, updates):
-        with tf.GradientTape() as tape:
-            tape.watch([x, updates])
-            y = tf.reduce_sum(scattered(x, updates) ** 3)
-        return tf.concat(
-            [tf.reshape(g, [-1]) for g in tape.gradient(y, [x, updates])], 0
-        )
-
-    for function, atol in ((scattered, 1e-6), (slopes, 1e-3)):
-        for ours, numeric in zip(
-            *tf.test.compute_gradient(function, [x, updates]), strict=True
-        ):
-            np.testing.assert_allclose(ours, numeric, atol=atol)
+    check_gradients(scattered, x, updates, atol=1e-3)
 
 
 def test_what_is_refused():

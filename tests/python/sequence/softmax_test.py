@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import (
+    FLOATS,
+    LENGTHS,
+    check_gradients_of_nothing,
+    check_threads,
+    every_nothing,
+    gradient_in,
+    splits_of,
+)
 
 import lodestar
 from lodestar import LoDTensor
 from lodestar._library import gen_ops
-
-DTYPES = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
 
 
 def reference(values, splits):
@@ -22,13 +29,10 @@ def reference(values, splits):
     return wanted
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize(
-    "lengths",
-    [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [2500, 1, 0, 500]],
-)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_matches_numpy(dtype, lengths, rng):
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    splits = splits_of(lengths)
     for shape in ((), (1,), (5,), (2, 3), (0,), (70,)):
         values = rng.normal(size=(splits[-1], *shape)) * 5
         values = values.astype(dtype.as_numpy_dtype)
@@ -77,7 +81,7 @@ def test_two_levels_use_the_last_and_keep_both():
     assert z.to_list() == [[[0.5, 0.5], [1.0]], [], [[0.5, 0.5]]]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 def test_numbers_of_any_size(dtype):
     nan, inf, big = np.nan, np.inf, float(dtype.max)
     for row, wanted in (
@@ -135,57 +139,30 @@ def test_gradients_are_numeric_ones_to_third_order(rng):
         np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:3])
+@pytest.mark.parametrize("dtype", FLOATS[:3])
 def test_gradients_of_shorter_floats(dtype, rng):
     values = rng.integers(-3, 3, size=(5, 3))
     upstream = rng.integers(-9, 9, size=(5, 3))
 
-    def slope(dtype):
-        x = tf.constant(values, dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            ragged = tf.RaggedTensor.from_row_splits(x, [0, 2, 2, 5])
-            y = lodestar.sequence.softmax(ragged).flat_values
-        gradient = tape.gradient(y, x, tf.constant(upstream, dtype))
-        assert gradient.dtype == dtype
-        return tf.cast(gradient, tf.float64)
+    def softmax(x):
+        ragged = tf.RaggedTensor.from_row_splits(x, [0, 2, 2, 5])
+        return lodestar.sequence.softmax(ragged).flat_values
 
-    np.testing.assert_allclose(
-        slope(dtype), slope(tf.float64), rtol=2e-2, atol=4e-2
+    short, exact = (
+        gradient_in(d, softmax, values, upstream) for d in (dtype, tf.float64)
     )
+    np.testing.assert_allclose(short, exact, rtol=2e-2, atol=4e-2)
 
 
-@pytest.mark.parametrize(
-    "splits, shape", [([0], [0, 3]), ([0, 0, 0], [0, 3]), ([0, 2, 2], [2, 0])]
-)
+@every_nothing
 def test_gradients_to_second_order_of_nothing(splits, shape):
-    x = tf.zeros(shape, tf.float64)
-    with tf.GradientTape() as second:
-        second.watch(x)
-        with tf.GradientTape() as first:
-            first.watch(x)
-            ragged = tf.RaggedTensor.from_row_splits(x, splits)
-            y = lodestar.sequence.softmax(ragged).flat_values ** 3
-        slope = first.gradient(y, x)
-    assert slope.shape == shape
-    assert second.gradient(slope, x).shape == shape
+    check_gradients_of_nothing(
+        lambda x: lodestar.sequence.softmax(x).flat_values, splits, shape
+    )
 
 
 def test_same_bits_for_any_number_of_threads(rng):
-    # Long enough that the work is cut; a function of one sequence is not.
-    lengths = np.concatenate([rng.integers(0, 9, 9000), [10000]])
-    x = tf.RaggedTensor.from_row_lengths(
-        rng.normal(size=(lengths.sum(), 8)).astype(np.float32), lengths
-    )
-    splits = x.row_splits.numpy()
-    rows = lodestar.sequence.softmax(x).flat_values.numpy()
-    for b in (0, 17, 4000, 8999, 9000):
-        part = slice(splits[b], splits[b + 1])
-        one = tf.RaggedTensor.from_row_lengths(
-            x.flat_values[part], [lengths[b]]
-        )
-        alone = lodestar.sequence.softmax(one).flat_values
-        np.testing.assert_array_equal(rows[part], alone)
+    check_threads(lodestar.sequence.softmax, rng)
 
 
 def test_an_input_that_is_still_needed_is_kept():

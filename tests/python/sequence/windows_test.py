@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from batches import (
+    FLOATS,
+    check_gradients,
+    every_bad_splits,
+    ragged_of,
+    splits_of,
+)
 
 import lodestar
 from lodestar import LoDTensor
 from lodestar._library import gen_ops
 
-FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [300, 1, 0, 50]]
 
 
 def windows_of(rows, lengths, start, size, pad):
     """Returns `[N, size, ...]`, row by row."""
-    ends = np.cumsum([0, *lengths])
+    ends = splits_of(lengths)
     out = np.full((len(rows), size, *rows.shape[1:]), pad, rows.dtype)
     for first, last in zip(ends[:-1], ends[1:], strict=True):
         for row in range(first, last):
@@ -22,12 +28,6 @@ def windows_of(rows, lengths, start, size, pad):
                 if first <= row + start + j < last:
                     out[row, j] = rows[row + start + j]
     return out
-
-
-def ragged_of(rows, lengths):
-    return tf.RaggedTensor.from_row_lengths(
-        rows, tf.constant(np.array(lengths, np.int64))
-    )
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
@@ -166,23 +166,7 @@ def test_conv_gradients_are_numeric_ones_to_second_order(
             x, weight, filter_size, start=start, bias=bias
         ).flat_values
 
-    for ours, numeric in zip(
-        *tf.test.compute_gradient(conv, [rows, weight, bias]), strict=True
-    ):
-        np.testing.assert_allclose(ours, numeric, atol=1e-6)
-
-    def slopes(rows, weight):
-        with tf.GradientTape() as tape:
-            tape.watch([rows, weight])
-            y = tf.reduce_sum(conv(rows, weight, bias) ** 3)
-        return tf.concat(
-            [tf.reshape(g, [-1]) for g in tape.gradient(y, [rows, weight])], 0
-        )
-
-    for ours, numeric in zip(
-        *tf.test.compute_gradient(slopes, [rows, weight]), strict=True
-    ):
-        np.testing.assert_allclose(ours, numeric, atol=1e-4)
+    check_gradients(conv, rows, weight, bias)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
@@ -255,16 +239,7 @@ def test_what_is_refused():
         enumerate_(LoDTensor([1], ()), 2)
 
 
-@pytest.mark.parametrize(
-    "splits, message",
-    [
-        ([1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
-        ([0, 2, 1, 3], r"`row_splits\[1\]`=2 is greater than"),
-        ([0, 2], "ends at 2, but there are 3 rows"),
-        ([0, 2**62], "but there are 3 rows"),
-        ([], "`row_splits` is empty"),
-    ],
-)
+@every_bad_splits
 def test_splits_are_checked_before_they_are_read(splits, message):
     lod = (tf.constant(splits, tf.int64),)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
