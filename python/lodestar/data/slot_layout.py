@@ -1,0 +1,146 @@
+"""SlotLayout: between a reader's flat tensors and `(features, label)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.ragged import LoDTensor, to_csr
+
+SPARSE_FORMS = ("ragged", "lod", "csr")
+CSR = "csr"
+
+
+class SlotLayout:
+    """How the slots of a SlotSpec lie in tensors.
+
+    A reader's flat tensors are, slot by slot in the order of the spec: the
+    values `[N]` and the int64 row_splits `[B + 1]` of a sparse slot, `[B]` ids
+    of a one-hot slot, `[B, 1]` of a label, `[B, *shape]` of a dense slot; int64
+    or, for a float slot, float32.
+
+    Attributes:
+        spec: The SlotSpec.
+        tensor_specs: One `tf.TensorSpec` a flat tensor.
+    """
+
+    def __init__(
+        self,
+        spec: SlotSpec,
+        *,
+        sparse: str = "ragged",
+        rows: int | None = None,
+    ):
+        """Takes the samples of every batch as `rows`, None if they vary.
+
+        Raises:
+            ValueError: `sparse` is not one of `SPARSE_FORMS`, or it is `"csr"`
+                and the spec has no sparse id slot, or another slot named "csr".
+        """
+        if sparse not in SPARSE_FORMS:
+            raise ValueError(f"`sparse`={sparse!r} is not in {SPARSE_FORMS}.")
+        self.spec = spec
+        self._sparse = sparse
+        self._rows = rows
+        self._in_csr = [
+            slot.name
+            for slot in spec
+            if sparse == CSR and slot.kind == "sparse" and slot.dtype != "float"
+        ]
+        if sparse == CSR:
+            if not self._in_csr:
+                raise ValueError(
+                    "`sparse`='csr' needs a sparse slot of ids, found none."
+                )
+            if CSR in spec and CSR not in self._in_csr:
+                raise ValueError(
+                    "`sparse`='csr' names its feature 'csr', as is a slot of "
+                    f"kind {spec[CSR].kind!r}."
+                )
+        self.tensor_specs = tuple(
+            tensor for slot in spec for tensor in self._tensors(slot)
+        )
+
+    def _tensors(self, slot: Slot) -> list[tf.TensorSpec]:
+        dtype = dtype_of(slot)
+        if slot.kind != "sparse":
+            return [tf.TensorSpec([self._rows, *sample_shape(slot)], dtype)]
+        splits = [None if self._rows is None else self._rows + 1]
+        return [tf.TensorSpec([None], dtype), tf.TensorSpec(splits, tf.int64)]
+
+    def op_attributes(self) -> dict[str, Any]:
+        """The attributes of a dataset op that describe slots and tensors."""
+        return {
+            "slot_names": self.spec.names(),
+            "slot_types": [dtype_of(slot) for slot in self.spec],
+            "slot_shapes": [
+                tf.TensorShape(
+                    None if slot.kind == "sparse" else sample_shape(slot)
+                )
+                for slot in self.spec
+            ],
+            "slot_limits": [limit(slot) for slot in self.spec],
+            "output_types": [spec.dtype for spec in self.tensor_specs],
+            "output_shapes": [spec.shape for spec in self.tensor_specs],
+        }
+
+    def features_and_label(self, *tensors: tf.Tensor):
+        """Returns what the flat tensors mean, as a dataset yields it.
+
+        `features` maps each slot's name to its tensor; with `sparse="csr"`, the
+        sparse id slots are one `"csr"` of `row_offsets` `[B * S + 1]` and
+        `values` `[N]`, the S slots of a sample side by side.
+        """
+        features, labels, in_csr = {}, {}, []
+        remaining = iter(tensors)
+        for slot in self.spec:
+            values = next(remaining)
+            if slot.kind == "sparse":
+                splits = next(remaining)
+                if slot.name in self._in_csr:
+                    in_csr.append(LoDTensor(values, (splits,)))
+                elif self._sparse == "lod":
+                    features[slot.name] = LoDTensor(values, (splits,))
+                else:
+                    features[slot.name] = tf.RaggedTensor.from_row_splits(
+                        values, splits, validate=False
+                    )
+            elif slot.kind == "one_hot":
+                features[slot.name] = tf.one_hot(values, slot.size)
+            elif slot.kind == "label":
+                labels[slot.name] = tf.cast(values, tf.float32)
+            else:
+                features[slot.name] = values
+        if in_csr:
+            features[CSR] = self._csr(in_csr)
+        if not labels:
+            return features
+        if len(labels) == 1:
+            (label,) = labels.values()
+            return features, label
+        return features, labels
+
+    def _csr(self, slots: list[LoDTensor]) -> dict[str, tf.Tensor]:
+        offsets, values = to_csr(slots)
+        if self._rows is not None:
+            offsets = tf.ensure_shape(offsets, [self._rows * len(slots) + 1])
+        return {"row_offsets": offsets, "values": values}
+
+
+def dtype_of(slot: Slot) -> tf.DType:
+    """The dtype that a slot's values have in flat tensors."""
+    return tf.float32 if slot.dtype == "float" else tf.int64
+
+
+def sample_shape(slot: Slot) -> tuple[int, ...]:
+    """The shape of a sample of a slot that is not sparse, in flat tensors."""
+    if slot.kind == "label":
+        return (1,)
+    return slot.shape
+
+
+def limit(slot: Slot) -> int:
+    """Values of the slot are whole numbers below this; 0 means no limit."""
+    return 2 if slot.kind == "label" and slot.binary else slot.size
