@@ -1,4 +1,4 @@
-"""SlotSpec: which feature slots a line or record holds, and in what order."""
+"""SlotSpec: which feature slots a sample holds, and in what order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ import yaml
 _MAX_VALUES = 2**31 - 1
 KINDS = ("label", "dense", "sparse", "one_hot")
 DTYPES = ("uint64", "float")
-_SECTIONS = ("label", "dense", "sparse", "wide", "one_hot", "order")
+_SECTIONS = (
+    "label",
+    "dense",
+    "sparse",
+    "wide",
+    "weights",
+    "one_hot",
+    "unused",
+    "order",
+)
 # What a slot file calls a label's (dtype, binary).
 _LABELS = {
     "binary": ("uint64", True),
@@ -33,10 +42,15 @@ class Slot:
         name: What the feature is called, in the dataset and in errors.
         kind: `"label"`, `"dense"`, `"sparse"` or `"one_hot"`.
         dtype: `"uint64"` (64 bits, read as int64) or `"float"` (float32).
-        shape: Of a dense slot: the shape of one sample.
+        shape: Of a dense slot: the shape of one sample. One dim may be -1: it
+            is the same for all samples of a batch, and may be 0.
         size: Of a one-hot slot: its ids are 0 to `size - 1`.
         wide: Of a sparse slot: whether it feeds the wide part of a model.
         binary: Of a label: whether only 0 and 1 are valid.
+        used: False for a slot that is in the file and checked, but is no
+            feature.
+        weights_of: Of a sparse float slot: the id slot with a weight for each
+            of its ids here.
     """
 
     name: str
@@ -46,6 +60,8 @@ class Slot:
     size: int = 0
     wide: bool = False
     binary: bool = True
+    used: bool = True
+    weights_of: str | None = None
 
     def __post_init__(self):
         if not isinstance(self.name, str) or not self.name:
@@ -61,17 +77,21 @@ class Slot:
             )
         if self.kind == "dense":
             shape = self.shape
-            if not isinstance(shape, (tuple, list)) or not all(
-                _is_int(dim) and dim > 0 for dim in shape
+            if (
+                not isinstance(shape, (tuple, list))
+                or not all(
+                    _is_int(dim) and (dim > 0 or dim == -1) for dim in shape
+                )
+                or shape.count(-1) > 1
             ):
                 raise ValueError(
                     f"{where} `shape` must be a list of positive integers, "
-                    f"found {shape!r}."
+                    f"at most one of them -1, found {_shown(shape)}."
                 )
-            if math.prod(shape) > _MAX_VALUES:
+            if abs(math.prod(shape)) > _MAX_VALUES:
                 raise ValueError(
                     f"{where} `shape` must have at most {_MAX_VALUES} "
-                    f"elements, found {shape!r}."
+                    f"elements, found {_shown(shape)}."
                 )
             object.__setattr__(self, "shape", tuple(shape))
         elif self.shape != ():
@@ -88,39 +108,93 @@ class Slot:
             raise ValueError(f"{where} only a one-hot slot has a `size`.")
         if self.wide and (self.kind != "sparse" or self.dtype != "uint64"):
             raise ValueError(f"{where} only a sparse id slot can be `wide`.")
+        if not isinstance(self.used, bool):
+            raise ValueError(
+                f"{where} `used` must be True or False, found {self.used!r}."
+            )
+        if self.wide and not self.used:
+            raise ValueError(f"{where} an unused slot cannot be `wide`.")
+        if self.weights_of is not None and (
+            self.kind != "sparse" or self.dtype != "float"
+        ):
+            raise ValueError(
+                f"{where} only a sparse float slot holds the weights of "
+                f"another, {self.weights_of!r}."
+            )
 
     @classmethod
-    def label(cls, name: str, *, dtype: str = "uint64", binary: bool = True):
+    def label(
+        cls,
+        name: str,
+        *,
+        dtype: str = "uint64",
+        binary: bool = True,
+        used: bool = True,
+    ):
         """A label: one value a sample, 0 or 1 unless `binary=False`."""
-        return cls(name, "label", dtype=dtype, binary=binary)
+        return cls(name, "label", dtype=dtype, binary=binary, used=used)
 
     @classmethod
     def dense(
-        cls, name: str, shape: Iterable[int] = (1,), *, dtype: str = "float"
+        cls,
+        name: str,
+        shape: Iterable[int] = (1,),
+        *,
+        dtype: str = "float",
+        used: bool = True,
     ):
-        """As many values a sample as `shape` has elements."""
-        return cls(name, "dense", dtype=dtype, shape=tuple(shape))
+        """As many values a sample as `shape` has elements.
+
+        One dim may be -1: a sample has any multiple of the others' product.
+        """
+        return cls(name, "dense", dtype=dtype, shape=tuple(shape), used=used)
 
     @classmethod
-    def sparse(cls, name: str, *, dtype: str = "uint64", wide: bool = False):
-        """Any number of values a sample, none included."""
-        return cls(name, "sparse", dtype=dtype, wide=wide)
+    def sparse(
+        cls,
+        name: str,
+        *,
+        dtype: str = "uint64",
+        wide: bool = False,
+        used: bool = True,
+        weights_of: str | None = None,
+    ):
+        """Any number of values a sample, none included.
+
+        With `weights_of`, as many as that id slot has in the same sample.
+        """
+        return cls(
+            name,
+            "sparse",
+            dtype=dtype,
+            wide=wide,
+            used=used,
+            weights_of=weights_of,
+        )
 
     @classmethod
-    def one_hot(cls, name: str, size: int):
+    def one_hot(cls, name: str, size: int, *, used: bool = True):
         """One id a sample, 0 to `size - 1`, read as a vector of `size`."""
-        return cls(name, "one_hot", size=size)
+        return cls(name, "one_hot", size=size, used=used)
 
     @property
     def num_values(self) -> int | None:
         """Values in every sample, or None where samples differ."""
-        if self.kind == "sparse":
+        if self.kind == "sparse" or -1 in self.shape:
             return None
-        return math.prod(self.shape) if self.kind == "dense" else 1
+        return math.prod(self.shape)
+
+    @property
+    def multiple(self) -> int:
+        """What the number of values of a sample is a multiple of, or equals.
+
+        The product of the known dims of a dense slot's shape; 1 for any other.
+        """
+        return abs(math.prod(self.shape))
 
 
 class SlotSpec:
-    """The feature slots of a data set, in their order on a line.
+    """The feature slots of a data set, in their order in a sample.
 
     >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
     >>> [slot.name for slot in spec]
@@ -130,7 +204,12 @@ class SlotSpec:
     """
 
     def __init__(self, slots: Iterable[Slot]):
-        """Raises ValueError if `slots` is empty or a name occurs twice."""
+        """Keeps `slots`.
+
+        Raises:
+            ValueError: There is no used slot, a name occurs twice, or
+                `weights_of` names no id slot, or one that has its weights.
+        """
         self._slots = tuple(slots)
         self._by_name: dict[str, Slot] = {}
         for slot in self._slots:
@@ -141,6 +220,9 @@ class SlotSpec:
             self._by_name[slot.name] = slot
         if not self._slots:
             raise ValueError("A SlotSpec needs at least one slot.")
+        if not self.used:
+            raise ValueError("A SlotSpec needs at least one used slot.")
+        self._weights = self._paired()
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(self._slots)
@@ -166,6 +248,77 @@ class SlotSpec:
     def names(self, kind: str | None = None) -> list[str]:
         """Names in order, of one kind or of all."""
         return [s.name for s in self._slots if kind in (None, s.kind)]
+
+    @property
+    def used(self) -> list[Slot]:
+        """The slots that are features or labels: all but the unused ones."""
+        return [s for s in self._slots if s.used]
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """From the name of an id slot to the name of its weights' slot."""
+        return dict(self._weights)
+
+    def with_weights(self, weights: Mapping[str, str]) -> SlotSpec:
+        """Returns a spec that has these pairs, too.
+
+        In a sample both slots of a pair must have equally many values.
+
+        >>> spec = SlotSpec([Slot.sparse("C1"), Slot.sparse("w", dtype="float")])
+        >>> spec.with_weights({"C1": "w"}).weights
+        {'C1': 'w'}
+
+        Args:
+            weights: From an id slot's name to that of the sparse float slot
+                with a weight for each of its ids.
+
+        Raises:
+            ValueError: A name is unknown, a slot is of another kind, or one of
+                the two is paired already.
+        """
+        slots = dict(self._by_name)
+        paired = self.weights
+        for name, weights_name in weights.items():
+            for wanted in (name, weights_name):
+                if wanted not in slots:
+                    raise ValueError(
+                        f"`weights`: {wanted!r} is not a declared slot; the "
+                        f"slots are {', '.join(slots)}."
+                    )
+            slot = slots[weights_name]
+            if slot.weights_of is not None:
+                raise ValueError(
+                    f"`weights`: {weights_name!r} cannot hold the weights of "
+                    f"{name!r}: it holds those of {slot.weights_of!r}."
+                )
+            if name in paired:
+                raise ValueError(
+                    f"`weights`: {weights_name!r} cannot hold the weights of "
+                    f"{name!r}: {paired[name]!r} holds them."
+                )
+            paired[name] = weights_name
+            slots[weights_name] = dataclasses.replace(slot, weights_of=name)
+        return SlotSpec(slots.values())
+
+    def _paired(self) -> dict[str, str]:
+        pairs: dict[str, str] = {}
+        for slot in self._slots:
+            name = slot.weights_of
+            if name is None:
+                continue
+            where = f"Slot {slot.name!r} holds the weights of {name!r}, which"
+            if name not in self._by_name:
+                raise ValueError(f"{where} is not a declared slot.")
+            ids = self._by_name[name]
+            if ids.kind != "sparse" or ids.dtype != "uint64":
+                raise ValueError(
+                    f"{where} is not a sparse id slot but a {ids.kind} slot "
+                    f"of {ids.dtype}."
+                )
+            if name in pairs:
+                raise ValueError(f"{where} has its weights in {pairs[name]!r}.")
+            pairs[name] = slot.name
+        return pairs
 
     @property
     def labels(self) -> list[Slot]:
@@ -218,7 +371,8 @@ class SlotSpec:
         text = yaml.safe_dump(
             _sections(self),
             sort_keys=False,
-            allow_unicode=True,
+            # PyYAML reads some characters as line ends, unless escaped.
+            allow_unicode="".join(self.names()).isprintable(),
             default_flow_style=None,
         )
         path = os.fspath(path)
@@ -242,6 +396,10 @@ def as_slot_spec(
     if isinstance(slots, (str, os.PathLike)):
         return SlotSpec.from_yaml(slots)
     return SlotSpec(slots)
+
+
+def _shown(shape: Any) -> str:
+    return repr(list(shape) if isinstance(shape, tuple) else shape)
 
 
 def _is_int(value: Any) -> bool:
@@ -290,11 +448,24 @@ def _parse(content: Any) -> list[Slot]:
                 f"key '{section}': slot {name!r} is declared twice"
             )
         try:
-            slots[name] = make(name, **options)
+            slots[name] = make(name, used=name not in unused, **options)
         except ValueError as error:
             raise ValueError(f"key '{section}': {error}") from error
 
     wide = _names(content, "wide")
+    unused = _names(content, "unused")
+    weights = _mapping(content, "weights", "id slot to weights slot")
+    weights_of = _inverse(weights)
+    sparse = dict(_entries(content, "sparse", "uint64"))
+    for section, names in (
+        ("wide", wide),
+        ("weights", [*weights, *weights_of]),
+    ):
+        for name in names:
+            if name not in sparse:
+                raise ValueError(
+                    f"key '{section}': {name!r} is not under 'sparse'"
+                )
     for name, value in _entries(content, "label", "binary"):
         if not isinstance(value, str) or value not in _LABELS:
             raise ValueError(
@@ -305,19 +476,21 @@ def _parse(content: Any) -> list[Slot]:
         add("label", Slot.label, name, dtype=dtype, binary=binary)
     for name, value in _entries(content, "dense", 1):
         add("dense", Slot.dense, name, **_dense_options(name, value))
-    for name, value in _entries(content, "sparse", "uint64"):
-        add("sparse", Slot.sparse, name, dtype=value, wide=name in wide)
-    sizes = content.get("one_hot", {})
-    if not isinstance(sizes, Mapping):
-        raise ValueError(
-            f"key 'one_hot': wanted a mapping from name to size, found {sizes!r}"
+    for name, value in sparse.items():
+        add(
+            "sparse",
+            Slot.sparse,
+            name,
+            dtype=value,
+            wide=name in wide,
+            weights_of=weights_of.get(name),
         )
-    for name, value in sizes.items():
+    for name, value in _mapping(content, "one_hot", "name to size").items():
         add("one_hot", Slot.one_hot, name, size=value)
 
-    for name in wide:
-        if name not in slots or slots[name].kind != "sparse":
-            raise ValueError(f"key 'wide': {name!r} is not under 'sparse'")
+    for name in unused:
+        if name not in slots:
+            raise ValueError(f"key 'unused': {name!r} is not a declared slot")
     if not slots:
         raise ValueError("declares no slots")
     if "order" not in content:
@@ -349,9 +522,37 @@ def _dense_options(name: Any, value: Any) -> dict[str, Any]:
     if not isinstance(options["shape"], list):
         raise ValueError(
             f"key 'dense': the shape of {name!r} must be a list of positive "
-            f"integers, found {options['shape']!r}"
+            f"integers, at most one of them -1, found {options['shape']!r}"
         )
     return options
+
+
+def _mapping(content: Mapping, section: str, wanted: str) -> Mapping:
+    found = content.get(section, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(
+            f"key '{section}': wanted a mapping from {wanted}, found {found!r}"
+        )
+    return found
+
+
+def _inverse(weights: Mapping) -> dict[str, str]:
+    """From the weights' slot to the id slot."""
+    inverse: dict[str, str] = {}
+    for name, weights_name in weights.items():
+        for slot in (name, weights_name):
+            if not isinstance(slot, str):
+                raise ValueError(
+                    f"key 'weights': a slot's name must be a string, found "
+                    f"{slot!r}; put it in quotes"
+                )
+        if weights_name in inverse:
+            raise ValueError(
+                f"key 'weights': {weights_name!r} holds the weights of both "
+                f"{inverse[weights_name]!r} and {name!r}"
+            )
+        inverse[weights_name] = name
+    return inverse
 
 
 def _entries(content: Mapping, section: str, default: Any):
@@ -401,8 +602,13 @@ def _sections(spec: SlotSpec) -> dict[str, Any]:
         content["sparse"] = list(dtypes) if plain else dtypes
     if spec.wide:
         content["wide"] = [s.name for s in spec.wide]
+    if spec.weights:
+        content["weights"] = spec.weights
     if spec.one_hot:
         content["one_hot"] = {s.name: s.size for s in spec.one_hot}
+    unused = [s.name for s in spec if not s.used]
+    if unused:
+        content["unused"] = unused
     if _parse(content) != list(spec):
         content["order"] = spec.names()
     return content

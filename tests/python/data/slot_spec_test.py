@@ -1,7 +1,11 @@
 """lodestar.data.SlotSpec: slot files there and back, and what is refused."""
 
+import dataclasses
+
+import hypothesis
 import pytest
 import tensorflow as tf
+from hypothesis import strategies as st
 
 from lodestar.data import Slot, SlotSpec
 
@@ -12,6 +16,64 @@ sparse: [C1, C2]
 wide: [C2]
 one_hot: {weekday: 7}
 """
+
+
+LABELS = st.builds(
+    Slot.label,
+    st.text(min_size=1),
+    dtype=st.sampled_from(["uint64", "float"]),
+    binary=st.booleans(),
+    used=st.booleans(),
+)
+SHAPES = st.lists(st.integers(1, 9), max_size=3).flatmap(
+    lambda shape: st.sampled_from(
+        [shape] + [[*shape[:i], -1, *shape[i + 1 :]] for i in range(len(shape))]
+    )
+)
+DENSE = st.builds(
+    Slot.dense,
+    st.text(min_size=1),
+    SHAPES,
+    dtype=st.sampled_from(["uint64", "float"]),
+    used=st.booleans(),
+)
+SPARSE = st.builds(
+    lambda name, dtype, use: Slot.sparse(
+        name,
+        dtype=dtype,
+        used=use != "unused",
+        wide=use == "wide" and dtype == "uint64",
+    ),
+    st.text(min_size=1),
+    st.sampled_from(["uint64", "float"]),
+    st.sampled_from(["unused", "deep", "wide"]),
+)
+ONE_HOT = st.builds(
+    Slot.one_hot,
+    st.text(min_size=1),
+    st.integers(1, 2**31 - 1),
+    used=st.booleans(),
+)
+
+
+@st.composite
+def slot_specs(draw):
+    slots = draw(
+        st.lists(
+            st.one_of(LABELS, DENSE, SPARSE, ONE_HOT),
+            min_size=1,
+            max_size=8,
+            unique_by=lambda slot: slot.name,
+        )
+    )
+    hypothesis.assume(any(slot.used for slot in slots))
+    sparse = [slot for slot in slots if slot.kind == "sparse"]
+    ids = [slot.name for slot in sparse if slot.dtype == "uint64"]
+    floats = [slot.name for slot in sparse if slot.dtype == "float"]
+    pairs = zip(draw(st.permutations(ids)), draw(st.permutations(floats)))
+    return SlotSpec(slots).with_weights(
+        dict(pair for pair in pairs if draw(st.booleans()))
+    )
 
 
 def write(tmp_path, text):
@@ -76,6 +138,7 @@ sparse: {C1: uint64, C1_weight: float}
                 Slot.dense("n", (4,), dtype="uint64"),
                 Slot.dense("scalar", ()),
                 Slot.sparse("naïve: \t[name]"),
+                Slot.sparse("\x85"),
                 Slot.sparse("yes"),
                 Slot.sparse("12"),
             ]
@@ -87,6 +150,94 @@ def test_written_and_read_back_is_equal(tmp_path, spec):
     spec.to_yaml(path)
     assert SlotSpec.from_yaml(path) == spec
     assert [p.name for p in tmp_path.iterdir()] == ["slots.yaml"]
+
+
+@hypothesis.settings(deadline=None, database=None)
+@hypothesis.given(slot_specs())
+def test_any_spec_written_and_read_back_is_equal(tmp_path_factory, spec):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    spec.to_yaml(path)
+    again = SlotSpec.from_yaml(path)
+    assert again == spec
+    assert again.weights == spec.weights
+
+
+def test_unused_slots_are_declared_and_no_features(tmp_path):
+    text = EXAMPLE + "unused: [C1, I, weekday]\n"
+    spec = SlotSpec.from_yaml(write(tmp_path, text))
+    assert spec.names() == ["click", "I", "C1", "C2", "weekday"]
+    assert [slot.name for slot in spec.used] == ["click", "C2"]
+    assert not spec["I"].used
+    assert [slot.name for slot in spec.sparse] == ["C1", "C2"]
+    for slot in spec:
+        used = dataclasses.replace(slot, used=True)
+        assert dataclasses.replace(used, used=slot.used) == slot
+
+
+@pytest.mark.parametrize(
+    "shape, num_values, multiple",
+    [
+        ([], 1, 1),
+        ([13], 13, 13),
+        ([2, 3], 6, 6),
+        ([-1], None, 1),
+        ([-1, 4], None, 4),
+        ([2, -1, 3], None, 6),
+    ],
+)
+def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
+    path = write(tmp_path, f"dense: {{I: {shape}}}\n")
+    (slot,) = SlotSpec.from_yaml(path)
+    assert slot == Slot.dense("I", shape)
+    assert slot.num_values == num_values
+    assert slot.multiple == multiple
+
+
+def test_number_of_values_of_the_other_kinds():
+    assert (Slot.sparse("s").num_values, Slot.sparse("s").multiple) == (None, 1)
+    for slot in Slot.label("l"), Slot.one_hot("h", 7):
+        assert (slot.num_values, slot.multiple) == (1, 1)
+
+
+def test_weights_pair_a_float_slot_with_an_id_slot(tmp_path):
+    text = "sparse: {w1: float, C1: uint64, C2: uint64, w2: float}\n"
+    plain = SlotSpec.from_yaml(write(tmp_path, text))
+    assert plain.weights == {}
+    assert plain.with_weights({}) == plain
+    both = SlotSpec.from_yaml(
+        write(tmp_path, text + "weights: {C2: w2, C1: w1}\n")
+    )
+    assert both["w1"] == Slot.sparse("w1", dtype="float", weights_of="C1")
+    assert both.weights == {"C1": "w1", "C2": "w2"}
+    assert plain.with_weights({"C1": "w1", "C2": "w2"}) == both
+    assert plain.with_weights({"C1": "w1"}).with_weights({"C2": "w2"}) == both
+    both.weights.clear()
+    assert both.weights == {"C1": "w1", "C2": "w2"}
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ({"C9": "w1"}, "`weights`: 'C9' is not a declared slot; .* C1, C2"),
+        ({"C1": "w9"}, "`weights`: 'w9' is not a declared slot"),
+        ({"C1": "C2"}, "'C2': only a sparse float slot holds the weights"),
+        ({"C1": "I"}, "'I': only a sparse float slot holds the weights"),
+        ({"w1": "w2"}, "of 'w1', which is not a sparse id slot but a sparse"),
+        ({"w1": "w1"}, "of 'w1', which is not a sparse id slot but a sparse"),
+        ({"I": "w1"}, "which is not a sparse id slot but a dense slot of fl"),
+        ({"C1": "w1", "C2": "w1"}, "'w1' cannot hold .* it holds those of 'C1"),
+        ({"C3": "w1"}, "'w1' cannot hold the weights of 'C3': 'w3' holds them"),
+        ({"C1": "w3"}, "'w3' cannot hold .* it holds those of 'C3'"),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    spec = SlotSpec(
+        [Slot.dense("I"), *map(Slot.sparse, ("C1", "C2", "C3"))]
+        + [Slot.sparse(name, dtype="float") for name in ("w1", "w2")]
+        + [Slot.sparse("w3", dtype="float", weights_of="C3")]
+    )
+    with pytest.raises(ValueError, match=message):
+        spec.with_weights(weights)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +270,30 @@ def test_written_and_read_back_is_equal(tmp_path, spec):
         ("sparse: {w: float}\nwide: [w]", "only a sparse id slot can be"),
         ("sparse: [C1]\norder: [C2]", "key 'order': 'C2' is not a declared"),
         ("sparse: [a, b]\norder: [a]", "key 'order': slot 'b' is missing"),
+        ("sparse: [a]\nunused: [b]", "key 'unused': 'b' is not a declared"),
+        ("sparse: [a]\nunused: [a, a]", "key 'unused': 'a' occurs twice"),
+        ("sparse: [a]\nunused: a", "key 'unused': wanted a list of slot"),
+        ("sparse: [a]\nunused: [a]", "at least one used slot"),
+        ("sparse: [a]\nwide: [a]\nunused: [a]", "unused slot cannot be `wi"),
+        ("dense: {I: [-1, -1]}", "at most one of them -1, found \\[-1, -1\\]"),
+        ("dense: {I: [-2]}", "at most one of them -1, found \\[-2\\]"),
+        ("dense: {I: [-1, 65536, 65536]}", "at most 2147483647 elements"),
+        ("sparse: [a]\nweights: [a]", "key 'weights': wanted a mapping"),
+        ("sparse: [a]\nweights: {a: 1}", "a slot's name must be .* found 1"),
+        ("sparse: [a]\nweights: {b: a}", "key 'weights': 'b' is not under"),
+        ("sparse: [a]\nweights: {a: b}", "key 'weights': 'b' is not under"),
+        (
+            "dense: {I: 1}\nsparse: {w: float}\nweights: {I: w}",
+            "key 'weights': 'I' is not under 'sparse'",
+        ),
+        (
+            "sparse: {a: uint64, b: uint64}\nweights: {a: b}",
+            "Slot 'b': only a sparse float slot holds the weights of",
+        ),
+        (
+            "sparse: {a: uint64, b: uint64, w: float}\nweights: {a: w, b: w}",
+            "key 'weights': 'w' holds the weights of both 'a' and 'b'",
+        ),
         ("sparse: [a", "not valid YAML"),
         ("a: b: c", "not valid YAML"),
     ],
@@ -151,6 +326,20 @@ def test_a_missing_slot_file_is_named(tmp_path):
         (lambda: Slot("a", "dense", size=2), "only a one-hot slot has"),
         (lambda: Slot("a", "label", wide=True), "can be `wide`"),
         (lambda: Slot("a", "one_hot", dtype="float", size=2), "holds uint64"),
+        (lambda: Slot.sparse("a", used=1), "`used` must be True or False"),
+        (
+            lambda: Slot("a", "dense", weights_of="b"),
+            "'a': only a sparse float slot holds the weights of another, 'b'",
+        ),
+        (
+            lambda: SlotSpec(
+                [
+                    Slot.sparse("a"),
+                    Slot.sparse("w", dtype="float", weights_of="b"),
+                ]
+            ),
+            "'w' holds the weights of 'b', which is not a declared slot",
+        ),
         (lambda: SlotSpec([]), "at least one slot"),
         (lambda: SlotSpec([Slot.sparse("a")] * 2), "'a' is declared twice"),
     ],
