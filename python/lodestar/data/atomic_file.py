@@ -1,0 +1,102 @@
+"""AtomicFile: a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from lodestar.data import gzip_files
+
+_COPY_BYTES = 4 << 20
+
+
+class AtomicFile:
+    """A binary file, of any `tf.io.gfile` scheme, that gets its name at the end.
+
+    What is written goes to a temporary file beside `path`. A name that ends in
+    `.gz` is compressed.
+
+    A header that counts what follows it is known last. Most file systems can
+    not go back to it: there the bytes are copied behind the right header by
+    `commit`, which takes their room twice for that moment.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, header_size: int = 0):
+        """Opens the temporary file; raises tf.errors.OpError if it cannot.
+
+        Args:
+            path: The name it will have; an older file is replaced.
+            header_size: Bytes of the header that `commit` puts first.
+        """
+        self._path = os.fspath(path)
+        self._temporary = f"{self._path}.tmp-{os.getpid()}"
+        self._body = ""
+        self.closed = False
+        if header_size and ("://" in self._path or self._path.endswith(".gz")):
+            self._body = f"{self._path}.body.tmp-{os.getpid()}"
+        self._header_size = header_size
+        if self._body:
+            self._file = self._out = _opened(self._body)
+        else:
+            self._file = _opened(self._temporary)
+            self._out = gzip_files.writer(self._path, self._file)
+            self._out.write(bytes(header_size))
+
+    def write(self, data: bytes) -> None:
+        """Appends `data`."""
+        self._out.write(data)
+
+    def commit(self, header: bytes = b"") -> None:
+        """Gives the file its name; on an error nothing of it is left.
+
+        Args:
+            header: The first `header_size` bytes.
+        """
+        assert len(header) == self._header_size
+        try:
+            self._close()
+            if self._body:
+                self._put_together(header)
+            elif header:
+                with open(self._temporary, "r+b") as file:
+                    file.write(header)
+            tf.io.gfile.rename(self._temporary, self._path, overwrite=True)
+        except BaseException:
+            self.discard()
+            raise
+        self.closed = True
+
+    def discard(self) -> None:
+        """Drops what was written; `path` stays as it was."""
+        self.closed = True
+        # Left open, a compressed stream would write its end when collected.
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            self._close()
+        for path in (self._temporary, self._body):
+            if path and tf.io.gfile.exists(path):
+                tf.io.gfile.remove(path)
+
+    def _close(self) -> None:
+        try:
+            if self._out is not self._file:
+                self._out.close()
+        finally:
+            self._file.close()
+
+    def _put_together(self, header: bytes) -> None:
+        self._file = _opened(self._temporary)
+        self._out = gzip_files.writer(self._path, self._file)
+        self._out.write(header)
+        with tf.io.gfile.GFile(self._body, "rb") as body:
+            while data := body.read(_COPY_BYTES):
+                self._out.write(data)
+        self._close()
+        tf.io.gfile.remove(self._body)
+
+
+def _opened(path: str) -> tf.io.gfile.GFile:
+    file = tf.io.gfile.GFile(path, "wb")
+    file.write(b"")  # GFile opens on the first write
+    return file

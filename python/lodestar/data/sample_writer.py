@@ -1,0 +1,328 @@
+"""SampleWriter: what the writers of all formats share."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.atomic_file import AtomicFile
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.ragged import LoDTensor
+
+
+class Column(NamedTuple):
+    """A slot's values in B samples.
+
+    Attributes:
+        values: `[N]`, of the dtype that the caller gave. Of a uint64 slot:
+            integers of 64 bits, with or without sign.
+        splits: int64 `[B + 1]`, from 0 to N.
+    """
+
+    values: np.ndarray
+    splits: np.ndarray
+
+
+class SampleWriter(abc.ABC):
+    """Writes samples to a file that appears whole or not at all.
+
+    The base of `MultiSlotWriter`, `NormWriter`, `RawWriter` and
+    `ParquetWriter`; a context manager. The samples go to a temporary file beside
+    `path`, which takes the name `path` when the `with` block ends. If the block
+    raises, nothing is left and an older file at `path` is untouched. `path` may
+    be of any `tf.io.gfile` scheme. Slots that are not `used` are written like
+    all others.
+
+    A format implements `_put`, and where it needs them `_check_column` and
+    `_finish`. It writes to `self._file`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        *,
+        header_size: int = 0,
+    ):
+        """Opens the temporary file.
+
+        Args:
+            path: The file's name; `.gz` at its end compresses it.
+            slots: A SlotSpec, a list of slots or the path of a slot file.
+            header_size: Bytes of the header that `_finish` returns.
+
+        Raises:
+            tf.errors.OpError: It cannot be opened.
+        """
+        self._path = os.fspath(path)
+        self._spec = as_slot_spec(slots)
+        self._num_samples = 0
+        self._file = AtomicFile(self._path, header_size=header_size)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples written so far."""
+        return self._num_samples
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        if exc_type is None:
+            self.close()
+        else:
+            self.discard()
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Writes one sample.
+
+        Args:
+            sample: For each slot's name a number or a (nested) list of numbers;
+                a sparse slot that is not there is empty.
+
+        Raises:
+            ValueError: A name is unknown or missing, or values are not what the
+                slot declares or the format can hold; names the sample and the
+                slot.
+        """
+        columns: dict[str, Any] = {}
+        self._check_names(sample)
+        for slot in self._spec:
+            if slot.kind != "sparse":
+                if slot.name not in sample:
+                    raise ValueError(self._where(slot) + "is missing")
+                values = _as_array(slot, sample[slot.name])
+                columns[slot.name] = values[np.newaxis]
+            else:
+                values = _as_array(slot, sample.get(slot.name, ()))
+                if values.ndim == 0:
+                    values = values[np.newaxis]
+                columns[slot.name] = (values, [0, values.size])
+        self.write_batch(columns)
+
+    def write_batch(self, columns: Mapping[str, Any]) -> None:
+        """Writes several samples, vectorised.
+
+        Args:
+            columns: For each slot's name, with B samples: dense `[B, *shape]`,
+                label and one-hot (its id) `[B]` or `[B, 1]` (labels also as the
+                floats that datasets yield), sparse a
+                `tf.RaggedTensor` `[B, None]`, a `LoDTensor` of one level or a
+                pair of flat values and row_splits `[B + 1]`; a sparse slot that
+                is not there is empty.
+
+        Raises:
+            ValueError: As `write`, before any of these samples is written.
+            tf.errors.OpError: The file cannot be written; what was written is
+                dropped.
+        """
+        if self._file.closed:
+            raise ValueError(f"{self._path}: the writer is closed")
+        self._check_names(columns)
+        rows = None
+        checked: list[Column | None] = []
+        for slot in self._spec:
+            if slot.name not in columns:
+                if slot.kind != "sparse":
+                    raise ValueError(self._where(slot) + "is missing")
+                checked.append(None)
+                continue
+            column = self._check(slot, columns[slot.name])
+            if rows is None:
+                rows = len(column.splits) - 1
+            elif rows != len(column.splits) - 1:
+                raise ValueError(
+                    self._where(slot)
+                    + f"has {len(column.splits) - 1} samples, wanted {rows}"
+                )
+            checked.append(column)
+        if not rows:
+            return
+        empty = Column(np.zeros(0, np.int64), np.zeros(rows + 1, np.int64))
+        ready = [
+            self._check_column(slot, column or empty)
+            for slot, column in zip(self._spec, checked)
+        ]
+        try:
+            self._put(ready, rows)
+        except BaseException:
+            # Part of the batch may be in the file.
+            self.discard()
+            raise
+        self._num_samples += rows
+
+    def close(self) -> None:
+        """Gives the file its name; nothing more can be written.
+
+        A second call does nothing.
+
+        Raises:
+            ValueError: No sample was written; nothing is left.
+        """
+        if self._file.closed:
+            return
+        if self._num_samples == 0:
+            self.discard()
+            raise ValueError(f"{self._path}: no samples were written")
+        try:
+            header = self._finish()
+        except BaseException:
+            self.discard()
+            raise
+        self._file.commit(header)
+
+    def discard(self) -> None:
+        """Drops what was written; `path` stays as it was."""
+        self._file.discard()
+
+    @abc.abstractmethod
+    def _put(self, columns: list[Column], rows: int) -> None:
+        """Writes `rows` > 0 samples: a column for each slot, in order."""
+
+    def _check_column(self, slot: Slot, column: Column) -> Column:
+        """The column as `_put` takes it; ValueError if the format cannot."""
+        return column
+
+    def _finish(self) -> bytes:
+        """Writes what follows the samples; returns the header, if any."""
+        return b""
+
+    def _where(self, slot: Slot, row: int = 0) -> str:
+        number = self._num_samples + row + 1
+        return f"{self._path}: sample {number}: slot {slot.name!r} "
+
+    def _refuse(
+        self, slot: Slot, column: Column, bad: np.ndarray, wanted: str
+    ) -> None:
+        """Raises ValueError for the first value that is `bad`, bool `[N]`."""
+        if bad.any():
+            at = int(np.argmax(bad))
+            row = int(np.searchsorted(column.splits, at, side="right")) - 1
+            raise ValueError(
+                self._where(slot, row)
+                + f"is {column.values[at]}, wanted {wanted}"
+            )
+
+    def _check_names(self, columns: Mapping[str, Any]) -> None:
+        for name in columns:
+            if name not in self._spec:
+                raise ValueError(
+                    f"{self._path}: sample {self._num_samples + 1}: unknown "
+                    f"slot {name!r}; the slots are "
+                    f"{', '.join(self._spec.names())}"
+                )
+
+    def _check(self, slot: Slot, given: Any) -> Column:
+        """What the caller gave as a column, or ValueError."""
+        if slot.kind == "sparse":
+            values, splits = self._flat(slot, given)
+            if (
+                values.ndim != 1
+                or splits.ndim != 1
+                or len(splits) < 1
+                or splits[0] != 0
+                or splits[-1] != len(values)
+                or np.any(np.diff(splits) < 0)
+            ):
+                raise ValueError(
+                    self._where(slot) + "has row_splits that do not rise from "
+                    f"0 to its {values.size} values, or values of rank not 1"
+                )
+        else:
+            values = _as_array(slot, given)
+            size = slot.num_values
+            shape = slot.shape if slot.kind == "dense" else (1,)
+            if values.ndim == 1 and size == 1:
+                values = values[:, np.newaxis]
+                shape = (1,)
+            if values.ndim < 1 or values.shape[1:] != shape:
+                raise ValueError(
+                    self._where(slot) + f"has a sample of shape "
+                    f"{list(values.shape[1:])}, wanted {list(shape)}"
+                )
+            splits = np.arange(len(values) + 1, dtype=np.int64) * size
+            values = values.reshape(-1)
+        return self._check_values(slot, Column(values, splits))
+
+    def _flat(self, slot: Slot, given: Any) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(given, LoDTensor):
+            if len(given.lod) != 1:
+                raise ValueError(
+                    self._where(slot) + f"is a LoDTensor of {len(given.lod)} "
+                    "levels, wanted 1"
+                )
+            values = given.values.numpy()
+            if values.shape[1:] == (1,):  # as Paddle feeds ids
+                values = values[:, 0]
+            given = (values, given.lod[0].numpy())
+        elif isinstance(given, tf.RaggedTensor):
+            given = (given.values.numpy(), given.row_splits.numpy())
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise ValueError(
+                self._where(slot)
+                + "must be a RaggedTensor or (values, row_splits)"
+            )
+        return _as_array(slot, given[0]), np.asarray(given[1], dtype=np.int64)
+
+    def _check_values(self, slot: Slot, column: Column) -> Column:
+        values = column.values
+        if values.size == 0:
+            return column._replace(values=np.zeros(0, np.int64))
+        if slot.kind == "label" and values.dtype.kind == "f":
+            values = self._whole_labels(slot, column)
+        wanted = "biu" if slot.dtype == "uint64" else "biuf"
+        if values.dtype.kind not in wanted:
+            raise ValueError(
+                self._where(slot)
+                + f"has values of dtype {values.dtype}, wanted "
+                + ("integers" if slot.dtype == "uint64" else "numbers")
+            )
+        if values.dtype.kind == "b":
+            values = values.astype(np.int64)
+        column = column._replace(values=values)
+        if slot.kind == "label" and slot.binary:
+            self._refuse(slot, column, (values != 0) & (values != 1), "0 or 1")
+        elif slot.kind == "one_hot":
+            self._refuse(
+                slot,
+                column,
+                (values < 0) | (values >= slot.size),
+                f"a whole number from 0 to {slot.size - 1}",
+            )
+        elif slot.dtype == "float":
+            with np.errstate(over="ignore"):
+                narrow = values.astype(np.float32, copy=False)
+            bad = np.isinf(narrow) & ~np.isinf(values)
+            self._refuse(slot, column, bad, "a float32")
+        return column
+
+    def _whole_labels(self, slot: Slot, column: Column) -> np.ndarray:
+        """Of a uint64 slot as integers, as datasets yield all labels as floats."""
+        values = column.values
+        if slot.dtype == "float":
+            return values
+        whole = (np.trunc(values) == values) & (np.abs(values) < 2**63)
+        self._refuse(slot, column, ~whole, "a whole number")
+        return values.astype(np.int64)
+
+
+def _as_array(slot: Slot, values: Any) -> np.ndarray:
+    """An array of `values` that keeps 64-bit integers with and without sign.
+
+    NumPy alone would make floats of a list that has both.
+    """
+    if slot.dtype != "uint64" or hasattr(values, "dtype"):
+        return np.asarray(values)
+    integers = np.asarray(values, dtype=object)
+    if not all(
+        isinstance(v, (int, np.integer)) and -(2**63) <= v < 2**64
+        for v in integers.flat
+    ):
+        return np.asarray(values)
+    words = [int(v) % 2**64 for v in integers.flat]
+    return np.array(words, np.uint64).view(np.int64).reshape(integers.shape)

@@ -1,0 +1,147 @@
+"""lodestar.data.SampleWriter: what the writers of all formats share."""
+
+import gc
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import MultiSlotWriter, Slot, SlotSpec
+from lodestar.data.atomic_file import AtomicFile
+from lodestar.ragged import LoDTensor
+
+SPEC = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+COLUMNS = {"click": [1, 0], "C1": ([7, 8, 9], [0, 1, 3])}
+
+
+def read(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def names(tmp_path):
+    return sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        LoDTensor.from_lengths([7, 8, 9], [[1, 2]]),
+        LoDTensor.from_lengths([[7], [8], [9]], [[1, 2]]),
+        tf.ragged.constant([[7], [8, 9]], dtype=tf.int32),
+        (np.uint64([7, 8, 9]), np.int32([0, 1, 3])),
+    ],
+    ids=["lod", "lod_of_width_1", "ragged", "pair"],
+)
+def test_forms_of_a_sparse_column(tmp_path, column):
+    with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
+        writer.write_batch({"click": [1, 0], "C1": column})
+    assert (tmp_path / "file").read_text() == "1 1 1 7\n1 0 2 8 9\n"
+
+
+def test_two_levels_are_an_error(tmp_path):
+    with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
+        writer.write_batch(COLUMNS)
+        with pytest.raises(
+            ValueError,
+            match="sample 3: slot 'C1' is a LoDTensor of 2 levels, wanted 1",
+        ):
+            two = LoDTensor.from_lengths([7, 8, 9], [[1, 1], [1, 2]])
+            writer.write_batch({"click": [1, 0], "C1": two})
+        with pytest.raises(ValueError, match="slot 'C1' has .* of rank not 1"):
+            wide = LoDTensor.from_lengths([[7, 7], [8, 8]], [[1, 1]])
+            writer.write_batch({"click": [1, 0], "C1": wide})
+
+
+def test_labels_as_datasets_yield_them(tmp_path):
+    with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
+        writer.write_batch({"click": tf.constant([[1.0], [0.0]])})
+        for bad in (0.5, np.nan, np.inf):
+            with pytest.raises(
+                ValueError, match="sample 3: slot 'click' is .* a whole number"
+            ):
+                writer.write({"click": bad})
+    assert (tmp_path / "file").read_text() == "1 1 0\n1 0 0\n"
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_scheme_that_is_not_local(name):
+    path = f"ram://sample_writer_test/{name}"
+    for _ in range(2):  # the second time it replaces the first
+        with MultiSlotWriter(path, SPEC) as writer:
+            writer.write_batch(COLUMNS)
+    data = read(path)
+    if name.endswith(".gz"):
+        data = gzip.decompress(data)
+    assert data == b"1 1 1 7\n1 0 2 8 9\n"
+    with pytest.raises(KeyboardInterrupt):
+        with MultiSlotWriter(path, SPEC):
+            raise KeyboardInterrupt
+    assert tf.io.gfile.listdir("ram://sample_writer_test").count(name) == 1
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_discarded_file_does_not_come_back(tmp_path, name):
+    writer = MultiSlotWriter(tmp_path / name, SPEC)
+    writer.write_batch(COLUMNS)
+    writer.discard()
+    assert names(tmp_path) == []
+    writer.discard()
+    writer.close()
+    with pytest.raises(ValueError, match=f"{name}: the writer is closed"):
+        writer.write_batch(COLUMNS)
+    del writer
+    gc.collect()
+    assert names(tmp_path) == []
+
+
+def test_close_may_be_called_within_the_block(tmp_path):
+    with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
+        writer.write_batch(COLUMNS)
+        writer.close()
+        with pytest.raises(ValueError, match="file: the writer is closed"):
+            writer.write({"click": 1})
+    assert names(tmp_path) == ["file"]
+    writer.discard()
+    assert names(tmp_path) == ["file"]
+
+
+class _Failing(MultiSlotWriter):
+    """Fails after part of a batch."""
+
+    def _put(self, columns, rows):
+        self._file.write(b"part of")
+        raise tf.errors.ResourceExhaustedError(None, None, "disk full")
+
+
+def test_a_batch_that_is_half_written_is_dropped(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("older")
+    with _Failing(path, SPEC) as writer:
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="disk full"):
+            writer.write_batch(COLUMNS)
+        with pytest.raises(ValueError, match="the writer is closed"):
+            writer.write_batch(COLUMNS)
+    assert names(tmp_path) == ["file"]
+    assert path.read_text() == "older"
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+@pytest.mark.parametrize("scheme", ["", "ram:/"])
+def test_a_header_that_is_known_last(tmp_path, scheme, name):
+    path = f"{scheme}{tmp_path}/{name}"
+    tf.io.gfile.makedirs(f"{scheme}{tmp_path}")
+    file = AtomicFile(path, header_size=4)
+    content = bytes(range(256)) * 40_000  # more than one piece of a copy
+    file.write(content)
+    file.commit(b"head")
+    data = read(path)
+    if name.endswith(".gz"):
+        data = gzip.decompress(data)
+    assert data == b"head" + content
+    assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
+    file = AtomicFile(path, header_size=4)
+    file.write(content)
+    file.discard()
+    assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
