@@ -11,6 +11,7 @@ from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.raw_writer import RawWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.split_samples import split_samples
@@ -20,6 +21,7 @@ __all__ = [
     "DataError",
     "MultiSlotDataset",
     "MultiSlotWriter",
+    "RawWriter",
     "SampleWriter",
     "Slot",
     "SlotSpec",

@@ -1,0 +1,99 @@
+"""What the records of HugeCTR's Norm and Raw files have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from lodestar.data.sample_writer import Column, SampleWriter
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+
+# What a key is stored as.
+KEY_DTYPES = {
+    "uint32": np.dtype("<u4"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+}
+WORD = np.dtype("<u4")
+_FLOAT = np.dtype("<f4")
+
+
+class KeyRecordWriter(SampleWriter):
+    """The base of `NormWriter` and `RawWriter`.
+
+    A record holds the labels, the dense values and then the keys, each in the
+    order of the SlotSpec; a sparse or one-hot slot is one slot of the file. All
+    is made of 4-byte words, a key of int64 of two.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        *,
+        key_type: str,
+        key_types: tuple[str, ...],
+        header_size: int = 0,
+    ):
+        """Raises ValueError for a slot or key type that no record can hold."""
+        if key_type not in key_types:
+            raise ValueError(f"`key_type`={key_type!r} is not in {key_types}.")
+        spec = as_slot_spec(slots)
+        for slot in spec:
+            where = f"{os.fspath(path)}: slot {slot.name!r} "
+            if slot.kind == "sparse" and slot.dtype == "float":
+                raise ValueError(where + "holds floats, wanted keys")
+            if slot.kind == "dense" and slot.num_values is None:
+                raise ValueError(
+                    where + f"has the shape {list(slot.shape)}, wanted a fixed "
+                    "number of values"
+                )
+        self._key_dtype = KEY_DTYPES[key_type]
+        self._key_words = self._key_dtype.itemsize // WORD.itemsize
+        kinds = [slot.kind for slot in spec]
+        # Where a record's slots are in the spec.
+        self._labels = [i for i, kind in enumerate(kinds) if kind == "label"]
+        self._dense = [i for i, kind in enumerate(kinds) if kind == "dense"]
+        self._keys = [
+            i for i, kind in enumerate(kinds) if kind in ("sparse", "one_hot")
+        ]
+        super().__init__(path, spec, header_size=header_size)
+
+    def _key_column(self, slot: Slot, column: Column) -> Column:
+        """The column with the words of its keys; ValueError if one is too big."""
+        values = column.values
+        if self._key_dtype.itemsize == 8:
+            return column._replace(values=_as_int64(values).view(WORD))
+        limits = np.iinfo(self._key_dtype)
+        bad = (values < limits.min) | (values > limits.max)
+        self._refuse(
+            slot, column, bad, f"a key from {limits.min} to {limits.max}"
+        )
+        values = values.astype(self._key_dtype, copy=False)
+        return column._replace(values=values.view(WORD))
+
+    def _float_column(self, slot: Slot, column: Column) -> Column:
+        """The column with the words of float32."""
+        narrow = column.values.astype(_FLOAT)
+        if slot.dtype != "float":
+            whole = _as_int64(column.values)
+            # 2**63, which whole numbers near it round to, is no int64.
+            back = np.where(narrow < 2.0**63, narrow, 0).astype(np.int64)
+            self._refuse(
+                slot,
+                column,
+                back != whole,
+                "a whole number that a float32 holds exactly",
+            )
+        return column._replace(values=narrow.view(WORD))
+
+
+def _as_int64(values: np.ndarray) -> np.ndarray:
+    """Integers as int64; uint64 keeps its bits, as in all formats."""
+    return (
+        np.ascontiguousarray(values)
+        .astype("<u8" if values.dtype.kind == "u" else "<i8")
+        .view("<i8")
+    )
