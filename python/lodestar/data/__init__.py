@@ -10,6 +10,10 @@ from lodestar.data.csv_convert import convert_csv, parse_label, slots_path
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.multislot_dataset import MultiSlotDataset
+from lodestar.data.multislot_generator import (
+    MultiSlotGenerator,
+    MultiSlotStringGenerator,
+)
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.raw_writer import RawWriter
 from lodestar.data.sample_writer import SampleWriter
@@ -20,6 +24,8 @@ __all__ = [
     "ClickLog",
     "DataError",
     "MultiSlotDataset",
+    "MultiSlotGenerator",
+    "MultiSlotStringGenerator",
     "MultiSlotWriter",
     "RawWriter",
     "SampleWriter",
