@@ -17,7 +17,7 @@
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tf_ops/core/multislot_parser.h"
-#include "tf_ops/core/multislot_rows.h"
+#include "tf_ops/core/slot_rows.h"
 #include "tf_ops/kernels/multislot_source.h"
 
 namespace lodestar {
@@ -82,7 +82,7 @@ Tensor ToTensor(tensorflow::DataType dtype, const TensorShape& shape,
 class MultiSlotDataset : public DatasetBase {
  public:
   MultiSlotDataset(OpKernelContext* ctx, Attributes attributes,
-                   Arguments arguments, std::vector<MultiSlotSpec> specs)
+                   Arguments arguments, std::vector<ColumnSpec> specs)
       : DatasetBase(DatasetContext(ctx)),
         attributes_(std::move(attributes)),
         arguments_(std::move(arguments)),
@@ -171,7 +171,7 @@ class MultiSlotDataset : public DatasetBase {
                                  bool* end_of_sequence) override {
       std::lock_guard<std::mutex> lock(mutex_);
       const int64_t batch_size = dataset()->arguments_.batch_size;
-      MultiSlotRows batch(dataset()->parser_.specs());
+      SlotRows batch(dataset()->parser_.specs());
       if (!ended_) {
         if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
         const absl::Status status = dataset()->arguments_.shuffle_rows > 0
@@ -262,7 +262,7 @@ class MultiSlotDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    absl::Status FillInOrder(int64_t batch_size, MultiSlotRows* batch) {
+    absl::Status FillInOrder(int64_t batch_size, SlotRows* batch) {
       while (batch->num_rows() < batch_size) {
         if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
           bool has_block = false;
@@ -280,7 +280,7 @@ class MultiSlotDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    absl::Status FillShuffled(int64_t batch_size, MultiSlotRows* batch) {
+    absl::Status FillShuffled(int64_t batch_size, SlotRows* batch) {
       while (batch->num_rows() < batch_size) {
         bool has_block = !source_ended_;
         while (has_block && shuffler_.WantsMore()) {
@@ -294,12 +294,12 @@ class MultiSlotDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    void AppendTensors(const MultiSlotRows& batch,
+    void AppendTensors(const SlotRows& batch,
                        std::vector<Tensor>* out_tensors) const {
       const auto& shapes = dataset()->attributes_.slot_shapes;
       const auto& types = dataset()->attributes_.slot_types;
       for (size_t c = 0; c < shapes.size(); ++c) {
-        const MultiSlotColumn& column = batch.columns()[c];
+        const SlotColumn& column = batch.columns()[c];
         const bool is_float = types[c] == tensorflow::DT_FLOAT;
         TensorShape shape;
         if (IsSparse(shapes[c])) {
@@ -322,7 +322,7 @@ class MultiSlotDataset : public DatasetBase {
     }
 
     std::mutex mutex_;  // guards what follows but for the last three
-    MultiSlotShuffler shuffler_;
+    SlotShuffler shuffler_;
     std::unique_ptr<MultiSlotBlock> block_;
     int64_t block_row_ = 0;  // the first row of block_ not yet taken
     // Where the next sample in order is; the place to go on from.
@@ -429,7 +429,7 @@ class MultiSlotDatasetOp : public DatasetOpKernel {
 
  private:
   Attributes attributes_;
-  std::vector<MultiSlotSpec> specs_;
+  std::vector<ColumnSpec> specs_;
 };
 
 REGISTER_KERNEL_BUILDER(

@@ -68,7 +68,7 @@ bool MultiSlotSource::WaitForRoom(std::unique_lock<std::mutex>* lock) {
 
 void MultiSlotSource::Parse(const std::string& text,
                             MultiSlotBlock* block) const {
-  block->rows = MultiSlotRows(parser_->specs());
+  block->rows = SlotRows(parser_->specs());
   int64_t bad_line = 0;
   const Status status = parser_->ParseText(
       text.data(), text.data() + text.size(), &block->rows, &bad_line);

@@ -31,7 +31,7 @@ namespace lodestar {
 struct MultiSlotBlock {
   int64_t file = 0;
   int64_t first_line = 0;  // of rows, from 0
-  MultiSlotRows rows;
+  SlotRows rows;
   absl::Status status;
   bool ready = false;
 };

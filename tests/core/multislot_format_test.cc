@@ -1,4 +1,4 @@
-#include "tf_ops/core/multislot_parser.h"
+#include "tf_ops/core/multislot_format.h"
 
 #include <cstdint>
 #include <random>
@@ -10,65 +10,71 @@
 namespace lodestar {
 namespace {
 
-MultiSlotSpec Ids(std::string name) { return {std::move(name), false, -1, 0}; }
-MultiSlotSpec Floats(std::string name, int64_t size) {
+ColumnSpec Ids(std::string name) { return {std::move(name), false, -1, 0}; }
+ColumnSpec Floats(std::string name, int64_t size) {
   return {std::move(name), true, size, 0};
 }
-MultiSlotSpec Label(std::string name) { return {std::move(name), false, 1, 2}; }
+ColumnSpec Label(std::string name) { return {std::move(name), false, 1, 2}; }
 
-Status Parse(const MultiSlotParser& parser, const std::string& line,
-             MultiSlotRows* rows) {
-  return parser.ParseLine(line.data(), line.data() + line.size(), rows);
+Status ParseText(const MultiSlotFormat& format, const std::string& text,
+                 SlotRows* rows, BadRecord* bad) {
+  return format.Parse(0, text.data(), text.data() + text.size(), rows, bad);
+}
+
+Status Parse(const MultiSlotFormat& format, const std::string& line,
+             SlotRows* rows) {
+  BadRecord bad;
+  return ParseText(format, line + "\n", rows, &bad);
 }
 
 // words, label: the slots of the format's worked examples.
-std::vector<MultiSlotSpec> WordsAndLabel() {
+std::vector<ColumnSpec> WordsAndLabel() {
   return {Ids("words"), Label("label")};
 }
 
-TEST(MultiSlotParserTest, WorkedBatch) {
-  const MultiSlotParser parser(WordsAndLabel());
-  MultiSlotRows rows(parser.specs());
-  ASSERT_TRUE(Parse(parser, "3 1926 8 17 1 1", &rows).ok());
-  ASSERT_TRUE(Parse(parser, "2 0 5 1 0", &rows).ok());
+TEST(MultiSlotFormatTest, WorkedBatch) {
+  const MultiSlotFormat format(WordsAndLabel());
+  SlotRows rows(format.specs());
+  ASSERT_TRUE(Parse(format, "3 1926 8 17 1 1", &rows).ok());
+  ASSERT_TRUE(Parse(format, "2 0 5 1 0", &rows).ok());
   EXPECT_EQ(rows.num_rows(), 2);
   EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{1926, 8, 17, 0, 5}));
   EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 3, 5}));
   EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{1, 0}));
 }
 
-TEST(MultiSlotParserTest, FloatSlot) {
-  const MultiSlotParser parser({Floats("d", 2), Label("label")});
-  MultiSlotRows rows(parser.specs());
-  ASSERT_TRUE(Parse(parser, "2 0.5 2.0 1 1", &rows).ok());
-  ASSERT_TRUE(Parse(parser, "2 1e3 -0x1p1 1 0", &rows).ok());
+TEST(MultiSlotFormatTest, FloatSlot) {
+  const MultiSlotFormat format({Floats("d", 2), Label("label")});
+  SlotRows rows(format.specs());
+  ASSERT_TRUE(Parse(format, "2 0.5 2.0 1 1", &rows).ok());
+  ASSERT_TRUE(Parse(format, "2 1e3 -0x1p1 1 0", &rows).ok());
   EXPECT_EQ(rows.columns()[0].floats,
             (std::vector<float>{0.5f, 2.0f, 1000.0f, -2.0f}));
 }
 
-TEST(MultiSlotParserTest, AnEmptySparseSlotIsValid) {
-  const MultiSlotParser parser({Ids("a"), Ids("b")});
-  MultiSlotRows rows(parser.specs());
-  ASSERT_TRUE(Parse(parser, "0 1 7", &rows).ok());
-  ASSERT_TRUE(Parse(parser, "2 1 2 0", &rows).ok());
+TEST(MultiSlotFormatTest, AnEmptySparseSlotIsValid) {
+  const MultiSlotFormat format({Ids("a"), Ids("b")});
+  SlotRows rows(format.specs());
+  ASSERT_TRUE(Parse(format, "0 1 7", &rows).ok());
+  ASSERT_TRUE(Parse(format, "2 1 2 0", &rows).ok());
   EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 0, 2}));
   EXPECT_EQ(rows.columns()[1].row_splits, (std::vector<int64_t>{0, 1, 1}));
 }
 
-TEST(MultiSlotParserTest, BlanksTabsAndCarriageReturnsMayEndALine) {
-  const MultiSlotParser parser(WordsAndLabel());
-  MultiSlotRows rows(parser.specs());
-  EXPECT_TRUE(Parse(parser, "1 5 1 0\t", &rows).ok());
-  EXPECT_TRUE(Parse(parser, "1 5 1 0 \r", &rows).ok());
-  EXPECT_TRUE(Parse(parser, "1\t5  1 0", &rows).ok());
+TEST(MultiSlotFormatTest, BlanksTabsAndCarriageReturnsMayEndALine) {
+  const MultiSlotFormat format(WordsAndLabel());
+  SlotRows rows(format.specs());
+  EXPECT_TRUE(Parse(format, "1 5 1 0\t", &rows).ok());
+  EXPECT_TRUE(Parse(format, "1 5 1 0 \r", &rows).ok());
+  EXPECT_TRUE(Parse(format, "1\t5  1 0", &rows).ok());
   EXPECT_EQ(rows.num_rows(), 3);
 }
 
-TEST(MultiSlotParserTest, IdsKeepTheirBits) {
-  const MultiSlotParser parser({Ids("a")});
-  MultiSlotRows rows(parser.specs());
+TEST(MultiSlotFormatTest, IdsKeepTheirBits) {
+  const MultiSlotFormat format({Ids("a")});
+  SlotRows rows(format.specs());
   ASSERT_TRUE(
-      Parse(parser, "3 18446744073709551615 -2 9223372036854775808", &rows)
+      Parse(format, "3 18446744073709551615 -2 9223372036854775808", &rows)
           .ok());
   EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{-1, -2, INT64_MIN}));
 }
@@ -78,8 +84,8 @@ struct BadLine {
   std::string message;
 };
 
-TEST(MultiSlotParserTest, ErrorsNameSlotByteFoundAndWanted) {
-  const MultiSlotParser parser(
+TEST(MultiSlotFormatTest, ErrorsNameSlotByteFoundAndWanted) {
+  const MultiSlotFormat format(
       {Label("click"), Floats("I", 2), Ids("C1"), {"color", false, 1, 5}});
   const BadLine cases[] = {
       {"", "slot 'click' at byte 1: the line ends where its count should be"},
@@ -120,10 +126,10 @@ TEST(MultiSlotParserTest, ErrorsNameSlotByteFoundAndWanted) {
       {"1 1 2 .5 1 1 " + std::string(100, 'z') + " 1 1",
        "is '" + std::string(32, 'z') + "'..., wanted"},
   };
-  MultiSlotRows rows(parser.specs());
-  ASSERT_TRUE(Parse(parser, "1 1 2 .5 1 2 7 8 1 4", &rows).ok());
+  SlotRows rows(format.specs());
+  ASSERT_TRUE(Parse(format, "1 1 2 .5 1 2 7 8 1 4", &rows).ok());
   for (const BadLine& bad : cases) {
-    const Status status = Parse(parser, bad.line, &rows);
+    const Status status = Parse(format, bad.line, &rows);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad.line;
     EXPECT_NE(status.message().find(bad.message), std::string::npos)
         << bad.line << "\n  gives " << status.message() << "\n  not   "
@@ -137,58 +143,58 @@ TEST(MultiSlotParserTest, ErrorsNameSlotByteFoundAndWanted) {
   }
 }
 
-TEST(MultiSlotParserTest, AFloatLabelMustBeZeroOrOne) {
-  const MultiSlotParser parser({{"click", true, 1, 2}});
-  MultiSlotRows rows(parser.specs());
-  EXPECT_TRUE(Parse(parser, "1 1.0", &rows).ok());
-  EXPECT_TRUE(Parse(parser, "1 0", &rows).ok());
+TEST(MultiSlotFormatTest, AFloatLabelMustBeZeroOrOne) {
+  const MultiSlotFormat format({{"click", true, 1, 2}});
+  SlotRows rows(format.specs());
+  EXPECT_TRUE(Parse(format, "1 1.0", &rows).ok());
+  EXPECT_TRUE(Parse(format, "1 0", &rows).ok());
   for (const char* line : {"1 0.5", "1 2", "1 nan", "1 -1", "1 inf"}) {
-    const Status status = Parse(parser, line, &rows);
+    const Status status = Parse(format, line, &rows);
     EXPECT_NE(status.message().find("wanted 0 or 1"), std::string::npos)
         << line << status.message();
   }
 }
 
-TEST(MultiSlotParserTest, ALyingCountAllocatesNoMoreThanTheLineIsWorth) {
-  const MultiSlotParser parser({Ids("a")});
-  MultiSlotRows rows(parser.specs());
-  const Status status = Parse(parser, "9000000000000000000 1 2", &rows);
+TEST(MultiSlotFormatTest, ALyingCountAllocatesNoMoreThanTheLineIsWorth) {
+  const MultiSlotFormat format({Ids("a")});
+  SlotRows rows(format.specs());
+  const Status status = Parse(format, "9000000000000000000 1 2", &rows);
   EXPECT_EQ(status.message(),
             "slot 'a' at byte 24: the line ends after 2 of "
             "9000000000000000000 values");
   EXPECT_LT(rows.columns()[0].ints.capacity(), 100u);
 }
 
-TEST(MultiSlotParserTest, TextStopsAtTheFirstBadLine) {
-  const MultiSlotParser parser(WordsAndLabel());
-  MultiSlotRows rows(parser.specs());
+TEST(MultiSlotFormatTest, TextStopsAtTheFirstBadLine) {
+  const MultiSlotFormat format(WordsAndLabel());
+  SlotRows rows(format.specs());
   const std::string text = "1 5 1 0\n1 6 1 1\n1 7 1 3\n1 8 1 1\n";
-  int64_t bad_line = -1;
-  const Status status = parser.ParseText(text.data(), text.data() + text.size(),
-                                         &rows, &bad_line);
+  BadRecord bad;
+  const Status status = ParseText(format, text, &rows, &bad);
   EXPECT_FALSE(status.ok());
-  EXPECT_EQ(bad_line, 2);
+  EXPECT_EQ(bad.record, 2);
+  EXPECT_EQ(bad.offset, 16);
+  EXPECT_EQ(bad.next, 24);
   EXPECT_EQ(rows.num_rows(), 2);
   EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{5, 6}));
 }
 
-TEST(MultiSlotParserTest, TheLastLineNeedsItsNewline) {
-  const MultiSlotParser parser({Label("label"), Ids("words")});
-  MultiSlotRows rows(parser.specs());
+TEST(MultiSlotFormatTest, TheLastLineNeedsItsNewline) {
+  const MultiSlotFormat format({Label("label"), Ids("words")});
+  SlotRows rows(format.specs());
   const std::string text = "1 0 1 5\n1 1 2 6 12";  // the file had 123456
-  int64_t bad_line = -1;
-  const Status status = parser.ParseText(text.data(), text.data() + text.size(),
-                                         &rows, &bad_line);
+  BadRecord bad;
+  const Status status = ParseText(format, text, &rows, &bad);
   EXPECT_NE(status.message().find("no newline at its end"), std::string::npos);
-  EXPECT_EQ(bad_line, 1);
+  EXPECT_EQ(bad.record, 1);
   EXPECT_EQ(rows.num_rows(), 1);
   EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{5}));
 }
 
 // Mutated lines: an error or a sample, never a read beyond the line (run under
 // --config=asan), and never a change to the rows before.
-TEST(MultiSlotParserTest, SurvivesMutatedLines) {
-  const MultiSlotParser parser(
+TEST(MultiSlotFormatTest, SurvivesMutatedLines) {
+  const MultiSlotFormat format(
       {Label("click"), Floats("I", 3), Ids("C1"), Ids("C2")});
   const std::string good = "1 1 3 0.5 -1e3 nan 2 12345678901 -8 0";
   std::mt19937 random(3);
@@ -212,11 +218,14 @@ TEST(MultiSlotParserTest, SurvivesMutatedLines) {
           line.insert(at, 1, " 0-e"[random() % 4]);
       }
     }
+    line += '\n';
+    if (line.find('\n') + 1 != line.size()) continue;
     // A copy of exactly this size, so that a read past it is seen.
     const std::vector<char> exact(line.begin(), line.end());
-    MultiSlotRows rows(parser.specs());
+    SlotRows rows(format.specs());
+    BadRecord bad;
     const Status status =
-        parser.ParseLine(exact.data(), exact.data() + exact.size(), &rows);
+        format.Parse(0, exact.data(), exact.data() + exact.size(), &rows, &bad);
     accepted += status.ok();
     ASSERT_EQ(rows.num_rows(), status.ok() ? 1 : 0);
     ASSERT_EQ(rows.columns()[1].floats.size(), status.ok() ? 3u : 0u);

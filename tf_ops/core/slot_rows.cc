@@ -1,4 +1,4 @@
-#include "tf_ops/core/multislot_rows.h"
+#include "tf_ops/core/slot_rows.h"
 
 #include <utility>
 
@@ -6,20 +6,19 @@
 
 namespace lodestar {
 
-MultiSlotRows::MultiSlotRows(const std::vector<MultiSlotSpec>& specs)
+SlotRows::SlotRows(const std::vector<ColumnSpec>& specs)
     : columns_(specs.size()) {
   sizes_.reserve(specs.size());
   for (size_t c = 0; c < specs.size(); ++c) {
-    sizes_.push_back(specs[c].size);
-    if (specs[c].size < 0) columns_[c].row_splits.push_back(0);
+    sizes_.push_back(specs[c].used ? specs[c].size : 0);
+    if (sizes_[c] < 0) columns_[c].row_splits.push_back(0);
   }
 }
 
-void MultiSlotRows::Append(const MultiSlotRows& from, int64_t begin,
-                           int64_t count) {
+void SlotRows::Append(const SlotRows& from, int64_t begin, int64_t count) {
   for (size_t c = 0; c < columns_.size(); ++c) {
-    MultiSlotColumn& to = columns_[c];
-    const MultiSlotColumn& column = from.columns_[c];
+    SlotColumn& to = columns_[c];
+    const SlotColumn& column = from.columns_[c];
     const int64_t first = from.ValueOffset(c, begin);
     const int64_t last = from.ValueOffset(c, begin + count);
     // A column fills one of the two vectors; the other stays empty.
@@ -40,10 +39,11 @@ void MultiSlotRows::Append(const MultiSlotRows& from, int64_t begin,
   num_rows_ += count;
 }
 
-void MultiSlotRows::TruncateTo(int64_t num_rows, int64_t end) {
-  for (int64_t c = 0; c < end; ++c) {
-    MultiSlotColumn& column = columns_[c];
+void SlotRows::TruncateTo(int64_t num_rows) {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    SlotColumn& column = columns_[c];
     const int64_t size = ValueOffset(c, num_rows);
+    // A column fills one of the two vectors.
     if (static_cast<int64_t>(column.ints.size()) > size) {
       column.ints.resize(size);
     }
@@ -55,7 +55,25 @@ void MultiSlotRows::TruncateTo(int64_t num_rows, int64_t end) {
   num_rows_ = num_rows;
 }
 
-void MultiSlotShuffler::Add(MultiSlotRows rows) {
+Status CheckLengths(const std::vector<ColumnSpec>& specs,
+                    const std::vector<int64_t>& lengths) {
+  for (size_t c = 0; c < specs.size(); ++c) {
+    const ColumnSpec& spec = specs[c];
+    if (lengths[c] % spec.multiple != 0) {
+      return InvalidArgument("slot '", spec.name, "': found ", lengths[c],
+                             " values, wanted a multiple of ", spec.multiple);
+    }
+    if (spec.weighs >= 0 && lengths[c] != lengths[spec.weighs]) {
+      return InvalidArgument("slot '", spec.name, "': found ", lengths[c],
+                             " weights, wanted one for each of the ",
+                             lengths[spec.weighs], " ids of slot '",
+                             specs[spec.weighs].name, "'");
+    }
+  }
+  return Status();
+}
+
+void SlotShuffler::Add(SlotRows rows) {
   const int64_t count = rows.num_rows();
   if (count == 0) return;
   int64_t block = static_cast<int64_t>(blocks_.size());
@@ -69,7 +87,7 @@ void MultiSlotShuffler::Add(MultiSlotRows rows) {
   for (int64_t row = 0; row < count; ++row) order_.push_back({block, row});
 }
 
-void MultiSlotShuffler::Draw(MultiSlotRows* out) {
+void SlotShuffler::Draw(SlotRows* out) {
   state_ += kGoldenGamma;
   const uint64_t word = Mix64(state_) >> 32;
   // The window is far below 2^32 rows, so the product keeps its high part.
@@ -80,7 +98,7 @@ void MultiSlotShuffler::Draw(MultiSlotRows* out) {
   Block& block = blocks_[position.block];
   out->Append(block.rows, position.row, 1);
   if (--block.left == 0) {
-    block.rows = MultiSlotRows();
+    block.rows = SlotRows();
     free_blocks_.push_back(position.block);
   }
 }

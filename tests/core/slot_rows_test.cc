@@ -1,4 +1,4 @@
-#include "tf_ops/core/multislot_rows.h"
+#include "tf_ops/core/slot_rows.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tf_ops/core/multislot_parser.h"
+#include "tf_ops/core/multislot_format.h"
 
 namespace lodestar {
 namespace {
 
-std::vector<MultiSlotSpec> Specs() {
+std::vector<ColumnSpec> Specs() {
   return {{"n", false, 1, 0},
           {"d", true, 2, 0},
           {"ids", false, -1, 0},
@@ -19,22 +19,24 @@ std::vector<MultiSlotSpec> Specs() {
 }
 
 // Row i: n = i, d = (i, -i), i % 3 ids, i % 2 weights.
-MultiSlotRows Make(int64_t begin, int64_t end) {
-  const MultiSlotParser parser(Specs());
-  MultiSlotRows rows(parser.specs());
+SlotRows Make(int64_t begin, int64_t end) {
+  const MultiSlotFormat format(Specs());
+  SlotRows rows(format.specs());
   for (int64_t i = begin; i < end; ++i) {
     std::string line = StrCat("1 ", i, " 2 ", i, " ", -i, " ", i % 3);
     for (int64_t k = 0; k < i % 3; ++k) line += StrCat(" ", 10 * i + k);
     line += StrCat(" ", i % 2);
     if (i % 2) line += StrCat(" ", i);
+    line += '\n';
+    BadRecord bad;
     const Status status =
-        parser.ParseLine(line.data(), line.data() + line.size(), &rows);
+        format.Parse(0, line.data(), line.data() + line.size(), &rows, &bad);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   return rows;
 }
 
-void ExpectEqual(const MultiSlotRows& a, const MultiSlotRows& b) {
+void ExpectEqual(const SlotRows& a, const SlotRows& b) {
   ASSERT_EQ(a.num_rows(), b.num_rows());
   for (size_t c = 0; c < a.columns().size(); ++c) {
     EXPECT_EQ(a.columns()[c].ints, b.columns()[c].ints) << c;
@@ -43,9 +45,9 @@ void ExpectEqual(const MultiSlotRows& a, const MultiSlotRows& b) {
   }
 }
 
-TEST(MultiSlotRowsTest, AppendedPiecesEqualTheWhole) {
-  const MultiSlotRows whole = Make(0, 20);
-  MultiSlotRows pieces(Specs());
+TEST(SlotRowsTest, AppendedPiecesEqualTheWhole) {
+  const SlotRows whole = Make(0, 20);
+  SlotRows pieces(Specs());
   pieces.Append(whole, 0, 0);
   pieces.Append(whole, 0, 7);
   pieces.Append(Make(7, 15), 0, 8);
@@ -53,10 +55,10 @@ TEST(MultiSlotRowsTest, AppendedPiecesEqualTheWhole) {
   ExpectEqual(pieces, whole);
 }
 
-TEST(MultiSlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
+TEST(SlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
   const auto run = [](uint64_t seed) {
-    MultiSlotShuffler shuffler(16, seed);
-    MultiSlotRows out(Specs());
+    SlotShuffler shuffler(16, seed);
+    SlotRows out(Specs());
     for (int64_t begin = 0; begin < 100; begin += 10) {
       shuffler.Add(Make(begin, begin + 10));
       while (!shuffler.WantsMore()) shuffler.Draw(&out);
@@ -64,12 +66,12 @@ TEST(MultiSlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
     while (shuffler.Size() > 0) shuffler.Draw(&out);
     return out;
   };
-  const MultiSlotRows out = run(1);
+  const SlotRows out = run(1);
   std::vector<int64_t> order = out.columns()[0].ints;
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
   EXPECT_EQ(order, run(1).columns()[0].ints);
   EXPECT_NE(order, run(2).columns()[0].ints);
-  MultiSlotRows wanted(Specs());
+  SlotRows wanted(Specs());
   for (const int64_t i : order) wanted.Append(Make(i, i + 1), 0, 1);
   ExpectEqual(out, wanted);
   std::sort(order.begin(), order.end());

@@ -1,10 +1,11 @@
-#include "tf_ops/core/multislot_parser.h"
+#include "tf_ops/core/multislot_format.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 
+#include "tf_ops/core/line_cutter.h"
 #include "tf_ops/core/text_number.h"
 
 namespace lodestar {
@@ -42,12 +43,12 @@ std::string Quoted(const char* p, const char* end) {
   return text + (shown_end < token_end ? "'..." : "'");
 }
 
-std::string Where(const MultiSlotSpec& spec, const char* begin, const char* p) {
+std::string Where(const ColumnSpec& spec, const char* begin, const char* p) {
   return StrCat("slot '", spec.name, "' at byte ", p - begin + 1, ": ");
 }
 
 // Names what is wrong with the count at `p`.
-Status BadCount(const MultiSlotSpec& spec, const char* begin, const char* p,
+Status BadCount(const ColumnSpec& spec, const char* begin, const char* p,
                 const char* end) {
   if (p == end) {
     return InvalidArgument(Where(spec, begin, p),
@@ -90,7 +91,7 @@ std::string WantedByLimit(int64_t limit) {
 
 // Appends `count` values from *position; moves it past them.
 template <typename T>
-Status ReadValues(const MultiSlotSpec& spec, const char* begin,
+Status ReadValues(const ColumnSpec& spec, const char* begin,
                   const char** position, const char* end, uint64_t count,
                   std::vector<T>* values) {
   const char* p = *position;
@@ -127,59 +128,84 @@ Status ReadValues(const MultiSlotSpec& spec, const char* begin,
   return Status();
 }
 
-}  // namespace
-
-Status MultiSlotParser::ParseSlot(const MultiSlotSpec& spec, const char* begin,
-                                  const char** position, const char* end,
-                                  MultiSlotColumn* column) const {
+// Appends the values of one slot from *position; moves it past them.
+Status ParseSlot(const ColumnSpec& spec, const char* begin,
+                 const char** position, const char* end, SlotColumn* column,
+                 uint64_t* count) {
   const char* p = SkipBlanks(*position, end);
   const char* const token = p;
-  uint64_t count = 0;
   if (end - p > 1 && *p >= '0' && *p <= '9' && p[1] == ' ') {
-    count = *p++ - '0';
+    *count = *p++ - '0';
   } else if (p == end || *p < '0' || *p > '9' ||
-             ReadUint64(&p, end, &count) != NumberError::kNone ||
+             ReadUint64(&p, end, count) != NumberError::kNone ||
              (p < end && !IsBlank(*p))) {
     return BadCount(spec, begin, token, end);
   }
-  if (spec.size >= 0 && count != static_cast<uint64_t>(spec.size)) {
-    return InvalidArgument(Where(spec, begin, token), "count is ", count,
+  if (spec.size >= 0 && *count != static_cast<uint64_t>(spec.size)) {
+    return InvalidArgument(Where(spec, begin, token), "count is ", *count,
                            ", wanted ", spec.size);
   }
   LODESTAR_RETURN_IF_ERROR(
-      spec.is_float ? ReadValues(spec, begin, &p, end, count, &column->floats)
-                    : ReadValues(spec, begin, &p, end, count, &column->ints));
-  if (spec.size < 0) {
-    column->row_splits.push_back(column->row_splits.back() +
-                                 static_cast<int64_t>(count));
-  }
+      spec.is_float ? ReadValues(spec, begin, &p, end, *count, &column->floats)
+                    : ReadValues(spec, begin, &p, end, *count, &column->ints));
   *position = p;
   return Status();
 }
 
-Status MultiSlotParser::ParseLine(const char* begin, const char* end,
-                                  MultiSlotRows* rows) const {
-  const int64_t old_rows = rows->num_rows_;
+}  // namespace
+
+MultiSlotFormat::MultiSlotFormat(std::vector<ColumnSpec> specs)
+    : RecordFormat(std::move(specs)) {
+  for (const ColumnSpec& spec : this->specs()) {
+    checks_lengths_ |= spec.multiple > 1 || spec.weighs >= 0;
+  }
+}
+
+std::unique_ptr<RecordCutter> MultiSlotFormat::NewCutter() const {
+  return std::make_unique<LineCutter>();
+}
+
+std::string MultiSlotFormat::Place(int64_t record, int64_t /*offset*/) const {
+  return StrCat(":", record + 1);
+}
+
+// `unused` and `lengths` are only lent, so that they are not made anew for each
+// line.
+Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
+                                  SlotColumn* unused,
+                                  std::vector<int64_t>* lengths,
+                                  SlotRows* rows) const {
   const char* p = begin;
   Status status;
-  const int64_t num_slots = static_cast<int64_t>(specs_.size());
-  int64_t c = 0;
-  for (; c < num_slots && status.ok(); ++c) {
-    status = ParseSlot(specs_[c], begin, &p, end, &rows->columns_[c]);
+  const int64_t num_slots = static_cast<int64_t>(specs().size());
+  lengths->clear();
+  for (int64_t c = 0; c < num_slots && status.ok(); ++c) {
+    const ColumnSpec& spec = specs()[c];
+    SlotColumn* column = spec.used ? rows->mutable_column(c) : unused;
+    uint64_t count = 0;
+    status = ParseSlot(spec, begin, &p, end, column, &count);
+    if (!status.ok()) break;
+    if (!spec.used) {
+      unused->ints.clear();
+      unused->floats.clear();
+    } else if (spec.size < 0) {
+      column->row_splits.push_back(column->row_splits.back() +
+                                   static_cast<int64_t>(count));
+    }
+    if (checks_lengths_) lengths->push_back(static_cast<int64_t>(count));
   }
+  if (status.ok() && checks_lengths_) status = CheckLengths(specs(), *lengths);
   if (status.ok()) {
     p = SkipBlanks(p, end);
     if (p == end) {
-      ++rows->num_rows_;
+      rows->AddRows(1);
       return status;
     }
     status = InvalidArgument("byte ", p - begin + 1, ": found ", Quoted(p, end),
-                             " after the last slot", specs_.empty() ? "" : " '",
-                             specs_.empty() ? "" : specs_.back().name,
-                             specs_.empty() ? "" : "'",
-                             ", wanted the end of the line");
+                             " after the last slot '", specs().back().name,
+                             "', wanted the end of the line");
   }
-  rows->TruncateTo(old_rows, c);
+  rows->TruncateTo(rows->num_rows());
   const void* nul = begin == end ? nullptr : std::memchr(begin, 0, end - begin);
   if (nul != nullptr) {
     status = InvalidArgument("not text: a NUL byte at byte ",
@@ -189,22 +215,28 @@ Status MultiSlotParser::ParseLine(const char* begin, const char* end,
   return status;
 }
 
-Status MultiSlotParser::ParseText(const char* begin, const char* end,
-                                  MultiSlotRows* rows,
-                                  int64_t* bad_line) const {
-  const char* line = begin;
-  for (*bad_line = 0; line < end; ++*bad_line) {
+Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
+                              const char* end, SlotRows* rows,
+                              BadRecord* bad) const {
+  SlotColumn unused;
+  std::vector<int64_t> lengths;
+  int64_t number = 0;
+  for (const char* line = begin; line < end; ++number) {
     const void* newline = std::memchr(line, '\n', end - line);
     const char* const line_end =
         newline == nullptr ? end : static_cast<const char*>(newline);
-    LODESTAR_RETURN_IF_ERROR(ParseLine(line, line_end, rows));
-    if (newline == nullptr) {
-      rows->TruncateTo(rows->num_rows_ - 1,
-                       static_cast<int64_t>(specs_.size()));
-      return InvalidArgument(
+    const char* const next = newline == nullptr ? end : line_end + 1;
+    Status status = ParseLine(line, line_end, &unused, &lengths, rows);
+    if (status.ok() && newline == nullptr) {
+      rows->TruncateTo(rows->num_rows() - 1);
+      status = InvalidArgument(
           "the last line has no newline at its end, so the file was cut short");
     }
-    line = line_end + 1;
+    if (!status.ok()) {
+      *bad = {number, line - begin, next - begin};
+      return status;
+    }
+    line = next;
   }
   return Status();
 }
