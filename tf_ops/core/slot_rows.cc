@@ -1,5 +1,6 @@
 #include "tf_ops/core/slot_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tf_ops/core/hash.h"
@@ -37,6 +38,29 @@ void SlotRows::Append(const SlotRows& from, int64_t begin, int64_t count) {
     }
   }
   num_rows_ += count;
+}
+
+int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
+  for (size_t c = 0; c < specs.size(); ++c) {
+    const SlotColumn& column = columns_[c];
+    int64_t wanted = num_rows_ * sizes_[c];
+    bool fits = column.row_splits.empty();
+    if (sizes_[c] < 0) {
+      const std::vector<int64_t>& splits = column.row_splits;
+      fits = static_cast<int64_t>(splits.size()) == num_rows_ + 1 &&
+             splits.front() == 0 &&
+             std::is_sorted(splits.begin(), splits.end());
+      wanted = fits ? splits.back() : 0;
+    }
+    const bool is_float = specs[c].is_float;
+    const int64_t ints = static_cast<int64_t>(column.ints.size());
+    const int64_t floats = static_cast<int64_t>(column.floats.size());
+    if (!fits || ints != (is_float ? 0 : wanted) ||
+        floats != (is_float ? wanted : 0)) {
+      return static_cast<int64_t>(c);
+    }
+  }
+  return -1;
 }
 
 void SlotRows::TruncateTo(int64_t num_rows) {
@@ -101,6 +125,14 @@ void SlotShuffler::Draw(SlotRows* out) {
     block.rows = SlotRows();
     free_blocks_.push_back(position.block);
   }
+}
+
+SlotRows SlotShuffler::Window(const std::vector<ColumnSpec>& specs) const {
+  SlotRows rows(specs);
+  for (const Position& position : order_) {
+    rows.Append(blocks_[position.block].rows, position.row, 1);
+  }
+  return rows;
 }
 
 }  // namespace lodestar

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/status.h"
@@ -55,6 +56,10 @@ class SlotRows {
     return ValueOffset(c, row + 1) - ValueOffset(c, row);
   }
 
+  // The first column whose vectors are not what `specs` and num_rows() say, for
+  // rows that come from outside; -1 if there is none.
+  int64_t FindUnfit(const std::vector<ColumnSpec>& specs) const;
+
   // Copies rows [begin, begin + count) of `from`, whose slots are the same.
   void Append(const SlotRows& from, int64_t begin, int64_t count);
 
@@ -86,6 +91,16 @@ class SlotShuffler {
   void Add(SlotRows rows);
   // Moves one row to the end of `out`. REQUIRES: Size() > 0.
   void Draw(SlotRows* out);
+
+  // What later draws depend on: a shuffler that is given both to Restore()
+  // draws the same rows.
+  uint64_t state() const { return state_; }
+  SlotRows Window(const std::vector<ColumnSpec>& specs) const;
+  // REQUIRES: nothing was added yet.
+  void Restore(uint64_t state, SlotRows window) {
+    state_ = state;
+    Add(std::move(window));
+  }
 
  private:
   struct Position {

@@ -8,14 +8,17 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
 #include "tf_ops/core/id_table.h"
+#include "tf_ops/core/line_cutter.h"
 #include "tf_ops/core/vocabulary_line.h"
+#include "tf_ops/kernels/byte_stream.h"
+#include "tf_ops/kernels/record_reader.h"
 #include "tf_ops/kernels/status_util.h"
-#include "tf_ops/kernels/text_file_reader.h"
 
 namespace lodestar {
 
@@ -29,8 +32,9 @@ template <typename K, typename Map>
 absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
                             const VocabularyFormat& format, Map* map) {
   using Key = typename Map::Key;
-  std::unique_ptr<TextFileReader> reader;
-  TF_RETURN_IF_ERROR(TextFileReader::Open(env, path, &reader));
+  std::unique_ptr<ByteStream> stream;
+  TF_RETURN_IF_ERROR(ByteStream::Open(env, path, &stream));
+  RecordReader reader(path, std::move(stream), std::make_unique<LineCutter>());
 
   // The key of a line, from the text of its column.
   const auto parse_key = [&](std::string_view text, int64_t number, Key* key) {
@@ -68,19 +72,19 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
         status.code(), StrCat(path, ":", number + 1, ": ", status.message())));
   };
 
-  std::string piece;
+  RecordPiece piece;
   std::vector<Key> keys;
   std::vector<int64_t> values;
-  int64_t first = 0;
   int64_t num_lines = 0;
   bool wants_more = format.vocab_size != 0;
   while (wants_more) {
-    TF_RETURN_IF_ERROR(reader->Read(&piece, &first));
-    if (piece.empty()) break;
+    TF_RETURN_IF_ERROR(reader.Read(&piece));
+    if (piece.num_records == 0) break;
+    const int64_t first = piece.first_record;
     keys.clear();
     values.clear();
-    const char* const end = piece.data() + piece.size();
-    for (const char* p = piece.data(); p < end && wants_more;) {
+    const char* const end = piece.end;
+    for (const char* p = piece.begin; p < end && wants_more;) {
       const void* const newline = std::memchr(p, '\n', end - p);
       const char* const next =
           newline == nullptr ? end : static_cast<const char*>(newline) + 1;

@@ -1,0 +1,58 @@
+// The dataset kernel behind every op that reads files of records. Contract:
+// ops/record_dataset_ops.cc. Threads: record_source.h.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_RECORD_DATASET_H_
+#define LODESTAR_TF_OPS_KERNELS_RECORD_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tf_ops/core/record_format.h"
+
+namespace lodestar {
+
+// A subclass reads the attributes of its format in its constructor.
+class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
+ public:
+  explicit RecordDatasetOp(tensorflow::OpKernelConstruction* ctx);
+
+  // What all formats have in common.
+  struct Attributes {
+    std::vector<std::string> slot_names;
+    tensorflow::DataTypeVector slot_types;
+    std::vector<tensorflow::PartialTensorShape> slot_shapes;
+    std::vector<bool> slot_used;
+    bool drop_remainder = false;
+    bool deterministic = true;
+    bool skip_errors = false;
+    std::string skip_log;
+    tensorflow::DataTypeVector output_types;
+    std::vector<tensorflow::PartialTensorShape> output_shapes;
+    // Every attribute, for the graph that the dataset serializes to.
+    std::vector<std::pair<std::string, tensorflow::AttrValue>> all;
+  };
+
+ protected:
+  // Makes the format of files whose records hold `specs`.
+  virtual absl::Status MakeFormat(
+      std::vector<ColumnSpec> specs,
+      std::unique_ptr<RecordFormat>* format) const = 0;
+
+  void MakeDataset(tensorflow::OpKernelContext* ctx,
+                   tensorflow::data::DatasetBase** output) override;
+
+ private:
+  Attributes attributes_;
+  std::vector<ColumnSpec> specs_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_RECORD_DATASET_H_

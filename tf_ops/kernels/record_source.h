@@ -1,0 +1,131 @@
+// RecordSource: threads that read and parse files of records ahead of the one
+// caller that takes the parsed pieces.
+//
+// Ordered: a thread takes the next piece of the current file under one lock,
+// puts a place for it into the queue, and parses it outside the lock. So pieces
+// of one big file, or of several small ones, are parsed at the same time and
+// leave in the order of files and records.
+// Unordered: each thread owns a file at a time and queues pieces when parsed.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_RECORD_SOURCE_H_
+#define LODESTAR_TF_OPS_KERNELS_RECORD_SOURCE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/status.h"
+#include "tf_ops/core/record_format.h"
+#include "tf_ops/kernels/record_reader.h"
+#include "tf_ops/kernels/skip_log.h"
+
+namespace lodestar {
+
+// A parsed piece. Where `status` is an error, `rows` holds the samples before
+// it, and nothing follows.
+struct RecordBlock {
+  int64_t file = 0;
+  int64_t first_record = 0;
+  int64_t num_records = 0;
+  SlotRows rows;
+  // The record of each row, from first_record; empty where row i is record i.
+  std::vector<int64_t> records;
+  absl::Status status;
+  bool ready = false;
+
+  // The record in the file that row `row` comes from; for num_rows, where
+  // the block ends.
+  int64_t RecordOf(int64_t row) const {
+    if (row == rows.num_rows()) return first_record + num_records;
+    return first_record + (records.empty() ? row : records[row]);
+  }
+};
+
+class RecordSource {
+ public:
+  struct Options {
+    std::vector<std::string> files;
+    int64_t num_threads = 1;
+    bool ordered = true;
+    // Where to begin; only if ordered.
+    int64_t first_file = 0;
+    int64_t first_record = 0;
+    // Of each file, the records whose number is `shard_index` modulo this.
+    int64_t num_shards = 1;
+    int64_t shard_index = 0;
+    // Null: a bad record ends the stream. Else it is left out and noted here.
+    std::shared_ptr<SkipLog> skip_log;
+  };
+  using StartThread = std::function<std::unique_ptr<tensorflow::Thread>(
+      const std::string& name, std::function<void()> body)>;
+
+  // `format` must outlive the source.
+  RecordSource(const RecordFormat* format, Options options,
+               const StartThread& start_thread);
+  // Stops the threads and waits for them.
+  ~RecordSource();
+
+  // The next piece; null at the end of the last file. Cancelled after Cancel().
+  absl::Status Next(std::unique_ptr<RecordBlock>* block);
+
+  // Wakes and stops everything; may be called from any thread.
+  void Cancel();
+
+  // "path:line" or "path: record r at byte b".
+  std::string Place(int64_t file, int64_t record, int64_t offset) const {
+    return options_.files[file] + format_->Place(record, offset);
+  }
+
+ private:
+  // A file being read.
+  struct OpenFile {
+    int64_t number = 0;
+    int64_t first_record = 0;  // those before are left out
+    std::unique_ptr<RecordReader> reader;
+  };
+
+  void RunOrdered();
+  void RunUnordered();
+  // Calls `run` and makes an error of an allocation that fails in it.
+  void Guarded(void (RecordSource::*run)());
+  absl::Status Open(int64_t number, OpenFile* file) const;
+  // Reads the next piece of `file`; an error ends the file where errors are
+  // skipped. *ended: there is none.
+  absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
+  // Reads the next piece of the current file, moving from file to file. False
+  // at the end. REQUIRES: reading_mutex_ is held.
+  bool ReadOrdered(RecordPiece* piece, RecordBlock* block);
+  // Fills `block` from a piece of which records before `first` are left out.
+  void Parse(const RecordPiece& piece, int64_t first, RecordBlock* block) const;
+  absl::Status ParseRecords(const RecordPiece& piece, RecordBlock* block) const;
+  void KeepWanted(int64_t first, RecordBlock* block) const;
+  // Waits until the queue has room. False if cancelled.
+  bool WaitForRoom(std::unique_lock<std::mutex>* lock);
+
+  const RecordFormat* const format_;
+  const Options options_;
+  const size_t max_queued_;
+
+  std::mutex reading_mutex_;  // taken before mutex_; guards the next two
+  OpenFile current_;
+  int64_t next_file_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<RecordBlock>> queue_;
+  int64_t running_;
+  bool stop_reading_ = false;  // an error ends the stream
+  bool cancelled_ = false;
+
+  std::vector<std::unique_ptr<tensorflow::Thread>> threads_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_RECORD_SOURCE_H_
