@@ -18,25 +18,28 @@ class LineCutter : public RecordCutter {
               RecordCut* cut) override {
     constexpr int64_t kMaxLineBytes = 64 << 20;
     const char* last = end;
-    if (!at_end) {
-      while (last > begin && last[-1] != '\n') --last;
-      if (last == begin && end - begin > kMaxLineBytes) {
-        return InvalidArgument("not text: no newline within ", kMaxLineBytes,
-                               " bytes");
-      }
-    } else if (begin == end && is_empty_) {
-      return InvalidArgument("the file has no records");
+    while (last > begin && last[-1] != '\n') --last;
+    if (end - last > kMaxLineBytes) {
+      return InvalidArgument(
+          "line ", num_lines_ + std::count(begin, last, '\n') + 1,
+          ": not text: no newline within ", kMaxLineBytes, " bytes");
     }
     *cut = RecordCut();
-    cut->bytes = last - begin;
     cut->records = std::count(begin, last, '\n');
-    if (last > begin && last[-1] != '\n') ++cut->records;
-    is_empty_ = is_empty_ && last == begin;
+    if (at_end && last < end) {
+      ++cut->records;
+      last = end;
+    }
+    cut->bytes = last - begin;
+    num_lines_ += cut->records;
+    if (at_end && num_lines_ == 0) {
+      return InvalidArgument("the file has no records");
+    }
     return Status();
   }
 
  private:
-  bool is_empty_ = true;
+  int64_t num_lines_ = 0;  // cut so far
 };
 
 }  // namespace lodestar

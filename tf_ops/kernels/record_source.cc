@@ -92,6 +92,7 @@ absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   TF_RETURN_IF_ERROR(
       ByteStream::Open(tensorflow::Env::Default(), path, &stream));
   file->number = number;
+  file->num_records = 0;
   file->first_record = options_.ordered && number == options_.first_file
                            ? options_.first_record
                            : 0;
@@ -103,7 +104,6 @@ absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
 absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
                                      bool* ended) const {
   *ended = false;
-  int64_t num_records = 0;
   do {
     const absl::Status status = file->reader->Read(piece);
     if (!status.ok()) {
@@ -116,15 +116,15 @@ absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
       return absl::OkStatus();
     }
     *ended = piece->num_records == 0;
-    if (*ended && num_records < file->first_record) {
+    if (*ended && file->num_records < file->first_record) {
       // Not OutOfRange: a dataset takes that for its end.
       return ToTensorFlow(FailedPrecondition(
-          options_.files[file->number], ": has ", num_records,
+          options_.files[file->number], ": has ", file->num_records,
           " records, but reading was to go on at record ", file->first_record,
           ", from 0; the file was changed since"));
     }
-    num_records = piece->first_record + piece->num_records;
-  } while (!*ended && num_records <= file->first_record);
+    file->num_records += piece->num_records;
+  } while (!*ended && file->num_records <= file->first_record);
   return absl::OkStatus();
 }
 

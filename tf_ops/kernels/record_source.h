@@ -87,6 +87,7 @@ class RecordSource {
   struct OpenFile {
     int64_t number = 0;
     int64_t first_record = 0;  // those before are left out
+    int64_t num_records = 0;   // read so far
     std::unique_ptr<RecordReader> reader;
   };
 

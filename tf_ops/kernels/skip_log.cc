@@ -76,7 +76,7 @@ class SkipLogOp : public OpKernel {
     const Tensor& input = ctx->input(0);
     if (input.dims() != 0 || input.scalar<tstring>()().empty()) {
       ctx->SetStatus(InvalidArgumentError(
-          "`name` must be a scalar that is not empty, found shape ",
+          "`log` must be a scalar that is not empty, found shape ",
           input.shape().DebugString()));
       return false;
     }

@@ -10,7 +10,7 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SkipLogRead")
-    .Input("name: string")
+    .Input("log: string")
     .Output("count: int64")
     .Output("messages: string")
     .SetIsStateful()
@@ -24,13 +24,13 @@ REGISTER_OP("Lodestar>SkipLogRead")
     .Doc(R"doc(
 What readers with this log have left out so far.
 
-name: Of the log; must not be empty.
+log: Its name; must not be empty.
 count: Records left out.
 messages: [M], the first of the reasons, each with its place.
 )doc");
 
 REGISTER_OP("Lodestar>SkipLogAdd")
-    .Input("name: string")
+    .Input("log: string")
     .Input("message: string")
     .Input("count: int64")
     .SetIsStateful()
@@ -38,19 +38,19 @@ REGISTER_OP("Lodestar>SkipLogAdd")
     .Doc(R"doc(
 Notes records that were left out.
 
-name: Of the log; must not be empty.
+log: Its name; must not be empty.
 message: Where and why, a scalar.
 count: How many, a scalar.
 )doc");
 
 REGISTER_OP("Lodestar>SkipLogForget")
-    .Input("name: string")
+    .Input("log: string")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
 Forgets a log; readers that are under way go on with it unseen.
 
-name: Of the log; must not be empty.
+log: Its name; must not be empty.
 )doc");
 
 }  // namespace lodestar

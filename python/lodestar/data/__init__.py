@@ -16,7 +16,9 @@ from lodestar.data.multislot_generator import (
 )
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.raw_writer import RawWriter
+from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.split_samples import split_samples
 
@@ -28,7 +30,9 @@ __all__ = [
     "MultiSlotStringGenerator",
     "MultiSlotWriter",
     "RawWriter",
+    "ReadOptions",
     "SampleWriter",
+    "SkippedRecords",
     "Slot",
     "SlotSpec",
     "click_log_slots",

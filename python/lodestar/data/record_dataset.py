@@ -8,13 +8,43 @@ from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
+from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
+
+ON_ERROR = ("raise", "skip")
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """The options that every dataset takes, checked; MultiSlotDataset says more.
+    """The options that the datasets of all formats take.
+
+    Attributes:
+        batch_size: Samples a batch.
+        drop_remainder: Whether to drop an epoch's last, smaller batch.
+        num_parallel_files: Parsing threads.
+        deterministic: If False, each thread reads a file of its own, and
+            samples of different files come mixed, as they are ready. Such an
+            iterator cannot be saved.
+        shuffle_files: Whether every epoch takes the files in a new order.
+        shuffle_rows: If positive, each sample is drawn at random from a window
+            of this many, anew in every epoch.
+        seed: Fixes the shuffling; None draws a new seed for each dataset.
+        repeat: Epochs; None for no end.
+        shard: `(num, index)`: one of `num` readers that share the data without
+            overlap. It reads every `num`-th file, or where there are fewer
+            files than readers, every `num`-th record of each.
+        prefetch: Batches made ahead; 0 makes each when it is asked for.
+        sparse: How sparse slots come: `"ragged"`; `"lod"`, each a
+            `lodestar.LoDTensor`; or `"csr"`, one HugeCTR CSR over all S sparse
+            id slots, `features["csr"]`, a dict of `row_offsets` int64
+            `[B * S + 1]`, the slots of a sample side by side, and `values`
+            int64 `[N]` (a sparse float slot stays ragged).
+        on_error: `"raise"`: a bad record ends the dataset with an error that
+            names it. `"skip"`: it is left out, counted, and noted in `skipped`
+            and in TensorFlow's log. A file that cannot be read at all, as one
+            that is missing, is an error anyway.
+        skipped: A `SkippedRecords` to count and note in.
 
     Raises:
         ValueError: An option is out of range.
@@ -28,8 +58,11 @@ class ReadOptions:
     shuffle_rows: int = 0
     seed: int | None = None
     repeat: int | None = 1
+    shard: tuple[int, int] | None = None
     prefetch: int = 1
     sparse: str = "ragged"
+    on_error: str = "raise"
+    skipped: SkippedRecords | None = None
 
     def __post_init__(self):
         check_at_least("batch_size", self.batch_size, 1)
@@ -38,6 +71,21 @@ class ReadOptions:
         check_at_least("prefetch", self.prefetch, 0)
         if self.repeat is not None:
             check_at_least("repeat", self.repeat, 1)
+        if self.shard is not None:
+            _check_shard(self.shard)
+        if self.on_error not in ON_ERROR:
+            raise ValueError(
+                f"`on_error`={self.on_error!r} is not in {ON_ERROR}."
+            )
+        if self.skipped is not None and self.on_error != "skip":
+            raise ValueError("`skipped` needs `on_error`='skip'.")
+
+    def shard_of(self, files: list[str]) -> tuple[list[str], int, int]:
+        """The files that this shard reads, and as the op takes it the shard."""
+        num, index = self.shard or (1, 0)
+        if len(files) >= num:
+            return files[index::num], 1, 0
+        return files, num, index
 
     def layout(self, spec: SlotSpec) -> SlotLayout:
         """The layout of the batches."""
@@ -45,7 +93,12 @@ class ReadOptions:
         return SlotLayout(spec, sparse=self.sparse, rows=rows)
 
     def op_arguments(
-        self, layout: SlotLayout, files, seed: tf.Tensor | int
+        self,
+        layout: SlotLayout,
+        files: tf.Tensor,
+        seed: tf.Tensor | int,
+        num_shards: int,
+        shard_index: int,
     ) -> dict:
         """The arguments of a format's dataset op."""
         return {
@@ -56,13 +109,46 @@ class ReadOptions:
             ),
             "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
             "seed": tf.cast(seed, tf.int64),
+            "num_shards": tf.constant(num_shards, tf.int64),
+            "shard_index": tf.constant(shard_index, tf.int64),
             "drop_remainder": self.drop_remainder,
             "deterministic": self.deterministic,
+            "skip_errors": self.on_error == "skip",
+            "skip_log": self.skipped.name if self.skipped else "",
             **layout.op_attributes(),
         }
 
 
 def record_dataset(
+    op: Callable[..., tf.Tensor],
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+    spec: SlotSpec,
+    options: ReadOptions,
+) -> tf.data.Dataset:
+    """The dataset of a format whose op reads files of records.
+
+    Args:
+        op: The op; called with `ReadOptions.op_arguments`.
+        files: One path or several.
+        spec: The files' slots.
+        options: Of the dataset.
+
+    Raises:
+        ValueError: `files` is empty.
+    """
+    layout = options.layout(spec)
+    paths, num_shards, shard_index = options.shard_of(as_paths(files))
+
+    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        variant = op(
+            **options.op_arguments(layout, files, seed, num_shards, shard_index)
+        )
+        return tf.data.experimental.from_variant(variant, layout.tensor_specs)
+
+    return epochs(paths, epoch, layout, options)
+
+
+def epochs(
     files: Iterable[str],
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
     layout: SlotLayout,
@@ -118,4 +204,18 @@ def check_at_least(name: str, value, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(
             f"`{name}` must be an integer of at least {least}, found {value!r}."
+        )
+
+
+def _check_shard(shard) -> None:
+    if not isinstance(shard, (tuple, list)) or len(shard) != 2:
+        raise ValueError(
+            f"`shard` must be a pair (num, index), found {shard!r}."
+        )
+    num, index = shard
+    check_at_least("shard[0]", num, 1)
+    check_at_least("shard[1]", index, 0)
+    if index >= num:
+        raise ValueError(
+            f"`shard` must have an index below {num}, found {index}."
         )

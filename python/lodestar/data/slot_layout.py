@@ -16,7 +16,8 @@ CSR = "csr"
 class SlotLayout:
     """How the slots of a SlotSpec lie in tensors.
 
-    A reader's flat tensors are, slot by slot in the order of the spec: the
+    A reader's flat tensors are, used slot by used slot in the order of the
+    spec: the
     values `[N]` and the int64 row_splits `[B + 1]` of a sparse slot, `[B]` ids
     of a one-hot slot, `[B, 1]` of a label, `[B, *shape]` of a dense slot; int64
     or, for a float slot, float32.
@@ -46,7 +47,7 @@ class SlotLayout:
         self._rows = rows
         self._in_csr = [
             slot.name
-            for slot in spec
+            for slot in spec.used
             if sparse == CSR and slot.kind == "sparse" and slot.dtype != "float"
         ]
         if sparse == CSR:
@@ -60,28 +61,34 @@ class SlotLayout:
                     f"kind {spec[CSR].kind!r}."
                 )
         self.tensor_specs = tuple(
-            tensor for slot in spec for tensor in self._tensors(slot)
+            tensor for slot in spec.used for tensor in self._tensors(slot)
         )
 
     def _tensors(self, slot: Slot) -> list[tf.TensorSpec]:
         dtype = dtype_of(slot)
         if slot.kind != "sparse":
-            return [tf.TensorSpec([self._rows, *sample_shape(slot)], dtype)]
+            return [tf.TensorSpec([self._rows, *tensor_shape(slot)], dtype)]
         splits = [None if self._rows is None else self._rows + 1]
         return [tf.TensorSpec([None], dtype), tf.TensorSpec(splits, tf.int64)]
 
     def op_attributes(self) -> dict[str, Any]:
         """The attributes of a dataset op that describe slots and tensors."""
+        names = self.spec.names()
         return {
-            "slot_names": self.spec.names(),
+            "slot_names": names,
             "slot_types": [dtype_of(slot) for slot in self.spec],
             "slot_shapes": [
                 tf.TensorShape(
-                    None if slot.kind == "sparse" else sample_shape(slot)
+                    None if slot.kind == "sparse" else tensor_shape(slot)
                 )
                 for slot in self.spec
             ],
             "slot_limits": [limit(slot) for slot in self.spec],
+            "slot_weighs": [
+                names.index(slot.weights_of) if slot.weights_of else -1
+                for slot in self.spec
+            ],
+            "slot_used": [slot.used for slot in self.spec],
             "output_types": [spec.dtype for spec in self.tensor_specs],
             "output_shapes": [spec.shape for spec in self.tensor_specs],
         }
@@ -95,7 +102,7 @@ class SlotLayout:
         """
         features, labels, in_csr = {}, {}, []
         remaining = iter(tensors)
-        for slot in self.spec:
+        for slot in self.spec.used:
             values = next(remaining)
             if slot.kind == "sparse":
                 splits = next(remaining)
@@ -134,11 +141,11 @@ def dtype_of(slot: Slot) -> tf.DType:
     return tf.float32 if slot.dtype == "float" else tf.int64
 
 
-def sample_shape(slot: Slot) -> tuple[int, ...]:
+def tensor_shape(slot: Slot) -> list[int | None]:
     """The shape of a sample of a slot that is not sparse, in flat tensors."""
     if slot.kind == "label":
-        return (1,)
-    return slot.shape
+        return [1]
+    return [None if dim == -1 else dim for dim in slot.shape]
 
 
 def limit(slot: Slot) -> int:

@@ -141,7 +141,8 @@ def test_bytes_without_a_newline_are_refused(tmp_path):
     path = tmp_path / "binary"
     path.write_bytes(b"\xff" * (66 << 20))
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="binary:1: not text: no newline"
+        tf.errors.InvalidArgumentError,
+        match="binary: line 1: not text: no newline",
     ):
         read(path)
 
