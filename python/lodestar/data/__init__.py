@@ -8,6 +8,7 @@ from lodestar.data.click_log import (
 )
 from lodestar.data.csv_convert import convert_csv, parse_label, slots_path
 from lodestar.data.errors import DataError, describe_error
+from lodestar.data.file_list import read_file_list, write_file_list
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot_generator import (
@@ -15,6 +16,7 @@ from lodestar.data.multislot_generator import (
     MultiSlotStringGenerator,
 )
 from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.norm_writer import NormWriter
 from lodestar.data.raw_writer import RawWriter
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import SampleWriter
@@ -29,6 +31,7 @@ __all__ = [
     "MultiSlotGenerator",
     "MultiSlotStringGenerator",
     "MultiSlotWriter",
+    "NormWriter",
     "RawWriter",
     "ReadOptions",
     "SampleWriter",
@@ -43,6 +46,8 @@ __all__ = [
     "hash_ids",
     "hash_ids_tensor",
     "parse_label",
+    "read_file_list",
     "slots_path",
     "split_samples",
+    "write_file_list",
 ]

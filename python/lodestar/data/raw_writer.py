@@ -193,7 +193,7 @@ def raw_nnz(
             f"`layout`={layout!r} has 1 key a slot; `nnz_per_slot` is for "
             "'multi_hot_float' and 'multi_hot_int'."
         )
-    if isinstance(nnz_per_slot, int):
+    if isinstance(nnz_per_slot, (int, np.integer)):
         nnz_per_slot = [nnz_per_slot] * len(slots)
     if len(nnz_per_slot) != len(slots):
         raise ValueError(
@@ -203,7 +203,7 @@ def raw_nnz(
     nnz = {slot.name: n for slot, n in zip(slots, nnz_per_slot)}
     for slot in slots:
         n = nnz[slot.name]
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(
                 f"`nnz_per_slot` of slot {slot.name!r} is {n!r}, wanted a "
                 "whole number of at least 1."
@@ -213,4 +213,4 @@ def raw_nnz(
                 f"`nnz_per_slot` of the one-hot slot {slot.name!r} is {n}, "
                 "wanted 1."
             )
-    return nnz
+    return {name: int(n) for name, n in nnz.items()}

@@ -38,8 +38,8 @@ class SampleWriter(abc.ABC):
     be of any `tf.io.gfile` scheme. Slots that are not `used` are written like
     all others.
 
-    A format implements `_put`, and where it needs them `_check_column` and
-    `_finish`. It writes to `self._file`.
+    A format implements `_put`, which writes to `self._file`, and where it needs
+    them `_check_column`, `_check_rows` and `_finish`.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class SampleWriter(abc.ABC):
             self._check_column(slot, column or empty)
             for slot, column in zip(self._spec, checked)
         ]
+        self._check_rows(ready, rows)
         try:
             self._put(ready, rows)
         except BaseException:
@@ -187,6 +188,10 @@ class SampleWriter(abc.ABC):
     def _check_column(self, slot: Slot, column: Column) -> Column:
         """The column as `_put` takes it; ValueError if the format cannot."""
         return column
+
+    def _check_rows(self, columns: list[Column], rows: int) -> None:
+        """Raises ValueError for a sample that the format cannot hold."""
+        return
 
     def _finish(self) -> bytes:
         """Writes what follows the samples; returns the header, if any."""
