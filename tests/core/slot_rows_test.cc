@@ -78,5 +78,59 @@ TEST(SlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
   for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(order[i], i);
 }
 
+TEST(SlotShufflerTest, ARestoredWindowGivesTheSameDraws) {
+  SlotShuffler shuffler(16, 3);
+  for (int64_t begin = 0; begin < 20; begin += 5) {
+    shuffler.Add(Make(begin, begin + 5));
+  }
+  SlotRows drawn(Specs());
+  for (int i = 0; i < 7; ++i) shuffler.Draw(&drawn);
+  const SlotRows window = shuffler.Window(Specs());
+  EXPECT_EQ(window.num_rows(), 13);
+  EXPECT_EQ(window.FindUnfit(Specs()), -1);
+  SlotShuffler again(16, 0);
+  again.Restore(shuffler.state(), window);
+  SlotRows wanted(Specs());
+  SlotRows found(Specs());
+  while (shuffler.Size() > 0) {
+    shuffler.Draw(&wanted);
+    again.Draw(&found);
+  }
+  EXPECT_EQ(again.Size(), 0);
+  ExpectEqual(found, wanted);
+}
+
+TEST(SlotRowsTest, ColumnsThatDoNotFitAreNamed) {
+  const auto broken = [](int64_t c, auto change) {
+    SlotRows rows = Make(0, 6);
+    change(rows.mutable_column(c));
+    return rows.FindUnfit(Specs());
+  };
+  EXPECT_EQ(broken(0, [](SlotColumn*) {}), -1);
+  EXPECT_EQ(broken(0, [](SlotColumn* c) { c->ints.pop_back(); }), 0);
+  EXPECT_EQ(broken(0, [](SlotColumn* c) { c->row_splits.push_back(0); }), 0);
+  EXPECT_EQ(broken(1, [](SlotColumn* c) { c->ints.push_back(1); }), 1);
+  EXPECT_EQ(broken(2, [](SlotColumn* c) { c->row_splits.pop_back(); }), 2);
+  EXPECT_EQ(broken(2, [](SlotColumn* c) { c->row_splits[0] = 1; }), 2);
+  EXPECT_EQ(broken(2, [](SlotColumn* c) { c->row_splits[1] = 1000; }), 2);
+  EXPECT_EQ(broken(3, [](SlotColumn* c) { c->floats.push_back(1); }), 3);
+}
+
+TEST(SlotRowsTest, LengthsAreCheckedBetweenColumns) {
+  std::vector<ColumnSpec> specs(3);
+  specs[0].name = "ids";
+  specs[1].name = "w";
+  specs[1].weighs = 0;
+  specs[2].name = "d";
+  specs[2].multiple = 4;
+  EXPECT_TRUE(CheckLengths(specs, {2, 2, 8}).ok());
+  EXPECT_TRUE(CheckLengths(specs, {0, 0, 0}).ok());
+  EXPECT_EQ(CheckLengths(specs, {2, 3, 8}).message(),
+            "slot 'w': found 3 weights, wanted one for each of the 2 ids of "
+            "slot 'ids'");
+  EXPECT_EQ(CheckLengths(specs, {2, 2, 6}).message(),
+            "slot 'd': found 6 values, wanted a multiple of 4");
+}
+
 }  // namespace
 }  // namespace lodestar

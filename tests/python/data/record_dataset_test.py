@@ -1,0 +1,213 @@
+"""The options that every dataset takes, over MultiSlot files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import (
+    MultiSlotDataset,
+    ReadOptions,
+    SkippedRecords,
+    Slot,
+    SlotSpec,
+)
+
+SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
+
+
+def write(path, numbers):
+    path.write_text("".join(f"1 {n % 2} 1 {n}\n" for n in numbers))
+    return path
+
+
+def numbers(dataset):
+    return [n for x, _ in dataset for n in x["n"].values.numpy().tolist()]
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_shards_hold_every_record_once(tmp_path, num, shuffle):
+    files = [
+        write(tmp_path / str(f), range(100 * f, 100 * f + 10 + f))
+        for f in range(3)
+    ]
+    wanted = sorted(numbers(MultiSlotDataset(files, SPEC, 4)))
+    parts = [
+        numbers(
+            MultiSlotDataset(
+                files,
+                SPEC,
+                4,
+                shard=(num, index),
+                shuffle_files=shuffle,
+                shuffle_rows=6 if shuffle else 0,
+                seed=index,
+            )
+        )
+        for index in range(num)
+    ]
+    assert all(parts)
+    assert sorted(sum(parts, [])) == wanted
+    if num == 3 and not shuffle:
+        assert parts[1] == list(range(100, 111))
+    if num == 7 and not shuffle:
+        assert parts[2] == [2, 9, 102, 109, 202, 209]
+
+
+def test_shards_of_a_file_of_many_pieces(tmp_path):
+    path = write(tmp_path / "file", range(200_000))
+    for index in range(3):
+        found = numbers(MultiSlotDataset(path, SPEC, 4096, shard=(3, index)))
+        assert found == list(range(index, 200_000, 3))
+
+
+@pytest.mark.parametrize(
+    "option, value, message",
+    [
+        ("batch_size", 0, "`batch_size` must be an integer of at least 1"),
+        ("shard", 3, "`shard` must be a pair"),
+        ("shard", (0, 0), r"`shard\[0\]` must be an integer of at least 1"),
+        ("shard", (2, 2), "`shard` must have an index below 2, found 2"),
+        ("shard", (2, -1), r"`shard\[1\]` must be an integer of at least 0"),
+        ("on_error", "ignore", "`on_error`='ignore' is not in"),
+        ("skipped", SkippedRecords(), "`skipped` needs `on_error`='skip'"),
+        ("prefetch", True, "`prefetch` must be an integer"),
+        ("repeat", 0, "`repeat` must be an integer of at least 1"),
+    ],
+)
+def test_options_are_checked(option, value, message):
+    with pytest.raises(ValueError, match=message):
+        ReadOptions(**{"batch_size": 4, option: value})
+
+
+def test_bad_records_are_left_out_and_noted(tmp_path):
+    path = write(tmp_path / "file", range(100))
+    lines = path.read_text().splitlines(keepends=True)
+    for at in (0, 7, 8, 99):
+        lines[at] = "oops\n"
+    path.write_text("".join(lines))
+    skipped = SkippedRecords()
+    dataset = MultiSlotDataset(
+        path, SPEC, 8, on_error="skip", skipped=skipped, shuffle_rows=0
+    )
+    wanted = [n for n in range(100) if n not in (0, 7, 8, 99)]
+    assert numbers(dataset) == wanted
+    assert skipped.count == 4
+    assert skipped.messages[0].startswith(f"{path}:1: slot 'click' at byte 1")
+    assert [m.split(": ")[0] for m in skipped.messages] == [
+        f"{path}:{at + 1}" for at in (0, 7, 8, 99)
+    ]
+    # A saved iterator counts records, also those left out.
+    iterator = iter(dataset)
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
+    again = iter(dataset)
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert numbers(again) == wanted[8:]
+    # Nor do they move the records of a shard.
+    parts = [
+        numbers(MultiSlotDataset(path, SPEC, 8, on_error="skip", shard=(3, i)))
+        for i in range(3)
+    ]
+    assert parts == [[n for n in wanted if n % 3 == i] for i in range(3)]
+
+
+def test_what_was_skipped_is_counted_over_pieces_and_files(tmp_path):
+    files = []
+    for f in range(2):
+        path = tmp_path / str(f)
+        path.write_text("1 1 1 5\n" * 99_999 + "1 1 1\n")
+        files.append(path)
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    skipped = SkippedRecords()
+    dataset = MultiSlotDataset(
+        [*files, empty],
+        SPEC,
+        4096,
+        on_error="skip",
+        skipped=skipped,
+        deterministic=False,
+    )
+    assert len(numbers(dataset)) == 2 * 99_999
+    assert skipped.count == 3
+    assert sorted(skipped.messages)[0].startswith(f"{files[0]}:100000: ")
+    assert any("empty: the file has no records" in m for m in skipped.messages)
+
+
+def test_a_missing_file_is_not_skipped(tmp_path):
+    dataset = MultiSlotDataset(tmp_path / "missing", SPEC, 8, on_error="skip")
+    with pytest.raises(tf.errors.NotFoundError, match="missing"):
+        list(dataset)
+
+
+def test_skipped_records_are_told_by_hand():
+    skipped = SkippedRecords()
+    skipped.add("part-3: row 5: null", 2)
+    skipped.add("part-3: row 9: null")
+    assert skipped.count == 3
+    assert skipped.messages == ["part-3: row 5: null", "part-3: row 9: null"]
+    assert SkippedRecords().count == 0
+
+
+def test_unused_slots_are_checked_and_left_out(tmp_path):
+    spec = SlotSpec(
+        [
+            Slot.label("click"),
+            Slot.sparse("a", used=False),
+            Slot.dense("I", (2,), used=False),
+            Slot.sparse("b"),
+        ]
+    )
+    path = tmp_path / "file"
+    path.write_text("1 1 2 5 6 2 .5 1 1 7\n1 0 0 2 1 2 2 8 9\n")
+    ((features, label),) = MultiSlotDataset(path, spec, 4)
+    assert set(features) == {"b"}
+    assert features["b"].to_list() == [[7], [8, 9]]
+    assert label.numpy().tolist() == [[1], [0]]
+    path.write_text("1 1 2 5 x 2 .5 1 1 7\n")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="slot 'a' at by"):
+        list(MultiSlotDataset(path, spec, 4))
+
+
+def test_a_free_dimension_is_that_of_the_batch(tmp_path):
+    spec = SlotSpec([Slot.dense("I", (-1, 2)), Slot.sparse("n")])
+    path = tmp_path / "file"
+    path.write_text("4 1 2 3 4 1 7\n4 5 6 7 8 0\n2 1 2 0\n2 3 4 0\n0 0\n")
+    dataset = MultiSlotDataset(path, spec, 2)
+    assert dataset.element_spec["I"].shape.as_list() == [None, None, 2]
+    shapes = [batch["I"].shape.as_list() for batch in dataset]
+    assert shapes == [[2, 2, 2], [2, 1, 2], [1, 0, 2]]
+    first = next(iter(dataset))["I"].numpy()
+    np.testing.assert_array_equal(first, [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+    message = "slot 'I': sample 2 of the batch has 2 values, sample 0 has 4"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(MultiSlotDataset(path, spec, 4))
+    path.write_text("3 1 2 3 0\n")
+    message = "file:1: slot 'I': found 3 values, wanted a multiple of 2"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(MultiSlotDataset(path, spec, 4))
+
+
+@pytest.mark.parametrize("by_argument", [False, True])
+def test_weights_are_as_many_as_ids(tmp_path, by_argument):
+    weights_of = None if by_argument else "C1"
+    spec = SlotSpec(
+        [
+            Slot.sparse("C1_w", dtype="float", weights_of=weights_of),
+            Slot.sparse("C1"),
+        ]
+    )
+    weights = {"C1": "C1_w"} if by_argument else None
+    path = tmp_path / "file"
+    path.write_text("2 .5 1 2 7 8\n0 0\n1 2 1 9\n")
+    (batch,) = MultiSlotDataset(path, spec, 4, weights=weights)
+    assert batch["C1"].to_list() == [[7, 8], [], [9]]
+    assert batch["C1_w"].to_list() == [[0.5, 1], [], [2]]
+    path.write_text("1 .5 1 7\n2 .5 1 1 7\n")
+    message = (
+        "file:2: slot 'C1_w': found 2 weights, wanted one for each of the 1 ids "
+        "of slot 'C1'"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(MultiSlotDataset(path, spec, 4, weights=weights))
