@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
@@ -109,7 +110,8 @@ class SampleWriter(abc.ABC):
         """Writes several samples, vectorised.
 
         Args:
-            columns: For each slot's name, with B samples: dense `[B, *shape]`,
+            columns: For each slot's name, with B samples: dense `[B, *shape]`
+                (any number in the place of a -1),
                 label and one-hot (its id) `[B]` or `[B, 1]` (labels also as the
                 floats that datasets yield), sparse a
                 `tf.RaggedTensor` `[B, None]`, a `LoDTensor` of one level or a
@@ -144,9 +146,11 @@ class SampleWriter(abc.ABC):
         if not rows:
             return
         empty = Column(np.zeros(0, np.int64), np.zeros(rows + 1, np.int64))
+        full = [column or empty for column in checked]
+        self._check_weights(full)
         ready = [
-            self._check_column(slot, column or empty)
-            for slot, column in zip(self._spec, checked)
+            self._check_column(slot, column)
+            for slot, column in zip(self._spec, full)
         ]
         self._check_rows(ready, rows)
         try:
@@ -222,6 +226,19 @@ class SampleWriter(abc.ABC):
                     f"{', '.join(self._spec.names())}"
                 )
 
+    def _check_weights(self, columns: list[Column]) -> None:
+        by_name = dict(zip(self._spec.names(), columns))
+        for ids, weights in self._spec.weights.items():
+            found = np.diff(by_name[weights].splits)
+            wanted = np.diff(by_name[ids].splits)
+            if (bad := found != wanted).any():
+                row = int(np.argmax(bad))
+                raise ValueError(
+                    self._where(self._spec[weights], row)
+                    + f"has {found[row]} values, wanted {wanted[row]}, one for "
+                    f"each id of slot {ids!r}"
+                )
+
     def _check(self, slot: Slot, given: Any) -> Column:
         """What the caller gave as a column, or ValueError."""
         if slot.kind == "sparse":
@@ -240,16 +257,18 @@ class SampleWriter(abc.ABC):
                 )
         else:
             values = _as_array(slot, given)
-            size = slot.num_values
             shape = slot.shape if slot.kind == "dense" else (1,)
-            if values.ndim == 1 and size == 1:
+            if values.ndim == 1 and slot.num_values == 1:
                 values = values[:, np.newaxis]
                 shape = (1,)
-            if values.ndim < 1 or values.shape[1:] != shape:
+            if values.ndim != 1 + len(shape) or any(
+                n not in (-1, m) for n, m in zip(shape, values.shape[1:])
+            ):
                 raise ValueError(
                     self._where(slot) + f"has a sample of shape "
                     f"{list(values.shape[1:])}, wanted {list(shape)}"
                 )
+            size = math.prod(values.shape[1:])
             splits = np.arange(len(values) + 1, dtype=np.int64) * size
             values = values.reshape(-1)
         return self._check_values(slot, Column(values, splits))

@@ -35,7 +35,7 @@ MIXED = SlotSpec(
         Slot.one_hot("o", 9),
         Slot.label("z", dtype="float", binary=False),
         Slot.dense("n", (), dtype="uint64"),
-        Slot.sparse("b"),
+        Slot.sparse("b", used=False),
     ]
 )
 
@@ -247,6 +247,11 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
             [Slot.sparse("w", dtype="float")],
             {},
             "file: slot 'w' holds floats, wanted keys",
+        ),
+        (
+            [Slot.dense("d", (-1, 2))],
+            {},
+            r"file: slot 'd' has the shape \[-1, 2\], wanted a fixed number",
         ),
     ],
 )

@@ -267,6 +267,9 @@ def test_options_that_do_not_fit(tmp_path, options, message):
 
 
 def test_slots_that_no_file_can_hold(tmp_path):
-    spec = [Slot.sparse("w", dtype="float")]
     with pytest.raises(ValueError, match="slot 'w' holds floats, wanted keys"):
-        RawWriter(tmp_path / "file", spec)
+        RawWriter(tmp_path / "file", [Slot.sparse("w", dtype="float")])
+    with pytest.raises(
+        ValueError, match=r"slot 'd' has the shape \[-1\], want"
+    ):
+        RawWriter(tmp_path / "file", [Slot.dense("d", (-1,))])

@@ -145,3 +145,77 @@ def test_a_header_that_is_known_last(tmp_path, scheme, name):
     file.write(content)
     file.discard()
     assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
+
+
+FREE = SlotSpec(
+    [
+        Slot.label("click", used=False),
+        Slot.dense("I", (-1, 2)),
+        Slot.sparse("C1", used=False),
+        Slot.sparse("C1_w", dtype="float", weights_of="C1"),
+    ]
+)
+
+
+def test_a_free_dim_weights_and_unused_slots(tmp_path):
+    with MultiSlotWriter(tmp_path / "file", FREE) as writer:
+        for n in (0, 1, 2):
+            writer.write_batch(
+                {
+                    "click": [1, 0],
+                    "I": np.arange(4 * n).reshape(2, n, 2),
+                    "C1": ([7] * n, [0, 0, n]),
+                    "C1_w": ([0.5] * n, [0, 0, n]),
+                }
+            )
+        writer.write({"click": 1, "I": [[1, 2], [3, 4]]})
+    assert (tmp_path / "file").read_text().splitlines() == [
+        "1 1 0 0 0",
+        "1 0 0 0 0",
+        "1 1 2 0 1 0 0",
+        "1 0 2 2 3 1 7 1 0.5",
+        "1 1 4 0 1 2 3 0 0",
+        "1 0 4 4 5 6 7 2 7 7 2 0.5 0.5",
+        "1 1 4 1 2 3 4 0 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"I": np.zeros((2, 3, 1))},
+            r"slot 'I' has a sample of shape \[3, 1\], wanted \[-1, 2\]",
+        ),
+        (
+            {"I": np.zeros((2, 2))},
+            r"slot 'I' has a sample of shape \[2\], wanted \[-1, 2\]",
+        ),
+        (
+            {"C1_w": ([0.5], [0, 0, 1])},
+            "sample 2: slot 'C1_w' has 1 values, wanted 2, one for each id of "
+            "slot 'C1'",
+        ),
+        (
+            {"C1": ([7, 8], [0, 1, 2]), "C1_w": ([1, 2], [0, 2, 2])},
+            "sample 1: slot 'C1_w' has 2 values, wanted 1, one for each id of",
+        ),
+    ],
+)
+def test_shapes_and_weights_that_do_not_fit(tmp_path, change, message):
+    columns = {
+        "click": [1, 0],
+        "I": np.zeros((2, 3, 2)),
+        "C1": ([7, 8], [0, 0, 2]),
+        "C1_w": ([1, 2], [0, 0, 2]),
+    }
+    with pytest.raises(ValueError, match=message):
+        with MultiSlotWriter(tmp_path / "file", FREE) as writer:
+            writer.write_batch({**columns, **change})
+    assert names(tmp_path) == []
+
+
+def test_weights_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(ValueError, match="slot 'C1_w' has 0 values, wanted 1"):
+        with MultiSlotWriter(tmp_path / "file", FREE) as writer:
+            writer.write({"click": 1, "I": [[1, 2]], "C1": 7})
