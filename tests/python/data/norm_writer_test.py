@@ -197,6 +197,7 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
     assert (tmp_path / "file").read_bytes() == NORM_SUM
 
 
+@pytest.mark.filterwarnings("error")  # of a cast that overflows
 @pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
 def test_an_integer_that_is_no_float32_is_named(tmp_path, value):
     spec = [Slot.dense("n", dtype="uint64")]
