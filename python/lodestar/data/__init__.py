@@ -18,14 +18,16 @@ from lodestar.data.multislot_generator import (
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.norm_writer import NormWriter
 from lodestar.data.raw_writer import RawWriter
+from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.sample_writer import Column, SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.split_samples import split_samples
 
 __all__ = [
     "ClickLog",
+    "Column",
     "DataError",
     "MultiSlotDataset",
     "MultiSlotGenerator",
@@ -38,6 +40,7 @@ __all__ = [
     "SkippedRecords",
     "Slot",
     "SlotSpec",
+    "batch_reader",
     "click_log_slots",
     "convert_csv",
     "describe_error",
@@ -47,6 +50,7 @@ __all__ = [
     "hash_ids_tensor",
     "parse_label",
     "read_file_list",
+    "sample_reader",
     "slots_path",
     "split_samples",
     "write_file_list",

@@ -1,0 +1,199 @@
+"""batch_reader and sample_reader: what is in the files, as NumPy arrays."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import (
+    Column,
+    MultiSlotDataset,
+    MultiSlotWriter,
+    Slot,
+    SlotSpec,
+    batch_reader,
+    sample_reader,
+)
+from lodestar.ragged import LoDTensor
+
+SPEC = SlotSpec(
+    [
+        Slot.label("click"),
+        Slot.dense("I", (2, 1)),
+        Slot.sparse("C"),
+        Slot.one_hot("day", 3),
+    ]
+)
+
+
+def line(i):
+    ids = [str(10 * i + k) for k in range(i % 3)]
+    words = [f"1 {i % 2} 2 {i} 0.5", str(len(ids)), *ids, f"1 {i % 3}"]
+    return " ".join(words) + "\n"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "part"
+    path.write_text("".join(map(line, range(7))))
+    return path
+
+
+def check_sample(sample, i):
+    features, label = sample
+    wanted = {
+        "I": np.array([[i], [0.5]], np.float32),
+        "C": np.arange(10 * i, 10 * i + i % 3),
+        "day": np.eye(3, dtype=np.float32)[i % 3],
+    }
+    assert features.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert isinstance(features[name], np.ndarray)
+        np.testing.assert_array_equal(features[name], values, strict=True)
+    np.testing.assert_array_equal(label, np.array([i % 2], np.float32))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_batches(path, prefetch):
+    read = batch_reader(MultiSlotDataset(path, SPEC, 3, prefetch=prefetch))
+    for _ in range(2):
+        sizes = []
+        for features, label in read():
+            begin, size = sum(sizes), len(label)
+            column = features["C"]
+            assert isinstance(column, Column)
+            for i in range(size):
+                part = slice(column.splits[i], column.splits[i + 1])
+                sample = {name: features[name][i] for name in ("I", "day")}
+                sample["C"] = column.values[part]
+                check_sample((sample, label[i]), begin + i)
+            sizes.append(size)
+        assert sizes == [3, 3, 1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_samples(path, batch_size):
+    read = sample_reader(MultiSlotDataset(path, SPEC, batch_size))
+    for _ in range(2):
+        samples = list(read())
+        assert len(samples) == 7
+        for i, sample in enumerate(samples):
+            check_sample(sample, i)
+
+
+def test_batches_and_samples_are_what_writers_take(path, tmp_path):
+    spec = SlotSpec(slot for slot in SPEC if slot.kind != "one_hot")
+    part = tmp_path / "part"
+    lines = path.read_text().splitlines()
+    part.write_text("".join(f"{text[:-4]}\n" for text in lines))
+    dataset = MultiSlotDataset(part, spec, 3)
+    for reader, write in (
+        (batch_reader, MultiSlotWriter.write_batch),
+        (sample_reader, MultiSlotWriter.write),
+    ):
+        with MultiSlotWriter(tmp_path / "again", spec) as writer:
+            for features, label in reader(dataset)():
+                write(writer, {**features, "click": label})
+        assert (tmp_path / "again").read_bytes() == part.read_bytes()
+
+
+def test_two_iterators_at_once_have_a_pass_each(path):
+    read = sample_reader(MultiSlotDataset(path, SPEC, 2))
+    first, second = read(), read()
+    check_sample(next(first), 0)
+    check_sample(next(first), 1)
+    for i, sample in enumerate(second):
+        check_sample(sample, i)
+    check_sample(next(first), 2)
+    assert len(list(first)) == 4
+
+
+def test_an_iterator_that_is_dropped_stops_reading():
+    asked = []
+
+    def seen(i):
+        asked.append(int(i))
+        return i
+
+    dataset = (
+        tf.data.Dataset.range(100_000)
+        .map(lambda i: tf.py_function(seen, [i], tf.int64))
+        .batch(2)
+    )
+    samples = sample_reader(dataset)()
+    assert [int(next(samples)) for _ in range(3)] == [0, 1, 2]
+    samples.close()
+    assert list(samples) == []
+    assert len(asked) < 1000  # TensorFlow itself reads a few ahead
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path):
+    read = batch_reader(MultiSlotDataset(tmp_path / "later", SPEC, 1))
+    batches = read()
+    (tmp_path / "later").write_text(line(0))
+    assert len(list(batches)) == 1
+
+
+@pytest.mark.parametrize("reader", [batch_reader, sample_reader])
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_errors_pass_through(tmp_path, reader, prefetch):
+    path = tmp_path / "bad"
+    path.write_text(line(0) + line(1) + "1 2\n")
+    read = reader(MultiSlotDataset(path, SPEC, 1, prefetch=prefetch))
+    for _ in range(2):
+        elements = read()
+        next(elements)
+        next(elements)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"bad:3: slot"
+        ):
+            next(elements)
+
+
+def test_elements_without_label_and_lod_tensors():
+    x = LoDTensor.from_lengths([[1.0], [2.0], [3.0]], [[2, 1]])
+    dataset = tf.data.Dataset.from_tensors({"x": x, "y": ["a", "b"]})
+    (batch,) = batch_reader(dataset)()
+    assert batch["x"].values.tolist() == [[1], [2], [3]]
+    assert batch["x"].splits.tolist() == [0, 2, 3]
+    first, second = sample_reader(dataset)()
+    assert first["x"].tolist() == [[1], [2]] and first["y"] == b"a"
+    assert second["x"].tolist() == [[3]] and second["y"] == b"b"
+
+
+def test_an_empty_dataset(path):
+    dataset = MultiSlotDataset(path, SPEC, 8, drop_remainder=True)
+    assert list(batch_reader(dataset)()) == []
+    assert list(sample_reader(dataset)()) == []
+
+
+@pytest.mark.parametrize("reader", [batch_reader, sample_reader])
+def test_a_dataset_is_wanted(reader):
+    with pytest.raises(
+        TypeError, match="must be a tf.data.Dataset, found list"
+    ):
+        reader([1])
+
+
+@pytest.mark.parametrize(
+    "element, message",
+    [
+        ({"x": [1, 2], "y": [1]}, r"one number of samples, found \[1, 2\]"),
+        ({"x": 1}, "takes no scalar"),
+        ({"csr": {"row_offsets": [0, 1], "values": [7]}}, "no `sparse`='csr'"),
+        (tf.sparse.eye(2), "found SparseTensor"),
+        (tf.ragged.constant([[[1]]]), "of one level, found RaggedTensor"),
+    ],
+)
+def test_what_has_no_samples(element, message):
+    dataset = tf.data.Dataset.from_tensors(element)
+    with pytest.raises(ValueError, match=message):
+        list(sample_reader(dataset)())
+
+
+def test_the_csr_of_a_batch(path):
+    dataset = MultiSlotDataset(path, SPEC, 3, sparse="csr").take(1)
+    ((features, _),) = batch_reader(dataset)()
+    assert features["csr"]["row_offsets"].tolist() == [0, 0, 1, 3]
+    assert features["csr"]["values"].tolist() == [10, 20, 21]
+    with pytest.raises(ValueError, match="no `sparse`='csr'"):
+        next(sample_reader(dataset)())
