@@ -1,12 +1,12 @@
 #include "tf_ops/core/multislot_format.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "tf_ops/core/line_cutter.h"
 #include "tf_ops/core/text_number.h"
+#include "tf_ops/core/value_limit.h"
 
 namespace lodestar {
 namespace {
@@ -74,19 +74,6 @@ NumberError ReadValue(const char** p, const char* end, int64_t* value) {
 
 NumberError ReadValue(const char** p, const char* end, float* value) {
   return ReadFloat(p, end, value);
-}
-
-bool WithinLimit(int64_t value, int64_t limit) {
-  return value >= 0 && value < limit;
-}
-
-bool WithinLimit(float value, int64_t limit) {
-  return value >= 0 && value < static_cast<float>(limit) &&
-         value == std::floor(value);
-}
-
-std::string WantedByLimit(int64_t limit) {
-  return limit == 2 ? "0 or 1" : StrCat("a whole number from 0 to ", limit - 1);
 }
 
 // Appends `count` values from *position; moves it past them.

@@ -23,6 +23,7 @@ struct RecordCut {
   int64_t bytes = 0;    // of them all
   int64_t records = 0;  // their number
   int64_t variant = 0;  // for RecordFormat::Parse()
+  bool last = false;    // whether what follows, if anything, is not to be read
 };
 
 // Finds the records of one file.

@@ -1,0 +1,29 @@
+// The limit of a column's values: whole numbers from 0.
+
+#ifndef LODESTAR_TF_OPS_CORE_VALUE_LIMIT_H_
+#define LODESTAR_TF_OPS_CORE_VALUE_LIMIT_H_
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "tf_ops/core/status.h"
+
+namespace lodestar {
+
+inline bool WithinLimit(int64_t value, int64_t limit) {
+  return value >= 0 && value < limit;
+}
+
+inline bool WithinLimit(float value, int64_t limit) {
+  return value >= 0 && value < static_cast<float>(limit) &&
+         value == std::floor(value);
+}
+
+inline std::string WantedByLimit(int64_t limit) {
+  return limit == 2 ? "0 or 1" : StrCat("a whole number from 0 to ", limit - 1);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_VALUE_LIMIT_H_
