@@ -283,11 +283,11 @@ TEST(NormFormatTest, ErrorsOfRecordsWithoutChecksums) {
         "f: record 1 at byte 96: slot 'click': value 1 of 1 is 0.5, wanted 0 "
         "or 1"},
        {whole.substr(0, 96 + 11),
-        "f: record 1 at byte 96: found 11 bytes, wanted 12 or more: the file "
-        "is cut short or the slots are others"},
+        "f: record 1 at byte 96: found 11 bytes, wanted 12 or more; check "
+        "the slots and that the file is whole"},
        {whole.substr(0, 96 + 14),
         "f: record 1 at byte 96: slot 'C1': found 2 bytes, wanted 4 of its "
-        "nnz: the file is cut short or the key type is another"},
+        "nnz; check the key type and that the file is whole"},
        {whole.substr(0, 96 + 19),
         "f: record 1 at byte 96: slot 'C1': nnz is 1, wanted 0 to 0 as 3 bytes "
         "are left; check the key type and that the file is whole"}});
@@ -314,7 +314,7 @@ TEST(NormFormatTest, ErrorsOfRecordsWithChecksums) {
         "key type and the slots"},
        {with(Framed(start + Keys<uint32_t>({1, 2, 3}))),
         "f: record 1 at byte 106: slot 'C2': found 0 bytes, wanted 4 of its "
-        "nnz: the file is cut short or the key type is another"},
+        "nnz; check the key type and that the file is whole"},
        {with(BytesOf(int32_t{19}) + Sample(1, {}, {}) + "\n"),
         "f: record 1 at byte 106: length is 19, wanted 20 to 67108864: "
         "check the slots and the key type"},

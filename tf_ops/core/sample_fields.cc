@@ -419,10 +419,10 @@ Status SampleFields::ExplainKeys(int64_t slot, const char** position,
   const ColumnSpec& spec = specs_[keys_[slot]];
   if (layout_.counted) {
     if (end - *position < kNnzBytes) {
-      return InvalidArgument("slot '", spec.name, "': found ", end - *position,
-                             " bytes, wanted ", kNnzBytes,
-                             " of its nnz: the file is cut short or the key "
-                             "type is another");
+      return InvalidArgument(
+          "slot '", spec.name, "': found ", end - *position, " bytes, wanted ",
+          kNnzBytes,
+          " of its nnz; check the key type and that the file is whole");
     }
     *nnz = Load<int32_t>(*position);
     *position += kNnzBytes;
@@ -466,7 +466,7 @@ Status SampleFields::Explain(const char* begin, const char* end) const {
   if (end - begin < wanted) {
     return InvalidArgument("found ", end - begin, " bytes, wanted ", wanted,
                            layout_.counted ? " or more" : "",
-                           ": the file is cut short or the slots are others");
+                           "; check the slots and that the file is whole");
   }
   const char* p = begin;
   LODESTAR_RETURN_IF_ERROR(ExplainNumbers(labels_, layout_.label, &p));

@@ -60,6 +60,10 @@ absl::Status RecordReader::Read(RecordPiece* piece) {
   if (size_ > 0) std::memcpy(buffer_.get(), piece->end, size_);
   offset_ += taken;
   next_record_ += cut.records;
+  if (cut.last) {
+    at_end_ = true;
+    size_ = 0;
+  }
   return absl::OkStatus();
 }
 

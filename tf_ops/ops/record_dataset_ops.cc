@@ -87,4 +87,51 @@ has no newline; INVALID_ARGUMENT if a file is empty; NOT_FOUND if it is missing.
 Samples before the bad line come first, as whole batches; then the dataset ends.
 )doc");
 
+// What Norm and Raw have in common: labels, dense numbers and keys of 64 bits,
+// each in the declared order.
+//
+// slot_kinds: Of each feature slot. A slot of keys has the shape [] or any.
+// key_type: As the file has them; uint32 and int32 become int64.
+LODESTAR_REGISTER_RECORD_DATASET("Lodestar>NormDataset")
+    .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
+    .Attr("key_type: {'uint32', 'int64'} = 'uint32'")
+    .Attr("check: {'auto', 'none', 'sum'} = 'auto'")
+    .Doc(R"doc(
+Reads HugeCTR Norm files as a dataset of batches.
+
+check: What files have to be: without ('none') or with checksums ('sum'). 'auto'
+  takes what each file says it is.
+
+INVALID_ARGUMENT "path: record r at byte b: ..." if a record is not as declared
+or its checksum differs; INVALID_ARGUMENT "path: ..." if the header is not as
+declared, records are missing or bytes follow the last; NOT_FOUND if a file is
+missing. Samples before a bad record come first, as whole batches; then the
+dataset ends.
+)doc");
+
+LODESTAR_REGISTER_RECORD_DATASET("Lodestar>RawDataset")
+    .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
+    .Attr("key_type: {'uint32', 'int32', 'int64'} = 'uint32'")
+    .Attr("label_type: {'float', 'int'} = 'float'")
+    .Attr("dense_type: {'float', 'int'} = 'float'")
+    .Attr("nnz_per_slot: list(int)")
+    .Attr("key_offsets: list(int) = []")
+    .Attr("num_samples: int = 0")
+    .Doc(R"doc(
+Reads HugeCTR Raw files as a dataset of batches.
+
+label_type: float32 or int32.
+dense_type: float32; or an int32 x, of which float slots hold log(x + 1).
+nnz_per_slot: Keys of every sample in each slot of keys, in order.
+key_offsets: What is added to the keys of each, after the limit was checked; may
+  be empty.
+num_samples: Of each file, where positive; else all there are.
+
+INVALID_ARGUMENT "path: record r at byte b: ..." if a value is not as declared,
+or negative where its logarithm is taken; INVALID_ARGUMENT "path: ..." if the
+file's size is not a multiple of a sample's, or it has too few; NOT_FOUND if a
+file is missing. Samples before a bad record come first, as whole batches; then
+the dataset ends.
+)doc");
+
 }  // namespace lodestar

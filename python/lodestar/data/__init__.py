@@ -16,7 +16,9 @@ from lodestar.data.multislot_generator import (
     MultiSlotStringGenerator,
 )
 from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.norm_dataset import NormDataset
 from lodestar.data.norm_writer import NormWriter
+from lodestar.data.raw_dataset import RawDataset
 from lodestar.data.raw_writer import RawWriter
 from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
@@ -33,7 +35,9 @@ __all__ = [
     "MultiSlotGenerator",
     "MultiSlotStringGenerator",
     "MultiSlotWriter",
+    "NormDataset",
     "NormWriter",
+    "RawDataset",
     "RawWriter",
     "ReadOptions",
     "SampleWriter",

@@ -20,6 +20,25 @@ WORD = np.dtype("<u4")
 _FLOAT = np.dtype("<f4")
 
 
+def slot_kinds(spec: SlotSpec, where: str = "") -> list[str]:
+    """What a record holds for each slot: "label", "dense" or "keys".
+
+    Raises:
+        ValueError: A slot that no record can hold; `where` comes before it.
+    """
+    for slot in spec:
+        if slot.kind == "sparse" and slot.dtype == "float":
+            raise ValueError(
+                f"{where}slot {slot.name!r} holds floats, wanted keys"
+            )
+        if slot.kind == "dense" and slot.num_values is None:
+            raise ValueError(
+                f"{where}slot {slot.name!r} has the shape {list(slot.shape)}, "
+                "wanted a fixed number of values"
+            )
+    return [s.kind if s.kind in ("label", "dense") else "keys" for s in spec]
+
+
 class KeyRecordWriter(SampleWriter):
     """The base of `NormWriter` and `RawWriter`.
 
@@ -41,24 +60,13 @@ class KeyRecordWriter(SampleWriter):
         if key_type not in key_types:
             raise ValueError(f"`key_type`={key_type!r} is not in {key_types}.")
         spec = as_slot_spec(slots)
-        for slot in spec:
-            where = f"{os.fspath(path)}: slot {slot.name!r} "
-            if slot.kind == "sparse" and slot.dtype == "float":
-                raise ValueError(where + "holds floats, wanted keys")
-            if slot.kind == "dense" and slot.num_values is None:
-                raise ValueError(
-                    where + f"has the shape {list(slot.shape)}, wanted a fixed "
-                    "number of values"
-                )
+        kinds = slot_kinds(spec, f"{os.fspath(path)}: ")
         self._key_dtype = KEY_DTYPES[key_type]
         self._key_words = self._key_dtype.itemsize // WORD.itemsize
-        kinds = [slot.kind for slot in spec]
         # Where a record's slots are in the spec.
         self._labels = [i for i, kind in enumerate(kinds) if kind == "label"]
         self._dense = [i for i, kind in enumerate(kinds) if kind == "dense"]
-        self._keys = [
-            i for i, kind in enumerate(kinds) if kind in ("sparse", "one_hot")
-        ]
+        self._keys = [i for i, kind in enumerate(kinds) if kind == "keys"]
         super().__init__(path, spec, header_size=header_size)
 
     def _key_column(self, slot: Slot, column: Column) -> Column:

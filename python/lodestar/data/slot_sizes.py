@@ -1,0 +1,45 @@
+"""Keys of several slots, shifted past one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lodestar.data.slot_spec import Slot
+
+
+def slot_offsets(
+    slots: Iterable[Slot], slot_size_array: Sequence[int]
+) -> list[int]:
+    """What is added to each slot's keys: the sizes of the slots before it.
+
+    Args:
+        slots: The slots of keys, in order.
+        slot_size_array: For each of them one more than its largest key.
+
+    Raises:
+        ValueError: Not one positive size for each, or one for a one-hot slot.
+    """
+    slots, sizes = list(slots), list(slot_size_array)
+    for slot in slots:
+        if slot.kind == "one_hot":
+            raise ValueError(
+                "`slot_size_array` shifts the keys of sparse slots, but "
+                f"{slot.name!r} is a one-hot slot, with its own size."
+            )
+    if len(sizes) != len(slots):
+        raise ValueError(
+            f"`slot_size_array` has {len(sizes)} sizes, wanted one for each of "
+            f"the {len(slots)} slots of ids: "
+            f"{', '.join(slot.name for slot in slots)}."
+        )
+    if not all(
+        isinstance(s, int) and not isinstance(s, bool) and s > 0 for s in sizes
+    ):
+        raise ValueError(
+            f"`slot_size_array` must hold positive integers, found {sizes}."
+        )
+    if sum(sizes) > 2**63 - 1:
+        raise ValueError(
+            f"`slot_size_array` adds up to {sum(sizes)}, beyond int64."
+        )
+    return [sum(sizes[:i]) for i in range(len(sizes))]
