@@ -51,9 +51,8 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 //
 // A dataset made twice must not be merged into one by common subexpression
 // elimination: each may be iterated on its own.
-#define LODESTAR_REGISTER_RECORD_DATASET(name)       \
-  REGISTER_OP(name)                                  \
-      .Input("filenames: string")                    \
+#define LODESTAR_RECORD_DATASET(register_op)         \
+  register_op.Input("filenames: string")             \
       .Input("batch_size: int64")                    \
       .Input("num_parallel_files: int64")            \
       .Input("shuffle_rows: int64")                  \
@@ -73,10 +72,11 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
       .Attr("skip_log: string = ''")                 \
       .Attr("output_types: list(type) >= 1")         \
       .Attr("output_shapes: list(shape) >= 1")       \
-      .SetDoNotOptimize()                            \
-      .SetShapeFn(RecordDatasetShape)
+      .SetDoNotOptimize()
 
-LODESTAR_REGISTER_RECORD_DATASET("Lodestar>MultiSlotDataset").Doc(R"doc(
+LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>MultiSlotDataset"))
+    .SetShapeFn(RecordDatasetShape)
+    .Doc(R"doc(
 Reads MultiSlot text files as a dataset of batches.
 
 Each line is one sample: for each feature slot in order a count and as many
@@ -92,7 +92,8 @@ Samples before the bad line come first, as whole batches; then the dataset ends.
 //
 // slot_kinds: Of each feature slot. A slot of keys has the shape [] or any.
 // key_type: As the file has them; uint32 and int32 become int64.
-LODESTAR_REGISTER_RECORD_DATASET("Lodestar>NormDataset")
+LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>NormDataset"))
+    .SetShapeFn(RecordDatasetShape)
     .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
     .Attr("key_type: {'uint32', 'int64'} = 'uint32'")
     .Attr("check: {'auto', 'none', 'sum'} = 'auto'")
@@ -109,7 +110,8 @@ missing. Samples before a bad record come first, as whole batches; then the
 dataset ends.
 )doc");
 
-LODESTAR_REGISTER_RECORD_DATASET("Lodestar>RawDataset")
+LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>RawDataset"))
+    .SetShapeFn(RecordDatasetShape)
     .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
     .Attr("key_type: {'uint32', 'int32', 'int64'} = 'uint32'")
     .Attr("label_type: {'float', 'int'} = 'float'")

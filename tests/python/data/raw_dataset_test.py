@@ -126,7 +126,7 @@ def test_worked_example_of_integers(tmp_path):
     np.testing.assert_array_equal(
         features["I"], np.array([[0, 2.3025851]], np.float32)
     )
-    assert features["C2"].to_list() == [[40000]]
+    assert features["C2"].to_list() == [[70000]]
     assert features["C3"].to_list() == [[4294967295]]
 
 
