@@ -186,7 +186,12 @@ def epochs(
         if options.repeat != 1:
             dataset = dataset.repeat(options.repeat)
     dataset = dataset.map(layout.features_and_label)
-    return dataset.prefetch(options.prefetch) if options.prefetch else dataset
+    if options.prefetch:
+        return dataset.prefetch(options.prefetch)
+    # By itself, tf.data puts a prefetch behind a dataset that has none.
+    synchronous = tf.data.Options()
+    synchronous.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(synchronous)
 
 
 def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:

@@ -1,5 +1,7 @@
 """The options that every dataset takes, over MultiSlot files."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +12,7 @@ from lodestar.data import (
     SkippedRecords,
     Slot,
     SlotSpec,
+    record_dataset,
 )
 
 SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
@@ -211,3 +214,31 @@ def test_weights_are_as_many_as_ids(tmp_path, by_argument):
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(MultiSlotDataset(path, spec, 4, weights=weights))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_batches_are_made_as_far_ahead_as_prefetch_says(prefetch):
+    made = []
+
+    def batch(i):
+        made.append(int(i))
+        return tf.fill([1, 1], float(i))
+
+    def epoch(files, seed):
+        return tf.data.Dataset.range(100).map(
+            lambda i: tf.ensure_shape(
+                tf.py_function(batch, [i], tf.float32), [1, 1]
+            )
+        )
+
+    options = ReadOptions(1, prefetch=prefetch)
+    layout = options.layout(SlotSpec([Slot.dense("x")]))
+    batches = iter(record_dataset.epochs(["file"], epoch, layout, options))
+    for asked in range(1, 4):
+        next(batches)
+        wanted = asked + prefetch
+        deadline = time.monotonic() + 10
+        while len(made) < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        assert len(made) == wanted
