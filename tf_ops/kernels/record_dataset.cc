@@ -311,6 +311,7 @@ class RecordDataset : public DatasetBase {
       const Arguments& arguments = dataset()->arguments_;
       RecordSource::Options options;
       options.files = arguments.filenames;
+      options.pipe_command = dataset()->attributes_.pipe_command;
       options.num_threads = arguments.num_parallel_files;
       options.ordered = dataset()->attributes_.deterministic;
       options.first_file = next_file_;
@@ -468,6 +469,9 @@ RecordDatasetOp::RecordDatasetOp(tensorflow::OpKernelConstruction* ctx)
   OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.deterministic));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &a.skip_errors));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &a.skip_log));
+  if (ctx->HasAttr("pipe_command")) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.pipe_command));
+  }
   OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &a.output_types));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &a.output_shapes));
   for (const auto& attr : ctx->def().attr()) {

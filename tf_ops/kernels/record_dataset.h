@@ -33,6 +33,8 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
     bool deterministic = true;
     bool skip_errors = false;
     std::string skip_log;
+    // What files go through; empty in a format that has no such attribute.
+    std::vector<std::string> pipe_command;
     tensorflow::DataTypeVector output_types;
     std::vector<tensorflow::PartialTensorShape> output_shapes;
     // Every attribute, for the graph that the dataset serializes to.

@@ -34,6 +34,7 @@ absl::Status RecordReader::Read(RecordPiece* piece) {
   RecordCut cut;
   while (true) {
     if (!at_end_) TF_RETURN_IF_ERROR(Fill());
+    if (may_be_empty_ && at_end_ && offset_ + size_ == 0) break;
     const char* const bytes = buffer_.get();
     cut = RecordCut();
     const Status status = cutter_->Next(bytes, bytes + size_, at_end_, &cut);

@@ -27,11 +27,14 @@ struct RecordPiece {
 
 class RecordReader {
  public:
+  // Errors of the cutter name `path`. If `may_be_empty`, a stream without a
+  // byte has no records and is not the cutter's to refuse.
   RecordReader(std::string path, std::unique_ptr<ByteStream> stream,
-               std::unique_ptr<RecordCutter> cutter)
+               std::unique_ptr<RecordCutter> cutter, bool may_be_empty = false)
       : path_(std::move(path)),
         stream_(std::move(stream)),
-        cutter_(std::move(cutter)) {}
+        cutter_(std::move(cutter)),
+        may_be_empty_(may_be_empty) {}
 
   // The next piece; num_records is 0 at the end of the file. Errors of the
   // stream, and InvalidArgument naming the path where the cutter refuses.
@@ -43,6 +46,7 @@ class RecordReader {
   const std::string path_;
   const std::unique_ptr<ByteStream> stream_;
   const std::unique_ptr<RecordCutter> cutter_;
+  const bool may_be_empty_;
   std::unique_ptr<char[]> buffer_;  // what is read but not yet cut
   int64_t capacity_ = 0;
   int64_t size_ = 0;

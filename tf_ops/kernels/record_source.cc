@@ -24,6 +24,9 @@ RecordSource::RecordSource(const RecordFormat* format, Options options,
       // Enough that a caller that takes a batch at a time does not stop the
       // threads; bounds memory to some pieces each.
       max_queued_(2 * options_.num_threads + 2),
+      command_(options_.pipe_command.empty()
+                   ? nullptr
+                   : std::make_unique<PipeCommand>(options_.pipe_command)),
       next_file_(options_.first_file),
       running_(options_.num_threads) {
   for (int64_t i = 0; i < options_.num_threads; ++i) {
@@ -43,6 +46,7 @@ RecordSource::~RecordSource() {
 }
 
 void RecordSource::Cancel() {
+  if (command_ != nullptr) command_->Cancel();
   std::lock_guard<std::mutex> lock(mutex_);
   cancelled_ = true;
   changed_.notify_all();
@@ -86,18 +90,36 @@ void RecordSource::Guarded(void (RecordSource::*run)()) {
   }
 }
 
+std::string RecordSource::Place(int64_t file, int64_t record,
+                                int64_t offset) const {
+  return StrCat(options_.files[file], format_->Place(record, offset),
+                command_ == nullptr ? "" : " of the output of ",
+                command_ == nullptr ? "" : command_->text());
+}
+
+std::string RecordSource::Name(int64_t file) const {
+  const std::string& path = options_.files[file];
+  return command_ == nullptr
+             ? path
+             : StrCat(path, ": the output of ", command_->text());
+}
+
 absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   const std::string& path = options_.files[number];
   std::unique_ptr<ByteStream> stream;
   TF_RETURN_IF_ERROR(
       ByteStream::Open(tensorflow::Env::Default(), path, &stream));
+  if (command_ != nullptr) {
+    TF_RETURN_IF_ERROR(command_->Run(path, std::move(stream), &stream));
+  }
   file->number = number;
   file->num_records = 0;
   file->first_record = options_.ordered && number == options_.first_file
                            ? options_.first_record
                            : 0;
-  file->reader = std::make_unique<RecordReader>(path, std::move(stream),
-                                                format_->NewCutter());
+  file->reader = std::make_unique<RecordReader>(
+      Name(number), std::move(stream), format_->NewCutter(),
+      /*may_be_empty=*/command_ != nullptr);
   return absl::OkStatus();
 }
 
@@ -119,7 +141,7 @@ absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
     if (*ended && file->num_records < file->first_record) {
       // Not OutOfRange: a dataset takes that for its end.
       return ToTensorFlow(FailedPrecondition(
-          options_.files[file->number], ": has ", file->num_records,
+          Name(file->number), ": has ", file->num_records,
           " records, but reading was to go on at record ", file->first_record,
           ", from 0; the file was changed since"));
     }
@@ -231,7 +253,10 @@ void RecordSource::RunOrdered() {
       std::lock_guard<std::mutex> reading(reading_mutex_);
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        if (!WaitForRoom(&lock)) return;
+        if (!WaitForRoom(&lock)) {
+          current_.reader.reset();  // with the process of a command
+          return;
+        }
       }
       auto next = std::make_unique<RecordBlock>();
       if (!ReadOrdered(&piece, next.get())) return;

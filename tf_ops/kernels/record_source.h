@@ -22,6 +22,7 @@
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/status.h"
 #include "tf_ops/core/record_format.h"
+#include "tf_ops/kernels/pipe_stream.h"
 #include "tf_ops/kernels/record_reader.h"
 #include "tf_ops/kernels/skip_log.h"
 
@@ -51,6 +52,8 @@ class RecordSource {
  public:
   struct Options {
     std::vector<std::string> files;
+    // If not empty, what each file goes through; its output has the records.
+    std::vector<std::string> pipe_command;
     int64_t num_threads = 1;
     bool ordered = true;
     // Where to begin; only if ordered.
@@ -77,10 +80,9 @@ class RecordSource {
   // Wakes and stops everything; may be called from any thread.
   void Cancel();
 
-  // "path:line" or "path: record r at byte b".
-  std::string Place(int64_t file, int64_t record, int64_t offset) const {
-    return options_.files[file] + format_->Place(record, offset);
-  }
+  // "path:line" or "path: record r at byte b", of the command's output if there
+  // is one.
+  std::string Place(int64_t file, int64_t record, int64_t offset) const;
 
  private:
   // A file being read.
@@ -96,6 +98,8 @@ class RecordSource {
   // Calls `run` and makes an error of an allocation that fails in it.
   void Guarded(void (RecordSource::*run)());
   absl::Status Open(int64_t number, OpenFile* file) const;
+  // What has the records of a file.
+  std::string Name(int64_t file) const;
   // Reads the next piece of `file`; an error ends the file where errors are
   // skipped. *ended: there is none.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
@@ -112,6 +116,7 @@ class RecordSource {
   const RecordFormat* const format_;
   const Options options_;
   const size_t max_queued_;
+  const std::unique_ptr<PipeCommand> command_;  // null if there is none
 
   std::mutex reading_mutex_;  // taken before mutex_; guards the next two
   OpenFile current_;

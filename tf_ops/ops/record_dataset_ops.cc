@@ -76,14 +76,19 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>MultiSlotDataset"))
     .SetShapeFn(RecordDatasetShape)
+    .Attr("pipe_command: list(string) = []")
     .Doc(R"doc(
 Reads MultiSlot text files as a dataset of batches.
 
 Each line is one sample: for each feature slot in order a count and as many
 values; integers are text of 64 bits, signed or not.
 
+pipe_command: If not empty, a command and its arguments, run without a shell for
+  each file: its stdin is the file's bytes, its stdout the text.
+
 INVALID_ARGUMENT "path:line: ..." if a line is not as declared or the last one
-has no newline; INVALID_ARGUMENT if a file is empty; NOT_FOUND if it is missing.
+has no newline; INVALID_ARGUMENT if a file is empty; NOT_FOUND if it is missing;
+FAILED_PRECONDITION, skip_errors or not, if a command cannot be run or fails.
 Samples before the bad line come first, as whole batches; then the dataset ends.
 )doc");
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -18,6 +19,7 @@ def MultiSlotDataset(
     batch_size: int,
     *,
     weights: Mapping[str, str] | None = None,
+    pipe_command: Sequence[str | os.PathLike] | None = None,
     **options,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from MultiSlot text files.
@@ -47,6 +49,10 @@ def MultiSlotDataset(
         batch_size: Samples a batch.
         weights: Id slot -> the float slot that holds one weight for each of its
             ids, as `SlotSpec.with_weights`; both stay features of their own.
+        pipe_command: A command and its arguments, as `["python", "gen.py"]`.
+            Each file goes through a process of its own: the file's bytes,
+            decompressed if its name ends in `.gz`, are its stdin, and its
+            stdout is the text that is read. No shell sees it.
         **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
             `repeat`, `shard`, ...; see `ReadOptions`.
 
@@ -57,13 +63,40 @@ def MultiSlotDataset(
             ("path:line: slot 'C3' at byte 17: ..."), a file is empty or ends
             without a newline. Samples before that line have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
+        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
+            says: `pipe_command` cannot be run, or does not end with exit code
+            0. The end of its stderr is in the error.
     """
     spec = as_slot_spec(slots)
     if weights:
         spec = spec.with_weights(weights)
+    op = gen_ops.lodestar_multi_slot_dataset
+    if pipe_command is not None:
+        op = functools.partial(op, pipe_command=_checked(pipe_command))
     return record_dataset(
-        gen_ops.lodestar_multi_slot_dataset,
+        op,
         files,
         spec,
         ReadOptions(batch_size, **options),
     )
+
+
+def _checked(command: Sequence[str | os.PathLike]) -> list[bytes]:
+    """The words of a command; raises ValueError unless it is one."""
+    if not isinstance(command, (list, tuple)) or not all(
+        isinstance(word, (str, os.PathLike)) for word in command
+    ):
+        raise ValueError(
+            "`pipe_command` must be a list of strings, as ['python', "
+            f"'gen.py'], found {command!r}; no shell would take it apart."
+        )
+    words = [os.fsencode(word) for word in command]
+    if not words or not words[0]:
+        raise ValueError(
+            f"`pipe_command` must name a command, found {command!r}."
+        )
+    if any(b"\0" in word for word in words):
+        raise ValueError(
+            f"`pipe_command` must not have a NUL character, found {command!r}."
+        )
+    return words
