@@ -10,9 +10,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """Parses what every benchmark takes: --runs and --small."""
+def arguments(
+    description: str, works: Sequence[str] = ()
+) -> argparse.Namespace:
+    """Parses what every benchmark takes: --runs, --small and some of `works`."""
     parser = argparse.ArgumentParser(description=description)
+    if works:
+        names = ", ".join(works)
+        parser.add_argument(
+            "works", nargs="*", help=f"some of {names}; all if none is named"
+        )
     parser.add_argument(
         "--runs",
         type=int,
@@ -25,6 +32,10 @@ def arguments(description: str) -> argparse.Namespace:
     parsed = parser.parse_args()
     if parsed.runs < 7:
         parser.error(f"--runs is {parsed.runs}, wanted 7 or more")
+    if works:
+        parsed.works = parsed.works or list(works)
+        for unknown in {*parsed.works} - {*works}:
+            parser.error(f"{unknown!r} is none of {names}")
     return parsed
 
 

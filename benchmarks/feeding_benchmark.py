@@ -1,0 +1,129 @@
+"""Steps of the wide-and-deep example, fed by a reader and by one kept batch.
+
+Prints one JSON line a format: milliseconds of a step with one batch that is
+kept in memory (nothing is read), with the reader at `prefetch=0` (a batch is
+made when the step asks for it) and at `prefetch=1` (while the step before it
+runs), and of reading alone.
+"""
+
+import itertools
+import json
+import statistics
+import tempfile
+import time
+
+import keras
+import tensorflow as tf
+
+import lodestar
+from benchmarks import measure
+from examples.wide_deep import model as wide_deep
+from lodestar.data import MultiSlotDataset, SlotSpec, generate_click_log
+
+BATCH_SIZE = 1024
+# At most so much longer may a step with a reader be.
+WANTED = 1.05
+
+
+def multislot(log, slots, **options):
+    """The click log from its MultiSlot files."""
+    return MultiSlotDataset(log.files, slots, BATCH_SIZE, **options)
+
+
+FORMATS = {"multislot": multislot}
+
+
+def training_step(slots):
+    """A step of the example's model, on (features, label)."""
+    numbers = sum(slot.num_values for slot in slots.dense)
+    tables = wide_deep.dynamic_tables(slots, seed=0)
+    look_ups = wide_deep.dynamic_look_ups(slots, *tables)
+    model = wide_deep.wide_and_deep(
+        slots, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
+    )
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+        keras.optimizers.Adagrad(0.01)
+    )
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(reduce_retracing=True)
+    def step(features, label):
+        with tf.GradientTape() as tape:
+            click = model(features, training=True)
+            loss = tf.reduce_mean(
+                keras.losses.binary_crossentropy(label, click)
+            )
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    return step
+
+
+def milliseconds(step, elements, steps):
+    """Of each of `steps` steps, the wait for its batch included."""
+    begin = time.perf_counter()
+    for _ in range(steps):
+        loss = step(*next(elements))
+    loss.numpy()
+    return (time.perf_counter() - begin) / steps * 1e3
+
+
+def report(name, log, steps, runs):
+    """Times the sides in turn, after one round that is not timed."""
+    slots = SlotSpec.from_yaml(log.slots_file)
+    read = FORMATS[name]
+    options = {"drop_remainder": True, "repeat": None}
+    ahead = read(log, slots, prefetch=1, **options)
+    kept = itertools.repeat(next(iter(ahead)))
+    step = training_step(slots)
+    sides = {
+        "kept_batch": (step, kept),
+        "prefetch_0": (step, iter(read(log, slots, prefetch=0, **options))),
+        "prefetch_1": (step, iter(ahead)),
+        "reading_alone": (
+            lambda features, label: label,
+            iter(read(log, slots, prefetch=0, **options)),
+        ),
+    }
+    # All rows are made first: new ids cost time whoever feeds them.
+    for features, label in read(log, slots, prefetch=1):
+        step(features, label)
+    times = {side: [] for side in sides}
+    for run in range(runs + 1):
+        for side, (function, elements) in sides.items():
+            taken = milliseconds(function, elements, steps)
+            if run:
+                times[side].append(taken)
+    medians = {side: statistics.median(taken) for side, taken in times.items()}
+    print(
+        json.dumps(
+            {
+                "work": f"wide_deep step of {BATCH_SIZE}, {name}",
+                **{f"{s}_ms": round(ms, 3) for s, ms in medians.items()},
+                "prefetch_0_ratio": round(
+                    medians["prefetch_0"] / medians["kept_batch"], 3
+                ),
+                "prefetch_1_ratio": round(
+                    medians["prefetch_1"] / medians["kept_batch"], 3
+                ),
+                "wanted": f"prefetch_1_ratio <= {WANTED}",
+                "runs": runs,
+            }
+        ),
+        flush=True,
+    )
+
+
+def main():
+    """Prints one JSON line a format."""
+    options = measure.arguments(__doc__, works=list(FORMATS))
+    samples, steps = (20_000, 8) if options.small else (200_000, 32)
+    with tempfile.TemporaryDirectory() as folder:
+        log = generate_click_log(folder, samples)
+        for name in options.works:
+            report(name, log, steps, options.runs)
+
+
+if __name__ == "__main__":
+    main()
