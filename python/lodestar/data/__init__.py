@@ -18,6 +18,8 @@ from lodestar.data.multislot_generator import (
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.norm_dataset import NormDataset
 from lodestar.data.norm_writer import NormWriter
+from lodestar.data.parquet_dataset import ParquetDataset
+from lodestar.data.parquet_writer import ParquetWriter
 from lodestar.data.raw_dataset import RawDataset
 from lodestar.data.raw_writer import RawWriter
 from lodestar.data.readers import batch_reader, sample_reader
@@ -37,6 +39,8 @@ __all__ = [
     "MultiSlotWriter",
     "NormDataset",
     "NormWriter",
+    "ParquetDataset",
+    "ParquetWriter",
     "RawDataset",
     "RawWriter",
     "ReadOptions",

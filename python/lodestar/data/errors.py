@@ -19,6 +19,11 @@ _DECORATION = re.compile(
 )
 
 
+# What is raised in Python inside a graph: its class and text on a line, then
+# where that was.
+_FROM_PYTHON = re.compile(r"(?:^|\s)\w+: ([^\n]*)\n\s*Traceback \(most recent")
+
+
 # TensorFlow's file systems say "path; No such file or directory".
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
@@ -37,6 +42,9 @@ def describe_error(error: BaseException) -> str:
 
 
 def _own_message(text: str) -> str:
+    from_python = _FROM_PYTHON.search(text)
+    if from_python:
+        return " ".join(from_python[1].split())
     if text.startswith("Graph execution error"):
         # The nodes and their stacks come first, the message after the last one.
         lines = text.splitlines()

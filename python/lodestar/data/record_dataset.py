@@ -145,22 +145,22 @@ def record_dataset(
         )
         return tf.data.experimental.from_variant(variant, layout.tensor_specs)
 
-    return epochs(paths, epoch, layout, options)
+    return epochs(paths, epoch, layout.features_and_label, options)
 
 
 def epochs(
-    files: Iterable[str],
+    files: Iterable[str | int],
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
-    layout: SlotLayout,
+    finish: Callable,
     options: ReadOptions,
 ) -> tf.data.Dataset:
     """Repeats, and prefetches, epochs of `(features, label)`.
 
     Args:
-        files: Paths, at least one.
-        epoch: Called with the paths of an epoch in their order, a string tensor,
-            and a seed for its rows; returns a dataset of the flat tensors.
-        layout: Of these tensors.
+        files: Paths, or numbers that stand for them, at least one.
+        epoch: Called with the files of an epoch in their order, as a tensor, and
+            a seed for its rows; returns a dataset of what `finish` takes.
+        finish: Called with the tensors of a batch; returns what is yielded.
         options: Those of the dataset.
     """
     paths = tf.constant(list(files))
@@ -185,7 +185,8 @@ def epochs(
         dataset = one_epoch(0)
         if options.repeat != 1:
             dataset = dataset.repeat(options.repeat)
-    dataset = dataset.map(layout.features_and_label)
+    # Its ops take less time than handing them to other threads.
+    dataset = dataset.map(finish, synchronous=True)
     if options.prefetch:
         return dataset.prefetch(options.prefetch)
     # By itself, tf.data puts a prefetch behind a dataset that has none.

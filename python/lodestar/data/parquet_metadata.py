@@ -1,0 +1,171 @@
+"""HugeCTR's `_metadata.json`: which columns of Parquet files are what."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+
+METADATA_NAME = "_metadata.json"
+GROUPS = ("labels", "conts", "cats")
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetMetadata:
+    """What a `_metadata.json` says.
+
+    Attributes:
+        path: Of the file.
+        num_rows: From a data file's base name to its rows, in the file's order.
+        columns: For each of `GROUPS`, (index in the schema, name) of its
+            columns by **ascending index**, whatever the order in the file.
+    """
+
+    path: str
+    num_rows: Mapping[str, int]
+    columns: Mapping[str, tuple[tuple[int, str], ...]]
+
+    def rows_of(self, path: str) -> int:
+        """The rows that the file at `path` must have, or DataError."""
+        name = os.path.basename(path)
+        if name not in self.num_rows:
+            raise DataError(
+                f"{path}: is not in 'file_stats' of {self.path}, which has "
+                f"{', '.join(self.num_rows) or 'no files'}"
+            )
+        return self.num_rows[name]
+
+
+def metadata_path(data_path: str) -> str:
+    """Where the `_metadata.json` of a data set with this first file would be."""
+    return os.path.join(os.path.dirname(data_path), METADATA_NAME)
+
+
+def read_metadata(path: str) -> ParquetMetadata | None:
+    """Reads a `_metadata.json`; None if there is no such file.
+
+    Raises:
+        DataError: It is not as HugeCTR defines it; names the key.
+        tf.errors.OpError: It cannot be read.
+    """
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    try:
+        return _parse(path, json.loads(data, object_pairs_hook=_unique))
+    except RecursionError as error:
+        raise DataError(f"{path}: is nested too deep") from error
+    except ValueError as error:  # of JSON, UTF-8 and DataError
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: not valid JSON: {error}") from error
+
+
+def write_metadata(metadata: ParquetMetadata) -> None:
+    """Writes a `_metadata.json`, which appears whole or not at all."""
+    content: dict[str, Any] = {
+        "file_stats": [
+            {"file_name": name, "num_rows": rows}
+            for name, rows in metadata.num_rows.items()
+        ]
+    }
+    for group in GROUPS:
+        content[group] = [
+            {"col_name": name, "index": index}
+            for index, name in metadata.columns[group]
+        ]
+    temporary = f"{metadata.path}.tmp-{os.getpid()}"
+    try:
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        tf.io.gfile.rename(temporary, metadata.path, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} occurs twice in one object")
+        found[key] = value
+    return found
+
+
+def _parse(path: str, content: Any) -> ParquetMetadata:
+    wanted = ("file_stats", *GROUPS)
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{path}: wanted an object with the keys {', '.join(wanted)}, "
+            f"found {type(content).__name__}"
+        )
+    for key in wanted:
+        if key not in content:
+            raise DataError(
+                f"{path}: key {key!r} is missing; wanted {', '.join(wanted)}"
+            )
+    num_rows: dict[str, int] = {}
+    for i, entry in enumerate(_list(path, content, "file_stats")):
+        where = f"{path}: file_stats[{i}]"
+        name = os.path.basename(_string(where, entry, "file_name"))
+        rows = _count(where, entry, "num_rows")
+        if name in num_rows:
+            raise DataError(f"{where}: the file {name!r} occurs twice")
+        num_rows[name] = rows
+    columns = {}
+    groups: dict[int, str] = {}
+    for group in GROUPS:
+        found = []
+        for i, entry in enumerate(_list(path, content, group)):
+            where = f"{path}: {group}[{i}]"
+            name = _string(where, entry, "col_name")
+            index = _count(where, entry, "index")
+            if index in groups:
+                raise DataError(
+                    f"{where}: 'index' {index} occurs twice, first in "
+                    f"{groups[index]!r}"
+                )
+            groups[index] = group
+            found.append((index, name))
+        columns[group] = tuple(sorted(found))
+    return ParquetMetadata(path, num_rows, columns)
+
+
+def _list(path: str, content: Mapping, key: str) -> list:
+    if not isinstance(content[key], list):
+        raise DataError(
+            f"{path}: key {key!r} must be a list, found {content[key]!r}"
+        )
+    return content[key]
+
+
+def _member(where: str, entry: Any, key: str) -> Any:
+    if not isinstance(entry, dict) or key not in entry:
+        raise DataError(f"{where}: key {key!r} is missing, found {entry!r}")
+    return entry[key]
+
+
+def _string(where: str, entry: Any, key: str) -> str:
+    value = _member(where, entry, key)
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{where}: {key!r} must be a string, found {value!r}")
+    return value
+
+
+def _count(where: str, entry: Any, key: str) -> int:
+    value = _member(where, entry, key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise DataError(
+            f"{where}: {key!r} must be a whole number of at least 0, found "
+            f"{value!r}"
+        )
+    return value

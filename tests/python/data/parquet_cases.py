@@ -1,0 +1,96 @@
+"""Parquet files, and what ParquetDataset makes of them, in plain Python."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lodestar.data import Slot, SlotSpec
+
+SPEC = SlotSpec(
+    [
+        Slot.label("click"),
+        Slot.dense("I1"),
+        Slot.dense("I2", (2, 2)),
+        Slot.sparse("C1"),
+        Slot.sparse("C2"),
+        Slot.one_hot("day", 7),
+        Slot.sparse("w", dtype="float"),
+        Slot.dense("n", (1,), dtype="uint64"),
+    ]
+)
+
+
+def table(begin, end):
+    """Row i has n = i; its other columns vary with i, C1 and w may be empty."""
+    rows = range(begin, end)
+    return pa.table(
+        {
+            "click": pa.array([i % 2 for i in rows], pa.float32()),
+            "I1": pa.array([i / 4 for i in rows], pa.float32()),
+            "I2": pa.array(
+                [[i, -i, 0.5, 1e-3] for i in rows], pa.list_(pa.float32())
+            ),
+            "C1": pa.array(
+                [[1000 * i + k for k in range(i % 4)] for i in rows],
+                pa.list_(pa.int64()),
+            ),
+            "C2": pa.array([i + 7 for i in rows], pa.uint32()),
+            "day": pa.array([i % 7 for i in rows], pa.int32()),
+            "w": pa.array(
+                [[k / 4 for k in range(i % 3)] for i in rows],
+                pa.large_list(pa.float32()),
+            ),
+            "n": pa.array(list(rows), pa.int64()),
+        }
+    )
+
+
+def write(path, data, row_group_size=None, **options):
+    pq.write_table(data, path, row_group_size=row_group_size, **options)
+    return path
+
+
+def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
+    """Each column is a pair of name and index."""
+    content = {
+        "file_stats": [
+            {"file_name": name, "num_rows": rows}
+            for name, rows in num_rows.items()
+        ]
+    }
+    groups = {"labels": labels, "conts": conts, "cats": cats}
+    for group, columns in groups.items():
+        content[group] = [{"col_name": n, "index": i} for n, i in columns]
+    path = directory / "_metadata.json"
+    path.write_text(json.dumps({**content, **more}))
+    return path
+
+
+def read(dataset):
+    """All samples of a dataset of SPEC: n, and whatever else must follow it."""
+    numbers = []
+    for features, label in dataset:
+        n = features["n"].numpy()[:, 0]
+        want = table(0, 1) if not len(n) else None
+        assert want is None
+        np.testing.assert_array_equal(label.numpy()[:, 0], n % 2)
+        np.testing.assert_array_equal(features["I1"].numpy()[:, 0], n / 4)
+        zero = np.zeros_like(n)
+        wide = np.stack([n, -n, zero + 0.5, zero + np.float32(1e-3)], 1)
+        np.testing.assert_array_equal(
+            features["I2"], wide.reshape(-1, 2, 2).astype(np.float32)
+        )
+        assert features["C1"].to_list() == [
+            [1000 * i + k for k in range(i % 4)] for i in n.tolist()
+        ]
+        assert features["C2"].to_list() == [[i + 7] for i in n.tolist()]
+        np.testing.assert_array_equal(
+            features["day"], np.eye(7, dtype=np.float32)[n % 7]
+        )
+        assert features["w"].to_list() == [
+            [k / 4 for k in range(i % 3)] for i in n.tolist()
+        ]
+        numbers.append(n.tolist())
+    return numbers
