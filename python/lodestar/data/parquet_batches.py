@@ -130,7 +130,11 @@ class BatchPacker:
             if slot.kind == "sparse":
                 values = tf.reshape(single[i], [-1]) if i in single else own[i]
                 values = tf.ensure_shape(values, [None])
-                ends = ragged[i][: count + 1] if i in ragged else one_each
+                ends = one_each
+                if i in ragged:
+                    ends = ragged[i][: count + 1]
+                    if self._rows is not None:
+                        ends.set_shape([self._rows + 1])
                 tensors += [values, ends]
             elif slot.kind == "one_hot":
                 tensors.append(tf.reshape(single[i], [first]))
