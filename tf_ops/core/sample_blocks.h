@@ -60,7 +60,7 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
     }
     // The rest will take about what the first block took.
     if (p == begin && rows->num_rows() == count) {
-      fields.Reserve((end - begin) / (records[count] - begin) + 1, rows);
+      rows->Reserve((end - begin) / (records[count] - begin) + 1);
     }
     records[0] = records[count];
   }

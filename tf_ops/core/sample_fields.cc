@@ -483,13 +483,4 @@ Status SampleFields::Explain(const char* begin, const char* end) const {
   return CheckLengths(specs_, lengths);
 }
 
-void SampleFields::Reserve(int64_t times, SlotRows* rows) const {
-  for (size_t c = 0; c < specs_.size(); ++c) {
-    SlotColumn* const column = rows->mutable_column(c);
-    column->ints.reserve(column->ints.size() * times);
-    column->floats.reserve(column->floats.size() * times);
-    column->row_splits.reserve(column->row_splits.size() * times);
-  }
-}
-
 }  // namespace lodestar

@@ -100,9 +100,6 @@ class SampleFields {
   // What is wrong with a sample that ReadBlock() refuses: kInvalidArgument.
   Status Explain(const char* begin, const char* end) const;
 
-  // Makes room in `rows` for `times` of what they hold.
-  void Reserve(int64_t times, SlotRows* rows) const;
-
  private:
   bool ReadNumbers(int64_t column, int64_t offset, NumberType type,
                    const char* const* begins, int64_t count,

@@ -32,9 +32,10 @@ void SlotRows::Append(const SlotRows& from, int64_t begin, int64_t count) {
     }
     if (sizes_[c] < 0) {
       const int64_t shift = to.row_splits.back() - first;
-      for (int64_t row = begin + 1; row <= begin + count; ++row) {
-        to.row_splits.push_back(column.row_splits[row] + shift);
-      }
+      const int64_t* const splits = column.row_splits.data() + begin + 1;
+      to.row_splits.resize(num_rows_ + count + 1);
+      int64_t* const next = to.row_splits.data() + num_rows_ + 1;
+      for (int64_t row = 0; row < count; ++row) next[row] = splits[row] + shift;
     }
   }
   num_rows_ += count;
@@ -61,6 +62,14 @@ int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
     }
   }
   return -1;
+}
+
+void SlotRows::Reserve(int64_t times) {
+  for (SlotColumn& column : columns_) {
+    column.ints.reserve(column.ints.size() * times);
+    column.floats.reserve(column.floats.size() * times);
+    column.row_splits.reserve(column.row_splits.size() * times);
+  }
 }
 
 void SlotRows::TruncateTo(int64_t num_rows) {

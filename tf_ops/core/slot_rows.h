@@ -48,6 +48,8 @@ class SlotRows {
   // any, of the next samples.
   SlotColumn* mutable_column(int64_t c) { return &columns_[c]; }
   void AddRows(int64_t count) { num_rows_ += count; }
+  // Makes room for `times` of what the columns hold.
+  void Reserve(int64_t times);
   // Drops every sample from `num_rows` on, whole or not.
   void TruncateTo(int64_t num_rows);
 

@@ -357,7 +357,12 @@ class RecordDataset : public DatasetBase {
         }
         const int64_t count = std::min(batch_size - batch->num_rows(),
                                        block_->rows.num_rows() - block_row_);
+        const bool is_first = batch->num_rows() == 0;
         batch->Append(block_->rows, block_row_, count);
+        // The other blocks will take about as much; a batch may end before.
+        if (is_first && count < batch_size) {
+          batch->Reserve(std::min<int64_t>(batch_size / count + 1, 64));
+        }
         MoveTo(block_row_ + count);
       }
       return absl::OkStatus();
