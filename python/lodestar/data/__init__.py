@@ -6,7 +6,9 @@ from lodestar.data.click_log import (
     exact_auc,
     generate_click_log,
 )
-from lodestar.data.csv_convert import convert_csv, parse_label, slots_path
+from lodestar.data.csv_convert import convert_csv
+from lodestar.data.csv_table import parse_label
+from lodestar.data.csv_writer import CsvWriter
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.file_list import read_file_list, write_file_list
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
@@ -18,6 +20,7 @@ from lodestar.data.multislot_generator import (
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.norm_dataset import NormDataset
 from lodestar.data.norm_writer import NormWriter
+from lodestar.data.output import slots_path
 from lodestar.data.parquet_dataset import ParquetDataset
 from lodestar.data.parquet_writer import ParquetWriter
 from lodestar.data.raw_dataset import RawDataset
@@ -32,6 +35,7 @@ from lodestar.data.split_samples import split_samples
 __all__ = [
     "ClickLog",
     "Column",
+    "CsvWriter",
     "DataError",
     "MultiSlotDataset",
     "MultiSlotGenerator",

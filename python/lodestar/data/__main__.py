@@ -1,34 +1,62 @@
-"""The data tool: `python -m lodestar.data convert|generate|inspect`.
+"""The data tool: `python -m lodestar.data convert|inspect|validate|generate`.
 
-Exit code 0, or 2 with one line on stderr that names what is wrong.
+Exit code 0, or 2 with one line on stderr that names what is wrong; `validate`
+ends with 1 if it found errors.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 
 import tensorflow as tf
-import tqdm
 
 from lodestar.data.click_log import generate_click_log
-from lodestar.data.csv_convert import convert_csv, slots_path
+from lodestar.data.convert import Target, convert
 from lodestar.data.errors import DataError, describe_error
-from lodestar.data.inspect_files import inspect_files
+from lodestar.data.file_list import write_file_list
+from lodestar.data.find_format import (
+    SUFFIXES,
+    expand_inputs,
+    find_format,
+    format_of_name,
+)
+from lodestar.data.formats import FORMATS, Format, Source, find_slots
+from lodestar.data.inspect_files import as_text, inspect_files
+from lodestar.data.output import FILE_LIST, check_target, slots_path
+from lodestar.data.progress import Progress
+from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool_options import (
+    FOR_INFERENCE,
+    build_parser,
+    read_options,
+    write_options,
+)
+from lodestar.data.validate_files import Validation
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tool and returns its exit code."""
-    options = _parser().parse_args(arguments)
+    commands = {
+        "convert": _convert,
+        "inspect": _inspect,
+        "validate": _validate,
+        "generate": _generate,
+    }
+    options = build_parser().parse_args(arguments)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            options.run(options)
+            code = commands[options.command](options)
         for warning in caught:
             print(f"lodestar.data: warning: {warning.message}", file=sys.stderr)
+        # So that a reader who has gone is noticed here, and not at exit.
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("lodestar.data: interrupted", file=sys.stderr)
         return 130
@@ -39,164 +67,186 @@ def main(arguments: list[str] | None = None) -> int:
     except (DataError, ValueError, OSError, tf.errors.OpError) as error:
         print(f"lodestar.data: {describe_error(error)}", file=sys.stderr)
         return 2
+    return code
+
+
+def _convert(options: argparse.Namespace) -> int:
+    if options.target_format is None:
+        options.target_format = format_of_name(options.target)
+        if options.target_format is None:
+            raise DataError(
+                f"{options.target}: which format? Give --to "
+                f"{'|'.join(FORMATS)}, or a name that ends in .txt, .norm, "
+                ".raw, .parquet, .csv or .tsv"
+            )
+    target_format = FORMATS[options.target_format]
+    if (
+        target_format.name == "parquet"
+        and options.num_files is None
+        and not options.target.endswith(SUFFIXES["parquet"])
+    ):
+        raise DataError(
+            f"{options.target}: wanted a name that ends in .parquet, or --files "
+            "N for a folder"
+        )
+    if options.limit is not None and options.limit < 1:
+        raise DataError(f"--limit must be at least 1, found {options.limit}")
+    if options.num_files is not None and options.num_files < 1:
+        raise DataError(f"--files must be at least 1, found {options.num_files}")
+    skipped = SkippedRecords() if options.on_error == "skip" else None
+    check_target(options.target, options.files, options.num_files is not None)
+    with Progress() as progress:
+        source, source_format = _open(options, skipped, progress, target_format)
+        target = Target(
+            options.target,
+            target_format,
+            write_options(options, target_format, source_format),
+            options.num_files,
+            SUFFIXES[target_format.name][0],
+        )
+        count = convert(source, target, limit=options.limit, progress=progress)
+    if skipped is not None:
+        _print_skipped(skipped)
+    slots = f"{options.target}/slots.yaml"
+    if options.num_files is None:
+        slots = slots_path(options.target)
+    spec = source.spec
+    kinds = ", ".join(
+        f"{len(found)} {kind}"
+        for kind, found in (
+            ("label", spec.labels),
+            ("dense", spec.dense),
+            ("sparse", spec.sparse),
+            ("one-hot", spec.one_hot),
+        )
+        if found
+    )
+    print(f"{options.target}: {count} samples; slots: {kinds}; {slots}")
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m lodestar.data", description="Click-log files."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    convert = commands.add_parser(
-        "convert",
-        help="convert a file to another format",
-        description="Converts a CSV file with a header to MultiSlot text: "
-        "numeric columns become float slots, others id slots. Also writes "
-        "OUT.slots.yaml.",
-    )
-    convert.add_argument(
-        "--from", dest="source_format", choices=["csv"], required=True
-    )
-    convert.add_argument(
-        "--to", dest="target_format", choices=["multislot"], required=True
-    )
-    convert.add_argument(
-        "--label",
-        required=True,
-        metavar="COLUMN[=POSITIVE]",
-        help="a column of 0 and 1, or 1 where it is POSITIVE and 0 elsewhere",
-    )
-    convert.add_argument(
-        "--categorical",
-        type=_names,
-        default=[],
-        metavar="A,B",
-        help="columns that are id slots even if they look numeric",
-    )
-    convert.add_argument(
-        "--numeric",
-        type=_names,
-        default=[],
-        metavar="A,B",
-        help="columns whose values must be numbers",
-    )
-    convert.add_argument(
-        "--missing",
-        action="append",
-        metavar="TEXT",
-        help="a text that stands for a missing value; may be repeated "
-        "(default: the empty text and ?)",
-    )
-    convert.add_argument("--delimiter", help="default: found in the header")
-    convert.add_argument("source", metavar="IN")
-    convert.add_argument("target", metavar="OUT")
-    convert.set_defaults(run=_convert)
-
-    generate = commands.add_parser(
-        "generate",
-        help="write a click log whose click probabilities are known",
-        description="Writes MultiSlot files part-*.txt in the order of time, "
-        "the true probabilities and clicks beside them as .npy, and slots.yaml.",
-    )
-    generate.add_argument("--samples", type=int, default=300_000)
-    generate.add_argument("--files", type=int, default=8)
-    generate.add_argument("--seed", type=int, default=0)
-    generate.add_argument("directory", metavar="DIR")
-    generate.set_defaults(run=_generate)
-
-    inspect = commands.add_parser(
-        "inspect",
-        help="check MultiSlot files and print what they hold",
-        description="Reads every line of MultiSlot files and prints, for each "
-        "slot, what it holds.",
-    )
-    inspect.add_argument(
-        "--slots", metavar="YAML", help="the slot file (default: IN.slots.yaml)"
-    )
-    inspect.add_argument("files", nargs="+", metavar="IN")
-    inspect.set_defaults(run=_inspect)
-    return parser
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _convert(options: argparse.Namespace) -> None:
-    missing = ("", "?") if options.missing is None else tuple(options.missing)
-    with _Progress(unit="B", unit_scale=True, unit_divisor=1024) as progress:
-        spec = convert_csv(
-            options.source,
-            options.target,
-            label=options.label,
-            delimiter=options.delimiter,
-            categorical=options.categorical,
-            numeric=options.numeric,
-            missing=missing,
-            on_start=progress.start,
-            on_progress=progress.update,
+def _print_skipped(skipped: SkippedRecords) -> None:
+    for message in skipped.messages:
+        print(f"lodestar.data: skipped: {message}", file=sys.stderr)
+    if skipped.count:
+        print(
+            f"lodestar.data: {skipped.count} records were skipped",
+            file=sys.stderr,
         )
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    skipped = SkippedRecords() if options.on_error == "skip" else None
+    with Progress() as progress:
+        source, _ = _open(options, skipped, progress)
+        found = inspect_files(
+            source, records=options.records, progress=progress
+        )
+    if skipped is not None:
+        _print_skipped(skipped)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False, allow_nan=False))
+        return 0
+    for line in as_text(found):
+        print(line)
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    skipped = SkippedRecords()
+    with Progress() as progress:
+        source, source_format = _open(options, skipped, progress)
+        validation = Validation(
+            source,
+            skipped,
+            format_name=source_format.name,
+            for_paddle=options.paddle,
+            progress=progress,
+        )
+        for number, line in enumerate(validation.errors()):
+            if number < options.max_errors:
+                print(line)
+    samples, errors = validation.num_samples, validation.num_errors
     print(
-        f"{options.target}: {len(spec.dense)} float slots, {len(spec.sparse)} "
-        f"id slots; slots in {slots_path(options.target)}"
+        f"{samples} good samples and {errors or 'no'} "
+        f"error{'' if errors == 1 else 's'} in {len(source.paths)} "
+        f"file{'' if len(source.paths) == 1 else 's'}"
     )
+    return 1 if errors else 0
 
 
-def _generate(options: argparse.Namespace) -> None:
-    with _Progress(unit=" samples", unit_scale=True) as progress:
+def _generate(options: argparse.Namespace) -> int:
+    made = FORMATS[options.target_format]
+    writer = made.writer(write_options(options, made, None))
+    with Progress() as progress:
         progress.start("generating", options.samples)
         log = generate_click_log(
             options.directory,
             options.samples,
-            options.files,
+            options.num_files,
             seed=options.seed,
+            one_id=options.one_id or made.name == "raw",
+            writer=writer,
+            suffix=SUFFIXES[made.name][0],
             on_progress=progress.update,
         )
+    if made.listed:
+        write_file_list(os.path.join(options.directory, FILE_LIST), log.files)
     print(
         f"{options.directory}: {options.samples} samples in {len(log.files)} "
         f"files; best possible AUC {log.best_auc():.4f}; slots in "
         f"{log.slots_file}"
     )
+    return 0
 
 
-def _inspect(options: argparse.Namespace) -> None:
-    slots = options.slots or slots_path(options.files[0])
-    for line in inspect_files(options.files, slots):
-        print(line)
-
-
-class _Progress(contextlib.AbstractContextManager):
-    """One bar after another on stderr; none where stderr is no terminal."""
-
-    def __init__(self, **options):
-        self._options = options
-        self._bar = None
-
-    def start(self, text: str, total: int) -> None:
-        self._close()
-        self._bar = tqdm.tqdm(
-            desc=text, total=total, disable=None, leave=False, **self._options
+def _open(
+    options: argparse.Namespace,
+    skipped: SkippedRecords | None,
+    progress: Progress,
+    target_format: Format | None = None,
+) -> tuple[Source, Format]:
+    paths = expand_inputs(options.files)
+    source_format = FORMATS[options.source_format or _one_format(paths)]
+    found = read_options(options, source_format, target_format)
+    slots = _slots(options, paths, source_format)
+    if slots is None and source_format.name in ("csv", "tsv"):
+        progress.start(
+            f"reading columns of {paths[0]}", None, in_bytes=True
         )
+    source = source_format.open(
+        paths, slots, found, skipped, progress.update
+    )
+    return source, source_format
 
-    def update(self, count: int) -> None:
-        # The header is read before the first bar starts.
-        if self._bar is not None:
-            self._bar.update(count)
 
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+def _one_format(paths: Sequence[str]) -> str:
+    names = {path: find_format(path) for path in paths}
+    first = paths[0]
+    for path, name in names.items():
+        if name != names[first]:
+            raise DataError(
+                f"{path}: is {name}, but {first} is {names[first]}; wanted one "
+                "format"
+            )
+    return names[first]
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
-        self._close()
+
+def _slots(
+    options: argparse.Namespace, paths: Sequence[str], found: Format
+) -> SlotSpec | None:
+    if options.slots is not None:
+        return SlotSpec.from_yaml(options.slots)
+    given = [o for o in FOR_INFERENCE if getattr(options, o) is not None]
+    if given and found.finds_slots:
+        return None  # the slots are asked for anew
+    slots = find_slots(paths)
+    if slots is None and not found.finds_slots:
+        raise DataError(
+            f"{paths[0]}: which slots? Give --slots YAML; there is no "
+            f"{slots_path(paths[0])}"
+        )
+    return slots
 
 
 if __name__ == "__main__":

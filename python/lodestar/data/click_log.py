@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 
 NUM_FLOATS = 13
@@ -86,6 +87,9 @@ def generate_click_log(
     num_files: int = 8,
     *,
     seed: int = 0,
+    one_id: bool = False,
+    writer: Callable[[str, SlotSpec], SampleWriter] = MultiSlotWriter,
+    suffix: str = ".txt",
     on_progress: Callable[[int], None] | None = None,
 ) -> ClickLog:
     """Writes a click log into `directory`, which is made if needed.
@@ -100,10 +104,15 @@ def generate_click_log(
         num_samples: Samples in all, at least `num_files`.
         num_files: Files to spread them over, each a stretch of time.
         seed: Of everything, at least 0.
+        one_id: Whether every id slot has exactly one id a sample, as Raw files
+            need it.
+        writer: Makes the writer of a file.
+        suffix: Of the files.
         on_progress: Called with the number of samples of each piece written.
 
     Raises:
-        ValueError: `num_files` < 1, `num_samples` < `num_files` or `seed` < 0.
+        ValueError: `num_files` < 1, `num_samples` < `num_files` or `seed` < 0,
+            or the format of `writer` cannot hold such samples.
         OSError, tf.errors.OpError: `directory` cannot be written.
     """
     if num_files < 1 or num_samples < num_files:
@@ -120,13 +129,14 @@ def generate_click_log(
         os.path.join(directory, f"part-{part:05d}") for part in range(num_files)
     ]
     log = ClickLog(
-        [f"{stem}.txt" for stem in stems],
+        [f"{stem}{suffix}" for stem in stems],
         [f"{stem}.npy" for stem in stems],
         os.path.join(directory, "slots.yaml"),
     )
     written: list[str] = []
     try:
-        _write(log, num_samples, seed, on_progress, written)
+        model = _Model(seed, one_id)
+        _write(log, num_samples, seed, model, writer, on_progress, written)
     except BaseException:
         with contextlib.suppress(OSError):
             for path in written:
@@ -141,11 +151,12 @@ def _write(
     log: ClickLog,
     num_samples: int,
     seed: int,
+    model: _Model,
+    make_writer: Callable[[str, SlotSpec], SampleWriter],
     on_progress: Callable[[int], None] | None,
     written: list[str],
 ) -> None:
     """Writes the log, and to `written` the paths that are."""
-    model = _Model(seed)
     spec = click_log_slots()
     spec.to_yaml(log.slots_file)
     written.append(log.slots_file)
@@ -154,7 +165,7 @@ def _write(
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
         rng = np.random.default_rng([seed, 1, part])
         pairs = []
-        with MultiSlotWriter(log.files[part], spec) as writer:
+        with make_writer(log.files[part], spec) as writer:
             for first in range(begin, end, _CHUNK_ROWS):
                 rows = min(_CHUNK_ROWS, end - first)
                 time = (first + np.arange(rows)) / num_samples
@@ -208,7 +219,8 @@ def exact_auc(labels: np.ndarray, scores: np.ndarray) -> float:
 class _Model:
     """The true probabilities, fixed by the seed."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, one_id: bool):
+        self._one_id = one_id
         rng = np.random.default_rng([seed, 0])
         # Of fixed length, so that the best AUC hardly depends on the seed.
         weights = rng.normal(size=NUM_FLOATS)
@@ -274,6 +286,8 @@ class _Model:
         return columns, logits
 
     def _counts(self, rng, slot, rows):
+        if self._one_id:
+            return np.ones(rows, np.int64)
         if slot in _SEVERAL:
             return rng.integers(0, 5, rows)
         if slot in _OFTEN_EMPTY:

@@ -1,16 +1,18 @@
-"""CsvReader: the rows of a CSV or TSV file with a header, strictly."""
+"""CsvReader: the rows of a CSV or TSV file, strictly."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from lodestar.data import gzip_files
 from lodestar.data.errors import DataError, describe_error
 
-_DELIMITERS = (",", "\t", ";", "|")
+DELIMITERS = (",", "\t", ";", "|")
 _MAX_LINE_BYTES = 16 << 20
 
 
@@ -18,7 +20,8 @@ class CsvReader:
     """Iterates over the rows of a CSV file, several times if wanted.
 
     Blanks around fields are stripped, quoted fields may hold delimiters and
-    newlines, blank lines are skipped. The text must be UTF-8.
+    newlines, blank lines are skipped. The text must be UTF-8; a name that ends
+    in `.gz` is decompressed.
     """
 
     def __init__(
@@ -26,6 +29,7 @@ class CsvReader:
         path: str | os.PathLike,
         *,
         delimiter: str | None = None,
+        columns: Sequence[str] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ):
         """Opens the file and reads its header.
@@ -34,6 +38,7 @@ class CsvReader:
             path: The file, of any scheme that `tf.io.gfile` knows.
             delimiter: One character; None takes the one of comma, tab,
                 semicolon and bar that is most frequent in the header.
+            columns: The names of the columns of a file without a header.
             on_progress: Called with the number of bytes of each piece read.
 
         Raises:
@@ -51,7 +56,8 @@ class CsvReader:
             )
         if tf.io.gfile.isdir(self.path):
             raise DataError(f"{self.path}: is a folder")
-        self.columns = self._read_header()
+        self._has_header = columns is None
+        self.columns = self._read_header() if columns is None else list(columns)
 
     def column_index(self, name: str) -> int:
         """The position of a column, or DataError naming the columns there are."""
@@ -62,8 +68,24 @@ class CsvReader:
             )
         return self.columns.index(name)
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
+    @property
+    def delimiter(self) -> str | None:
+        """The delimiter, given or found."""
+        return self._delimiter
+
+    @property
+    def line_number(self) -> int:
+        """The line that was read last, from 1."""
+        return self._line_number
+
+    def rows(
+        self, skip: Callable[[str], None] | None = None
+    ) -> Iterator[tuple[int, list[str]]]:
         """Yields (line number from 1, stripped fields) of each data row.
+
+        Args:
+            skip: Called with what is wrong with a row of another number of
+                fields, which is then left out; None raises it.
 
         Raises:
             DataError: A row has not as many fields as the header, the file is
@@ -71,18 +93,26 @@ class CsvReader:
         """
         wanted = len(self.columns)
         rows = self._records()
-        next(rows)
+        if self._has_header:
+            next(rows)
         found_any = False
         for line, fields in rows:
-            if len(fields) != wanted:
-                raise DataError(
-                    f"{self.path}:{line}: found {len(fields)} fields, wanted "
-                    f"{wanted} as in the header"
-                )
             found_any = True
+            if len(fields) != wanted:
+                text = (
+                    f"{self.path}:{line}: found {len(fields)} fields, wanted "
+                    f"{wanted}" + " as in the header" * self._has_header
+                )
+                if skip is None:
+                    raise DataError(text)
+                skip(text)
+                continue
             yield line, [field.strip() for field in fields]
         if not found_any:
-            raise DataError(f"{self.path}: has a header but no rows")
+            found = "has a header but no rows"
+            raise DataError(
+                f"{self.path}: {found if self._has_header else 'is empty'}"
+            )
 
     def _read_header(self) -> list[str]:
         for _, fields in self._records():
@@ -108,7 +138,7 @@ class CsvReader:
         if first is None:
             return
         if self._delimiter is None:
-            self._delimiter = max(_DELIMITERS, key=first.count)
+            self._delimiter = max(DELIMITERS, key=first.count)
 
         def all_lines():
             yield first
@@ -133,8 +163,9 @@ class CsvReader:
         self._line_number = 0
         try:
             with tf.io.gfile.GFile(self.path, "rb") as file:
+                stream = gzip_files.reader(self.path, file)
                 while True:
-                    raw = file.readline()
+                    raw = stream.readline()
                     if not raw:
                         return
                     self._line_number += 1
@@ -147,6 +178,10 @@ class CsvReader:
             if not text.startswith(self.path):
                 text = f"{self.path}: {text}"
             raise DataError(text) from error
+        except (EOFError, OSError, zlib.error) as error:
+            raise DataError(
+                f"{self.path}: {describe_error(error)}"
+            ) from error
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self._line_number}: not text: "

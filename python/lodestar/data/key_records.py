@@ -62,6 +62,7 @@ class KeyRecordWriter(SampleWriter):
         spec = as_slot_spec(slots)
         kinds = slot_kinds(spec, f"{os.fspath(path)}: ")
         self._key_dtype = KEY_DTYPES[key_type]
+        self._takes_int64 = "int64" in key_types
         self._key_words = self._key_dtype.itemsize // WORD.itemsize
         # Where a record's slots are in the spec.
         self._labels = [i for i, kind in enumerate(kinds) if kind == "label"]
@@ -76,9 +77,10 @@ class KeyRecordWriter(SampleWriter):
             return column._replace(values=_as_int64(values).view(WORD))
         limits = np.iinfo(self._key_dtype)
         bad = (values < limits.min) | (values > limits.max)
-        self._refuse(
-            slot, column, bad, f"a key from {limits.min} to {limits.max}"
-        )
+        wanted = f"a key from {limits.min} to {limits.max}"
+        if self._takes_int64:
+            wanted += "; the key type int64 holds all"
+        self._refuse(slot, column, bad, wanted)
         values = values.astype(self._key_dtype, copy=False)
         return column._replace(values=values.view(WORD))
 

@@ -26,7 +26,8 @@ class MultiSlotWriter(SampleWriter):
             self._file.write(_format(self._spec, columns, begin, end))
 
 
-def _texts(slot: Slot, values: np.ndarray) -> list[str]:
+def number_texts(slot: Slot, values: np.ndarray) -> list[str]:
+    """The texts that read back as exactly these values of a slot."""
     if slot.dtype == "uint64":
         if values.dtype.kind == "i":
             values = values.astype(np.int64).view(np.uint64)
@@ -65,7 +66,7 @@ def _format(
         within = np.arange(last - first) - np.repeat(
             splits[begin:end] - first, count
         )
-        texts = np.array(_texts(slot, values[first:last]), dtype=object)
+        texts = np.array(number_texts(slot, values[first:last]), dtype=object)
         tokens[np.repeat(starts[:, i] + 1, count) + within] = texts
     flat = tokens.tolist()
     bounds = [*starts[:, 0].tolist(), len(flat)]

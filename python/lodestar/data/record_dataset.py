@@ -45,6 +45,10 @@ class ReadOptions:
             and in TensorFlow's log. A file that cannot be read at all, as one
             that is missing, is an error anyway.
         skipped: A `SkippedRecords` to count and note in.
+        columns: If True, an element is one dict of the used slots as a writer's
+            `write_batch` takes them, bit by bit as they were read: a sparse
+            slot is `(values, row_splits)`, a one-hot slot its ids `[B]`, a
+            label `[B, 1]` of its own dtype.
 
     Raises:
         ValueError: An option is out of range.
@@ -63,6 +67,7 @@ class ReadOptions:
     sparse: str = "ragged"
     on_error: str = "raise"
     skipped: SkippedRecords | None = None
+    columns: bool = False
 
     def __post_init__(self):
         check_at_least("batch_size", self.batch_size, 1)
@@ -90,7 +95,9 @@ class ReadOptions:
     def layout(self, spec: SlotSpec) -> SlotLayout:
         """The layout of the batches."""
         rows = self.batch_size if self.drop_remainder else None
-        return SlotLayout(spec, sparse=self.sparse, rows=rows)
+        return SlotLayout(
+            spec, sparse=self.sparse, rows=rows, columns=self.columns
+        )
 
     def op_arguments(
         self,

@@ -111,7 +111,8 @@ class SampleWriter(abc.ABC):
 
         Args:
             columns: For each slot's name, with B samples: dense `[B, *shape]`
-                (any number in the place of a -1),
+                (any number in the place of a -1; where the samples differ in
+                it a pair as for a sparse slot),
                 label and one-hot (its id) `[B]` or `[B, 1]` (labels also as the
                 floats that datasets yield), sparse a
                 `tf.RaggedTensor` `[B, None]`, a `LoDTensor` of one level or a
@@ -241,7 +242,8 @@ class SampleWriter(abc.ABC):
 
     def _check(self, slot: Slot, given: Any) -> Column:
         """What the caller gave as a column, or ValueError."""
-        if slot.kind == "sparse":
+        free = slot.num_values is None and isinstance(given, tuple)
+        if slot.kind == "sparse" or free:
             values, splits = self._flat(slot, given)
             if (
                 values.ndim != 1
@@ -254,6 +256,13 @@ class SampleWriter(abc.ABC):
                 raise ValueError(
                     self._where(slot) + "has row_splits that do not rise from "
                     f"0 to its {values.size} values, or values of rank not 1"
+                )
+            lengths = np.diff(splits)
+            if (bad := lengths % slot.multiple != 0).any():
+                row = int(np.argmax(bad))
+                raise ValueError(
+                    self._where(slot, row) + f"has {lengths[row]} values, "
+                    f"wanted a multiple of {slot.multiple}"
                 )
         else:
             values = _as_array(slot, given)

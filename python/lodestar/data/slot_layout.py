@@ -33,8 +33,11 @@ class SlotLayout:
         *,
         sparse: str = "ragged",
         rows: int | None = None,
+        columns: bool = False,
     ):
         """Takes the samples of every batch as `rows`, None if they vary.
+
+        With `columns`, elements are what a writer's `write_batch` takes.
 
         Raises:
             ValueError: `sparse` is not one of `SPARSE_FORMS`, or it is `"csr"`
@@ -44,6 +47,7 @@ class SlotLayout:
             raise ValueError(f"`sparse`={sparse!r} is not in {SPARSE_FORMS}.")
         self.spec = spec
         self._sparse = sparse
+        self._as_columns = columns
         self._rows = rows
         self._in_csr = [
             slot.name
@@ -93,6 +97,16 @@ class SlotLayout:
             "output_shapes": [spec.shape for spec in self.tensor_specs],
         }
 
+    def _columns(self, *tensors: tf.Tensor) -> dict[str, Any]:
+        """The flat tensors by slot; of a sparse slot `(values, row_splits)`."""
+        remaining = iter(tensors)
+        return {
+            slot.name: (next(remaining), next(remaining))
+            if slot.kind == "sparse"
+            else next(remaining)
+            for slot in self.spec.used
+        }
+
     def features_and_label(self, *tensors: tf.Tensor):
         """Returns what the flat tensors mean, as a dataset yields it.
 
@@ -100,6 +114,8 @@ class SlotLayout:
         sparse id slots are one `"csr"` of `row_offsets` `[B * S + 1]` and
         `values` `[N]`, the S slots of a sample side by side.
         """
+        if self._as_columns:
+            return self._columns(*tensors)
         features, labels, in_csr = {}, {}, []
         remaining = iter(tensors)
         for slot in self.spec.used:

@@ -1,8 +1,4 @@
-"""CSV to MultiSlot: as a function and as the command-line tool."""
-
-import os
-import subprocess
-import sys
+"""CSV to MultiSlot, as a function."""
 
 import numpy as np
 import pytest
@@ -16,7 +12,6 @@ from lodestar.data import (
     parse_label,
     slots_path,
 )
-from lodestar.data import __main__ as tool
 
 CENSUS = """\
 age, job, hours, country, Salary
@@ -239,96 +234,3 @@ def test_parse_label():
     assert parse_label("click") == ("click", None)
     assert parse_label("Salary=>50K") == ("Salary", ">50K")
     assert parse_label("a==") == ("a", "=")
-
-
-CONVERT = ["convert", "--from", "csv", "--to", "multislot"]
-
-
-def test_tool_converts_and_inspects(tmp_path, capsys):
-    source = write(tmp_path, CENSUS)
-    out = tmp_path / "out"
-    arguments = [*CONVERT, "--label", "Salary=>50K", str(source), str(out)]
-    assert tool.main(arguments) == 0
-    assert "2 float slots, 2 id slots" in capsys.readouterr().out
-    assert tool.main(["inspect", str(out)]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("4 samples in 1 files\nlabel   Salary")
-    assert "3 distinct ids" in text
-
-
-def test_tool_passes_its_options_on(tmp_path, capsys):
-    source = write(tmp_path, "y;a;b\n1;7;-\n0;8;2\n")
-    arguments = ["--label=y", "--categorical=a", "--numeric=b", "--missing=-"]
-    assert (
-        tool.main([*CONVERT, *arguments, str(source), str(tmp_path / "out")])
-        == 0
-    )
-    features, _ = read(tmp_path)
-    assert features["a"].to_list() == ids("a", "7", "8")
-    assert features["b"].numpy().tolist() == [[0], [2]]
-
-
-def test_tool_warns_in_one_line(tmp_path, capsys):
-    source = write(tmp_path, "y,a\n1,2\n0,3")
-    arguments = [*CONVERT, "--label=y", str(source), str(tmp_path / "out")]
-    assert tool.main(arguments) == 0
-    assert capsys.readouterr().err.startswith(
-        f"lodestar.data: warning: {source}:3: the last line has no newline"
-    )
-
-
-def test_tool_generates(tmp_path, capsys):
-    arguments = ["generate", "--samples=2000", "--files=2"]
-    assert tool.main([*arguments, str(tmp_path / "log")]) == 0
-    text = capsys.readouterr().out
-    assert "2000 samples in 2 files; best possible AUC 0." in text
-    assert leftovers(tmp_path / "log") == [
-        "part-00000.npy",
-        "part-00000.txt",
-        "part-00001.npy",
-        "part-00001.txt",
-        "slots.yaml",
-    ]
-
-
-def test_tool_names_a_bad_multislot_file(tmp_path, capsys):
-    source = write(tmp_path, CENSUS)
-    out = tmp_path / "out"
-    convert_csv(source, out, label="Salary=>50K")
-    out.write_text(out.read_text()[:-5])
-    assert tool.main(["inspect", str(out)]) == 2
-    text = capsys.readouterr().err
-    assert text.startswith(f"lodestar.data: {out}:4: ")
-    assert text.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["bogus", "convert --to multislot"])
-def test_tool_says_in_one_line_what_it_does_not_understand(command, capsys):
-    with pytest.raises(SystemExit) as error:
-        tool.main(command.split())
-    assert error.value.code == 2
-    text = capsys.readouterr().err
-    assert text.startswith("python -m lodestar.data")
-    assert text.endswith("; see --help\n") and text.count("\n") == 1
-
-
-def test_tool_as_a_process_fails_with_one_line_and_code_2(tmp_path):
-    source = write(tmp_path, "y,a\n1,2\n5,3\n")
-    command = [sys.executable, "-m", "lodestar.data", *CONVERT, "--label=y"]
-    # TensorFlow's log is as it is for a user who has set nothing.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    done = subprocess.run(
-        [*command, str(source), str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == (
-        f"lodestar.data: {source}:3: column 'y': the label is '5', wanted 0 or "
-        "1\n"
-    )
-    assert leftovers(tmp_path) == []

@@ -1,0 +1,51 @@
+"""Progress bars on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import tqdm
+
+
+class Progress(contextlib.AbstractContextManager):
+    """One bar after another; none where stderr is no terminal."""
+
+    def __init__(self):
+        self._bar = None
+
+    def start(
+        self, text: str, total: int | None, in_bytes: bool = False
+    ) -> None:
+        """Ends the bar there is, and starts one.
+
+        Args:
+            text: What is being done, and to which file.
+            total: What the updates add up to; None if unknown.
+            in_bytes: Whether they are bytes, and not samples.
+        """
+        self._close()
+        verb, _, path = text.partition(" ")
+        units = {"unit": " samples", "unit_scale": True}
+        if in_bytes:
+            units = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+        self._bar = tqdm.tqdm(
+            desc=f"{verb} {os.path.basename(path)}".strip(),
+            total=total,
+            disable=None,
+            leave=False,
+            **units,
+        )
+
+    def update(self, count: int) -> None:
+        """Goes on by `count`; nothing before the first bar."""
+        if self._bar is not None:
+            self._bar.update(count)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        self._close()

@@ -1,0 +1,371 @@
+"""The data tool: its command line, exit codes and messages."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import (
+    MultiSlotDataset,
+    MultiSlotWriter,
+    NormWriter,
+    Slot,
+    SlotSpec,
+    hash_ids,
+    slots_path,
+)
+from lodestar.data import __main__ as tool
+
+CENSUS = """\
+age, job, hours, country, Salary
+39, State-gov, 40, United-States, <=50K
+50, ?, , United-States, >50K
+38, Private, 45.5, , >50K.
+
+28, "Self, inc", 1e1, ?, <=50K.
+"""
+SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", (2,)), Slot.sparse("C")])
+TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory of a test."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def text(here):
+    """A MultiSlot file and its slot file."""
+    (here / "in.txt").write_text(TEXT)
+    SPEC.to_yaml("in.txt.slots.yaml")
+    return here / "in.txt"
+
+
+def run(command, code=0):
+    assert tool.main(command.split()) == code
+
+
+def failure(capsys, command):
+    """The line that a command which fails says."""
+    capsys.readouterr()
+    run(command, 2)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("lodestar.data: ") and said.err.endswith("\n")
+    assert said.err.count("\n") == 1
+    return said.err.removeprefix("lodestar.data: ").strip()
+
+
+def names():
+    return sorted(os.listdir("."))
+
+
+def test_convert_and_inspect_csv(here, capsys):
+    (here / "in.csv").write_text(CENSUS)
+    assert tool.main(["convert", "--label=Salary=>50K", "in.csv", "o.txt"]) == 0
+    said = capsys.readouterr()
+    assert said.out == (
+        "o.txt: 4 samples; slots: 1 label, 2 dense, 2 sparse; "
+        "o.txt.slots.yaml\n"
+    )
+    assert said.err == ""  # no progress where stderr is no terminal
+    run("inspect o.txt")
+    assert capsys.readouterr().out.startswith("4 samples in 1 file\nlabel   Sa")
+
+
+def test_options_of_csv(here):
+    (here / "in").write_text("y;a;b\n1;7;-\n0;8;2\n")
+    run(
+        "convert --from csv --to multislot --label=y --categorical=a "
+        "--numeric=b --missing=- --delimiter=; in out"
+    )
+    ((features, _),) = MultiSlotDataset("out", slots_path("out"), 10)
+    ids = [hash_ids("a", [v]).tolist() for v in "78"]
+    assert features["a"].to_list() == ids
+    assert features["b"].numpy().tolist() == [[0], [2]]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_ids_in_csv_may_be_hexadecimal(here, suffix):
+    data = b"label\tC1\n1\t0000ff00\n0\t\n"
+    path = here / f"in.tsv{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    run(f"convert --ids hex --categorical C1 in.tsv{suffix} out.txt")
+    assert (here / "out.txt").read_text() == "1 1 1 65280\n1 0 0\n"
+
+
+def criteo(label, numbers, ids):
+    return "\t".join([label, *numbers, *ids]) + "\n"
+
+
+def test_criteos_layout_is_recognised(here):
+    (here / "day_0").write_text(
+        criteo("0", ["7", "-1", *[""] * 11], ["05db9164", *[""] * 25])
+        + criteo("1", [""] * 13, ["12345678"] * 26)
+    )
+    run("convert day_0 out.txt")
+    spec = SlotSpec.from_yaml("out.txt.slots.yaml")
+    assert spec.names("dense") == [f"I{i}" for i in range(1, 14)]
+    assert spec.names("sparse") == [f"C{i}" for i in range(1, 27)]
+    ((features, label),) = MultiSlotDataset("out.txt", spec, 10)
+    assert label.numpy().tolist() == [[0], [1]]
+    assert features["I2"].numpy().tolist() == [[-1], [0]]
+    assert features["C1"].to_list() == [
+        hash_ids("C1", ["05db9164"]).tolist(),
+        hash_ids("C1", ["12345678"]).tolist(),
+    ]
+    # The same with a header.
+    header = ",".join(["label", *spec.names("dense"), *spec.names("sparse")])
+    text = (here / "day_0").read_text().replace("\t", ",")
+    (here / "in.csv").write_text(header + "\n" + text)
+    run("convert in.csv again.txt")
+    assert (here / "again.txt").read_text() == (here / "out.txt").read_text()
+
+
+def test_ids_are_not_hashed_on_the_way_back_from_csv(text, here):
+    run("convert in.txt a.csv")
+    assert (here / "a.csv").read_text() == (
+        "y,I_0,I_1,C\n1,0.5,-2,7 18446744073709551615\n0,3,0.1,\n1,0,1,8\n"
+    )
+    run("convert a.csv b.txt")
+    assert (here / "b.txt").read_text() == TEXT
+
+
+@pytest.mark.parametrize("to", ["norm", "parquet", "csv", "multislot"])
+def test_a_folder_of_files(text, here, capsys, to):
+    key = " --key-type int64" if to == "norm" else ""
+    run(f"convert{key} --files 2 --to {to} in.txt out")
+    suffix = {"multislot": "txt"}.get(to, to)
+    parts = [f"part-0000{i}.{suffix}" for i in range(2)]
+    more = {"norm": ["file_list.txt"]}
+    more["parquet"] = ["_metadata.json", "file_list.txt"]
+    assert sorted(os.listdir("out")) == sorted(
+        [*parts, "slots.yaml", *more.get(to, [])]
+    )
+    run(f"convert{key} out back.txt")
+    assert (here / "back.txt").read_text() == TEXT
+    if "file_list.txt" in os.listdir("out"):
+        run(f"convert{key} --limit 2 out/file_list.txt back.txt")
+        assert (here / "back.txt").read_text() == TEXT[: TEXT.index("1 1 2 0 ")]
+    assert failure(capsys, f"convert --to {to} --files 2 in.txt out").startswith(
+        "out: cannot be written: it is there"
+    )
+
+
+def test_key_types_of_both_sides(text, here):
+    run("convert --out-key-type int64 in.txt a.norm")
+    run("convert --limit 1 --key-type int64 a.norm b.norm")
+    run("convert --key-type int64 a.norm c.txt")
+    assert (here / "c.txt").read_text() == TEXT
+
+
+def test_several_inputs_and_a_limit(text, here):
+    run("convert --limit 5 in.txt in.txt out.txt")
+    lines = TEXT.splitlines(keepends=True)
+    assert (here / "out.txt").read_text() == TEXT + lines[0] + lines[1]
+
+
+def test_skip_says_what_was_left_out(text, here, capsys):
+    text.write_text(TEXT + "1 5 2 0 1 0\n" + TEXT)
+    assert failure(capsys, "convert in.txt out.txt").startswith("in.txt:4: ")
+    run("convert --on-error skip in.txt out.txt")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("lodestar.data: skipped: in.txt:4: slot 'y'")
+    assert said[1] == "lodestar.data: 1 records were skipped"
+    assert (here / "out.txt").read_text() == TEXT * 2
+
+
+def test_skip_in_csv(here, capsys):
+    rows = "1,2\n7,2\n0,x\n0\n0,3\n"
+    (here / "in.csv").write_text("y,a\n" + rows)
+    run("convert --on-error skip --label y --numeric a in.csv out.txt")
+    said = capsys.readouterr().err.splitlines()
+    for line, place in zip(said, ["in.csv:5", "in.csv:3", "in.csv:4"]):
+        assert line.startswith(f"lodestar.data: skipped: {place}: ")
+    assert said[3] == "lodestar.data: 3 records were skipped"
+    assert (here / "out.txt").read_text() == "1 1 1 2\n1 0 1 3\n"
+
+
+def test_warnings_are_one_line(here, capsys):
+    (here / "in.csv").write_text("y,a\n1,2\n0,3")
+    run("convert --label=y in.csv out.txt")
+    assert capsys.readouterr().err == (
+        "lodestar.data: warning: in.csv:3: the last line has no newline at its "
+        "end, so the file may be cut short\n"
+    )
+
+
+FAILURES = [
+    ("convert in.txt out", "out: which format? Give --to multislot|norm|raw"),
+    ("convert in.txt in.txt", "in.txt: is both input and output"),
+    ("convert no.txt out.txt", "no.txt: No such file or directory"),
+    ("convert in.txt no/out.txt", "no/out.txt: cannot be written: No such file"),
+    ("convert empty out.txt", "empty: the file is empty"),
+    ("convert junk out.txt", "junk: cannot tell its format; give --from multi"),
+    ("convert folder out.txt", "folder: is a folder with neither file_list"),
+    ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
+    ("convert other.txt out.txt", "other.txt: which slots? Give --slots YAML; "),
+    ("convert --slots no in.txt out.txt", "no: No such file or directory"),
+    ("convert --check sum in.txt out.txt", "--check is for norm, and not for m"),
+    ("convert --label y in.txt out.txt", "--label is for csv, tsv, and not for"),
+    ("convert --out-nnz 2 in.txt o.norm", "--out-nnz is for raw, and not for n"),
+    ("convert --limit 0 in.txt out.txt", "--limit must be at least 1, found 0"),
+    ("convert --files 9 in.txt o --to csv", "o: 3 samples cannot be spread ove"),
+    ("convert --to parquet in.txt out", "out: wanted a name that ends in .parqu"),
+    ("convert in.csv out.txt", "in.csv: which column is the label? Give --label"),
+    ("convert in.txt in.csv out.norm", "in.csv: is csv, but in.txt is multislot"),
+    ("convert in.txt out.norm", "out.norm: sample 1: slot 'C' is -1, wanted a "),
+    ("convert in.txt out.raw", "out.raw: sample 1: slot 'C' has 2 keys, wanted"),
+    ("inspect cut.txt --slots in.txt.slots.yaml", "cut.txt:1: "),
+    ("generate --samples 0 log", "wanted at least one file and one sample a f"),
+    ("generate --format norm --nnz 1 log", "--nnz is for raw, and not for norm"),
+]
+
+
+@pytest.mark.parametrize("command, message", FAILURES)
+def test_failures_are_one_line_and_leave_nothing(
+    text, here, capsys, command, message
+):
+    (here / "empty").touch()
+    (here / "junk").write_bytes(bytes(range(256)))
+    (here / "folder").mkdir()
+    (here / "other.txt").write_text(TEXT)
+    (here / "cut.txt").write_text(TEXT[:20])
+    (here / "in.csv").write_text("y,a\n1,2\n")
+    before = names()
+    assert failure(capsys, command).startswith(message)
+    assert names() == before
+
+
+def test_slots_of_several_inputs_must_agree(text, here, capsys):
+    (here / "b.txt").write_text(TEXT)
+    SlotSpec([Slot.label("z"), *list(SPEC)[1:]]).to_yaml("b.txt.slots.yaml")
+    assert failure(capsys, "inspect in.txt b.txt").startswith(
+        "b.txt.slots.yaml: the slots differ from those of in.txt.slots.yaml"
+    )
+
+
+def test_formats_are_recognised_by_their_bytes(here, capsys):
+    """Whatever the files are called."""
+    for check in ("sum", "none"):
+        with NormWriter("file", SPEC, check=check) as writer:
+            writer.write({"y": 1, "I": [1, 2], "C": [3]})
+        SPEC.to_yaml("file.slots.yaml")
+        run("inspect file")
+        assert "1 samples in 1 file" in capsys.readouterr().out
+    with MultiSlotWriter("file", SPEC) as writer:
+        writer.write({"y": 1, "I": [1, 2], "C": [3]})
+    run("inspect file")
+
+
+@pytest.mark.parametrize("name", ["multislot", "norm", "raw", "parquet", "csv"])
+def test_generate(here, capsys, name):
+    run(f"generate --samples=200 --files=2 --format {name} log")
+    text = capsys.readouterr().out
+    assert text.startswith("log: 200 samples in 2 files; best possible AUC 0.")
+    found = sorted(os.listdir("log"))
+    assert "part-00000.npy" in found and "slots.yaml" in found
+    assert ("file_list.txt" in found) == (name in ("norm", "parquet"))
+    run("inspect log")
+    assert capsys.readouterr().out.startswith("200 samples in 2 files\nlabel")
+
+
+@pytest.mark.parametrize("command", ["bogus", "convert --to multislot", ""])
+def test_what_is_not_understood_is_one_line(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        tool.main(command.split())
+    assert error.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("python -m lodestar.data")
+    assert text.endswith("; see --help\n") and text.count("\n") == 1
+
+
+def test_unwritable_folder(text, here, capsys, monkeypatch):
+    def rename(source, target, overwrite=False):
+        raise tf.errors.PermissionDeniedError(None, None, "no rename")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename)
+    before = names()
+    assert failure(capsys, "convert in.txt out.csv") == (
+        "out.csv: cannot be written: no rename"
+    )
+    assert names() == before
+
+
+def process(command, **options):
+    # TensorFlow's log is as it is for a user who has set nothing.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "lodestar.data", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def test_a_process_fails_with_one_line_and_code_2(here):
+    (here / "in.csv").write_text("y,a\n1,2\n5,3\n")
+    started = process("convert --label=y in.csv out.txt")
+    out, err = started.communicate()
+    assert (started.returncode, out) == (2, "")
+    assert err == (
+        "lodestar.data: in.csv:3: column 'y': the label is '5', wanted 0 or 1\n"
+    )
+    assert names() == ["in.csv"]
+
+
+def test_a_reader_who_has_gone_is_no_error(text):
+    started = process("inspect in.txt --records 3")
+    started.stdout.close()
+    assert started.stderr.read() == ""
+    assert started.wait() == 0
+    started.stderr.close()
+
+
+def test_control_c_leaves_nothing(here):
+    started = process("generate --samples 100000000 log")
+    deadline = time.monotonic() + 60
+    while not list(here.glob("log/*.tmp-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate()
+    assert (started.returncode, out) == (130, "")
+    assert err == "lodestar.data: interrupted\n"
+    assert names() == []
+
+
+def test_columns_of_csv_files_must_agree(here, capsys):
+    (here / "a.csv").write_text("label,a\n1,2\n")
+    (here / "b.csv").write_text("label,b\n1,2\n")
+    assert failure(capsys, "convert a.csv b.csv out.txt") == (
+        "b.csv:1: the columns are label, b, wanted label, a as in the first file"
+    )
+
+
+def test_a_batch_is_cut_where_files_end(here, rng):
+    count = 5000  # more than one batch
+    ids = rng.integers(0, 99, count)
+    with MultiSlotWriter("in.txt", SPEC) as writer:
+        writer.write_batch(
+            {
+                "y": ids % 2,
+                "I": np.zeros((count, 2)),
+                "C": (ids, np.arange(count + 1)),
+            }
+        )
+    SPEC.to_yaml("in.txt.slots.yaml")
+    run("convert in.txt out --to multislot --files 3")
+    parts = [open(f"out/part-0000{i}.txt").read() for i in range(3)]
+    assert "".join(parts) == (here / "in.txt").read_text()
+    assert [part.count("\n") for part in parts] == [1666, 1667, 1667]

@@ -1,0 +1,137 @@
+"""What `validate` finds."""
+
+import json
+
+import pytest
+
+from lodestar.data import (
+    MultiSlotWriter,
+    NormWriter,
+    ParquetWriter,
+    Slot,
+    SlotSpec,
+)
+from lodestar.data import __main__ as tool
+
+SPEC = SlotSpec([Slot.label("y"), Slot.dense("I"), Slot.sparse("C")])
+GOOD = "1 1 1 0.5 2 7 8\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory of a test."""
+    monkeypatch.chdir(tmp_path)
+    SPEC.to_yaml("slots.yaml")
+    return tmp_path
+
+
+def run(capsys, *arguments, code=1):
+    assert tool.main(["validate", *arguments]) == code
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out.splitlines()
+
+
+def test_good_files(here, capsys):
+    (here / "a").write_text(GOOD)
+    (here / "b").write_text(GOOD * 2)
+    lines = run(capsys, "a", "b", code=0)
+    assert lines == ["3 good samples and no errors in 2 files"]
+
+
+def test_every_bad_line_is_told(here, capsys):
+    bad = ["1 2 1 1 0\n", "1 1 1 x 0\n", "1 1 1 1\n", "1 1 1 1 0 junk\n"]
+    (here / "a").write_text(GOOD + GOOD.join(bad) + GOOD)
+    lines = run(capsys, "a")
+    assert len(lines) == 5
+    for line, number in zip(lines, (2, 4, 6, 8)):
+        assert line.startswith(f"a:{number}: ")
+    assert lines[-1] == "5 good samples and 4 errors in 1 file"
+    lines = run(capsys, "--max-errors", "1", "a")
+    assert len(lines) == 2 and lines[0].startswith("a:2: ")
+    assert lines[-1] == "5 good samples and 4 errors in 1 file"
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(here, capsys):
+    (here / "a").write_text("1 1 1 x 0\n" + GOOD)
+    lines = run(capsys, "--from", "multislot", "missing", "a")
+    assert lines[0].startswith("missing: No such file")
+    assert lines[1].startswith("a:1: ")
+    assert lines[2] == "1 good samples and 2 errors in 2 files"
+
+
+def test_a_file_that_ends_within_a_line(here, capsys):
+    (here / "a").write_text(GOOD + GOOD[:-1])
+    lines = run(capsys, "a")
+    assert len(lines) == 2 and lines[0].startswith("a:2: ")
+
+
+def test_what_paddle_refuses(here, capsys):
+    (here / "a").write_text(GOOD + "1 0 1 1 0\n")
+    run(capsys, "a", code=0)
+    assert run(capsys, "--paddle", "a") == [
+        "a: good sample 2: slot 'C' is empty, which Paddle refuses",
+        "2 good samples and 1 error in 1 file",
+    ]
+
+
+def test_check_sums_of_norm(here, capsys):
+    with NormWriter("a.norm", SPEC) as writer:
+        for i in range(3):
+            writer.write({"y": 1, "I": 0.5, "C": [7, i]})
+    data = bytearray((here / "a.norm").read_bytes())
+    data[69 + 4 + 12] ^= 1  # a key of the first record
+    (here / "a.norm").write_bytes(data)
+    lines = run(capsys, "a.norm")
+    assert lines[0].startswith("a.norm: record 0 at byte 69: ")
+    assert lines[1] == "2 good samples and 1 error in 1 file"
+
+
+def test_csv(here, capsys):
+    (here / "a.csv").write_text("y,I,C\n1,0.5,7 8\n2,0,7\n1,x,\n1,1,1.5\n0,1,1")
+    assert run(capsys, "a.csv") == [
+        "a.csv:3: column 'y': is '2', wanted 0 or 1",
+        "a.csv:4: column 'I': 'x' is not a float32",
+        "a.csv:5: column 'C': '1.5' is not an integer of 64 bits",
+        "a.csv:6: the last line has no newline at its end, so the file may be "
+        "cut short",
+        "2 good samples and 4 errors in 1 file",
+    ]
+
+
+def test_metadata_of_parquet(here, capsys):
+    (here / "pq").mkdir()
+    for name in ("a", "b"):
+        with ParquetWriter(f"pq/{name}.parquet", SPEC) as writer:
+            writer.write({"y": 1, "I": 0.5, "C": [7]})
+    assert run(capsys, "pq", code=0) == [
+        "2 good samples and no errors in 2 files"
+    ]
+    path = here / "pq" / "_metadata.json"
+    content = json.loads(path.read_text())
+    content["file_stats"][0]["num_rows"] = 5
+    content["conts"][0]["col_name"] = "J"
+    path.write_text(json.dumps(content))
+    (here / "pq" / "slots.yaml").write_text((here / "slots.yaml").read_text())
+    assert run(capsys, "pq") == [
+        "pq/_metadata.json: conts: column 1 of pq/a.parquet is 'I', wanted 'J'",
+        "pq/a.parquet: found 1 rows, wanted 5 as pq/_metadata.json says",
+        "1 good samples and 2 errors in 2 files",
+    ]
+    (here / "pq" / "b.parquet").unlink()
+    lines = run(capsys, "pq/a.parquet")
+    assert lines[0] == (
+        "pq/_metadata.json: file_stats: there is no file pq/b.parquet"
+    )
+
+
+def test_free_dims_that_do_not_come_out_even(here, capsys):
+    spec = SlotSpec([Slot.label("y"), Slot.dense("I", (-1, 2))])
+    spec.to_yaml("a.slots.yaml")
+    with MultiSlotWriter("a", spec) as writer:
+        writer.write_batch({"y": [1, 1], "I": ([1.0] * 6, [0, 2, 6])})
+    run(capsys, "a", code=0)
+    (here / "a").write_text((here / "a").read_text() + "1 1 3 1 1 1\n1 1 0\n")
+    lines = run(capsys, "a")
+    assert "slot 'I'" in lines[0] and "multiple of 2" in lines[0]
+    assert lines[1] == "3 good samples and 1 error in 1 file"
