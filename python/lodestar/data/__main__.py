@@ -92,7 +92,9 @@ def _convert(options: argparse.Namespace) -> int:
     if options.limit is not None and options.limit < 1:
         raise DataError(f"--limit must be at least 1, found {options.limit}")
     if options.num_files is not None and options.num_files < 1:
-        raise DataError(f"--files must be at least 1, found {options.num_files}")
+        raise DataError(
+            f"--files must be at least 1, found {options.num_files}"
+        )
     skipped = SkippedRecords() if options.on_error == "skip" else None
     check_target(options.target, options.files, options.num_files is not None)
     with Progress() as progress:
@@ -211,12 +213,8 @@ def _open(
     found = read_options(options, source_format, target_format)
     slots = _slots(options, paths, source_format)
     if slots is None and source_format.name in ("csv", "tsv"):
-        progress.start(
-            f"reading columns of {paths[0]}", None, in_bytes=True
-        )
-    source = source_format.open(
-        paths, slots, found, skipped, progress.update
-    )
+        progress.start(f"reading columns of {paths[0]}", None, in_bytes=True)
+    source = source_format.open(paths, slots, found, skipped, progress.update)
     return source, source_format
 
 

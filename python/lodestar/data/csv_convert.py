@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 import tensorflow as tf
 
-from lodestar.data.csv_table import MISSING, CsvTable
+from lodestar.data.csv_table import CsvTable
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.output import Output
 from lodestar.data.slot_spec import SlotSpec
@@ -78,9 +78,7 @@ def convert_csv(
     )
     if on_start is not None:
         on_start("writing", size)
-    with Output(
-        target, table.spec, MultiSlotWriter, inputs=[path]
-    ) as output:
+    with Output(target, table.spec, MultiSlotWriter, inputs=[path]) as output:
         for columns in table.batches(path):
             output.write_batch(columns)
     return table.spec

@@ -179,9 +179,7 @@ class CsvReader:
                 text = f"{self.path}: {text}"
             raise DataError(text) from error
         except (EOFError, OSError, zlib.error) as error:
-            raise DataError(
-                f"{self.path}: {describe_error(error)}"
-            ) from error
+            raise DataError(f"{self.path}: {describe_error(error)}") from error
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self._line_number}: not text: "

@@ -214,7 +214,9 @@ class CsvTable:
         """Leaves in `kinds` True for the numeric columns; checks all labels."""
         # Columns that may still be numeric, and whether a value was seen.
         seen = {
-            self._columns.index(name): False for name, kind in kinds.items() if kind
+            self._columns.index(name): False
+            for name, kind in kinds.items()
+            if kind
         }
         texts = _LabelTexts()
         num_positive = 0

@@ -105,9 +105,7 @@ class CsvWriter(SampleWriter):
             self._file.write(("\n".join(lines) + "\n").encode())
 
 
-def _cells(
-    slot: Slot, column: Column, begin: int, end: int
-) -> list[list[str]]:
+def _cells(slot: Slot, column: Column, begin: int, end: int) -> list[list[str]]:
     """The cells of samples [begin, end), column by column."""
     splits = column.splits[begin : end + 1]
     texts = number_texts(slot, column.values[splits[0] : splits[-1]])

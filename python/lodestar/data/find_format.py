@@ -81,8 +81,7 @@ def find_format(path: str) -> str:
         return by_name
     if found is None:
         raise DataError(
-            f"{path}: cannot tell its format; give --from "
-            f"{'|'.join(SUFFIXES)}"
+            f"{path}: cannot tell its format; give --from {'|'.join(SUFFIXES)}"
         )
     return found
 

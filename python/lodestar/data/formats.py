@@ -1,7 +1,7 @@
 """The file formats of samples in one table: how each is read and written.
 
-    FORMATS[name].open(paths, slots, options)       a Source of columns
-    FORMATS[name].writer(options)(path, slots)      a SampleWriter
+FORMATS[name].open(paths, slots, options)       a Source of columns
+FORMATS[name].writer(options)(path, slots)      a SampleWriter
 """
 
 from __future__ import annotations

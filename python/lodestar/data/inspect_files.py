@@ -64,8 +64,13 @@ def as_text(found: dict[str, Any]) -> Iterator[str]:
         name = slot["name"] + " " * (width - len(slot["name"]))
         yield f"{slot['kind']:8}{name}{_slot_text(slot)}"
         if "lengths" in slot:
-            yield " " * (8 + width) + "values a sample: " + ", ".join(
-                f"{bucket}: {count}" for bucket, count in slot["lengths"].items()
+            yield (
+                " " * (8 + width)
+                + "values a sample: "
+                + ", ".join(
+                    f"{bucket}: {count}"
+                    for bucket, count in slot["lengths"].items()
+                )
             )
     for number, record in enumerate(found["records"], 1):
         yield f"sample {number}: " + " ".join(
@@ -84,9 +89,11 @@ def _slot_text(slot: dict[str, Any]) -> str:
     if "mean" in slot:
         parts.append(f"mean {slot['mean']:.6g}")
     if "least" in slot:
-        parts.append(f"from {slot['least']:.9g} to {slot['most']:.9g}"
-                     if slot["dtype"] == "float"
-                     else f"from {slot['least']} to {slot['most']}")
+        parts.append(
+            f"from {slot['least']:.9g} to {slot['most']:.9g}"
+            if slot["dtype"] == "float"
+            else f"from {slot['least']} to {slot['most']}"
+        )
     if slot.get("not_finite"):
         parts.append(f"{slot['not_finite']} are inf or NaN")
     if not slot["used"]:
@@ -115,9 +122,11 @@ def _listed(slot: Slot, values: np.ndarray) -> list:
 
 
 def _unsigned(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int64, copy=False).view(np.uint64) if (
-        values.dtype.kind == "i"
-    ) else values
+    return (
+        values.astype(np.int64, copy=False).view(np.uint64)
+        if (values.dtype.kind == "i")
+        else values
+    )
 
 
 class _Distinct:

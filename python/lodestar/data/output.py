@@ -169,9 +169,7 @@ class Output:
             raise DataError(text) from error
 
 
-def check_target(
-    target: str, inputs: Sequence[str], is_folder: bool
-) -> None:
+def check_target(target: str, inputs: Sequence[str], is_folder: bool) -> None:
     """Raises DataError where an `Output` could not be."""
     for path in inputs:
         if _same(path, target):

@@ -149,6 +149,20 @@ def ParquetDataset(
     return epochs(range(len(opened)), epoch, finish, read)
 
 
+def parquet_slots(
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+) -> SlotSpec:
+    """The slots that `ParquetDataset` finds in files without being told any.
+
+    Raises:
+        ValueError, tf.errors.OpError: As `ParquetDataset`.
+    """
+    paths = expand(as_paths(files))
+    metadata = read_metadata(metadata_path(paths[0]))
+    bindings = _bind(_open(paths, metadata, None), None, metadata)
+    return SlotSpec(binding.slot for binding in bindings)
+
+
 def _skip(read: ReadOptions) -> _Skip | None:
     """What notes rows that are left out; None if errors are raised."""
     if read.on_error == "raise":

@@ -23,7 +23,8 @@ class Validation:
 
     Attributes:
         num_samples: Good samples seen.
-        num_errors: Errors seen, those that are not told included.
+        num_errors: Errors seen, those that are not told included; a part of a
+            file that cannot be read counts as its samples.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class Validation:
         except (DataError, ValueError, OSError, tf.errors.OpError) as error:
             yield from self._new()
             text = describe_error(error)
+            if text == f"{path}: no file of 1 can be read":
+                return  # and why has been told
             yield self._other(text if path in text else f"{path}: {text}")
             return
         yield from self._new()

@@ -233,7 +233,11 @@ def test_batches_are_made_as_far_ahead_as_prefetch_says(prefetch):
 
     options = ReadOptions(1, prefetch=prefetch)
     layout = options.layout(SlotSpec([Slot.dense("x")]))
-    batches = iter(record_dataset.epochs(["file"], epoch, layout, options))
+    batches = iter(
+        record_dataset.epochs(
+            ["file"], epoch, layout.features_and_label, options
+        )
+    )
     for asked in range(1, 4):
         next(batches)
         wanted = asked + prefetch

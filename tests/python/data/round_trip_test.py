@@ -43,7 +43,9 @@ def slots(draw, of):
         case "label":
             dtypes = ["uint64"] if "raw" in of else ["uint64", "float"]
             return lambda name: Slot.label(
-                name, dtype=draw(st.sampled_from(dtypes)), binary=draw(st.booleans())
+                name,
+                dtype=draw(st.sampled_from(dtypes)),
+                binary=draw(st.booleans()),
             )
         case "dense":
             return lambda name: Slot.dense(name, shape, used=used)
@@ -263,7 +265,9 @@ def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
     ],
 )
 def test_names_that_csv_cannot_have(tmp_path, names, message):
-    spec = SlotSpec([Slot.dense(name, (2,) if name == "a" else (1,)) for name in names])
+    spec = SlotSpec(
+        [Slot.dense(name, (2,) if name == "a" else (1,)) for name in names]
+    )
     with pytest.raises(ValueError, match=message):
         FORMATS["csv"].writer({})(str(tmp_path / "out"), spec)
     assert os.listdir(tmp_path) == []

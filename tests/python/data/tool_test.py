@@ -155,9 +155,9 @@ def test_a_folder_of_files(text, here, capsys, to):
     if "file_list.txt" in os.listdir("out"):
         run(f"convert{key} --limit 2 out/file_list.txt back.txt")
         assert (here / "back.txt").read_text() == TEXT[: TEXT.index("1 1 2 0 ")]
-    assert failure(capsys, f"convert --to {to} --files 2 in.txt out").startswith(
-        "out: cannot be written: it is there"
-    )
+    assert failure(
+        capsys, f"convert --to {to} --files 2 in.txt out"
+    ).startswith("out: cannot be written: it is there")
 
 
 def test_key_types_of_both_sides(text, here):
@@ -207,26 +207,62 @@ FAILURES = [
     ("convert in.txt out", "out: which format? Give --to multislot|norm|raw"),
     ("convert in.txt in.txt", "in.txt: is both input and output"),
     ("convert no.txt out.txt", "no.txt: No such file or directory"),
-    ("convert in.txt no/out.txt", "no/out.txt: cannot be written: No such file"),
+    (
+        "convert in.txt no/out.txt",
+        "no/out.txt: cannot be written: No such file",
+    ),
     ("convert empty out.txt", "empty: the file is empty"),
     ("convert junk out.txt", "junk: cannot tell its format; give --from multi"),
     ("convert folder out.txt", "folder: is a folder with neither file_list"),
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
-    ("convert other.txt out.txt", "other.txt: which slots? Give --slots YAML; "),
+    (
+        "convert other.txt out.txt",
+        "other.txt: which slots? Give --slots YAML; ",
+    ),
     ("convert --slots no in.txt out.txt", "no: No such file or directory"),
-    ("convert --check sum in.txt out.txt", "--check is for norm, and not for m"),
-    ("convert --label y in.txt out.txt", "--label is for csv, tsv, and not for"),
-    ("convert --out-nnz 2 in.txt o.norm", "--out-nnz is for raw, and not for n"),
+    (
+        "convert --check sum in.txt out.txt",
+        "--check is for norm, and not for m",
+    ),
+    (
+        "convert --label y in.txt out.txt",
+        "--label is for csv, tsv, and not for",
+    ),
+    (
+        "convert --out-nnz 2 in.txt o.norm",
+        "--out-nnz is for raw, and not for n",
+    ),
     ("convert --limit 0 in.txt out.txt", "--limit must be at least 1, found 0"),
-    ("convert --files 9 in.txt o --to csv", "o: 3 samples cannot be spread ove"),
-    ("convert --to parquet in.txt out", "out: wanted a name that ends in .parqu"),
-    ("convert in.csv out.txt", "in.csv: which column is the label? Give --label"),
-    ("convert in.txt in.csv out.norm", "in.csv: is csv, but in.txt is multislot"),
-    ("convert in.txt out.norm", "out.norm: sample 1: slot 'C' is -1, wanted a "),
-    ("convert in.txt out.raw", "out.raw: sample 1: slot 'C' has 2 keys, wanted"),
+    (
+        "convert --files 9 in.txt o --to csv",
+        "o: 3 samples cannot be spread ove",
+    ),
+    (
+        "convert --to parquet in.txt out",
+        "out: wanted a name that ends in .parqu",
+    ),
+    (
+        "convert in.csv out.txt",
+        "in.csv: which column is the label? Give --label",
+    ),
+    (
+        "convert in.txt in.csv out.norm",
+        "in.csv: is csv, but in.txt is multislot",
+    ),
+    (
+        "convert in.txt out.norm",
+        "out.norm: sample 1: slot 'C' is -1, wanted a ",
+    ),
+    (
+        "convert in.txt out.raw",
+        "out.raw: sample 1: slot 'C' has 2 keys, wanted",
+    ),
     ("inspect cut.txt --slots in.txt.slots.yaml", "cut.txt:1: "),
     ("generate --samples 0 log", "wanted at least one file and one sample a f"),
-    ("generate --format norm --nnz 1 log", "--nnz is for raw, and not for norm"),
+    (
+        "generate --format norm --nnz 1 log",
+        "--nnz is for raw, and not for norm",
+    ),
 ]
 
 

@@ -116,7 +116,7 @@ def test_metadata_of_parquet(here, capsys):
     assert run(capsys, "pq") == [
         "pq/_metadata.json: conts: column 1 of pq/a.parquet is 'I', wanted 'J'",
         "pq/a.parquet: found 1 rows, wanted 5 as pq/_metadata.json says",
-        "1 good samples and 2 errors in 2 files",
+        "1 good samples and 6 errors in 2 files",
     ]
     (here / "pq" / "b.parquet").unlink()
     lines = run(capsys, "pq/a.parquet")
