@@ -57,6 +57,7 @@ class Validation:
 
     @property
     def num_errors(self) -> int:
+        """Errors seen so far."""
         return self._skipped.count + self._others
 
     def errors(self) -> Iterator[str]:
