@@ -219,3 +219,23 @@ def test_weights_that_are_not_there_are_named(tmp_path):
     with pytest.raises(ValueError, match="slot 'C1_w' has 0 values, wanted 1"):
         with MultiSlotWriter(tmp_path / "file", FREE) as writer:
             writer.write({"click": 1, "I": [[1, 2]], "C1": 7})
+
+
+def test_a_free_dim_that_differs_from_sample_to_sample(tmp_path):
+    path = tmp_path / "file"
+    with MultiSlotWriter(path, FREE) as writer:
+        writer.write_batch(
+            {
+                "click": [1, 0],
+                "I": (np.arange(6.0), [0, 2, 6]),
+                "C1": ([], [0] * 3),
+            }
+        )
+        with pytest.raises(
+            ValueError,
+            match="file: sample 4: slot 'I' has 3 values, wanted a multiple of 2",
+        ):
+            writer.write_batch(
+                {"click": [1, 0], "I": (np.arange(5.0), [0, 2, 5])}
+            )
+    assert path.read_text() == "1 1 2 0 1 0 0\n1 0 4 2 3 4 5 0 0\n"
