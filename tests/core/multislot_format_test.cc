@@ -235,5 +235,52 @@ TEST(MultiSlotFormatTest, SurvivesMutatedLines) {
   EXPECT_GT(accepted, 1000);
 }
 
+MultiSlotFormat WithFields() {
+  LineFields fields;
+  fields.ins_id = fields.content = fields.logkey = true;
+  std::vector<ColumnSpec> specs = FieldColumns(fields);
+  specs.push_back(Ids("ids"));
+  ColumnSpec weights{"weights", true, -1, 0};
+  weights.weighs = static_cast<int64_t>(specs.size()) - 1;
+  specs.push_back(weights);
+  return MultiSlotFormat(specs, fields);
+}
+
+constexpr char kFields[] =
+    "1 id-7 1 text 1 0123456789a0ab0cffffffffffffffff 2 5 6 2 1 2";
+
+TEST(MultiSlotFormatTest, FieldsBeforeTheSlots) {
+  const MultiSlotFormat format = WithFields();
+  SlotRows rows(format.specs());
+  ASSERT_TRUE(Parse(format, kFields, &rows).ok());
+  ASSERT_TRUE(Parse(format, std::string("1 x") + (kFields + 6), &rows).ok());
+  EXPECT_EQ(rows.FindUnfit(format.specs()), -1);
+  EXPECT_EQ(rows.columns()[0].text, "id-7x");
+  EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 4, 5}));
+  EXPECT_EQ(rows.columns()[1].text, "texttext");
+  EXPECT_EQ(rows.columns()[2].ints, (std::vector<int64_t>{-1, -1}));
+  EXPECT_EQ(rows.columns()[3].ints, (std::vector<int64_t>{0xab, 0xab}));
+  EXPECT_EQ(rows.columns()[4].ints, (std::vector<int64_t>{0xc, 0xc}));
+  SlotRows copy(format.specs());
+  copy.Append(rows, 1, 1);
+  EXPECT_EQ(copy.columns()[0].text, "x");
+  EXPECT_EQ(copy.columns()[0].row_splits, (std::vector<int64_t>{0, 1}));
+  rows.TruncateTo(1);
+  EXPECT_EQ(rows.columns()[0].text, "id-7");
+  EXPECT_EQ(rows.FindUnfit(format.specs()), -1);
+}
+
+TEST(MultiSlotFormatTest, CutLinesWithFieldsAddNothing) {
+  const MultiSlotFormat format = WithFields();
+  const std::string whole = kFields;
+  for (size_t size = 0; size + 1 < whole.size(); ++size) {
+    SlotRows rows(format.specs());
+    const Status status = Parse(format, whole.substr(0, size), &rows);
+    ASSERT_FALSE(status.ok()) << size;
+    ASSERT_EQ(rows.num_rows(), 0);
+    ASSERT_EQ(rows.FindUnfit(format.specs()), -1) << status.message();
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -139,10 +139,65 @@ Status ParseSlot(const ColumnSpec& spec, const char* begin,
   return Status();
 }
 
+// Finds the string of the field called `name` at *position: [*text, *position)
+// once that has moved past it.
+Status ReadField(const char* name, const char* begin, const char** position,
+                 const char* end, const char** text) {
+  const char* p = SkipBlanks(*position, end);
+  const auto where = [&] {
+    return StrCat("field '", name, "' at byte ", p - begin + 1, ": ");
+  };
+  if (p == end || *p != '1' || TokenEnd(p, end) != p + 1) {
+    return InvalidArgument(where(), "count is ", Quoted(p, end), ", wanted 1");
+  }
+  p = SkipBlanks(p + 1, end);
+  if (p == end) {
+    return InvalidArgument(where(), "the line ends where its string should be");
+  }
+  *text = p;
+  *position = TokenEnd(p, end);
+  return Status();
+}
+
+bool ReadHex(const char* p, int64_t digits, uint64_t* value) {
+  *value = 0;
+  for (int64_t i = 0; i < digits; ++i) {
+    const char lower = p[i] | 0x20;
+    if (p[i] >= '0' && p[i] <= '9') {
+      *value = 16 * *value + (p[i] - '0');
+    } else if (lower >= 'a' && lower <= 'f') {
+      *value = 16 * *value + (lower - 'a' + 10);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-MultiSlotFormat::MultiSlotFormat(std::vector<ColumnSpec> specs)
-    : RecordFormat(std::move(specs)) {
+std::vector<ColumnSpec> FieldColumns(const LineFields& fields) {
+  std::vector<ColumnSpec> specs;
+  const auto add = [&specs](const char* name, bool is_text) {
+    ColumnSpec spec;
+    spec.name = name;
+    spec.is_text = is_text;
+    spec.size = is_text ? -1 : 1;
+    specs.push_back(std::move(spec));
+  };
+  if (fields.ins_id) add("ins_id", true);
+  if (fields.content) add("content", true);
+  if (fields.logkey) {
+    for (const char* name : {"search_id", "cmatch", "rank"}) add(name, false);
+  }
+  return specs;
+}
+
+MultiSlotFormat::MultiSlotFormat(std::vector<ColumnSpec> specs,
+                                 LineFields fields)
+    : RecordFormat(std::move(specs)),
+      fields_(fields),
+      first_slot_(static_cast<int64_t>(FieldColumns(fields).size())) {
   for (const ColumnSpec& spec : this->specs()) {
     checks_lengths_ |= spec.multiple > 1 || spec.weighs >= 0;
   }
@@ -156,6 +211,38 @@ std::string MultiSlotFormat::Place(int64_t record, int64_t /*offset*/) const {
   return StrCat(":", record + 1);
 }
 
+Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
+                                    const char* end, SlotRows* rows) const {
+  int64_t column = 0;
+  const char* text = nullptr;
+  for (const bool is_there : {fields_.ins_id, fields_.content}) {
+    if (!is_there) continue;
+    LODESTAR_RETURN_IF_ERROR(
+        ReadField(specs()[column].name.c_str(), begin, position, end, &text));
+    SlotColumn* to = rows->mutable_column(column++);
+    to->text.append(text, *position);
+    to->row_splits.push_back(static_cast<int64_t>(to->text.size()));
+  }
+  if (!fields_.logkey) return Status();
+  LODESTAR_RETURN_IF_ERROR(ReadField("logkey", begin, position, end, &text));
+  struct Part {
+    int64_t begin;
+    int64_t digits;
+  };
+  for (const Part part : {Part{16, 16}, Part{11, 3}, Part{14, 2}}) {
+    uint64_t value = 0;
+    if (*position - text < 32 ||
+        !ReadHex(text + part.begin, part.digits, &value)) {
+      return InvalidArgument(
+          "field 'logkey' at byte ", text - begin + 1, ": is ",
+          Quoted(text, end), " of ", *position - text,
+          " characters, wanted 32 or more, those from 11 to 31 hexadecimal");
+    }
+    rows->mutable_column(column++)->ints.push_back(static_cast<int64_t>(value));
+  }
+  return Status();
+}
+
 // `unused` and `lengths` are only lent, so that they are not made anew for each
 // line.
 Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
@@ -163,10 +250,11 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
                                   std::vector<int64_t>* lengths,
                                   SlotRows* rows) const {
   const char* p = begin;
-  Status status;
+  Status status = ParseFields(begin, &p, end, rows);
   const int64_t num_slots = static_cast<int64_t>(specs().size());
-  lengths->clear();
-  for (int64_t c = 0; c < num_slots && status.ok(); ++c) {
+  // A field is as long as it is.
+  lengths->assign(checks_lengths_ ? first_slot_ : 0, 0);
+  for (int64_t c = first_slot_; c < num_slots && status.ok(); ++c) {
     const ColumnSpec& spec = specs()[c];
     SlotColumn* column = spec.used ? rows->mutable_column(c) : unused;
     uint64_t count = 0;

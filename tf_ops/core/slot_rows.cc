@@ -18,27 +18,46 @@ SlotRows::SlotRows(const std::vector<ColumnSpec>& specs)
 
 void SlotRows::Append(const SlotRows& from, int64_t begin, int64_t count) {
   for (size_t c = 0; c < columns_.size(); ++c) {
-    SlotColumn& to = columns_[c];
-    const SlotColumn& column = from.columns_[c];
-    const int64_t first = from.ValueOffset(c, begin);
-    const int64_t last = from.ValueOffset(c, begin + count);
-    // A column fills one of the two vectors; the other stays empty.
-    if (column.floats.empty()) {
-      to.ints.insert(to.ints.end(), column.ints.begin() + first,
-                     column.ints.begin() + last);
-    } else {
-      to.floats.insert(to.floats.end(), column.floats.begin() + first,
-                       column.floats.begin() + last);
-    }
-    if (sizes_[c] < 0) {
-      const int64_t shift = to.row_splits.back() - first;
-      const int64_t* const splits = column.row_splits.data() + begin + 1;
-      to.row_splits.resize(num_rows_ + count + 1);
-      int64_t* const next = to.row_splits.data() + num_rows_ + 1;
-      for (int64_t row = 0; row < count; ++row) next[row] = splits[row] + shift;
-    }
+    AppendColumn(c, from, begin, count);
   }
   num_rows_ += count;
+}
+
+void SlotRows::AppendColumn(int64_t c, const SlotRows& from, int64_t begin,
+                            int64_t count) {
+  SlotColumn& to = columns_[c];
+  const SlotColumn& column = from.columns_[c];
+  const int64_t first = from.ValueOffset(c, begin);
+  const int64_t last = from.ValueOffset(c, begin + count);
+  // A column fills one of the three; the others stay empty.
+  if (!column.floats.empty()) {
+    to.floats.insert(to.floats.end(), column.floats.begin() + first,
+                     column.floats.begin() + last);
+  } else if (!column.text.empty()) {
+    to.text.append(column.text, first, last - first);
+  } else {
+    to.ints.insert(to.ints.end(), column.ints.begin() + first,
+                   column.ints.begin() + last);
+  }
+  if (sizes_[c] < 0) {
+    const int64_t shift = to.row_splits.back() - first;
+    const int64_t* const splits = column.row_splits.data() + begin + 1;
+    const size_t size = to.row_splits.size();
+    to.row_splits.resize(size + count);
+    int64_t* const next = to.row_splits.data() + size;
+    for (int64_t row = 0; row < count; ++row) next[row] = splits[row] + shift;
+  }
+}
+
+int64_t SlotRows::Bytes() const {
+  size_t bytes = columns_.capacity() * sizeof(SlotColumn) +
+                 sizes_.capacity() * sizeof(int64_t);
+  for (const SlotColumn& column : columns_) {
+    bytes += column.ints.capacity() * sizeof(int64_t) +
+             column.floats.capacity() * sizeof(float) + column.text.capacity() +
+             column.row_splits.capacity() * sizeof(int64_t);
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
@@ -54,10 +73,12 @@ int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
       wanted = fits ? splits.back() : 0;
     }
     const bool is_float = specs[c].is_float;
+    const bool is_text = specs[c].is_text;
     const int64_t ints = static_cast<int64_t>(column.ints.size());
     const int64_t floats = static_cast<int64_t>(column.floats.size());
-    if (!fits || ints != (is_float ? 0 : wanted) ||
-        floats != (is_float ? wanted : 0)) {
+    const int64_t text = static_cast<int64_t>(column.text.size());
+    if (!fits || ints != (is_float || is_text ? 0 : wanted) ||
+        floats != (is_float ? wanted : 0) || text != (is_text ? wanted : 0)) {
       return static_cast<int64_t>(c);
     }
   }
@@ -68,6 +89,7 @@ void SlotRows::Reserve(int64_t times) {
   for (SlotColumn& column : columns_) {
     column.ints.reserve(column.ints.size() * times);
     column.floats.reserve(column.floats.size() * times);
+    column.text.reserve(column.text.size() * times);
     column.row_splits.reserve(column.row_splits.size() * times);
   }
 }
@@ -76,12 +98,15 @@ void SlotRows::TruncateTo(int64_t num_rows) {
   for (size_t c = 0; c < columns_.size(); ++c) {
     SlotColumn& column = columns_[c];
     const int64_t size = ValueOffset(c, num_rows);
-    // A column fills one of the two vectors.
+    // A column fills one of the three.
     if (static_cast<int64_t>(column.ints.size()) > size) {
       column.ints.resize(size);
     }
     if (static_cast<int64_t>(column.floats.size()) > size) {
       column.floats.resize(size);
+    }
+    if (static_cast<int64_t>(column.text.size()) > size) {
+      column.text.resize(size);
     }
     if (sizes_[c] < 0) column.row_splits.resize(num_rows + 1);
   }

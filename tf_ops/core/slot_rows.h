@@ -26,11 +26,14 @@ struct ColumnSpec {
   int64_t weighs = -1;
   // False: the values are checked, then dropped.
   bool used = true;
+  // A string a record, and size is -1: its bytes count as values.
+  bool is_text = false;
 };
 
 struct SlotColumn {
-  std::vector<int64_t> ints;        // used unless is_float
+  std::vector<int64_t> ints;        // used unless is_float or is_text
   std::vector<float> floats;        // used if is_float
+  std::string text;                 // used if is_text
   std::vector<int64_t> row_splits;  // [rows + 1] from 0; used if size is -1
 };
 
@@ -57,6 +60,12 @@ class SlotRows {
   int64_t Length(int64_t c, int64_t row) const {
     return ValueOffset(c, row + 1) - ValueOffset(c, row);
   }
+  // Where row `row` of column `c` begins among its values.
+  int64_t ValueOffset(int64_t c, int64_t row) const {
+    return sizes_[c] < 0 ? columns_[c].row_splits[row] : row * sizes_[c];
+  }
+  // Of the heap.
+  int64_t Bytes() const;
 
   // The first column whose vectors are not what `specs` and num_rows() say, for
   // rows that come from outside; -1 if there is none.
@@ -64,13 +73,11 @@ class SlotRows {
 
   // Copies rows [begin, begin + count) of `from`, whose slots are the same.
   void Append(const SlotRows& from, int64_t begin, int64_t count);
+  // As Append(), but only column `c`; AddRows() is to follow.
+  void AppendColumn(int64_t c, const SlotRows& from, int64_t begin,
+                    int64_t count);
 
  private:
-  // Where row `row` of column `c` begins among its values.
-  int64_t ValueOffset(int64_t c, int64_t row) const {
-    return sizes_[c] < 0 ? columns_[c].row_splits[row] : row * sizes_[c];
-  }
-
   std::vector<int64_t> sizes_;  // 0 where the column is not used
   std::vector<SlotColumn> columns_;
   int64_t num_rows_ = 0;

@@ -1,14 +1,12 @@
 #include "tf_ops/kernels/record_dataset.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <mutex>
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/util/overflow.h"
 #include "tf_ops/core/slot_rows.h"
 #include "tf_ops/kernels/record_source.h"
 #include "tf_ops/kernels/skip_log.h"
@@ -52,24 +50,6 @@ struct Arguments {
   int64_t shard_index = 0;
 };
 
-bool IsSparse(const PartialTensorShape& shape) { return shape.unknown_rank(); }
-
-// Whether every sample of a batch has as many values, but not of two batches.
-bool IsInferred(const PartialTensorShape& shape) {
-  return !shape.unknown_rank() && !shape.IsFullyDefined();
-}
-
-template <typename T>
-Tensor ToTensor(tensorflow::DataType dtype, const TensorShape& shape,
-                const std::vector<T>& values) {
-  Tensor tensor(dtype, shape);
-  if (!values.empty()) {
-    std::memcpy(tensor.flat<T>().data(), values.data(),
-                values.size() * sizeof(T));
-  }
-  return tensor;
-}
-
 template <typename T>
 Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
   return ToTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}),
@@ -93,10 +73,10 @@ class RecordDataset : public DatasetBase {
         Iterator::Params{this, prefix + "::LodestarRecords"});
   }
   const DataTypeVector& output_dtypes() const override {
-    return attributes_.output_types;
+    return attributes_.slots.output_types();
   }
   const std::vector<PartialTensorShape>& output_shapes() const override {
-    return attributes_.output_shapes;
+    return attributes_.slots.output_shapes();
   }
   std::string DebugString() const override { return type_string(); }
   absl::Status InputDatasets(
@@ -172,7 +152,8 @@ class RecordDataset : public DatasetBase {
           return status;
         }
       }
-      const absl::Status inferred = CheckInferred(batch);
+      const absl::Status inferred =
+          dataset()->attributes_.slots.CheckInferred(batch);
       if (!inferred.ok()) {
         ended_ = true;
         return inferred;
@@ -182,7 +163,7 @@ class RecordDataset : public DatasetBase {
                               : batch.num_rows() > 0;
       *end_of_sequence = !enough;
       if (enough) {
-        AppendTensors(batch, out_tensors);
+        dataset()->attributes_.slots.AppendTensors(batch, out_tensors);
       } else {
         ended_ = true;
       }
@@ -247,8 +228,9 @@ class RecordDataset : public DatasetBase {
         const Tensor parts[] = {
             ToVector(tensorflow::DT_INT64, column.ints),
             ToVector(tensorflow::DT_FLOAT, column.floats),
-            ToVector(tensorflow::DT_INT64, column.row_splits)};
-        for (int part = 0; part < 3; ++part) {
+            ToVector(tensorflow::DT_INT64, column.row_splits),
+            Tensor(tstring(column.text))};
+        for (int part = 0; part < 4; ++part) {
           TF_RETURN_IF_ERROR(
               writer->WriteTensor(prefix(), WindowKey(c, part), parts[part]));
         }
@@ -268,14 +250,15 @@ class RecordDataset : public DatasetBase {
       const std::vector<ColumnSpec>& specs = dataset()->format_->specs();
       SlotRows window(specs);
       for (size_t c = 0; c < specs.size(); ++c) {
-        Tensor parts[3];
-        for (int part = 0; part < 3; ++part) {
+        const tensorflow::DataType dtypes[] = {
+            tensorflow::DT_INT64, tensorflow::DT_FLOAT, tensorflow::DT_INT64,
+            tensorflow::DT_STRING};
+        Tensor parts[4];
+        for (int part = 0; part < 4; ++part) {
           TF_RETURN_IF_ERROR(
               reader->ReadTensor(prefix(), WindowKey(c, part), &parts[part]));
-          const bool is_float = part == 1;
-          if (parts[part].dims() != 1 ||
-              parts[part].dtype() !=
-                  (is_float ? tensorflow::DT_FLOAT : tensorflow::DT_INT64)) {
+          if (parts[part].dims() != (part < 3 ? 1 : 0) ||
+              parts[part].dtype() != dtypes[part]) {
             return BadWindow(specs[c].name);
           }
         }
@@ -286,6 +269,7 @@ class RecordDataset : public DatasetBase {
         column->ints.assign(ints.data(), ints.data() + ints.size());
         column->floats.assign(floats.data(), floats.data() + floats.size());
         column->row_splits.assign(splits.data(), splits.data() + splits.size());
+        column->text = parts[3].scalar<tstring>()();
       }
       window.AddRows(num_rows);
       const int64_t bad = window.FindUnfit(specs);
@@ -314,6 +298,7 @@ class RecordDataset : public DatasetBase {
       options.pipe_command = dataset()->attributes_.pipe_command;
       options.num_threads = arguments.num_parallel_files;
       options.ordered = dataset()->attributes_.deterministic;
+      options.whole_files = dataset()->attributes_.whole_files;
       options.first_file = next_file_;
       options.first_record = next_record_;
       options.num_shards = arguments.num_shards;
@@ -387,55 +372,6 @@ class RecordDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    // Whether slots whose shape has a -1 have one shape in this batch.
-    absl::Status CheckInferred(const SlotRows& batch) const {
-      const auto& shapes = dataset()->attributes_.slot_shapes;
-      const auto& specs = dataset()->format_->specs();
-      for (size_t c = 0; c < shapes.size(); ++c) {
-        if (!IsInferred(shapes[c]) || !specs[c].used) continue;
-        for (int64_t row = 1; row < batch.num_rows(); ++row) {
-          if (batch.Length(c, row) == batch.Length(c, 0)) continue;
-          return errors::InvalidArgument(
-              "slot '", specs[c].name, "': sample ", row, " of the batch has ",
-              batch.Length(c, row), " values, sample 0 has ",
-              batch.Length(c, 0), "; with shape ", shapes[c].DebugString(),
-              " all samples of a batch must have as many");
-        }
-      }
-      return absl::OkStatus();
-    }
-
-    void AppendTensors(const SlotRows& batch,
-                       std::vector<Tensor>* out_tensors) const {
-      const auto& shapes = dataset()->attributes_.slot_shapes;
-      const auto& types = dataset()->attributes_.slot_types;
-      const auto& specs = dataset()->format_->specs();
-      for (size_t c = 0; c < shapes.size(); ++c) {
-        if (!specs[c].used) continue;
-        const SlotColumn& column = batch.columns()[c];
-        const bool is_float = types[c] == tensorflow::DT_FLOAT;
-        TensorShape shape;
-        if (IsSparse(shapes[c])) {
-          shape.AddDim(is_float ? column.floats.size() : column.ints.size());
-        } else {
-          shape.AddDim(batch.num_rows());
-          for (int d = 0; d < shapes[c].dims(); ++d) {
-            const int64_t dim = shapes[c].dim_size(d);
-            shape.AddDim(dim >= 0 ? dim
-                                  : batch.Length(c, 0) / specs[c].multiple);
-          }
-        }
-        out_tensors->push_back(is_float
-                                   ? ToTensor(types[c], shape, column.floats)
-                                   : ToTensor(types[c], shape, column.ints));
-        if (IsSparse(shapes[c])) {
-          out_tensors->push_back(ToTensor(tensorflow::DT_INT64,
-                                          TensorShape({batch.num_rows() + 1}),
-                                          column.row_splits));
-        }
-      }
-    }
-
     std::mutex mutex_;  // guards what follows but for the last three
     SlotShuffler shuffler_;
     std::unique_ptr<RecordBlock> block_;
@@ -459,104 +395,26 @@ class RecordDataset : public DatasetBase {
 
 }  // namespace
 
-RecordDatasetOp::RecordDatasetOp(tensorflow::OpKernelConstruction* ctx)
+RecordDatasetOp::RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
+                                 std::vector<ColumnSpec> leading)
     : DatasetOpKernel(ctx) {
   Attributes& a = attributes_;
-  std::vector<int64_t> limits;
-  std::vector<int64_t> weighs;
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &a.slot_names));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_types", &a.slot_types));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_shapes", &a.slot_shapes));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_limits", &limits));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_weighs", &weighs));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_used", &a.slot_used));
+  OP_REQUIRES_OK(ctx, a.slots.Init(ctx, std::move(leading)));
+  OP_REQUIRES_OK(ctx, a.slots.InitOutputs(ctx));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_remainder", &a.drop_remainder));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.deterministic));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("whole_files", &a.whole_files));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &a.skip_errors));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &a.skip_log));
   if (ctx->HasAttr("pipe_command")) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.pipe_command));
   }
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &a.output_types));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &a.output_shapes));
-  for (const auto& attr : ctx->def().attr()) {
-    // The dataset adds its outputs itself; "_" begins what TensorFlow adds.
-    if (attr.first.front() != '_' && attr.first.rfind("output_", 0) != 0) {
-      a.all.push_back(attr);
-    }
-  }
-  const size_t num_slots = a.slot_names.size();
-  OP_REQUIRES(ctx,
-              a.slot_types.size() == num_slots &&
-                  a.slot_shapes.size() == num_slots &&
-                  limits.size() == num_slots && weighs.size() == num_slots &&
-                  a.slot_used.size() == num_slots,
-              errors::InvalidArgument(
-                  "`slot_names`, `slot_types`, `slot_shapes`, `slot_limits`, "
-                  "`slot_weighs` and `slot_used` must have one length, found ",
-                  num_slots, ", ", a.slot_types.size(), ", ",
-                  a.slot_shapes.size(), ", ", limits.size(), ", ",
-                  weighs.size(), " and ", a.slot_used.size()));
-  DataTypeVector types;
-  for (size_t i = 0; i < num_slots; ++i) {
-    ColumnSpec spec;
-    spec.name = a.slot_names[i];
-    spec.is_float = a.slot_types[i] == tensorflow::DT_FLOAT;
-    spec.limit = limits[i];
-    spec.weighs = weighs[i];
-    spec.used = a.slot_used[i];
-    if (!IsSparse(a.slot_shapes[i])) {
-      int64_t num_unknown = 0;
-      for (int d = 0; d < a.slot_shapes[i].dims(); ++d) {
-        const int64_t dim = a.slot_shapes[i].dim_size(d);
-        num_unknown += dim < 0;
-        if (dim >= 0) {
-          spec.multiple =
-              tensorflow::MultiplyWithoutOverflow(spec.multiple, dim);
-        }
-      }
-      OP_REQUIRES(ctx,
-                  num_unknown <= 1 && spec.multiple >= 1 &&
-                      spec.multiple <= std::numeric_limits<int32_t>::max(),
-                  errors::InvalidArgument(
-                      "`slot_shapes` of slot '", spec.name,
-                      "' must have at most one unknown dimension and 1 to 2^31 "
-                      "- 1 elements, or be of unknown rank, found ",
-                      a.slot_shapes[i].DebugString()));
-      if (num_unknown == 0) {
-        spec.size = spec.multiple;
-        spec.multiple = 1;
-      }
-    }
-    OP_REQUIRES(ctx,
-                spec.weighs < static_cast<int64_t>(num_slots) &&
-                    (spec.weighs < 0 ||
-                     (spec.size < 0 && IsSparse(a.slot_shapes[spec.weighs]))),
-                errors::InvalidArgument(
-                    "`slot_weighs` of slot '", spec.name, "' is ", spec.weighs,
-                    ", wanted the index of a sparse slot, or -1"));
-    if (spec.used) {
-      types.push_back(a.slot_types[i]);
-      if (IsSparse(a.slot_shapes[i])) types.push_back(tensorflow::DT_INT64);
-    }
-    specs_.push_back(std::move(spec));
-  }
-  OP_REQUIRES(
-      ctx, types == a.output_types && types.size() == a.output_shapes.size(),
-      errors::InvalidArgument(
-          "`output_types` must be ", tensorflow::DataTypeVectorString(types),
-          ", found ", tensorflow::DataTypeVectorString(a.output_types)));
+  a.all = GraphAttributes(ctx);
 }
 
 void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
-  const Tensor& filenames = ctx->input(0);
-  OP_REQUIRES(ctx, filenames.dims() == 1,
-              errors::InvalidArgument("`filenames` must have rank 1, found ",
-                                      filenames.shape().DebugString()));
   Arguments arguments;
-  for (int64_t i = 0; i < filenames.NumElements(); ++i) {
-    arguments.filenames.emplace_back(filenames.vec<tstring>()(i));
-  }
+  OP_REQUIRES_OK(ctx, ReadPaths(ctx->input(0), &arguments.filenames));
   struct Scalar {
     const char* name;
     int64_t lowest;
@@ -574,24 +432,16 @@ void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
   };
   int input = 1;
   for (const Scalar& scalar : scalars) {
-    const Tensor& tensor = ctx->input(input++);
-    OP_REQUIRES(ctx, tensor.dims() == 0,
-                errors::InvalidArgument("`", scalar.name,
-                                        "` must be a scalar, found shape ",
-                                        tensor.shape().DebugString()));
-    *scalar.value = tensor.scalar<int64_t>()();
-    OP_REQUIRES(
-        ctx, *scalar.value >= scalar.lowest && *scalar.value <= scalar.highest,
-        errors::InvalidArgument("`", scalar.name, "` must be from ",
-                                scalar.lowest, " to ", scalar.highest,
-                                ", found ", *scalar.value));
+    OP_REQUIRES_OK(ctx,
+                   ReadScalar(ctx->input(input++), scalar.name, scalar.lowest,
+                              scalar.highest, scalar.value));
   }
   OP_REQUIRES(ctx, arguments.shard_index < arguments.num_shards,
               errors::InvalidArgument("`shard_index` must be less than ",
                                       arguments.num_shards, ", found ",
                                       arguments.shard_index));
   std::unique_ptr<RecordFormat> format;
-  OP_REQUIRES_OK(ctx, MakeFormat(specs_, &format));
+  OP_REQUIRES_OK(ctx, MakeFormat(attributes_.slots.specs(), &format));
   *output = new RecordDataset(ctx, attributes_, std::move(arguments),
                               std::move(format));
 }

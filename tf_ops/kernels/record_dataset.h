@@ -13,30 +13,28 @@
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tf_ops/core/record_format.h"
+#include "tf_ops/kernels/slot_attributes.h"
 
 namespace lodestar {
 
 // A subclass reads the attributes of its format in its constructor.
 class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
  public:
-  explicit RecordDatasetOp(tensorflow::OpKernelConstruction* ctx);
+  // `leading`: the format's columns before the slots.
+  explicit RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
+                           std::vector<ColumnSpec> leading = {});
 
   // What all formats have in common.
   struct Attributes {
-    std::vector<std::string> slot_names;
-    tensorflow::DataTypeVector slot_types;
-    std::vector<tensorflow::PartialTensorShape> slot_shapes;
-    std::vector<bool> slot_used;
+    SlotAttributes slots;
     bool drop_remainder = false;
     bool deterministic = true;
+    bool whole_files = false;
     bool skip_errors = false;
     std::string skip_log;
     // What files go through; empty in a format that has no such attribute.
     std::vector<std::string> pipe_command;
-    tensorflow::DataTypeVector output_types;
-    std::vector<tensorflow::PartialTensorShape> output_shapes;
     // Every attribute, for the graph that the dataset serializes to.
     std::vector<std::pair<std::string, tensorflow::AttrValue>> all;
   };
@@ -52,7 +50,6 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
 
  private:
   Attributes attributes_;
-  std::vector<ColumnSpec> specs_;
 };
 
 }  // namespace lodestar

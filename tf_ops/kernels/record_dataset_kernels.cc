@@ -8,6 +8,7 @@
 #include "tf_ops/core/multislot_format.h"
 #include "tf_ops/core/norm_format.h"
 #include "tf_ops/core/raw_format.h"
+#include "tf_ops/kernels/line_fields.h"
 #include "tf_ops/kernels/record_dataset.h"
 #include "tf_ops/kernels/status_util.h"
 
@@ -16,15 +17,20 @@ namespace {
 
 class MultiSlotDatasetOp : public RecordDatasetOp {
  public:
-  using RecordDatasetOp::RecordDatasetOp;
+  explicit MultiSlotDatasetOp(tensorflow::OpKernelConstruction* ctx)
+      : RecordDatasetOp(ctx, FieldColumns(LineFieldsOf(ctx))),
+        fields_(LineFieldsOf(ctx)) {}
 
  protected:
   absl::Status MakeFormat(
       std::vector<ColumnSpec> specs,
       std::unique_ptr<RecordFormat>* format) const override {
-    *format = std::make_unique<MultiSlotFormat>(std::move(specs));
+    *format = std::make_unique<MultiSlotFormat>(std::move(specs), fields_);
     return absl::OkStatus();
   }
+
+ private:
+  const LineFields fields_;
 };
 
 // The attribute of this name, of which ops/ lists the values.

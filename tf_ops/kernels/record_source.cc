@@ -53,6 +53,37 @@ void RecordSource::Cancel() {
 }
 
 absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
+  if (!options_.whole_files) return NextQueued(block);
+  block->reset();
+  if (whole_.empty()) TF_RETURN_IF_ERROR(ReadWholeFile());
+  if (!whole_.empty()) {
+    *block = std::move(whole_.front());
+    whole_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::ReadWholeFile() {
+  while (whole_.empty()) {
+    std::unique_ptr<RecordBlock> block;
+    TF_RETURN_IF_ERROR(NextQueued(&block));
+    if (block == nullptr) break;
+    if (!block->status.ok()) {
+      parts_.clear();
+      block->rows = SlotRows(format_->specs());
+      block->records.clear();
+      whole_.push_back(std::move(block));
+    } else if (block->ends_file) {
+      whole_.swap(parts_[block->file]);
+      parts_.erase(block->file);
+    } else {
+      parts_[block->file].push_back(std::move(block));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] {
     return cancelled_ ||
@@ -236,7 +267,11 @@ bool RecordSource::ReadOrdered(RecordPiece* piece, RecordBlock* block) {
       continue;
     }
     block->status = ReadPiece(&current_, piece, &ended);
-    if (ended) current_.reader.reset();
+    if (ended) {
+      current_.reader.reset();
+      block->ends_file = options_.whole_files;
+      if (block->ends_file) break;
+    }
   }
   block->file = next_file_ - 1;
   block->first_record = piece->first_record;
@@ -293,10 +328,9 @@ void RecordSource::RunUnordered() {
       RecordPiece piece;
       bool ended = false;
       block->status = ReadPiece(&file, &piece, &ended);
-      if (ended) {
-        file.reader.reset();
-        continue;
-      }
+      block->ends_file = ended;
+      if (ended) file.reader.reset();
+      if (ended && !options_.whole_files) continue;
       block->first_record = piece.first_record;
       block->num_records = piece.num_records;
       if (block->status.ok()) Parse(piece, 0, block.get());

@@ -6,6 +6,8 @@
 // of one big file, or of several small ones, are parsed at the same time and
 // leave in the order of files and records.
 // Unordered: each thread owns a file at a time and queues pieces when parsed.
+// Whole files: the caller gets the pieces of a file once the last one is
+// parsed.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORD_SOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORD_SOURCE_H_
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,6 +42,7 @@ struct RecordBlock {
   std::vector<int64_t> records;
   absl::Status status;
   bool ready = false;
+  bool ends_file = false;  // no piece, but the end of them; only within
 
   // The record in the file that row `row` comes from; for num_rows, where
   // the block ends.
@@ -56,6 +60,9 @@ class RecordSource {
     std::vector<std::string> pipe_command;
     int64_t num_threads = 1;
     bool ordered = true;
+    // Whether a file's samples wait until all of it is known to be good. Takes
+    // the memory of a file; if not ordered, of one for each thread.
+    bool whole_files = false;
     // Where to begin; only if ordered.
     int64_t first_file = 0;
     int64_t first_record = 0;
@@ -93,6 +100,12 @@ class RecordSource {
     std::unique_ptr<RecordReader> reader;
   };
 
+  // The next piece, or end of a file, of the queue; null if there is none.
+  absl::Status NextQueued(std::unique_ptr<RecordBlock>* block);
+  // Moves the pieces of the next whole file into whole_. An error is all that
+  // is left of its file, and of those under way beside it.
+  absl::Status ReadWholeFile();
+
   void RunOrdered();
   void RunUnordered();
   // Calls `run` and makes an error of an allocation that fails in it.
@@ -121,6 +134,10 @@ class RecordSource {
   std::mutex reading_mutex_;  // taken before mutex_; guards the next two
   OpenFile current_;
   int64_t next_file_;
+
+  // Of the caller: the pieces of a file that is whole, and of others by number.
+  std::deque<std::unique_ptr<RecordBlock>> whole_;
+  std::map<int64_t, std::deque<std::unique_ptr<RecordBlock>>> parts_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -44,6 +44,8 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 // drop_remainder: Whether a last batch with fewer samples is dropped.
 // deterministic: Whether samples come in the order of files and records. If
 //   not, each thread reads a file of its own and pieces come as they are ready.
+// whole_files: Whether a file's samples come only once all of it is parsed, so
+//   that an error in it comes before them.
 // skip_errors: Whether bad records are left out, and noted, instead of failing.
 // skip_log: The name of the log that they are noted in.
 // output_types: The dtypes of a batch's tensors.
@@ -68,6 +70,7 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
       .Attr("slot_used: list(bool) >= 1")            \
       .Attr("drop_remainder: bool = false")          \
       .Attr("deterministic: bool = true")            \
+      .Attr("whole_files: bool = false")             \
       .Attr("skip_errors: bool = false")             \
       .Attr("skip_log: string = ''")                 \
       .Attr("output_types: list(type) >= 1")         \
@@ -77,6 +80,7 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>MultiSlotDataset"))
     .SetShapeFn(RecordDatasetShape)
     .Attr("pipe_command: list(string) = []")
+    .Attr("line_fields: list({'ins_id', 'content', 'logkey'}) = []")
     .Doc(R"doc(
 Reads MultiSlot text files as a dataset of batches.
 
@@ -90,6 +94,10 @@ INVALID_ARGUMENT "path:line: ..." if a line is not as declared or the last one
 has no newline; INVALID_ARGUMENT if a file is empty; NOT_FOUND if it is missing;
 FAILED_PRECONDITION, skip_errors or not, if a command cannot be run or fails.
 Samples before the bad line come first, as whole batches; then the dataset ends.
+
+line_fields: What each line begins with, in this order, as `1 <string>`: tensors
+  [B] before those of the slots. `ins_id` and `content` are strings; `logkey` is
+  three int64: search_id, cmatch and rank.
 )doc");
 
 // What Norm and Raw have in common: labels, dense numbers and keys of 64 bits,

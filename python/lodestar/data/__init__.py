@@ -12,6 +12,7 @@ from lodestar.data.csv_writer import CsvWriter
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.file_list import read_file_list, write_file_list
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
+from lodestar.data.in_memory_dataset import InMemoryDataset, MergeCounts
 from lodestar.data.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot_generator import (
     MultiSlotGenerator,
@@ -37,6 +38,8 @@ __all__ = [
     "Column",
     "CsvWriter",
     "DataError",
+    "InMemoryDataset",
+    "MergeCounts",
     "MultiSlotDataset",
     "MultiSlotGenerator",
     "MultiSlotStringGenerator",

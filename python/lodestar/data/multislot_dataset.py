@@ -9,8 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.data.in_memory_dataset import InMemoryDataset
+from lodestar.data.pipe_command import pipe_words
 from lodestar.data.record_dataset import ReadOptions, record_dataset
+from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+
+MODES = ("queue", "file_instant", "in_memory")
 
 
 def MultiSlotDataset(
@@ -18,8 +23,12 @@ def MultiSlotDataset(
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
     batch_size: int,
     *,
+    mode: str = "queue",
     weights: Mapping[str, str] | None = None,
     pipe_command: Sequence[str | os.PathLike] | None = None,
+    ins_id: bool = False,
+    parse_content: bool = False,
+    parse_logkey: bool = False,
     **options,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from MultiSlot text files.
@@ -39,6 +48,14 @@ def MultiSlotDataset(
     the number of threads, and `tf.train.Checkpoint(iterator)` resumes at the
     next sample.
 
+    Mode `"queue"` streams: samples before a bad line come out before its error.
+    `"file_instant"` reads a whole file before its first sample comes out, so a
+    bad file gives none; it takes the memory of a file (with
+    `deterministic=False`, of one for each thread). `"in_memory"` loads all files
+    in this call, as `InMemoryDataset`: sparse zeros are dropped, an empty sparse
+    slot gets one 0, and epochs read memory; `shuffle_rows` is 0 or -1, which
+    draws from all samples.
+
     >>> dataset = MultiSlotDataset(files, "slots.yaml", 1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP
 
@@ -47,56 +64,81 @@ def MultiSlotDataset(
             name that ends in `.gz` is decompressed.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
+        mode: `"queue"`, `"file_instant"` or `"in_memory"`, as said above.
         weights: Id slot -> the float slot that holds one weight for each of its
             ids, as `SlotSpec.with_weights`; both stay features of their own.
         pipe_command: A command and its arguments, as `["python", "gen.py"]`.
             Each file goes through a process of its own: the file's bytes,
             decompressed if its name ends in `.gz`, are its stdin, and its
             stdout is the text that is read. No shell sees it.
+        ins_id: Whether each line begins with `1 <ins_id>`, a string without
+            blanks: the feature `"ins_id"`, `tf.string` `[B]`.
+        parse_content: Whether `1 <content>` follows: `"content"`, the same.
+        parse_logkey: Whether `1 <logkey>` follows, of whose characters 11 to 13,
+            14 to 15 and 16 to 31 are hexadecimal: `"cmatch"`, `"rank"` and
+            `"search_id"`, int64 `[B]`.
         **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
             `repeat`, `shard`, ...; see `ReadOptions`.
 
     Raises:
         ValueError: An option is out of range, `files` is empty, or a slot file
             is not valid.
-        tf.errors.InvalidArgumentError: While reading: a line is not as declared
+        tf.errors.InvalidArgumentError: While reading (`"in_memory"`: in this
+            call): a line is not as declared
             ("path:line: slot 'C3' at byte 17: ..."), a file is empty or ends
             without a newline. Samples before that line have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
         tf.errors.FailedPreconditionError: While reading, whatever `on_error`
             says: `pipe_command` cannot be run, or does not end with exit code
             0. The end of its stderr is in the error.
+        RuntimeError: `"in_memory"` inside a `tf.function`.
     """
+    if mode not in MODES:
+        raise ValueError(f"`mode`={mode!r} is not in {MODES}.")
     spec = as_slot_spec(slots)
     if weights:
         spec = spec.with_weights(weights)
-    op = gen_ops.lodestar_multi_slot_dataset
-    if pipe_command is not None:
-        op = functools.partial(op, pipe_command=_checked(pipe_command))
+    if mode == "in_memory":
+        return _in_memory(
+            files,
+            spec,
+            batch_size,
+            options,
+            pipe_command=pipe_command,
+            ins_id=ins_id,
+            parse_content=parse_content,
+            parse_logkey=parse_logkey,
+        )
+    fields = line_fields(ins_id, parse_content, parse_logkey)
+    op = functools.partial(
+        gen_ops.lodestar_multi_slot_dataset,
+        pipe_command=pipe_words(pipe_command),
+        line_fields=fields,
+        whole_files=mode == "file_instant",
+    )
     return record_dataset(
-        op,
-        files,
-        spec,
-        ReadOptions(batch_size, **options),
+        op, files, spec, ReadOptions(batch_size, **options), fields
     )
 
 
-def _checked(command: Sequence[str | os.PathLike]) -> list[bytes]:
-    """The words of a command; raises ValueError unless it is one."""
-    if not isinstance(command, (list, tuple)) or not all(
-        isinstance(word, (str, os.PathLike)) for word in command
-    ):
-        raise ValueError(
-            "`pipe_command` must be a list of strings, as ['python', "
-            f"'gen.py'], found {command!r}; no shell would take it apart."
+def _in_memory(files, spec, batch_size, options, **lines) -> tf.data.Dataset:
+    if tf.inside_function():
+        raise RuntimeError(
+            "`mode`='in_memory' loads the files once, so it cannot be inside a "
+            "tf.function: make the dataset outside."
         )
-    words = [os.fsencode(word) for word in command]
-    if not words or not words[0]:
+    options = dict(options)
+    shuffle_rows = options.pop("shuffle_rows", 0)
+    if shuffle_rows not in (0, -1):
         raise ValueError(
-            f"`pipe_command` must name a command, found {command!r}."
+            "`shuffle_rows` must be 0 or, for all samples, -1 with "
+            f"`mode`='in_memory', found {shuffle_rows!r}."
         )
-    if any(b"\0" in word for word in words):
-        raise ValueError(
-            f"`pipe_command` must not have a NUL character, found {command!r}."
-        )
-    return words
+    epochs = {
+        "shuffle": shuffle_rows == -1,
+        "seed": options.pop("seed", None),
+        "repeat": options.pop("repeat", 1),
+    }
+    memory = InMemoryDataset(spec, batch_size, **lines, **options)
+    memory.load(files)
+    return memory.dataset(**epochs)

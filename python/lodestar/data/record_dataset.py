@@ -92,11 +92,15 @@ class ReadOptions:
             return files[index::num], 1, 0
         return files, num, index
 
-    def layout(self, spec: SlotSpec) -> SlotLayout:
-        """The layout of the batches."""
+    def layout(self, spec: SlotSpec, fields: Iterable[str] = ()) -> SlotLayout:
+        """The layout of the batches, as SlotLayout takes `fields`."""
         rows = self.batch_size if self.drop_remainder else None
         return SlotLayout(
-            spec, sparse=self.sparse, rows=rows, columns=self.columns
+            spec,
+            sparse=self.sparse,
+            rows=rows,
+            columns=self.columns,
+            fields=fields,
         )
 
     def op_arguments(
@@ -131,6 +135,7 @@ def record_dataset(
     files: str | os.PathLike | Iterable[str | os.PathLike],
     spec: SlotSpec,
     options: ReadOptions,
+    fields: Iterable[str] = (),
 ) -> tf.data.Dataset:
     """The dataset of a format whose op reads files of records.
 
@@ -139,11 +144,12 @@ def record_dataset(
         files: One path or several.
         spec: The files' slots.
         options: Of the dataset.
+        fields: What records begin with, as SlotLayout takes it.
 
     Raises:
         ValueError: `files` is empty.
     """
-    layout = options.layout(spec)
+    layout = options.layout(spec, fields)
     paths, num_shards, shard_index = options.shard_of(as_paths(files))
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,22 @@ from lodestar.ragged import LoDTensor, to_csr
 
 SPARSE_FORMS = ("ragged", "lod", "csr")
 CSR = "csr"
+# What MultiSlot lines may begin with, in this order, and the features of each.
+_FIELDS = {
+    "ins_id": {"ins_id": tf.string},
+    "content": {"content": tf.string},
+    "logkey": {
+        "search_id": tf.int64,
+        "cmatch": tf.int64,
+        "rank": tf.int64,
+    },
+}
+
+
+def line_fields(ins_id: bool, content: bool, logkey: bool) -> list[str]:
+    """The names, in order, of the fields that lines begin with."""
+    given = zip(_FIELDS, (ins_id, content, logkey), strict=True)
+    return [name for name, is_given in given if is_given]
 
 
 class SlotLayout:
@@ -20,7 +37,8 @@ class SlotLayout:
     spec: the
     values `[N]` and the int64 row_splits `[B + 1]` of a sparse slot, `[B]` ids
     of a one-hot slot, `[B, 1]` of a label, `[B, *shape]` of a dense slot; int64
-    or, for a float slot, float32.
+    or, for a float slot, float32. Before them stands `[B]` for each feature of
+    the fields that lines begin with.
 
     Attributes:
         spec: The SlotSpec.
@@ -34,14 +52,17 @@ class SlotLayout:
         sparse: str = "ragged",
         rows: int | None = None,
         columns: bool = False,
+        fields: Iterable[str] = (),
     ):
         """Takes the samples of every batch as `rows`, None if they vary.
 
-        With `columns`, elements are what a writer's `write_batch` takes.
+        With `columns`, elements are what a writer's `write_batch` takes, without
+        the fields, of which `fields` are those of `line_fields`.
 
         Raises:
-            ValueError: `sparse` is not one of `SPARSE_FORMS`, or it is `"csr"`
-                and the spec has no sparse id slot, or another slot named "csr".
+            ValueError: A slot has the name of a field's feature, `sparse` is
+                not one of `SPARSE_FORMS`, or it is `"csr"` and the spec has no
+                sparse id slot, or another slot named "csr".
         """
         if sparse not in SPARSE_FORMS:
             raise ValueError(f"`sparse`={sparse!r} is not in {SPARSE_FORMS}.")
@@ -49,6 +70,17 @@ class SlotLayout:
         self._sparse = sparse
         self._as_columns = columns
         self._rows = rows
+        self._fields = {
+            name: dtype
+            for field in fields
+            for name, dtype in _FIELDS[field].items()
+        }
+        for name in self._fields:
+            if name in spec:
+                raise ValueError(
+                    f"Slot {name!r} has the name of a field that lines begin "
+                    "with; rename the slot."
+                )
         self._in_csr = [
             slot.name
             for slot in spec.used
@@ -65,6 +97,8 @@ class SlotLayout:
                     f"kind {spec[CSR].kind!r}."
                 )
         self.tensor_specs = tuple(
+            tf.TensorSpec([rows], dtype) for dtype in self._fields.values()
+        ) + tuple(
             tensor for slot in spec.used for tensor in self._tensors(slot)
         )
 
@@ -115,9 +149,10 @@ class SlotLayout:
         `values` `[N]`, the S slots of a sample side by side.
         """
         if self._as_columns:
-            return self._columns(*tensors)
-        features, labels, in_csr = {}, {}, []
+            return self._columns(*tensors[len(self._fields) :])
+        labels, in_csr = {}, []
         remaining = iter(tensors)
+        features = {name: next(remaining) for name in self._fields}
         for slot in self.spec.used:
             values = next(remaining)
             if slot.kind == "sparse":

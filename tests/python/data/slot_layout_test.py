@@ -168,3 +168,28 @@ def test_fit_of_a_functional_model(file, sparse):
     )
     history = model.fit(dataset, epochs=2, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+
+
+def test_fields_come_before_the_slots():
+    spec = SlotSpec([Slot.sparse("C1"), Slot.label("click")])
+    layout = SlotLayout(spec, fields=["ins_id", "logkey"], rows=2)
+    assert [t.dtype for t in layout.tensor_specs[:4]] == [
+        tf.string,
+        tf.int64,
+        tf.int64,
+        tf.int64,
+    ]
+    assert layout.tensor_specs[0].shape == [2]
+    features, label = layout.features_and_label(
+        tf.constant(["a", "b"]),
+        tf.constant([1, 2], tf.int64),
+        tf.constant([3, 4], tf.int64),
+        tf.constant([5, 6], tf.int64),
+        tf.constant([7], tf.int64),
+        tf.constant([0, 0, 1], tf.int64),
+        tf.constant([[0], [1]], tf.int64),
+    )
+    assert list(features) == ["ins_id", "search_id", "cmatch", "rank", "C1"]
+    assert features["rank"].numpy().tolist() == [5, 6]
+    assert features["C1"].to_list() == [[], [7]]
+    assert label.numpy().tolist() == [[0.0], [1.0]]

@@ -1,0 +1,198 @@
+#include "tf_ops/kernels/slot_attributes.h"
+
+#include <limits>
+#include <utility>
+
+#include "tensorflow/core/util/overflow.h"
+#include "tf_ops/kernels/status_util.h"
+
+namespace lodestar {
+
+using tensorflow::DataTypeVector;
+using tensorflow::OpKernelConstruction;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
+                                  std::vector<ColumnSpec> leading) {
+  std::vector<std::string> names;
+  DataTypeVector types;
+  std::vector<tensorflow::PartialTensorShape> shapes;
+  std::vector<int64_t> limits;
+  std::vector<int64_t> weighs;
+  std::vector<bool> used;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_names", &names));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_types", &types));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_shapes", &shapes));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_limits", &limits));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_weighs", &weighs));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_used", &used));
+  const size_t num_slots = names.size();
+  if (types.size() != num_slots || shapes.size() != num_slots ||
+      limits.size() != num_slots || weighs.size() != num_slots ||
+      used.size() != num_slots) {
+    return InvalidArgumentError(
+        "`slot_names`, `slot_types`, `slot_shapes`, `slot_limits`, "
+        "`slot_weighs` and `slot_used` must have one length, found ",
+        num_slots, ", ", types.size(), ", ", shapes.size(), ", ", limits.size(),
+        ", ", weighs.size(), " and ", used.size());
+  }
+  specs_ = std::move(leading);
+  const int64_t num_leading = static_cast<int64_t>(specs_.size());
+  for (const ColumnSpec& spec : specs_) {
+    slot_types_.push_back(spec.is_text ? tensorflow::DT_STRING
+                                       : tensorflow::DT_INT64);
+    slot_shapes_.push_back(tensorflow::PartialTensorShape({}));
+  }
+  slot_types_.insert(slot_types_.end(), types.begin(), types.end());
+  slot_shapes_.insert(slot_shapes_.end(), shapes.begin(), shapes.end());
+  for (size_t i = 0; i < num_slots; ++i) {
+    ColumnSpec spec;
+    spec.name = names[i];
+    spec.is_float = types[i] == tensorflow::DT_FLOAT;
+    spec.limit = limits[i];
+    spec.used = used[i];
+    if (!shapes[i].unknown_rank()) {
+      int64_t num_unknown = 0;
+      for (int d = 0; d < shapes[i].dims(); ++d) {
+        const int64_t dim = shapes[i].dim_size(d);
+        num_unknown += dim < 0;
+        if (dim >= 0) {
+          spec.multiple =
+              tensorflow::MultiplyWithoutOverflow(spec.multiple, dim);
+        }
+      }
+      if (num_unknown > 1 || spec.multiple < 1 ||
+          spec.multiple > std::numeric_limits<int32_t>::max()) {
+        return InvalidArgumentError(
+            "`slot_shapes` of slot '", spec.name,
+            "' must have at most one unknown dimension and 1 to 2^31 - 1 "
+            "elements, or be of unknown rank, found ",
+            shapes[i].DebugString());
+      }
+      if (num_unknown == 0) {
+        spec.size = spec.multiple;
+        spec.multiple = 1;
+      }
+    }
+    if (weighs[i] >= static_cast<int64_t>(num_slots) ||
+        (weighs[i] >= 0 &&
+         (spec.size >= 0 || !shapes[weighs[i]].unknown_rank()))) {
+      return InvalidArgumentError("`slot_weighs` of slot '", spec.name, "' is ",
+                                  weighs[i],
+                                  ", wanted the index of a sparse slot, or -1");
+    }
+    if (weighs[i] >= 0) spec.weighs = num_leading + weighs[i];
+    specs_.push_back(std::move(spec));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("output_types", &output_types_));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("output_shapes", &output_shapes_));
+  DataTypeVector types;
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    types.push_back(slot_types_[c]);
+    if (IsSparse(c)) types.push_back(tensorflow::DT_INT64);
+  }
+  if (types != output_types_ || types.size() != output_shapes_.size()) {
+    return InvalidArgumentError(
+        "`output_types` must be ", tensorflow::DataTypeVectorString(types),
+        ", found ", tensorflow::DataTypeVectorString(output_types_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::CheckInferred(const SlotRows& batch) const {
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!IsInferred(c) || !specs_[c].used) continue;
+    for (int64_t row = 1; row < batch.num_rows(); ++row) {
+      if (batch.Length(c, row) == batch.Length(c, 0)) continue;
+      return InvalidArgumentError(
+          "slot '", specs_[c].name, "': sample ", row, " of the batch has ",
+          batch.Length(c, row), " values, sample 0 has ", batch.Length(c, 0),
+          "; with shape ", slot_shapes_[c].DebugString(),
+          " all samples of a batch must have as many");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SlotAttributes::AppendTensors(const SlotRows& batch,
+                                   std::vector<Tensor>* tensors) const {
+  const int64_t num_rows = batch.num_rows();
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    const SlotColumn& column = batch.columns()[c];
+    if (specs_[c].is_text) {
+      tensors->emplace_back(tensorflow::DT_STRING, TensorShape({num_rows}));
+      const auto strings = tensors->back().vec<tstring>();
+      for (int64_t row = 0; row < num_rows; ++row) {
+        strings(row).assign(column.text.data() + column.row_splits[row],
+                            batch.Length(c, row));
+      }
+      continue;
+    }
+    const bool is_float = specs_[c].is_float;
+    TensorShape shape;
+    if (IsSparse(c)) {
+      shape.AddDim(is_float ? column.floats.size() : column.ints.size());
+    } else {
+      shape.AddDim(num_rows);
+      for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
+        const int64_t dim = slot_shapes_[c].dim_size(d);
+        shape.AddDim(dim >= 0 ? dim : batch.Length(c, 0) / specs_[c].multiple);
+      }
+    }
+    tensors->push_back(is_float ? ToTensor(slot_types_[c], shape, column.floats)
+                                : ToTensor(slot_types_[c], shape, column.ints));
+    if (IsSparse(c)) {
+      tensors->push_back(ToTensor(tensorflow::DT_INT64,
+                                  TensorShape({num_rows + 1}),
+                                  column.row_splits));
+    }
+  }
+}
+
+std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
+    OpKernelConstruction* ctx) {
+  std::vector<std::pair<std::string, tensorflow::AttrValue>> attributes;
+  for (const auto& attr : ctx->def().attr()) {
+    // The dataset adds its outputs itself; "_" begins what TensorFlow adds.
+    if (attr.first.front() != '_' && attr.first.rfind("output_", 0) != 0) {
+      attributes.push_back(attr);
+    }
+  }
+  return attributes;
+}
+
+absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t lowest,
+                        int64_t highest, int64_t* value) {
+  if (tensor.dims() != 0) {
+    return InvalidArgumentError("`", name, "` must be a scalar, found shape ",
+                                tensor.shape().DebugString());
+  }
+  *value = tensor.scalar<int64_t>()();
+  if (*value < lowest || *value > highest) {
+    return InvalidArgumentError("`", name, "` must be from ", lowest, " to ",
+                                highest, ", found ", *value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPaths(const Tensor& filenames,
+                       std::vector<std::string>* paths) {
+  if (filenames.dims() != 1) {
+    return InvalidArgumentError("`filenames` must have rank 1, found ",
+                                filenames.shape().DebugString());
+  }
+  for (int64_t i = 0; i < filenames.NumElements(); ++i) {
+    paths->emplace_back(filenames.vec<tstring>()(i));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar
