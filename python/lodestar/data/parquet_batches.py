@@ -121,30 +121,41 @@ class BatchPacker:
         single = dict(zip(self._floats + self._ids, floats + ids))
         ragged = dict(zip(self._ragged, splits))
         own = dict(zip(self._own, own))
-        first = -1 if self._rows is None else self._rows
+        first = self._rows
         # The splits of columns without lists.
         one_each = tf.range(count + 1, dtype=tf.int64)
         tensors = []
         for i, binding in enumerate(self._bindings):
             slot = binding.slot
+            values = single[i] if i in single else own[i]
+            shape = [first]
             if slot.kind == "sparse":
-                values = tf.reshape(single[i], [-1]) if i in single else own[i]
-                values = tf.ensure_shape(values, [None])
+                shape = [None if i in own else first]
+            elif slot.kind == "label":
+                shape = [first, 1]
+            elif slot.kind == "dense":
+                shape = [count if -1 in slot.shape else first, *slot.shape]
+            tensors.append(_as_shape(values, shape))
+            if slot.kind == "sparse":
                 ends = one_each
                 if i in ragged:
                     ends = ragged[i][: count + 1]
                     if self._rows is not None:
                         ends.set_shape([self._rows + 1])
-                tensors += [values, ends]
-            elif slot.kind == "one_hot":
-                tensors.append(tf.reshape(single[i], [first]))
-            elif slot.kind == "label":
-                tensors.append(tf.reshape(single[i], [first, 1]))
-            else:
-                values = single[i] if i in single else own[i]
-                rows_first = count if -1 in slot.shape else first
-                tensors.append(tf.reshape(values, [rows_first, *slot.shape]))
+                tensors.append(ends)
         return tuple(tensors)
+
+
+def _as_shape(values: tf.Tensor, shape: list) -> tf.Tensor:
+    """`values` in a shape of at most one None; they may have it already."""
+    known = values.shape
+    if known.rank is None and shape == [None]:
+        values.set_shape(shape)
+        return values
+    static = all(dim is None or isinstance(dim, int) for dim in shape)
+    if static and known.rank is not None and known.as_list() == shape:
+        return values
+    return tf.reshape(values, [-1 if dim is None else dim for dim in shape])
 
 
 def _unstacked(matrix: tf.Tensor, shape: list) -> list[tf.Tensor]:
