@@ -75,8 +75,8 @@ def test_slots_come_by_ascending_index(example):
     assert features["C2"].to_list() == [[9], [8]]
 
 
-@pytest.mark.parametrize("ahead", [1, 2, 7])
-@pytest.mark.parametrize("batch_size", [1, 4, 49, 50, 51])
+@pytest.mark.parametrize("ahead", [1, 7])
+@pytest.mark.parametrize("batch_size", [4, 50, 51])
 def test_batches_straddle_row_groups_and_files(files, batch_size, ahead):
     dataset = ParquetDataset(files, SPEC, batch_size, num_parallel_files=ahead)
     batches = read(dataset)
@@ -275,7 +275,7 @@ def test_repeat(files):
     assert read(endless.take(4)) == [list(range(50))] * 4
 
 
-@pytest.mark.parametrize("window", [1, 5, 20, 50, 1000])
+@pytest.mark.parametrize("window", [1, 20, 1000])
 def test_shuffled_rows(files, window):
     def run(seed):
         return read(
@@ -312,7 +312,7 @@ def test_shuffled_files_keep_their_rows_together(files):
     assert len(orders) > 1
 
 
-@pytest.mark.parametrize("num", [2, 3, 4, 9])
+@pytest.mark.parametrize("num", [3, 9])
 @pytest.mark.parametrize("window", [0, 10])
 def test_shards_share_the_rows(files, num, window):
     found = []
@@ -337,7 +337,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("taken", [0, 1, 3, 6, 7])
+@pytest.mark.parametrize("taken", [0, 3, 7])
 def test_a_saved_iterator_goes_on_at_the_next_row(
     tmp_path, files, taken, options
 ):
