@@ -1,12 +1,15 @@
 #include "tf_ops/core/text_number.h"
 
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -43,6 +46,7 @@ TEST(ReadUint64Test, AgreesWithStrtoull) {
         "",         " 12345678", "\t9",
         "x1234567", ":::::::::", "\xff\xff\xff\xff\xff\xff\xff\xff"};
     text += tails[random() % 6];
+    if (random() % 2) text += " 12345678 12345678";
     errno = 0;
     char* end = nullptr;
     const uint64_t wanted = std::strtoull(text.c_str(), &end, 10);
@@ -126,6 +130,86 @@ TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
     } else {
       ASSERT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
           << text << ": " << value << " is not " << wanted;
+    }
+  }
+}
+
+// What follows leaves room to read ahead, as in all of a file but its end.
+TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
+  std::mt19937_64 random(13);
+  for (int i = 0; i < 400000; ++i) {
+    std::string text = std::vector<std::string>{"", "", "-", "+"}[random() % 4];
+    const int before = random() % 11;
+    const int behind = random() % 11;
+    if (i % 4 == 0) {
+      // The middle of two floats, and its neighbours: the hardest to round.
+      const uint64_t middle = ((random() % (1 << 24)) << 2 | 2) << random() % 4;
+      const int shift = random() % 7;
+      std::string digits =
+          std::to_string(middle * (1 + (uint64_t{1} << 24) * (random() % 2)));
+      const double exact = std::ldexp(static_cast<double>(middle), -shift);
+      char buffer[64];
+      std::snprintf(buffer, sizeof(buffer), "%.*f",
+                    static_cast<int>(random() % 9), exact);
+      text += random() % 2 ? digits : buffer;
+      if (random() % 2) text.back() = '0' + random() % 10;
+    } else {
+      for (int d = 0; d < before; ++d) text += '0' + random() % 10;
+      if (random() % 4) {
+        text += '.';
+        for (int d = 0; d < behind; ++d) text += '0' + random() % 10;
+      }
+    }
+    const char* const tails[] = {"",  "",    "\t", "\n",  "\r",   "e2",
+                                 "y", "e-3", ".",  "inf", "\x01", "E+12"};
+    text += tails[random() % 12];
+    text += " 123456789012345678901234567890";
+    if (text[0] == ' ' || std::iscntrl(text[0])) continue;
+    char* end = nullptr;
+    const float wanted = std::strtof(text.c_str(), &end);
+    float value = 0;
+    const Read read = ReadAll(text, &value);
+    if (end == text.c_str()) {
+      ASSERT_EQ(read.error, NumberError::kNotANumber) << text;
+    } else {
+      ASSERT_EQ(read.error, NumberError::kNone) << text;
+      ASSERT_EQ(read.length, end - text.c_str()) << text;
+      ASSERT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
+          << text << ": " << value << " is not " << wanted;
+    }
+  }
+}
+
+// The text of any float, and of any double, reads back as the nearest float.
+TEST(ReadFloatTest, AgreesWithStrtofOnAnyBits) {
+  std::mt19937_64 random(17);
+  for (int i = 0; i < 200000; ++i) {
+    const uint64_t bits = random();
+    char text[400];
+    if (i % 2) {
+      float number;
+      const uint32_t word = static_cast<uint32_t>(bits);
+      std::memcpy(&number, &word, sizeof(number));
+      std::snprintf(text, sizeof(text), i % 3 ? "%.9g" : "%a", number);
+    } else {
+      // Around 1, where no exponent is written.
+      const double number =
+          std::ldexp(static_cast<double>(bits >> 11), -53 + int(bits % 20));
+      std::snprintf(text, sizeof(text), "%.*g", 1 + int(bits % 17), number);
+    }
+    char* end = nullptr;
+    const float wanted = std::strtof(text, &end);
+    for (const char* tail : {"", " 123456789012345678901234567890"}) {
+      float value = 0;
+      const Read read = ReadAll(std::string(text) + tail, &value);
+      ASSERT_EQ(read.error, NumberError::kNone) << text;
+      ASSERT_EQ(read.length, end - text) << text;
+      if (std::isnan(wanted)) {
+        ASSERT_TRUE(std::isnan(value)) << text;
+      } else {
+        ASSERT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
+            << text << ": " << value << " is not " << wanted;
+      }
     }
   }
 }

@@ -11,23 +11,33 @@
 namespace lodestar {
 namespace {
 
+// A line without its newline, which is at `end`: whatever looks for a blank or
+// reads a number stops there, and need not be told where the line ends.
+struct Line {
+  const char* begin;
+  const char* end;
+  const char* limit;  // of what may be read, behind the newline
+};
+
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-const char* SkipBlanks(const char* p, const char* end) {
-  while (p < end && IsBlank(*p)) ++p;
+bool EndsToken(char c) { return IsBlank(c) || c == '\n'; }
+
+const char* SkipBlanks(const char* p) {
+  while (IsBlank(*p)) ++p;
   return p;
 }
 
-const char* TokenEnd(const char* p, const char* end) {
-  while (p < end && !IsBlank(*p)) ++p;
+const char* TokenEnd(const char* p) {
+  while (!EndsToken(*p)) ++p;
   return p;
 }
 
 // The token at `p` in quotes, printable and of bounded length.
-std::string Quoted(const char* p, const char* end) {
+std::string Quoted(const char* p) {
   constexpr int64_t kMaxShown = 32;
   static const char kHex[] = "0123456789abcdef";
-  const char* const token_end = TokenEnd(p, end);
+  const char* const token_end = TokenEnd(p);
   const char* const shown_end = std::min(token_end, p + kMaxShown);
   std::string text = "'";
   for (; p < shown_end; ++p) {
@@ -43,26 +53,24 @@ std::string Quoted(const char* p, const char* end) {
   return text + (shown_end < token_end ? "'..." : "'");
 }
 
-std::string Where(const ColumnSpec& spec, const char* begin, const char* p) {
-  return StrCat("slot '", spec.name, "' at byte ", p - begin + 1, ": ");
+std::string Where(const ColumnSpec& spec, const Line& line, const char* p) {
+  return StrCat("slot '", spec.name, "' at byte ", p - line.begin + 1, ": ");
 }
 
 // Names what is wrong with the count at `p`.
-Status BadCount(const ColumnSpec& spec, const char* begin, const char* p,
-                const char* end) {
-  if (p == end) {
-    return InvalidArgument(Where(spec, begin, p),
-                           "the line ends where its count should be");
+Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
+  const std::string where = Where(spec, line, p);
+  if (p == line.end) {
+    return InvalidArgument(where, "the line ends where its count should be");
   }
   const char* q = p;
   uint64_t ignored;
-  if (*p == '-' && ReadUint64(&q, end, &ignored) == NumberError::kNone &&
-      (q == end || IsBlank(*q))) {
-    return InvalidArgument(Where(spec, begin, p), "count is ", Quoted(p, end),
-                           ", wanted 0 or more");
-  }
-  return InvalidArgument(Where(spec, begin, p), "count is ", Quoted(p, end),
-                         ", wanted a whole number");
+  const bool negative =
+      *p == '-' && ReadUint64(&q, line.limit, &ignored) == NumberError::kNone &&
+      EndsToken(*q);
+  return InvalidArgument(
+      where, "count is ", Quoted(p),
+      negative ? ", wanted 0 or more" : ", wanted a whole number");
 }
 
 NumberError ReadValue(const char** p, const char* end, int64_t* value) {
@@ -76,86 +84,89 @@ NumberError ReadValue(const char** p, const char* end, float* value) {
   return ReadFloat(p, end, value);
 }
 
-// Appends `count` values from *position; moves it past them.
+// Names what is wrong with value `i` of `count` at `token`.
 template <typename T>
-Status ReadValues(const ColumnSpec& spec, const char* begin,
-                  const char** position, const char* end, uint64_t count,
-                  std::vector<T>* values) {
-  const char* p = *position;
+Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
+                uint64_t i, uint64_t count) {
+  const std::string where = Where(spec, line, token);
+  if (token == line.end) {
+    return InvalidArgument(where, "the line ends after ", i, " of ", count,
+                           " values");
+  }
+  constexpr bool kIsFloat = std::is_same<T, float>::value;
+  T value = 0;
+  const char* p = token;
+  const NumberError error = ReadValue(&p, line.limit, &value);
+  std::string wanted = StrCat(", wanted ", WantedByLimit(spec.limit));
+  if (error == NumberError::kNotANumber || !EndsToken(*p)) {
+    wanted = kIsFloat ? ", wanted a number" : ", wanted an integer";
+  } else if (error == NumberError::kOutOfRange) {
+    wanted = StrCat(", out of the range of ", kIsFloat ? "float" : "uint64");
+  }
+  return InvalidArgument(where, "value ", i + 1, " of ", count, " is ",
+                         Quoted(token), wanted);
+}
+
+// Appends `count` values from `p`. Returns where they end, or null and *status.
+template <typename T>
+const char* ReadValues(const ColumnSpec& spec, const Line& line, const char* p,
+                       uint64_t count, std::vector<T>* values, Status* status) {
   for (uint64_t i = 0; i < count; ++i) {
-    p = SkipBlanks(p, end);
-    if (p == end) {
-      return InvalidArgument(Where(spec, begin, p), "the line ends after ", i,
-                             " of ", count, " values");
-    }
+    p = SkipBlanks(p);
     const char* const token = p;
     T value = 0;
-    const NumberError error = ReadValue(&p, end, &value);
-    if (error == NumberError::kNotANumber || (p < end && !IsBlank(*p))) {
-      return InvalidArgument(
-          Where(spec, begin, token), "value ", i + 1, " of ", count, " is ",
-          Quoted(token, end), ", wanted ",
-          std::is_same<T, float>::value ? "a number" : "an integer");
-    }
-    if (error == NumberError::kOutOfRange) {
-      return InvalidArgument(
-          Where(spec, begin, token), "value ", i + 1, " of ", count, " is ",
-          Quoted(token, end), ", out of the range of ",
-          std::is_same<T, float>::value ? "float" : "uint64");
-    }
-    if (spec.limit > 0 && !WithinLimit(value, spec.limit)) {
-      return InvalidArgument(Where(spec, begin, token), "value ", i + 1, " of ",
-                             count, " is ", Quoted(token, end), ", wanted ",
-                             WantedByLimit(spec.limit));
+    if (ReadValue(&p, line.limit, &value) != NumberError::kNone ||
+        !EndsToken(*p) || (spec.limit > 0 && !WithinLimit(value, spec.limit))) {
+      *status = BadValue<T>(spec, line, token, i, count);
+      return nullptr;
     }
     // Not reserved by the count, which may lie.
     values->push_back(value);
   }
-  *position = p;
-  return Status();
+  return p;
 }
 
-// Appends the values of one slot from *position; moves it past them.
-Status ParseSlot(const ColumnSpec& spec, const char* begin,
-                 const char** position, const char* end, SlotColumn* column,
-                 uint64_t* count) {
-  const char* p = SkipBlanks(*position, end);
+// Appends the values of one slot from `p`. Returns where they end, or null and
+// *status.
+const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
+                      SlotColumn* column, uint64_t* count, Status* status) {
+  p = SkipBlanks(p);
   const char* const token = p;
-  if (end - p > 1 && *p >= '0' && *p <= '9' && p[1] == ' ') {
+  if (*p >= '0' && *p <= '9' && p[1] == ' ') {
     *count = *p++ - '0';
-  } else if (p == end || *p < '0' || *p > '9' ||
-             ReadUint64(&p, end, count) != NumberError::kNone ||
-             (p < end && !IsBlank(*p))) {
-    return BadCount(spec, begin, token, end);
+  } else if (*p < '0' || *p > '9' ||
+             ReadUint64(&p, line.limit, count) != NumberError::kNone ||
+             !EndsToken(*p)) {
+    *status = BadCount(spec, line, token);
+    return nullptr;
   }
   if (spec.size >= 0 && *count != static_cast<uint64_t>(spec.size)) {
-    return InvalidArgument(Where(spec, begin, token), "count is ", *count,
-                           ", wanted ", spec.size);
+    *status = InvalidArgument(Where(spec, line, token), "count is ", *count,
+                              ", wanted ", spec.size);
+    return nullptr;
   }
-  LODESTAR_RETURN_IF_ERROR(
-      spec.is_float ? ReadValues(spec, begin, &p, end, *count, &column->floats)
-                    : ReadValues(spec, begin, &p, end, *count, &column->ints));
-  *position = p;
-  return Status();
+  return spec.is_float
+             ? ReadValues(spec, line, p, *count, &column->floats, status)
+             : ReadValues(spec, line, p, *count, &column->ints, status);
 }
 
 // Finds the string of the field called `name` at *position: [*text, *position)
 // once that has moved past it.
 Status ReadField(const char* name, const char* begin, const char** position,
                  const char* end, const char** text) {
-  const char* p = SkipBlanks(*position, end);
+  const char* p = SkipBlanks(*position);
   const auto where = [&] {
     return StrCat("field '", name, "' at byte ", p - begin + 1, ": ");
   };
-  if (p == end || *p != '1' || TokenEnd(p, end) != p + 1) {
-    return InvalidArgument(where(), "count is ", Quoted(p, end), ", wanted 1");
+  if (p == end || *p != '1' || TokenEnd(p) != p + 1) {
+    return InvalidArgument(where(), "count is ", Quoted(p), ", wanted 1");
   }
-  p = SkipBlanks(p + 1, end);
+  p = SkipBlanks(p + 1);
   if (p == end) {
     return InvalidArgument(where(), "the line ends where its string should be");
   }
   *text = p;
-  *position = TokenEnd(p, end);
+  *position = TokenEnd(p);
   return Status();
 }
 
@@ -234,8 +245,8 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
     if (*position - text < 32 ||
         !ReadHex(text + part.begin, part.digits, &value)) {
       return InvalidArgument(
-          "field 'logkey' at byte ", text - begin + 1, ": is ",
-          Quoted(text, end), " of ", *position - text,
+          "field 'logkey' at byte ", text - begin + 1, ": is ", Quoted(text),
+          " of ", *position - text,
           " characters, wanted 32 or more, those from 11 to 31 hexadecimal");
     }
     rows->mutable_column(column++)->ints.push_back(static_cast<int64_t>(value));
@@ -243,14 +254,17 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
   return Status();
 }
 
+// [begin, end) is a line, with a newline at `end`; up to `limit` may be read.
 // `unused` and `lengths` are only lent, so that they are not made anew for each
 // line.
 Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
-                                  SlotColumn* unused,
+                                  const char* limit, SlotColumn* unused,
                                   std::vector<int64_t>* lengths,
                                   SlotRows* rows) const {
+  const Line line = {begin, end, limit};
   const char* p = begin;
-  Status status = ParseFields(begin, &p, end, rows);
+  Status status;
+  if (first_slot_ > 0) status = ParseFields(begin, &p, end, rows);
   const int64_t num_slots = static_cast<int64_t>(specs().size());
   // A field is as long as it is.
   lengths->assign(checks_lengths_ ? first_slot_ : 0, 0);
@@ -258,8 +272,8 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
     const ColumnSpec& spec = specs()[c];
     SlotColumn* column = spec.used ? rows->mutable_column(c) : unused;
     uint64_t count = 0;
-    status = ParseSlot(spec, begin, &p, end, column, &count);
-    if (!status.ok()) break;
+    p = ParseSlot(spec, line, p, column, &count, &status);
+    if (p == nullptr) break;  // with an error
     if (!spec.used) {
       unused->ints.clear();
       unused->floats.clear();
@@ -271,12 +285,12 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
   }
   if (status.ok() && checks_lengths_) status = CheckLengths(specs(), *lengths);
   if (status.ok()) {
-    p = SkipBlanks(p, end);
+    p = SkipBlanks(p);
     if (p == end) {
       rows->AddRows(1);
       return status;
     }
-    status = InvalidArgument("byte ", p - begin + 1, ": found ", Quoted(p, end),
+    status = InvalidArgument("byte ", p - begin + 1, ": found ", Quoted(p),
                              " after the last slot '", specs().back().name,
                              "', wanted the end of the line");
   }
@@ -298,14 +312,23 @@ Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
   int64_t number = 0;
   for (const char* line = begin; line < end; ++number) {
     const void* newline = std::memchr(line, '\n', end - line);
-    const char* const line_end =
-        newline == nullptr ? end : static_cast<const char*>(newline);
-    const char* const next = newline == nullptr ? end : line_end + 1;
-    Status status = ParseLine(line, line_end, &unused, &lengths, rows);
-    if (status.ok() && newline == nullptr) {
-      rows->TruncateTo(rows->num_rows() - 1);
-      status = InvalidArgument(
-          "the last line has no newline at its end, so the file was cut short");
+    const char* next = end;
+    Status status;
+    if (newline != nullptr) {
+      const char* const line_end = static_cast<const char*>(newline);
+      next = line_end + 1;
+      status = ParseLine(line, line_end, end, &unused, &lengths, rows);
+    } else {
+      const std::string whole = std::string(line, end) + '\n';
+      const char* const whole_end = whole.data() + whole.size();
+      status = ParseLine(whole.data(), whole_end - 1, whole_end, &unused,
+                         &lengths, rows);
+      if (status.ok()) {
+        rows->TruncateTo(rows->num_rows() - 1);
+        status = InvalidArgument(
+            "the last line has no newline at its end, so the file was cut "
+            "short");
+      }
     }
     if (!status.ok()) {
       *bad = {number, line - begin, next - begin};

@@ -57,8 +57,9 @@ class MultiSlotFormat : public RecordFormat {
   std::string Place(int64_t record, int64_t offset) const override;
 
  private:
-  Status ParseLine(const char* begin, const char* end, SlotColumn* unused,
-                   std::vector<int64_t>* lengths, SlotRows* rows) const;
+  Status ParseLine(const char* begin, const char* end, const char* limit,
+                   SlotColumn* unused, std::vector<int64_t>* lengths,
+                   SlotRows* rows) const;
 
   // Appends the fields from *position; moves it past them.
   Status ParseFields(const char* begin, const char** position, const char* end,

@@ -9,42 +9,6 @@
 #include <system_error>
 
 namespace lodestar {
-namespace {
-
-// Powers of ten that a float holds exactly.
-constexpr float kExactPowers[] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f,
-                                  1e6f, 1e7f, 1e8f, 1e9f, 1e10f};
-
-// Reads "123", "1.25" or ".5" where the digits without the point are below 2^24
-// and at most 10 are behind it: both are floats then, and their quotient is the
-// nearest float (Clinger, How to Read Floating Point Numbers Accurately).
-bool ReadShortFloat(const char** position, const char* end, float* value) {
-  constexpr uint32_t kLimit = 1 << 24;
-  const char* p = *position;
-  uint32_t digits = 0;
-  const char* point = nullptr;
-  const char* const begin = p;
-  for (; p < end; ++p) {
-    if (*p >= '0' && *p <= '9') {
-      digits = digits * 10 + (*p - '0');
-      if (digits >= kLimit) return false;
-    } else if (*p == '.' && point == nullptr) {
-      point = p;
-    } else {
-      break;
-    }
-  }
-  const int64_t behind = point == nullptr ? 0 : p - point - 1;
-  if (p - begin == (point != nullptr) || behind > 10) return false;
-  // Anything but a blank may go on with the number: an exponent, a hex digit.
-  if (p < end && *p != ' ' && *p != '\t') return false;
-  *position = p;
-  *value = static_cast<float>(digits) / kExactPowers[behind];
-  return true;
-}
-
-}  // namespace
-
 namespace text_number_internal {
 
 NumberError ReadManyDigits(const char* begin, const char* end,
@@ -59,20 +23,13 @@ NumberError ReadManyDigits(const char* begin, const char* end,
   return NumberError::kNone;
 }
 
-}  // namespace text_number_internal
-
-NumberError ReadFloat(const char** position, const char* end, float* value) {
+NumberError ReadAnyFloat(const char** position, const char* end, float* value) {
   const char* p = *position;
   const bool negative = p < end && *p == '-';
   if (p < end && (*p == '-' || *p == '+')) ++p;
   // from_chars would take a second sign here.
   if (p == end || *p == '-' || *p == '+') return NumberError::kNotANumber;
   float result = 0;
-  if (ReadShortFloat(&p, end, &result)) {
-    *position = p;
-    *value = negative ? -result : result;
-    return NumberError::kNone;
-  }
   std::chars_format format = std::chars_format::general;
   if (end - p > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
     format = std::chars_format::hex;
@@ -100,4 +57,5 @@ NumberError ReadFloat(const char** position, const char* end, float* value) {
   return NumberError::kNone;
 }
 
+}  // namespace text_number_internal
 }  // namespace lodestar
