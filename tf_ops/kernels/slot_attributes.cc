@@ -144,7 +144,10 @@ void SlotAttributes::AppendTensors(const SlotRows& batch,
       shape.AddDim(num_rows);
       for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
         const int64_t dim = slot_shapes_[c].dim_size(d);
-        shape.AddDim(dim >= 0 ? dim : batch.Length(c, 0) / specs_[c].multiple);
+        // Without a sample nothing says more of an unknown one.
+        const int64_t inferred =
+            num_rows == 0 ? 0 : batch.Length(c, 0) / specs_[c].multiple;
+        shape.AddDim(dim >= 0 ? dim : inferred);
       }
     }
     tensors->push_back(is_float ? ToTensor(slot_types_[c], shape, column.floats)

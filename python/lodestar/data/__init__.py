@@ -24,6 +24,7 @@ from lodestar.data.norm_writer import NormWriter
 from lodestar.data.output import slots_path
 from lodestar.data.parquet_dataset import ParquetDataset
 from lodestar.data.parquet_writer import ParquetWriter
+from lodestar.data.parse_multislot import parse_multislot
 from lodestar.data.raw_dataset import RawDataset
 from lodestar.data.raw_writer import RawWriter
 from lodestar.data.readers import batch_reader, sample_reader
@@ -64,6 +65,7 @@ __all__ = [
     "hash_ids",
     "hash_ids_tensor",
     "parse_label",
+    "parse_multislot",
     "read_file_list",
     "sample_reader",
     "slots_path",

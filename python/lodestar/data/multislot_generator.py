@@ -18,6 +18,7 @@ import tensorflow as tf
 from lodestar.data import gzip_files
 from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError, describe_error
+from lodestar.data.generated_dataset import generated_dataset
 from lodestar.data.record_dataset import check_at_least
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
@@ -147,22 +148,58 @@ class MultiSlotGenerator:
             tf.errors.OpError: A file cannot be read or written.
         """
         path = os.fspath(path_in)
-        where = f"{path}:"
         count = 0
-        with tf.io.gfile.GFile(path, "rb") as file:
-            lines = _decoded(gzip_files.reader(path, file), path)
-            out = AtomicFile(path_out)
-            try:
-                for text in self._texts(self._samples(lines, where), where):
-                    out.write(text.encode())
-                    count += 1
-                if not count:
-                    raise DataError(f"{path}: no samples were made")
-            except BaseException:
-                out.discard()
-                raise
+        out = AtomicFile(path_out)
+        try:
+            for text in self._file_texts(path):
+                out.write(text.encode())
+                count += 1
+            if not count:
+                raise DataError(f"{path}: no samples were made")
+        except BaseException:
+            out.discard()
+            raise
         out.commit()
         return count
+
+    def dataset(
+        self,
+        files: str | os.PathLike | Iterable[str | os.PathLike],
+        batch_size: int,
+        **options,
+    ) -> tf.data.Dataset:
+        """The samples of files of input lines, as `MultiSlotDataset` has them.
+
+        The generator runs in this process, in one thread, so that no text file
+        and no command is needed. It must have been made with `slots`. Such a
+        dataset can neither be saved in a graph nor its iterator in a checkpoint.
+
+        Args:
+            files: One path or several, of any scheme that `tf.io.gfile` knows;
+                a name that ends in `.gz` is decompressed.
+            batch_size: Samples a batch.
+            **options: As those of `MultiSlotDataset`, but for
+                `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
+
+        Raises:
+            ValueError: The generator has no `slots`, an option is out of range
+                or not one of these, or `files` is empty.
+            tf.errors.OpError: While reading: the text of a `DataError`, as that
+                of `write`, is in it.
+        """
+        if self._spec is None:
+            raise ValueError(
+                f"dataset() needs a {type(self).__name__} made with `slots`."
+            )
+        return generated_dataset(
+            self._file_texts, files, self._spec, batch_size, **options
+        )
+
+    def _file_texts(self, path: str) -> Iterator[str]:
+        where = f"{path}:"
+        with tf.io.gfile.GFile(path, "rb") as file:
+            lines = _decoded(gzip_files.reader(path, file), path)
+            yield from self._texts(self._samples(lines, where), where)
 
     def run_from_stdin(self) -> None:
         """Reads lines from stdin, writes MultiSlot text to stdout.

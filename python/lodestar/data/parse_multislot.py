@@ -1,0 +1,71 @@
+"""parse_multislot: lines of MultiSlot text, already in a tensor, as features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.data.slot_layout import SlotLayout
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+
+
+def parse_multislot(
+    lines: tf.Tensor | Iterable[str | bytes],
+    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    *,
+    weights: Mapping[str, str] | None = None,
+    sparse: str = "ragged",
+    name: str | None = None,
+):
+    r"""Parses lines of MultiSlot text, one sample each.
+
+    For text that comes from elsewhere than files: in a serving signature, or in
+    `map` behind a `tf.data.Dataset` of batches of lines.
+
+    >>> from lodestar.data import Slot
+    >>> features, click = parse_multislot(
+    ...     ["1 1 2 7 8\n", "1 0 0"], [Slot.label("click"), Slot.sparse("C1")])
+    >>> features["C1"].to_list()
+    [[7, 8], []]
+
+    Args:
+        lines: string `[B]`, each a line with or without its newline.
+        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        weights: As those of `MultiSlotDataset`.
+        sparse: As that of `ReadOptions`.
+        name: Of the operation.
+
+    Returns:
+        What `MultiSlotDataset` yields for a batch of these lines:
+        `(features, label)`, or `features` where there is no label.
+
+    Raises:
+        ValueError: `lines` is no string vector, or `slots`, `weights` or
+            `sparse` are not valid.
+        tf.errors.InvalidArgumentError: A line is not as declared
+            ("`text[3]`: slot 'C1' at byte 5: ..."; 3 is its index, from 0).
+    """
+    spec = as_slot_spec(slots)
+    if weights:
+        spec = spec.with_weights(weights)
+    with tf.name_scope(name or "parse_multislot"):
+        if not tf.is_tensor(lines):
+            lines = tf.constant(list(lines), tf.string)
+        if lines.dtype != tf.string or lines.shape.rank not in (None, 1):
+            raise ValueError(
+                "`lines` must be a string tensor of shape [B], found "
+                f"{lines.dtype.name} {lines.shape}."
+            )
+        rows = None if lines.shape.rank is None else lines.shape[0]
+        layout = SlotLayout(spec, sparse=sparse, rows=rows)
+        return layout.features_and_label(*parse_flat(lines, layout))
+
+
+def parse_flat(lines: tf.Tensor, layout: SlotLayout) -> list[tf.Tensor]:
+    """The flat tensors of a layout, of lines of MultiSlot text."""
+    return gen_ops.lodestar_parse_multi_slot(
+        text=lines, **layout.op_attributes()
+    )
