@@ -249,12 +249,12 @@ class PipeStream : public ByteStream {
     }
     if (error != 0) return Error("cannot be run: ", ErrnoText(error));
     chunk_.reset(new char[kChunkBytes]);
-    last_progress_ = Clock::now();
     return absl::OkStatus();
   }
 
   absl::Status Read(int64_t size, char* to, int64_t* read) override {
     *read = 0;
+    last_progress_ = Clock::now();  // time in which nobody reads is not its own
     while (status_.ok() && *read < size && pid_ > 0) {
       status_ = ReadSome(size, to, read);
     }

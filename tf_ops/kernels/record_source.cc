@@ -256,6 +256,21 @@ void RecordSource::Parse(const RecordPiece& piece, int64_t first,
   }
 }
 
+absl::Status RecordSource::OpenNext() {
+  const int64_t num_files = static_cast<int64_t>(options_.files.size());
+  const int64_t end = std::min(
+      num_files, next_file_ + (command_ == nullptr ? 1 : options_.num_threads));
+  for (int64_t i = next_file_ + opened_.size(); i < end; ++i) {
+    opened_.emplace_back();
+    opened_.back().first = Open(i, &opened_.back().second);
+  }
+  const absl::Status status = std::move(opened_.front().first);
+  current_ = std::move(opened_.front().second);
+  opened_.pop_front();
+  ++next_file_;
+  return status;
+}
+
 bool RecordSource::ReadOrdered(RecordPiece* piece, RecordBlock* block) {
   bool ended = true;
   while (block->status.ok() && ended) {
@@ -263,7 +278,7 @@ bool RecordSource::ReadOrdered(RecordPiece* piece, RecordBlock* block) {
       if (next_file_ >= static_cast<int64_t>(options_.files.size())) {
         return false;
       }
-      block->status = Open(next_file_++, &current_);
+      block->status = OpenNext();
       continue;
     }
     block->status = ReadPiece(&current_, piece, &ended);
@@ -289,7 +304,9 @@ void RecordSource::RunOrdered() {
       {
         std::unique_lock<std::mutex> lock(mutex_);
         if (!WaitForRoom(&lock)) {
-          current_.reader.reset();  // with the process of a command
+          // With the processes of a command.
+          current_.reader.reset();
+          opened_.clear();
           return;
         }
       }

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/platform/env.h"
@@ -116,6 +117,10 @@ class RecordSource {
   // Reads the next piece of `file`; an error ends the file where errors are
   // skipped. *ended: there is none.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
+  // Opens the next file, and where files go through a command some after it:
+  // their processes start meanwhile. REQUIRES: reading_mutex_ is held, and
+  // there is a next file.
+  absl::Status OpenNext();
   // Reads the next piece of the current file, moving from file to file. False
   // at the end. REQUIRES: reading_mutex_ is held.
   bool ReadOrdered(RecordPiece* piece, RecordBlock* block);
@@ -131,9 +136,10 @@ class RecordSource {
   const size_t max_queued_;
   const std::unique_ptr<PipeCommand> command_;  // null if there is none
 
-  std::mutex reading_mutex_;  // taken before mutex_; guards the next two
+  std::mutex reading_mutex_;  // taken before mutex_; guards the next three
   OpenFile current_;
   int64_t next_file_;
+  std::deque<std::pair<absl::Status, OpenFile>> opened_;  // from next_file_ on
 
   // Of the caller: the pieces of a file that is whole, and of others by number.
   std::deque<std::unique_ptr<RecordBlock>> whole_;

@@ -109,6 +109,40 @@ def test_each_file_goes_through_its_own_process(tmp_path, deterministic):
         assert sorted(found) == sorted(wanted)
 
 
+def test_the_processes_of_the_next_files_start_meanwhile(tmp_path, path):
+    started = tmp_path / "started"
+    command = shell(f"echo $$ >> {started}; cat")
+    iterator = iter(
+        MultiSlotDataset(
+            [path] * 9,
+            SPEC,
+            20,
+            pipe_command=command,
+            num_parallel_files=3,
+            prefetch=0,
+        )
+    )
+    next(iterator)
+    deadline = time.monotonic() + 5
+    while started.read_text().count("\n") < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(list(iterator)) == 8
+    assert started.read_text().count("\n") == 9
+
+
+def test_a_missing_file_is_an_error_when_it_is_reached(tmp_path, path):
+    files = [path, tmp_path / "nowhere", path]
+    found = []
+    with nothing_left():
+        with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
+            for _, label in MultiSlotDataset(
+                files, SPEC, 10, pipe_command=CAT, num_parallel_files=3
+            ):
+                found.append(len(label))
+    assert found == [10, 10]
+
+
 def test_an_in_memory_file_and_a_compressed_one_are_its_stdin(tmp_path):
     memory = "ram://pipe_command_test/part-0"
     tf.io.gfile.makedirs("ram://pipe_command_test")
