@@ -142,17 +142,15 @@ TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
     const int before = random() % 11;
     const int behind = random() % 11;
     if (i % 4 == 0) {
-      // The middle of two floats, and its neighbours: the hardest to round.
-      const uint64_t middle = ((random() % (1 << 24)) << 2 | 2) << random() % 4;
-      const int shift = random() % 7;
-      std::string digits =
-          std::to_string(middle * (1 + (uint64_t{1} << 24) * (random() % 2)));
-      const double exact = std::ldexp(static_cast<double>(middle), -shift);
-      char buffer[64];
-      std::snprintf(buffer, sizeof(buffer), "%.*f",
-                    static_cast<int>(random() % 9), exact);
-      text += random() % 2 ? digits : buffer;
-      if (random() % 2) text.back() = '0' + random() % 10;
+      // The middle of two floats, or next to it: the hardest to round.
+      const uint64_t odd = (uint64_t{1} << 24) | (random() % (1 << 24)) | 1;
+      const int shift = static_cast<int>(random() % 12) - 8;
+      const uint64_t unit = 100000000;
+      const uint64_t middle =
+          shift < 0 ? (odd * unit) >> -shift : (odd << shift) * unit;
+      const uint64_t digits = middle - 1 + random() % 3;
+      text += std::to_string(digits / unit) + '.' +
+              std::to_string(unit + digits % unit).substr(1);
     } else {
       for (int d = 0; d < before; ++d) text += '0' + random() % 10;
       if (random() % 4) {

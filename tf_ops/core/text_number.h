@@ -107,14 +107,13 @@ inline NumberError ReadFloat(const char** position, const char* end,
     // (Clinger, How to Read Floating Point Numbers Accurately).
     const double wide = static_cast<double>(static_cast<int64_t>(digits)) /
                         text_number_internal::kExactPowers[behind];
-    uint64_t bits;
-    std::memcpy(&bits, &wide, sizeof(bits));
-    // The float nearest to it is the one nearest to the text, unless it lies in
-    // the middle of two floats, which may be where rounding took it.
-    const bool in_the_middle = (bits & 0x1fffffff) == 0x10000000;
+    // Its nearest float is the text's: what is not the middle of two floats is
+    // further from it than a double's rounding goes, 2^-53 of it at most. Of a
+    // middle m / 2^j, m < 2^25, it is 1 / (10^8 * m) or more away; of one that
+    // is a whole number, 1 / digits.
     // Other bytes may go on with the number: a ninth digit, an exponent.
     if (before + behind > 0 && digits <= (uint64_t{1} << 53) &&
-        !in_the_middle && static_cast<unsigned char>(*p) <= ' ') {
+        static_cast<unsigned char>(*p) <= ' ') {
       const float result = static_cast<float>(wide);
       *position = p;
       // Without a branch: signs have no pattern.
