@@ -70,4 +70,4 @@ def generated_dataset(
         lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
         return lines.map(lambda text: tuple(parse_flat(text, layout)))
 
-    return epochs(paths, epoch, layout, read)
+    return epochs(paths, epoch, layout.features_and_label, read)
