@@ -6,6 +6,7 @@ made when the step asks for it) and at `prefetch=1` (while the step before it
 runs), and of reading alone.
 """
 
+import functools
 import itertools
 import json
 import statistics
@@ -18,19 +19,27 @@ import tensorflow as tf
 import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
-from lodestar.data import MultiSlotDataset, SlotSpec, generate_click_log
+from lodestar.data import (
+    MultiSlotWriter,
+    NormWriter,
+    ParquetWriter,
+    RawWriter,
+    SlotSpec,
+    generate_click_log,
+    open_dataset,
+)
 
 BATCH_SIZE = 1024
 # At most so much longer may a step with a reader be.
 WANTED = 1.05
 
 
-def multislot(log, slots, **options):
-    """The click log from its MultiSlot files."""
-    return MultiSlotDataset(log.files, slots, BATCH_SIZE, **options)
-
-
-FORMATS = {"multislot": multislot}
+WRITERS = {
+    "multislot": MultiSlotWriter,
+    "norm": NormWriter,
+    "raw": RawWriter,  # has one id a slot, so its steps are shorter
+    "parquet": ParquetWriter,
+}
 
 
 def training_step(slots):
@@ -72,22 +81,24 @@ def milliseconds(step, elements, steps):
 def report(name, log, steps, runs):
     """Times the sides in turn, after one round that is not timed."""
     slots = SlotSpec.from_yaml(log.slots_file)
-    read = FORMATS[name]
+    read = functools.partial(
+        open_dataset, log.files, slots, BATCH_SIZE, format=name
+    )
     options = {"drop_remainder": True, "repeat": None}
-    ahead = read(log, slots, prefetch=1, **options)
+    ahead = read(prefetch=1, **options)
     kept = itertools.repeat(next(iter(ahead)))
     step = training_step(slots)
     sides = {
         "kept_batch": (step, kept),
-        "prefetch_0": (step, iter(read(log, slots, prefetch=0, **options))),
+        "prefetch_0": (step, iter(read(prefetch=0, **options))),
         "prefetch_1": (step, iter(ahead)),
         "reading_alone": (
             lambda features, label: label,
-            iter(read(log, slots, prefetch=0, **options)),
+            iter(read(prefetch=0, **options)),
         ),
     }
     # All rows are made first: new ids cost time whoever feeds them.
-    for features, label in read(log, slots, prefetch=1):
+    for features, label in read(prefetch=1):
         step(features, label)
     times = {side: [] for side in sides}
     for run in range(runs + 1):
@@ -117,11 +128,17 @@ def report(name, log, steps, runs):
 
 def main():
     """Prints one JSON line a format."""
-    options = measure.arguments(__doc__, works=list(FORMATS))
+    options = measure.arguments(__doc__, works=list(WRITERS))
     samples, steps = (20_000, 8) if options.small else (200_000, 32)
-    with tempfile.TemporaryDirectory() as folder:
-        log = generate_click_log(folder, samples)
-        for name in options.works:
+    for name in options.works:
+        with tempfile.TemporaryDirectory() as folder:
+            log = generate_click_log(
+                folder,
+                samples,
+                one_id=name == "raw",
+                writer=WRITERS[name],
+                suffix=f".{name}",
+            )
             report(name, log, steps, options.runs)
 
 

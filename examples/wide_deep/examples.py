@@ -4,27 +4,26 @@ import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
-
-from lodestar.data import MultiSlotDataset, SlotSpec
+from reader import Reader
 
 _SHUFFLED_ROWS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """MultiSlot files, and how to read them.
+    """Files, and how to read them.
 
     Attributes:
         files: The files.
-        slots: Of the files.
-        count: Number of lines in them.
+        reader: Of the files.
+        count: Number of examples in them.
         batch_size: Examples a step.
-        shuffle: False keeps the order of the lines.
+        shuffle: False keeps the order of the files.
         seed: Of the shuffling.
     """
 
     files: Sequence[str]
-    slots: SlotSpec
+    reader: Reader
     count: int
     batch_size: int
     shuffle: bool = False
@@ -37,9 +36,8 @@ class Examples:
 
     def dataset(self, epoch: int = 0) -> tf.data.Dataset:
         """One pass, which is the same whenever it is asked for."""
-        dataset = MultiSlotDataset(
+        dataset = self.reader.dataset(
             self.files,
-            self.slots,
             self.batch_size,
             shuffle_rows=_SHUFFLED_ROWS if self.shuffle else 0,
             seed=self.seed + 1000 * epoch,

@@ -46,19 +46,20 @@ def _run(options: Options) -> int:
     _check_settings(options)
     training = Examples(
         data.train_files,
-        data.slots,
+        data.reader,
         data.train_examples,
         options.batch_size,
-        shuffle=not data.ordered,
+        shuffle=not (data.ordered or options.keep_order),
         seed=options.seed,
     )
     evaluation = Examples(
-        data.eval_files, data.slots, data.eval_examples, _EVAL_BATCH_SIZE
+        data.eval_files, data.reader, data.eval_examples, _EVAL_BATCH_SIZE
     )
-    deep, wide = models.dynamic_tables(data.slots, options.seed)
+    slots = data.reader.used
+    deep, wide = models.dynamic_tables(slots, options.seed)
     model = models.wide_and_deep(
-        data.slots,
-        *models.dynamic_look_ups(data.slots, deep, wide),
+        slots,
+        *models.dynamic_look_ups(slots, deep, wide),
         data.mean,
         data.variance,
     )
@@ -79,7 +80,9 @@ def _run(options: Options) -> int:
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
     lodestar.export.saved_model(model, exported)
-    served = serve_in_new_process(exported, data.slots_file, data.eval_files)
+    served = serve_in_new_process(
+        exported, data.slots_file, data.format, data.options, data.eval_files
+    )
     difference = float(np.max(np.abs(served - scores)))
 
     baseline = None
@@ -116,6 +119,7 @@ def _check_settings(options: Options) -> None:
     path = options.output / "settings.json"
     settings = {
         "batch_size": options.batch_size,
+        "keep_order": options.keep_order,
         "learning_rate": options.learning_rate,
     }
     found = folder.read_json(path)
@@ -151,10 +155,11 @@ def _baseline(options: Options, data: Data) -> keras.Model:
     """The same model on tables that have to know every id beforehand."""
     print("Training the same model on keras.layers.Embedding.")
     keras.utils.set_random_seed(options.seed)
-    ids = vocabulary(data.train_files, data.slots)
-    wide_ids = {name: ids[name] for name in models.wide_names(data.slots)}
+    slots = data.reader.used
+    ids = vocabulary(data.train_files, data.reader)
+    wide_ids = {name: ids[name] for name in models.wide_names(slots)}
     model = models.wide_and_deep(
-        data.slots,
+        slots,
         DenseTable(ids, models.DEEP_DIM, "mean"),
         DenseTable(wide_ids, 1, "sum", "zeros"),
         data.mean,

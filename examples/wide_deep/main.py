@@ -18,6 +18,19 @@ from options import Options  # noqa: E402
 
 _INTERRUPTED = 130  # as a shell says after Ctrl-C
 _MAX_SEED = 2**32 - 1  # NumPy's
+_FORMATS = ("multislot", "norm", "raw", "parquet", "csv", "tsv")
+_OF_DATA = (
+    "format",
+    "slots",
+    "label",
+    "key_type",
+    "layout",
+    "nnz_per_slot",
+    "num_samples",
+    "slot_size_array",
+    "eval_data",
+    "keep_order",
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,19 +55,56 @@ def parse(arguments: list[str] | None = None) -> Options:
         nargs="+",
         type=_path,
         metavar="FILE",
-        help="train on these: CSV with a header, which needs --label, or"
-        " MultiSlot text, which needs --slots",
+        help="train on these: MultiSlot text, HugeCTR's Norm, Raw or Parquet,"
+        " CSV or TSV; a folder or a file list (.txt) stands for its files",
     )
     data.add_argument(
-        "--label",
-        metavar="COLUMN[=POSITIVE]",
-        help="label column of CSV files: 0 and 1, or 1 where it says POSITIVE",
+        "--format",
+        choices=_FORMATS,
+        help="of the files (default: as they look; Raw is what ends in .raw or"
+        " .bin)",
     )
     data.add_argument(
         "--slots",
         type=_path,
         metavar="YAML",
-        help="slot file of MultiSlot files",
+        help="slot file (default: FILE.slots.yaml or slots.yaml beside the"
+        " files; CSV and Parquet do without)",
+    )
+    data.add_argument(
+        "--label",
+        metavar="COLUMN[=POSITIVE]",
+        help="label column of CSV files: 0 and 1, or 1 where it says POSITIVE"
+        " (default: label)",
+    )
+    data.add_argument(
+        "--key-type",
+        choices=["uint32", "int32", "int64"],
+        help="keys of Norm and Raw files (default: uint32)",
+    )
+    data.add_argument(
+        "--layout",
+        choices=["float", "int", "multi_hot_float", "multi_hot_int"],
+        help="of Raw files (default: float)",
+    )
+    data.add_argument(
+        "--nnz-per-slot",
+        type=_counts,
+        metavar="N,N,...",
+        help="keys of each id slot in multi-hot Raw files (default: 1)",
+    )
+    data.add_argument(
+        "--num-samples",
+        type=_at_least(1),
+        metavar="N",
+        help="read the first N samples of each Raw file (default: all)",
+    )
+    data.add_argument(
+        "--slot-size-array",
+        type=_counts,
+        metavar="N,N,...",
+        help="of Raw and Parquet files: for each id slot, one more than its"
+        " largest key; keys are shifted past those of the slots before",
     )
     data.add_argument(
         "--eval-data",
@@ -70,6 +120,12 @@ def parse(arguments: list[str] | None = None) -> Options:
         default=0.2,
         metavar="X",
         help="part of --data to hold out (default: %(default)s)",
+    )
+    data.add_argument(
+        "--keep-order",
+        action="store_true",
+        help="train on the examples in the order of the files, without"
+        " shuffling",
     )
     data.add_argument(
         "--examples",
@@ -174,16 +230,10 @@ class _Interrupt:
 
 def _check_data_options(parser, options) -> None:
     if not options.data:
-        for name in ("label", "slots", "eval_data"):
+        for name in _OF_DATA:
             if getattr(options, name):
                 flag = "--" + name.replace("_", "-")
                 parser.error(f"{flag} needs --data")
-    elif options.label and options.slots:
-        parser.error("--label is for CSV, --slots for MultiSlot: give one")
-    elif not options.label and not options.slots:
-        parser.error(
-            "--data needs --label (CSV files) or --slots (MultiSlot files)"
-        )
 
 
 def _path(text: str) -> pathlib.Path:
@@ -203,6 +253,10 @@ def _at_least(least: int, most: int = 2**63 - 1):
         return value
 
     return integer
+
+
+def _counts(text: str) -> list[int]:
+    return [_at_least(1)(part) for part in text.split(",")]
 
 
 def _positive(text: str) -> float:

@@ -1,4 +1,4 @@
-"""From what the command line names to MultiSlot files to train on."""
+"""From what the command line names to files to train on."""
 
 import dataclasses
 import os
@@ -8,21 +8,26 @@ from typing import Any
 import folder
 import tensorflow as tf
 from errors import InputError
+from inputs import CONVERTED, Inputs, find_inputs
 from options import Options
+from reader import Reader
 from summary import summarize
 
 from lodestar.data import (
     DataError,
+    MultiSlotWriter,
     SlotSpec,
-    convert_csv,
+    Source,
     describe_error,
     generate_click_log,
-    slots_path,
     split_samples,
 )
 
 _GENERATED_FILES = 12
 _EVALUATED_FILES = 2  # the last ones in time
+# A part of a file has neither its number of samples nor, as its keys have been
+# shifted, its slot sizes.
+_OF_WHOLE_FILES = ("num_samples", "slot_size_array")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,18 +36,22 @@ class Data:
 
     Attributes:
         slots_file: Slot file of all files.
-        train_files: MultiSlot files.
-        eval_files: MultiSlot files.
-        train_examples: Number of lines in `train_files`.
-        eval_examples: Number of lines in `eval_files`.
+        format: Of all files.
+        options: Of the format's dataset.
+        train_files: What to train on.
+        eval_files: What to evaluate on.
+        train_examples: Number of examples in `train_files`.
+        eval_examples: Number of examples in `eval_files`.
         mean: Of the squashed dense values of `train_files`.
         variance: As `mean`.
         best_auc: The AUC of the true probabilities of `eval_files`, where they
             are known.
-        ordered: Whether the lines are in the order of time.
+        ordered: Whether the examples are in the order of time.
     """
 
     slots_file: str
+    format: str
+    options: dict[str, Any]
     train_files: list[str]
     eval_files: list[str]
     train_examples: int
@@ -53,9 +62,10 @@ class Data:
     ordered: bool
 
     @property
-    def slots(self) -> SlotSpec:
-        """What an example holds."""
-        return SlotSpec.from_yaml(self.slots_file)
+    def reader(self) -> Reader:
+        """What reads the files."""
+        slots = SlotSpec.from_yaml(self.slots_file)
+        return Reader(self.format, self.options, slots)
 
 
 def prepare(options: Options) -> Data:
@@ -72,7 +82,8 @@ def prepare(options: Options) -> Data:
 
 
 def _prepare(options: Options, path: pathlib.Path) -> Data:
-    source = _source(options)
+    inputs = find_inputs(options) if options.data else None
+    source = _source(options, inputs)
     found = folder.read_json(path / "data.json")
     if found is None:
         if path.exists():
@@ -82,7 +93,7 @@ def _prepare(options: Options, path: pathlib.Path) -> Data:
             )
         with folder.new_folder(path) as partial:
             print(f"Preparing data in {path} ...", flush=True)
-            data = _make(options, partial)
+            data = _make(options, inputs, partial)
             folder.write_json(
                 partial / "data.json",
                 {"source": source, "data": dataclasses.asdict(data)},
@@ -97,8 +108,8 @@ def _prepare(options: Options, path: pathlib.Path) -> Data:
             ) from error
         if found_source != source:
             raise InputError(
-                f"{path}: was made of other data or with another --seed, "
-                "--label, --slots or --eval-fraction; name another --output"
+                f"{path}: was made of other data or with other options, as "
+                "--seed or --slots; name another --output"
             )
     return dataclasses.replace(
         data,
@@ -109,48 +120,37 @@ def _prepare(options: Options, path: pathlib.Path) -> Data:
     )
 
 
-def _source(options: Options) -> dict[str, Any]:
+def _source(options: Options, inputs: Inputs | None) -> dict[str, Any]:
     """What the prepared data depends on, to know whether it still fits."""
-    if not options.data:
+    if inputs is None:
         return {"examples": options.examples, "seed": options.seed}
-
-    def stamp(path: pathlib.Path | None):
-        if path is None:
-            return None
-        status = os.stat(path)
-        return [str(path.absolute()), status.st_size, status.st_mtime_ns]
-
     return {
-        "data": [stamp(path) for path in options.data],
-        "eval_data": [stamp(path) for path in options.eval_data or ()],
-        "label": options.label,
-        "slots": stamp(options.slots),
+        **inputs.stamp(),
         "eval_fraction": options.eval_fraction,
         "seed": options.seed,
     }
 
 
-def _make(options: Options, path: pathlib.Path) -> Data:
+def _make(options: Options, inputs: Inputs | None, path: pathlib.Path) -> Data:
     """Fills the folder; paths in the result are relative to it."""
-    if not options.data:
+    if inputs is None:
         return _generated(options, path)
-    train, held_out = options.data, options.eval_data or []
-    if options.label:
-        slots, train, held_out = _converted(
-            options.label, path, train, held_out
-        )
+    source = inputs.open()
+    source.spec.to_yaml(path / "slots.yaml")
+    if inputs.format in CONVERTED:
+        reader, files = _converted(source, path)
     else:
-        slots = SlotSpec.from_yaml(options.slots)
-        _check(slots, options.slots)
-        # Now, so that errors name lines of these and not of parts of them.
-        summarize([*train, *held_out], slots)
-        train = [file.absolute() for file in train]
-        held_out = [file.absolute() for file in held_out]
-    slots.to_yaml(path / "slots.yaml")
+        reader = Reader(inputs.format, inputs.options, source.spec)
+        files = source.paths
+        # Now, so that errors name samples of these and not of parts of them.
+        summarize(files, reader)
+    train, held_out = files[: len(inputs.train)], files[len(inputs.train) :]
     if not held_out:
-        train, held_out = _split(options, path, train)
+        reader, train, held_out = _split(
+            options, path, reader, train, inputs.train
+        )
     evaluation = ", ".join(map(str, options.eval_data or options.data))
-    return _summarized(path, slots, train, held_out, evaluation)
+    return _summarized(path, reader, train, held_out, evaluation)
 
 
 def _generated(options: Options, path: pathlib.Path) -> Data:
@@ -161,7 +161,7 @@ def _generated(options: Options, path: pathlib.Path) -> Data:
     first = len(names) - _EVALUATED_FILES
     return _summarized(
         path,
-        SlotSpec.from_yaml(log.slots_file),
+        Reader("multislot", {}, SlotSpec.from_yaml(log.slots_file)),
         names[:first],
         names[first:],
         "the generated log",
@@ -170,58 +170,57 @@ def _generated(options: Options, path: pathlib.Path) -> Data:
     )
 
 
-def _converted(label, path, train, held_out):
-    """Slots of CSV files, and MultiSlot files in `path` for them."""
-    slots, names = None, []
-    for source in [*train, *held_out]:
-        name = f"examples-{len(names)}.txt"
-        # What the first file takes for numbers are numbers in the others.
-        kinds = {}
-        if slots is not None:
-            kinds["numeric"] = slots.names("dense")
-            kinds["categorical"] = slots.names("sparse")
-        found = convert_csv(source, path / name, label=label, **kinds)
-        if slots is not None and found != slots:
-            raise InputError(
-                f"{source}: the columns differ from those of {train[0]}"
-            )
-        slots = found
-        os.remove(slots_path(path / name))
-        names.append(name)
-    return slots, names[: len(train)], names[len(train) :]
+def _converted(source: Source, path: pathlib.Path) -> tuple[Reader, list[str]]:
+    """MultiSlot files in `path` that hold what CSV files do."""
+    names = []
+    for file in source.paths:
+        names.append(f"examples-{len(names)}.multislot")
+        with MultiSlotWriter(path / names[-1], source.spec) as writer:
+            for columns in source.batches(file):
+                writer.write_batch(columns)
+    return Reader("multislot", {}, source.spec), names
 
 
-def _split(options, path, whole):
-    """Holds a random part of each file out; both parts lie in `path`."""
+def _split(options, path, reader, files, originals):
+    """Holds a random part of each file out; both parts lie in `path`.
+
+    They are of the files' format, and what reads them is returned first.
+    """
     train, held_out = [], []
-    for index, source in enumerate(whole):
-        train.append(f"train-{index}.txt")
-        held_out.append(f"eval-{index}.txt")
+    for index, (file, original) in enumerate(zip(files, originals)):
+        train.append(f"train-{index}.{reader.format}")
+        held_out.append(f"eval-{index}.{reader.format}")
         try:
             split_samples(
-                path / source,
+                path / file,
                 path / train[-1],
                 path / held_out[-1],
                 fraction=options.eval_fraction,
                 seed=options.seed + index,
+                format=reader.format,
+                slots=reader.slots,
+                **reader.options,
             )
         except DataError as error:
             # A converted file means nothing to the user.
-            text = str(error).replace(
-                str(path / source), str(options.data[index])
-            )
+            text = str(error).replace(str(path / file), original)
             raise InputError(text) from error
-        if options.label:  # converted for this only
-            os.remove(path / source)
-    return train, held_out
+        if file != original:  # converted for this only
+            os.remove(path / file)
+    left = {
+        name: value
+        for name, value in reader.options.items()
+        if name not in _OF_WHOLE_FILES
+    }
+    return dataclasses.replace(reader, options=left), train, held_out
 
 
 def _summarized(
-    path, slots, train, held_out, evaluation, *, best_auc=None, ordered=False
+    path, reader, train, held_out, evaluation, *, best_auc=None, ordered=False
 ) -> Data:
     """The result; errors call what is evaluated on by `evaluation`."""
-    trained = summarize([path / name for name in train], slots)
-    evaluated = summarize([path / name for name in held_out], slots)
+    trained = summarize([path / name for name in train], reader)
+    evaluated = summarize([path / name for name in held_out], reader)
     if evaluated.positives in (0, evaluated.examples):
         raise InputError(
             f"{evaluation}: all {evaluated.examples} labels to evaluate on are "
@@ -229,6 +228,8 @@ def _summarized(
         )
     return Data(
         slots_file="slots.yaml",
+        format=reader.format,
+        options=dict(reader.options),
         train_files=list(map(str, train)),
         eval_files=list(map(str, held_out)),
         train_examples=trained.examples,
@@ -238,18 +239,3 @@ def _summarized(
         best_auc=best_auc,
         ordered=ordered,
     )
-
-
-def _check(slots: SlotSpec, path: pathlib.Path) -> None:
-    if len(slots.labels) != 1 or not slots.labels[0].binary:
-        raise InputError(
-            f"{path}: wanted one label slot of 0 and 1, found "
-            f"{[slot.name for slot in slots.labels]}"
-        )
-    for slot in slots.sparse:
-        if slot.dtype != "uint64":
-            raise InputError(
-                f"{path}: sparse slot {slot.name!r} is of float, wanted ids"
-            )
-    if len(slots) == 1:
-        raise InputError(f"{path}: no feature slot beside the label")

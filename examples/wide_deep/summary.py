@@ -1,4 +1,4 @@
-"""One pass over MultiSlot files: are they sound, and what do they hold?"""
+"""One pass over files: are they sound, and what do they hold?"""
 
 import dataclasses
 import os
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from errors import InputError
-
-from lodestar.data import MultiSlotDataset, SlotSpec
+from reader import Reader
 
 _BATCH_SIZE = 4096
 
@@ -17,7 +16,7 @@ class Summary:
     """What `summarize` found.
 
     Attributes:
-        examples: Number of lines.
+        examples: Number of examples.
         positives: How many of them have the label 1.
         mean: Of the squashed dense values, see model.squash; one number a
             value of the dense slots, one slot after another.
@@ -30,40 +29,46 @@ class Summary:
     variance: list[float]
 
 
-def summarize(files: Sequence[str | os.PathLike], slots: SlotSpec) -> Summary:
-    """Reads all lines.
+def summarize(files: Sequence[str | os.PathLike], reader: Reader) -> Summary:
+    """Reads all examples.
 
     Raises:
-        InputError: A dense value is not finite.
-        tf.errors.OpError: A file or a line is not MultiSlot of these slots.
+        InputError: A dense value is not finite, or a label not 0 or 1.
+        tf.errors.OpError: A file is not of this format or these slots.
     """
+    slots = reader.used
     names = [slot.name for slot in slots.dense for _ in range(slot.num_values)]
     examples, positives = 0, 0
     sums, squares = np.zeros(len(names)), np.zeros(len(names))
+
+    def check(values, good, names, wanted):
+        for row, column in np.argwhere(~good)[:1]:
+            raise InputError(
+                f"{reader.place(file, done + row)}: slot {names[column]!r}: a "
+                f"value is {values[row, column]}, wanted {wanted}"
+            )
+
     for file in files:
-        line = 1
-        for features, label in MultiSlotDataset(file, slots, _BATCH_SIZE):
-            rows = len(label)
-            positives += int(label.numpy().sum())
+        done = 0
+        for features, label in reader.dataset(file, _BATCH_SIZE):
+            clicks = label.numpy()
+            good = (clicks == 0) | (clicks == 1)
+            check(clicks, good, slots.names("label"), "0 or 1")
+            positives += int(clicks.sum())
             if names:
                 values = np.concatenate(
                     [
-                        features[slot.name].numpy().reshape(rows, -1)
+                        features[slot.name].numpy().reshape(len(clicks), -1)
                         for slot in slots.dense
                     ],
                     axis=1,
                 ).astype(np.float64)
-                bad = np.argwhere(~np.isfinite(values))
-                for row, column in bad[:1]:
-                    raise InputError(
-                        f"{file}:{line + row}: slot {names[column]!r}: a value "
-                        f"is {values[row, column]}, wanted a finite number"
-                    )
+                check(values, np.isfinite(values), names, "a finite number")
                 values = np.sign(values) * np.log1p(np.abs(values))
                 sums += values.sum(axis=0)
                 squares += (values**2).sum(axis=0)
-            line += rows
-        examples += line - 1
+            done += len(clicks)
+        examples += done
     mean = sums / examples
     # Rounding may leave a constant slot a variance just below zero.
     variance = np.maximum(squares / examples - mean**2, 0.0)
@@ -71,11 +76,11 @@ def summarize(files: Sequence[str | os.PathLike], slots: SlotSpec) -> Summary:
 
 
 def vocabulary(
-    files: Sequence[str | os.PathLike], slots: SlotSpec
+    files: Sequence[str | os.PathLike], reader: Reader
 ) -> dict[str, np.ndarray]:
     """Name of an id slot -> the distinct ids that `files` hold."""
-    found = {slot.name: np.zeros(0, np.int64) for slot in slots.sparse}
-    for features, _ in MultiSlotDataset(files, slots, _BATCH_SIZE):
+    found = {slot.name: np.zeros(0, np.int64) for slot in reader.used.sparse}
+    for features, _ in reader.dataset(files, _BATCH_SIZE):
         for name, ids in found.items():
             found[name] = np.union1d(ids, features[name].values.numpy())
     return found

@@ -1,18 +1,12 @@
 """examples/wide_deep, from its command line to the table it ends with."""
 
-import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from wide_deep_command import entry, start, table
 
-FOLDER = pathlib.Path(
-    os.path.abspath(__file__), "../../../examples/wide_deep"
-).resolve()
 SMALL = ["--examples", "4000", "--checkpoint-steps", "5", "--batch-size", "128"]
 SLOTS = """\
 label: [click]
@@ -32,32 +26,7 @@ def rng():
 @pytest.fixture
 def main(monkeypatch):
     """The example's entry in this process; gives the exit code."""
-    monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py leaves it
-    handler = signal.getsignal(signal.SIGINT)
-    import main
-
-    def run(*arguments):
-        try:
-            return main.main(list(map(str, arguments)))
-        except SystemExit as error:
-            return error.code
-
-    yield run
-    signal.signal(signal.SIGINT, handler)
-
-
-def start(*arguments):
-    """The example in a process of its own, as a user starts it."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    return subprocess.Popen(
-        [sys.executable, "-u", FOLDER / "main.py", *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    yield from entry(monkeypatch)
 
 
 def multislot(rng, rows=600):
@@ -70,11 +39,6 @@ def multislot(rng, rows=600):
         parts += [f"1 {2**64 - 1 - int(rng.integers(3))}", "1 6"]
         lines.append(" ".join(parts) + "\n")
     return "".join(lines)
-
-
-def table(text):
-    """The table that a run ends with."""
-    return dict(re.findall(r"^ *(\S.*?)  +(\S.*)$", text, re.MULTILINE))
 
 
 def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
@@ -211,9 +175,10 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--data", "x"], "--data needs --label (CSV files) or --slots"),
         (["--label", "y"], "--label needs --data"),
-        (["--data", "x", "--label", "y", "--slots", "z"], "give one"),
+        (["--key-type", "int64"], "--key-type needs --data"),
+        (["--data", "x", "--format", "avro"], "invalid choice: 'avro'"),
+        (["--data", "x", "--nnz-per-slot", "1,0"], "0 is not at least 1"),
         (["--epochs", "0"], "0 is not at least 1"),
         (["--seed", str(2**32)], "4294967296 is more than 4294967295"),
         (["--learning-rate", "nan"], "nan is not positive"),

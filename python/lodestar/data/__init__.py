@@ -11,6 +11,8 @@ from lodestar.data.csv_table import parse_label
 from lodestar.data.csv_writer import CsvWriter
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.file_list import read_file_list, write_file_list
+from lodestar.data.find_format import expand_inputs, one_format
+from lodestar.data.formats import Source
 from lodestar.data.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.in_memory_dataset import InMemoryDataset, MergeCounts
 from lodestar.data.multislot_dataset import MultiSlotDataset
@@ -21,6 +23,7 @@ from lodestar.data.multislot_generator import (
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.norm_dataset import NormDataset
 from lodestar.data.norm_writer import NormWriter
+from lodestar.data.open_files import open_dataset, open_source
 from lodestar.data.output import slots_path
 from lodestar.data.parquet_dataset import ParquetDataset
 from lodestar.data.parquet_writer import ParquetWriter
@@ -56,14 +59,19 @@ __all__ = [
     "SkippedRecords",
     "Slot",
     "SlotSpec",
+    "Source",
     "batch_reader",
     "click_log_slots",
     "convert_csv",
     "describe_error",
     "exact_auc",
+    "expand_inputs",
     "generate_click_log",
     "hash_ids",
     "hash_ids_tensor",
+    "one_format",
+    "open_dataset",
+    "open_source",
     "parse_label",
     "parse_multislot",
     "read_file_list",

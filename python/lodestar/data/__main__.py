@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -22,17 +21,16 @@ from lodestar.data.file_list import write_file_list
 from lodestar.data.find_format import (
     SUFFIXES,
     expand_inputs,
-    find_format,
     format_of_name,
+    one_format,
 )
-from lodestar.data.formats import FORMATS, Format, Source, find_slots
+from lodestar.data.formats import FORMATS, Format, Source
 from lodestar.data.inspect_files import as_text, inspect_files
+from lodestar.data.open_files import slots_of
 from lodestar.data.output import FILE_LIST, check_target, slots_path
 from lodestar.data.progress import Progress
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool_options import (
-    FOR_INFERENCE,
     build_parser,
     read_options,
     write_options,
@@ -209,42 +207,13 @@ def _open(
     target_format: Format | None = None,
 ) -> tuple[Source, Format]:
     paths = expand_inputs(options.files)
-    source_format = FORMATS[options.source_format or _one_format(paths)]
+    source_format = FORMATS[options.source_format or one_format(paths)]
     found = read_options(options, source_format, target_format)
-    slots = _slots(options, paths, source_format)
+    slots = slots_of(paths, source_format, options.slots, found)
     if slots is None and source_format.name in ("csv", "tsv"):
         progress.start(f"reading columns of {paths[0]}", None, in_bytes=True)
     source = source_format.open(paths, slots, found, skipped, progress.update)
     return source, source_format
-
-
-def _one_format(paths: Sequence[str]) -> str:
-    names = {path: find_format(path) for path in paths}
-    first = paths[0]
-    for path, name in names.items():
-        if name != names[first]:
-            raise DataError(
-                f"{path}: is {name}, but {first} is {names[first]}; wanted one "
-                "format"
-            )
-    return names[first]
-
-
-def _slots(
-    options: argparse.Namespace, paths: Sequence[str], found: Format
-) -> SlotSpec | None:
-    if options.slots is not None:
-        return SlotSpec.from_yaml(options.slots)
-    given = [o for o in FOR_INFERENCE if getattr(options, o) is not None]
-    if given and found.finds_slots:
-        return None  # the slots are asked for anew
-    slots = find_slots(paths)
-    if slots is None and not found.finds_slots:
-        raise DataError(
-            f"{paths[0]}: which slots? Give --slots YAML; there is no "
-            f"{slots_path(paths[0])}"
-        )
-    return slots
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -81,9 +81,26 @@ def find_format(path: str) -> str:
         return by_name
     if found is None:
         raise DataError(
-            f"{path}: cannot tell its format; give --from {'|'.join(SUFFIXES)}"
+            f"{path}: shows no format; say which it is of {', '.join(SUFFIXES)}"
         )
     return found
+
+
+def one_format(paths: Sequence[str]) -> str:
+    """The name of the format that all of the files are of.
+
+    Raises:
+        DataError: As `find_format`, or they are of different formats.
+    """
+    first = find_format(paths[0])
+    for path in paths[1:]:
+        found = find_format(path)
+        if found != first:
+            raise DataError(
+                f"{path}: is {found}, but {paths[0]} is {first}; wanted one "
+                "format"
+            )
+    return first
 
 
 def format_of_name(path: str) -> str | None:

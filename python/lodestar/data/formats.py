@@ -190,6 +190,7 @@ class Format:
         make: Takes (path, slots, options); returns a `SampleWriter`.
         reads: The options of reading.
         writes: The options of writing.
+        dataset: The format's dataset function, if it has one.
         finds_slots: Whether files without a slot file can be read.
         listed: Whether HugeCTR reads several of them by a file list.
     """
@@ -199,6 +200,7 @@ class Format:
     make: Callable[..., SampleWriter]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    dataset: Callable[..., tf.data.Dataset] | None = None
     finds_slots: bool = False
     listed: bool = False
 
@@ -329,11 +331,13 @@ FORMATS = {
             "multislot",
             _dataset_source(MultiSlotDataset, lambda *_: None),
             _writer(MultiSlotWriter),
+            dataset=MultiSlotDataset,
         ),
         Format(
             "norm",
             _dataset_source(NormDataset, _norm_samples),
             _writer(NormWriter),
+            dataset=NormDataset,
             reads=("key_type",),
             writes=("key_type", "check"),
             listed=True,
@@ -342,6 +346,7 @@ FORMATS = {
             "raw",
             _dataset_source(RawDataset, lambda *_: None),
             _writer(RawWriter),
+            dataset=RawDataset,
             reads=(*_RAW, "num_samples", "slot_size_array"),
             writes=_RAW,
         ),
@@ -349,6 +354,7 @@ FORMATS = {
             "parquet",
             _open_parquet,
             _writer(ParquetWriter),
+            dataset=ParquetDataset,
             reads=("slot_size_array",),
             writes=("row_group_size", "compression"),
             finds_slots=True,

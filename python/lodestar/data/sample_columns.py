@@ -33,6 +33,21 @@ def cut(columns: Columns, begin: int, end: int) -> dict[str, Any]:
     return parts
 
 
+def choose(columns: Columns, keep: np.ndarray) -> dict[str, Any]:
+    """The samples where `keep`, bool `[B]`, is True."""
+    parts: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, tuple):
+            counts = lengths(column)
+            parts[name] = (
+                column[0][np.repeat(keep, counts)],
+                np.concatenate([[0], np.cumsum(counts[keep])]),
+            )
+        else:
+            parts[name] = column[keep]
+    return parts
+
+
 def lengths(column: Any) -> np.ndarray:
     """How many values each sample has, int64 `[B]`."""
     if isinstance(column, tuple):

@@ -1,4 +1,4 @@
-"""Splits a MultiSlot file at random, for training and evaluation."""
+"""Splits a file of samples at random, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from lodestar.data import gzip_files
 from lodestar.data.errors import DataError
+from lodestar.data.formats import FORMATS
+from lodestar.data.open_files import Slots, open_source
+from lodestar.data.sample_columns import choose, num_rows
 
 
 def split_samples(
@@ -21,11 +24,29 @@ def split_samples(
     *,
     fraction: float = 0.2,
     seed: int = 0,
+    format: str = "multislot",
+    slots: Slots | None = None,
+    **options,
 ) -> tuple[int, int]:
-    """Copies each line of `source` to `train` or to `test`.
+    """Copies each sample of `source` to `train` or to `test`.
 
-    To `test` with probability `fraction`. The lines are not parsed; their order
-    is kept. Names that end in `.gz` are decompressed and compressed.
+    To `test` with probability `fraction`; which ones depends on `seed` and their
+    place alone, and not on the format. Their order is kept. Both files are of
+    the format of `source`; of MultiSlot text the lines are not parsed. Names
+    that end in `.gz` are decompressed and compressed. Memory does not grow with
+    the file.
+
+    Args:
+        source: The file.
+        train: A file to write.
+        test: Another.
+        fraction: Between 0 and 1.
+        seed: At least 0.
+        format: Of all three, as `open_source` takes it, as are the next ones.
+        slots: Not needed for MultiSlot text.
+        **options: How to read `source`, and to write the two.
+            `slot_size_array` is added to the keys, so that `train` and `test`
+            are to be read without.
 
     Returns:
         The number of samples in `train` and in `test`.
@@ -43,6 +64,31 @@ def split_samples(
     rng = np.random.default_rng(seed)
     source = os.fspath(source)
     targets = [os.fspath(train), os.fspath(test)]
+    if format == "multislot":
+        return _split_lines(source, targets, rng, fraction)
+    made = FORMATS[format]
+    columns_of = open_source(source, slots, format=format, **options)
+    writer = made.writer(
+        {name: options[name] for name in made.writes if name in options}
+    )
+    with contextlib.ExitStack() as stack:
+        writers = [
+            stack.enter_context(writer(target, columns_of.spec))
+            for target in targets
+        ]
+        for columns in columns_of.batches(source):
+            tested = rng.random(num_rows(columns)) < fraction
+            for part, chosen in enumerate((~tested, tested)):
+                if chosen.any():
+                    writers[part].write_batch(choose(columns, chosen))
+        counts = [writer.num_samples for writer in writers]
+        _check_counts(source, counts, fraction)
+    return counts[0], counts[1]
+
+
+def _split_lines(
+    source: str, targets: list[str], rng: np.random.Generator, fraction: float
+) -> tuple[int, int]:
     temporaries = [f"{target}.tmp-{os.getpid()}" for target in targets]
     counts = [0, 0]
     try:
@@ -64,11 +110,7 @@ def split_samples(
                 part = int(rng.random() < fraction)
                 outputs[part].write(line)
                 counts[part] += 1
-        if 0 in counts:
-            raise DataError(
-                f"{source}: {sum(counts)} samples are too few to split off a "
-                f"fraction of {fraction}"
-            )
+        _check_counts(source, counts, fraction)
         for temporary, target in zip(temporaries, targets, strict=True):
             tf.io.gfile.rename(temporary, target, overwrite=True)
     finally:
@@ -76,6 +118,14 @@ def split_samples(
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.remove(temporary)
     return counts[0], counts[1]
+
+
+def _check_counts(source: str, counts: list[int], fraction: float) -> None:
+    if 0 in counts:
+        raise DataError(
+            f"{source}: {sum(counts)} samples are too few to split off a "
+            f"fraction of {fraction}"
+        )
 
 
 def _read_line(lines: IO[bytes], path: str) -> bytes:

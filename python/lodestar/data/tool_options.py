@@ -12,8 +12,6 @@ from lodestar.data.key_records import KEY_DTYPES
 from lodestar.data.norm_writer import CHECKS
 from lodestar.data.raw_writer import LAYOUTS
 
-# With one of these, a CSV file's slots are found anew.
-FOR_INFERENCE = ("label", "categorical", "numeric")
 _OUT = "out_"
 
 

@@ -212,7 +212,7 @@ FAILURES = [
         "no/out.txt: cannot be written: No such file",
     ),
     ("convert empty out.txt", "empty: the file is empty"),
-    ("convert junk out.txt", "junk: cannot tell its format; give --from multi"),
+    ("convert junk out.txt", "junk: shows no format; say which it is of multi"),
     ("convert folder out.txt", "folder: is a folder with neither file_list"),
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (

@@ -1,0 +1,47 @@
+"""How tests run examples/wide_deep, and read what it prints."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(
+    os.path.abspath(__file__), "../../../examples/wide_deep"
+).resolve()
+
+
+def entry(monkeypatch):
+    """What a fixture yields from: the entry, which gives the exit code."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py leaves it
+    handler = signal.getsignal(signal.SIGINT)
+    import main
+
+    def run(*arguments):
+        try:
+            return main.main(list(map(str, arguments)))
+        except SystemExit as error:
+            return error.code
+
+    yield run
+    signal.signal(signal.SIGINT, handler)
+
+
+def start(*arguments):
+    """The example in a process of its own, as a user starts it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return subprocess.Popen(
+        [sys.executable, "-u", FOLDER / "main.py", *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def table(text):
+    """The table that a run ends with."""
+    return dict(re.findall(r"^ *(\S.*?)  +(\S.*)$", text, re.MULTILINE))

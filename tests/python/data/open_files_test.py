@@ -1,0 +1,120 @@
+"""open_dataset and open_source: files of any format, recognised."""
+
+import numpy as np
+import pytest
+
+from lodestar.data import (
+    DataError,
+    MultiSlotWriter,
+    NormWriter,
+    ParquetWriter,
+    RawWriter,
+    Slot,
+    SlotSpec,
+    expand_inputs,
+    one_format,
+    open_dataset,
+    open_source,
+    split_samples,
+    write_file_list,
+)
+
+SPEC = SlotSpec(
+    [Slot.label("y"), Slot.dense("x", [2]), Slot.sparse("a"), Slot.sparse("b")]
+)
+WRITERS = {
+    "multislot": MultiSlotWriter,
+    "norm": NormWriter,
+    "raw": RawWriter,
+    "parquet": ParquetWriter,
+}
+ROWS = 100
+
+
+def columns(rows=ROWS):
+    splits = np.arange(rows + 1)
+    return {
+        "y": np.arange(rows) % 2,
+        "x": np.arange(2 * rows, dtype=np.float32).reshape(rows, 2),
+        "a": (np.arange(rows), splits),
+        "b": (np.arange(rows) * 7, splits),
+    }
+
+
+def write(folder, name, stem="all", data=None):
+    path = folder / f"{stem}.{name}"
+    with WRITERS[name](path, SPEC) as writer:
+        writer.write_batch(data or columns())
+    return path
+
+
+def values(dataset, slot):
+    return [int(v) for features, _ in dataset for v in features[slot].values]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_format_is_found(tmp_path, name):
+    path = write(tmp_path, name)
+    assert one_format([str(path)]) == name
+    dataset = open_dataset(path, SPEC, 30)
+    assert values(dataset, "b") == [i * 7 for i in range(ROWS)]
+    SPEC.to_yaml(f"{path}.slots.yaml")
+    assert values(open_dataset(path, batch_size=30), "a") == list(range(ROWS))
+    source = open_source(path)
+    assert source.spec == SPEC
+    (found,) = source.batches(str(path))
+    np.testing.assert_array_equal(found["a"][0], np.arange(ROWS))
+
+
+def test_a_file_list_stands_for_its_files(tmp_path):
+    files = [str(write(tmp_path, "norm", str(i))) for i in range(2)]
+    write_file_list(tmp_path / "list.txt", files)
+    assert expand_inputs([str(tmp_path / "list.txt")]) == files
+    dataset = open_dataset(tmp_path / "list.txt", SPEC, 64)
+    assert values(dataset, "a") == [*range(ROWS), *range(ROWS)]
+
+
+def test_errors(tmp_path):
+    norm, text = write(tmp_path, "norm"), write(tmp_path, "multislot")
+    with pytest.raises(DataError, match="is multislot, but .* is norm"):
+        open_dataset([norm, text], SPEC, 10)
+    with pytest.raises(DataError, match="which slots?"):
+        open_dataset(norm, batch_size=10)
+    with pytest.raises(DataError, match="`format`='avro' is not in"):
+        open_dataset(norm, SPEC, 10, format="avro")
+    with pytest.raises(DataError, match="is norm, but `layout` is for raw"):
+        open_source(norm, SPEC, layout="int")
+    with pytest.raises(ValueError, match="`batch_size` is missing"):
+        open_dataset(norm, SPEC)
+    table = tmp_path / "a.csv"
+    table.write_text("label,a\n1,2\n0,1\n")
+    with pytest.raises(DataError, match="is csv, which has no dataset"):
+        open_dataset(table, SPEC, 10)
+
+
+def test_a_split_holds_the_same_samples_out_in_every_format(tmp_path):
+    rows = 5000  # more than are read at a time
+    held_out = {}
+    for name in WRITERS:
+        path = write(tmp_path, name, data=columns(rows))
+        parts = [tmp_path / f"{part}.{name}" for part in ("train", "test")]
+        counts = split_samples(path, *parts, seed=3, format=name, slots=SPEC)
+        train, test = (
+            values(open_dataset(part, SPEC, 512, format=name), "a")
+            for part in parts
+        )
+        assert counts == (len(train), len(test))
+        assert sorted(train + test) == list(range(rows))
+        assert train == sorted(train)
+        held_out[name] = test
+    assert 850 < len(held_out["norm"]) < 1150
+    for name, test in held_out.items():
+        assert test == held_out["multislot"], name
+
+
+def test_a_split_leaves_no_part_behind(tmp_path):
+    path = write(tmp_path, "norm", data=columns(1))
+    parts = [tmp_path / "train", tmp_path / "test"]
+    with pytest.raises(DataError, match="1 samples are too few"):
+        split_samples(path, *parts, format="norm", slots=SPEC)
+    assert [p.name for p in tmp_path.iterdir()] == ["all.norm"]
