@@ -124,6 +124,9 @@ class BatchPacker:
         first = self._rows
         # The splits of columns without lists.
         one_each = tf.range(count + 1, dtype=tf.int64)
+        # Of all splits: the index operator would make its own for each.
+        begin = tf.constant([0], tf.int64)
+        size = tf.reshape(tf.cast(count + 1, tf.int64), [1])
         tensors = []
         for i, binding in enumerate(self._bindings):
             slot = binding.slot
@@ -139,7 +142,7 @@ class BatchPacker:
             if slot.kind == "sparse":
                 ends = one_each
                 if i in ragged:
-                    ends = ragged[i][: count + 1]
+                    ends = tf.slice(ragged[i], begin, size)
                     if self._rows is not None:
                         ends.set_shape([self._rows + 1])
                 tensors.append(ends)

@@ -126,6 +126,7 @@ def ParquetDataset(
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         seed = tf.cast(seed, tf.int64)
 
+        @tf.autograph.experimental.do_not_convert
         def batch(position, _):
             chunk, row, rows, *arrays = tf.numpy_function(
                 reader.next_batch,

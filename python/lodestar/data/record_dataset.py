@@ -177,6 +177,8 @@ def epochs(
         options: Those of the dataset.
     """
     paths = tf.constant(list(files))
+    # AutoGraph finds nothing to rewrite in these, and takes its time.
+    as_is = tf.autograph.experimental.do_not_convert
 
     def one_epoch(seed: tf.Tensor | int) -> tf.data.Dataset:
         if not options.shuffle_files:
@@ -193,13 +195,13 @@ def epochs(
         )
         if options.repeat is not None:
             seeds = seeds.take(options.repeat)
-        dataset = seeds.flat_map(one_epoch)
+        dataset = seeds.flat_map(as_is(one_epoch))
     else:
         dataset = one_epoch(0)
         if options.repeat != 1:
             dataset = dataset.repeat(options.repeat)
     # Its ops take less time than handing them to other threads.
-    dataset = dataset.map(finish, synchronous=True)
+    dataset = dataset.map(as_is(finish), synchronous=True)
     if options.prefetch:
         return dataset.prefetch(options.prefetch)
     # By itself, tf.data puts a prefetch behind a dataset that has none.
