@@ -105,8 +105,10 @@ Samples FromRows(const SlotRows& rows) {
 Samples Read(const RecordMemory::Snapshot& snapshot) {
   std::vector<int64_t> numbers;
   for (int64_t i = 0; i < snapshot.num_samples(); ++i) numbers.push_back(i);
+  SlotBatch batch;
+  snapshot.Gather(numbers, &batch);
   SlotRows rows(Options().specs);
-  snapshot.Gather(numbers, &rows);
+  batch.AppendTo(&rows);
   return FromRows(rows);
 }
 

@@ -90,30 +90,11 @@ int64_t RecordMemory::Snapshot::Bytes() const {
 }
 
 void RecordMemory::Snapshot::Gather(const std::vector<int64_t>& samples,
-                                    SlotRows* rows) const {
-  struct Run {
-    const SlotRows* rows;
-    int64_t begin;
-    int64_t count;
-  };
-  std::vector<Run> runs;
+                                    SlotBatch* batch) const {
   for (const int64_t sample : samples) {
     const Position position = order_[sample];
-    const SlotRows* const block = blocks_[position.block].get();
-    if (!runs.empty() && runs.back().rows == block &&
-        runs.back().begin + runs.back().count == position.row) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({block, position.row, 1});
-    }
+    batch->Add(blocks_[position.block], position.row, 1);
   }
-  const int64_t num_columns = static_cast<int64_t>(rows->columns().size());
-  for (int64_t c = 0; c < num_columns; ++c) {
-    for (const Run& run : runs) {
-      rows->AppendColumn(c, *run.rows, run.begin, run.count);
-    }
-  }
-  rows->AddRows(static_cast<int64_t>(samples.size()));
 }
 
 RecordMemory::Load::Load(const RecordMemory* memory)

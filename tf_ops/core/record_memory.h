@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tf_ops/core/slot_batch.h"
 #include "tf_ops/core/slot_rows.h"
 #include "tf_ops/core/status.h"
 
@@ -49,8 +50,8 @@ class RecordMemory {
     uint64_t fingerprint() const { return fingerprint_; }
     int64_t Bytes() const;
 
-    // Appends these samples to `rows`. REQUIRES: each is below num_samples().
-    void Gather(const std::vector<int64_t>& samples, SlotRows* rows) const;
+    // Adds these samples to `batch`. REQUIRES: each is below num_samples().
+    void Gather(const std::vector<int64_t>& samples, SlotBatch* batch) const;
 
    private:
     friend class RecordMemory;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tf_ops/core/status.h"
@@ -87,46 +86,6 @@ class SlotRows {
 // by column in `lengths`: kInvalidArgument naming the feature slots.
 Status CheckLengths(const std::vector<ColumnSpec>& specs,
                     const std::vector<int64_t>& lengths);
-
-// Draws rows in random order from a window of the stream: a row leaves at
-// random, the next one read takes its place.
-class SlotShuffler {
- public:
-  // `window` rows are held before the first one leaves.
-  SlotShuffler(int64_t window, uint64_t seed) : window_(window), state_(seed) {}
-
-  bool WantsMore() const { return Size() < window_; }
-  int64_t Size() const { return static_cast<int64_t>(order_.size()); }
-  void Add(SlotRows rows);
-  // Moves one row to the end of `out`. REQUIRES: Size() > 0.
-  void Draw(SlotRows* out);
-
-  // What later draws depend on: a shuffler that is given both to Restore()
-  // draws the same rows.
-  uint64_t state() const { return state_; }
-  SlotRows Window(const std::vector<ColumnSpec>& specs) const;
-  // REQUIRES: nothing was added yet.
-  void Restore(uint64_t state, SlotRows window) {
-    state_ = state;
-    Add(std::move(window));
-  }
-
- private:
-  struct Position {
-    int64_t block;
-    int64_t row;
-  };
-  struct Block {
-    SlotRows rows;
-    int64_t left;
-  };
-
-  const int64_t window_;
-  uint64_t state_;
-  std::vector<Position> order_;
-  std::vector<Block> blocks_;
-  std::vector<int64_t> free_blocks_;
-};
 
 }  // namespace lodestar
 

@@ -39,17 +39,20 @@ class ParseMultiSlotOp : public OpKernel {
     TF_RETURN_IF_ERROR(CheckRank(ctx->input(0), "text", 1));
     std::string text;
     TF_RETURN_IF_ERROR(Join(FlatSpan<tstring>(ctx->input(0)), &text));
-    SlotRows rows(slots_.specs());
+    const auto rows = std::make_shared<SlotRows>(slots_.specs());
     BadRecord bad;
     const Status status = format_->Parse(
-        /*variant=*/0, text.data(), text.data() + text.size(), &rows, &bad);
+        /*variant=*/0, text.data(), text.data() + text.size(), rows.get(),
+        &bad);
     if (!status.ok()) {
       return InvalidArgumentError("`text[", bad.record,
                                   "]`: ", status.message());
     }
+    SlotBatch batch;
+    batch.Add(rows, 0, rows->num_rows());
     std::vector<Tensor> tensors;
-    TF_RETURN_IF_ERROR(slots_.CheckInferred(rows));
-    slots_.AppendTensors(rows, &tensors);
+    TF_RETURN_IF_ERROR(slots_.CheckInferred(batch));
+    slots_.AppendTensors(batch, &tensors);
     for (size_t i = 0; i < tensors.size(); ++i) {
       ctx->set_output(static_cast<int>(i), tensors[i]);
     }

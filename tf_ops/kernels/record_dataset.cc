@@ -7,7 +7,9 @@
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/slot_batch.h"
 #include "tf_ops/core/slot_rows.h"
+#include "tf_ops/core/slot_shuffler.h"
 #include "tf_ops/kernels/record_source.h"
 #include "tf_ops/kernels/skip_log.h"
 #include "tf_ops/kernels/status_util.h"
@@ -52,8 +54,9 @@ struct Arguments {
 
 template <typename T>
 Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
-  return ToTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}),
-                  values);
+  Tensor tensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
+  std::copy(values.begin(), values.end(), tensor.flat<T>().data());
+  return tensor;
 }
 
 class RecordDataset : public DatasetBase {
@@ -140,7 +143,7 @@ class RecordDataset : public DatasetBase {
                                  bool* end_of_sequence) override {
       std::lock_guard<std::mutex> lock(mutex_);
       const int64_t batch_size = dataset()->arguments_.batch_size;
-      SlotRows batch(dataset()->format_->specs());
+      SlotBatch batch;
       if (!ended_) {
         if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
         const absl::Status status = dataset()->arguments_.shuffle_rows > 0
@@ -319,7 +322,9 @@ class RecordDataset : public DatasetBase {
     // Makes block_ the next one; *has_block is false at the end.
     absl::Status NextBlock(bool* has_block) {
       if (block_ != nullptr) TF_RETURN_IF_ERROR(block_->status);
-      TF_RETURN_IF_ERROR(source_->Next(&block_));
+      std::unique_ptr<RecordBlock> block;
+      TF_RETURN_IF_ERROR(source_->Next(&block));
+      block_ = std::move(block);
       block_row_ = 0;
       *has_block = block_ != nullptr;
       return absl::OkStatus();
@@ -332,7 +337,12 @@ class RecordDataset : public DatasetBase {
       next_record_ = block_->RecordOf(row);
     }
 
-    absl::Status FillInOrder(int64_t batch_size, SlotRows* batch) {
+    // They live as long as their block.
+    std::shared_ptr<const SlotRows> BlockRows() const {
+      return std::shared_ptr<const SlotRows>(block_, &block_->rows);
+    }
+
+    absl::Status FillInOrder(int64_t batch_size, SlotBatch* batch) {
       while (batch->num_rows() < batch_size) {
         if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
           bool has_block = false;
@@ -342,18 +352,13 @@ class RecordDataset : public DatasetBase {
         }
         const int64_t count = std::min(batch_size - batch->num_rows(),
                                        block_->rows.num_rows() - block_row_);
-        const bool is_first = batch->num_rows() == 0;
-        batch->Append(block_->rows, block_row_, count);
-        // The other blocks will take about as much; a batch may end before.
-        if (is_first && count < batch_size) {
-          batch->Reserve(std::min<int64_t>(batch_size / count + 1, 64));
-        }
+        batch->Add(BlockRows(), block_row_, count);
         MoveTo(block_row_ + count);
       }
       return absl::OkStatus();
     }
 
-    absl::Status FillShuffled(int64_t batch_size, SlotRows* batch) {
+    absl::Status FillShuffled(int64_t batch_size, SlotBatch* batch) {
       while (batch->num_rows() < batch_size) {
         while (!source_ended_ && shuffler_.WantsMore()) {
           bool has_block = false;
@@ -361,9 +366,7 @@ class RecordDataset : public DatasetBase {
           source_ended_ = !has_block;
           if (has_block) {
             MoveTo(block_->rows.num_rows());
-            shuffler_.Add(std::move(block_->rows));
-            block_->rows = SlotRows();
-            block_row_ = 0;
+            shuffler_.Add(BlockRows());
           }
         }
         if (shuffler_.Size() == 0) break;
@@ -374,7 +377,7 @@ class RecordDataset : public DatasetBase {
 
     std::mutex mutex_;  // guards what follows but for the last three
     SlotShuffler shuffler_;
-    std::unique_ptr<RecordBlock> block_;
+    std::shared_ptr<RecordBlock> block_;
     int64_t block_row_ = 0;  // the first row of block_ not yet taken
     // Where the next sample in order is; the place to go on from.
     int64_t next_file_ = 0;

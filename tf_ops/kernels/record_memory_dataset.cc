@@ -139,7 +139,7 @@ class RecordMemoryDataset : public DatasetBase {
            static_cast<int64_t>(numbers.size()) < arguments.batch_size);
       next_ = *end_of_sequence ? count_ : end;
       if (*end_of_sequence) return absl::OkStatus();
-      SlotRows batch(attributes.slots.specs());
+      SlotBatch batch;
       samples_->Gather(numbers, &batch);
       const absl::Status inferred = attributes.slots.CheckInferred(batch);
       if (!inferred.ok()) {

@@ -106,57 +106,74 @@ absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status SlotAttributes::CheckInferred(const SlotRows& batch) const {
+absl::Status SlotAttributes::CheckInferred(const SlotBatch& batch) const {
+  std::vector<int64_t> splits(batch.num_rows() + 1);
   for (size_t c = 0; c < specs_.size(); ++c) {
     if (!IsInferred(c) || !specs_[c].used) continue;
+    batch.CopySplits(c, splits.data());
     for (int64_t row = 1; row < batch.num_rows(); ++row) {
-      if (batch.Length(c, row) == batch.Length(c, 0)) continue;
+      const int64_t found = splits[row + 1] - splits[row];
+      if (found == splits[1]) continue;
       return InvalidArgumentError(
           "slot '", specs_[c].name, "': sample ", row, " of the batch has ",
-          batch.Length(c, row), " values, sample 0 has ", batch.Length(c, 0),
-          "; with shape ", slot_shapes_[c].DebugString(),
+          found, " values, sample 0 has ", splits[1], "; with shape ",
+          slot_shapes_[c].DebugString(),
           " all samples of a batch must have as many");
     }
   }
   return absl::OkStatus();
 }
 
-void SlotAttributes::AppendTensors(const SlotRows& batch,
+Tensor SlotAttributes::Splits(const SlotBatch& batch, size_t column) {
+  Tensor splits(tensorflow::DT_INT64, TensorShape({batch.num_rows() + 1}));
+  batch.CopySplits(column, splits.vec<int64_t>().data());
+  return splits;
+}
+
+Tensor SlotAttributes::Strings(const SlotBatch& batch, size_t column) {
+  const Tensor splits = Splits(batch, column);
+  const auto ends = splits.vec<int64_t>();
+  std::string text(batch.NumValues(column), 0);
+  batch.CopyValues(column, &text[0]);
+  Tensor strings(tensorflow::DT_STRING, TensorShape({batch.num_rows()}));
+  for (int64_t row = 0; row < batch.num_rows(); ++row) {
+    strings.vec<tstring>()(row).assign(text.data() + ends(row),
+                                       ends(row + 1) - ends(row));
+  }
+  return strings;
+}
+
+void SlotAttributes::AppendTensors(const SlotBatch& batch,
                                    std::vector<Tensor>* tensors) const {
   const int64_t num_rows = batch.num_rows();
   for (size_t c = 0; c < specs_.size(); ++c) {
     if (!specs_[c].used) continue;
-    const SlotColumn& column = batch.columns()[c];
     if (specs_[c].is_text) {
-      tensors->emplace_back(tensorflow::DT_STRING, TensorShape({num_rows}));
-      const auto strings = tensors->back().vec<tstring>();
-      for (int64_t row = 0; row < num_rows; ++row) {
-        strings(row).assign(column.text.data() + column.row_splits[row],
-                            batch.Length(c, row));
-      }
+      tensors->push_back(Strings(batch, c));
       continue;
     }
-    const bool is_float = specs_[c].is_float;
     TensorShape shape;
     if (IsSparse(c)) {
-      shape.AddDim(is_float ? column.floats.size() : column.ints.size());
+      shape.AddDim(batch.NumValues(c));
     } else {
       shape.AddDim(num_rows);
       for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
         const int64_t dim = slot_shapes_[c].dim_size(d);
         // Without a sample nothing says more of an unknown one.
         const int64_t inferred =
-            num_rows == 0 ? 0 : batch.Length(c, 0) / specs_[c].multiple;
+            num_rows == 0 ? 0
+                          : batch.NumValues(c) / num_rows / specs_[c].multiple;
         shape.AddDim(dim >= 0 ? dim : inferred);
       }
     }
-    tensors->push_back(is_float ? ToTensor(slot_types_[c], shape, column.floats)
-                                : ToTensor(slot_types_[c], shape, column.ints));
-    if (IsSparse(c)) {
-      tensors->push_back(ToTensor(tensorflow::DT_INT64,
-                                  TensorShape({num_rows + 1}),
-                                  column.row_splits));
+    Tensor values(slot_types_[c], shape);
+    if (specs_[c].is_float) {
+      batch.CopyValues(c, values.flat<float>().data());
+    } else {
+      batch.CopyValues(c, values.flat<int64_t>().data());
     }
+    tensors->push_back(std::move(values));
+    if (IsSparse(c)) tensors->push_back(Splits(batch, c));
   }
 }
 

@@ -5,7 +5,6 @@
 #define LODESTAR_TF_OPS_KERNELS_SLOT_ATTRIBUTES_H_
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tf_ops/core/slot_batch.h"
 #include "tf_ops/core/slot_rows.h"
 
 namespace lodestar {
@@ -41,15 +41,18 @@ class SlotAttributes {
 
   // InvalidArgument unless slots whose shape has a -1 have one shape in
   // `batch`.
-  absl::Status CheckInferred(const SlotRows& batch) const;
+  absl::Status CheckInferred(const SlotBatch& batch) const;
   // Appends the tensors of a batch, which has passed CheckInferred().
-  void AppendTensors(const SlotRows& batch,
+  void AppendTensors(const SlotBatch& batch,
                      std::vector<tensorflow::Tensor>* tensors) const;
 
  private:
   bool IsInferred(size_t column) const {
     return !IsSparse(column) && !slot_shapes_[column].IsFullyDefined();
   }
+
+  static tensorflow::Tensor Splits(const SlotBatch& batch, size_t column);
+  static tensorflow::Tensor Strings(const SlotBatch& batch, size_t column);
 
   std::vector<ColumnSpec> specs_;
   tensorflow::DataTypeVector slot_types_;
@@ -62,19 +65,6 @@ class SlotAttributes {
 // to.
 std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
     tensorflow::OpKernelConstruction* ctx);
-
-// `values` as a tensor of `shape`, which has as many elements.
-template <typename T>
-tensorflow::Tensor ToTensor(tensorflow::DataType dtype,
-                            const tensorflow::TensorShape& shape,
-                            const std::vector<T>& values) {
-  tensorflow::Tensor tensor(dtype, shape);
-  if (!values.empty()) {
-    std::memcpy(tensor.flat<T>().data(), values.data(),
-                values.size() * sizeof(T));
-  }
-  return tensor;
-}
 
 // Checks that the input `name` of an op is a scalar from `lowest` to `highest`
 // and sets *value to it.
