@@ -192,6 +192,8 @@ def parse(arguments: list[str] | None = None) -> Options:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    # `bazel run` starts elsewhere than where the user stands.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
     interrupt = _Interrupt()
     try:
@@ -237,10 +239,9 @@ def _check_data_options(parser, options) -> None:
 
 
 def _path(text: str) -> pathlib.Path:
-    """Relative to where the user stands: `bazel run` starts elsewhere."""
     if not text:
         raise argparse.ArgumentTypeError("a path is empty")
-    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
+    return pathlib.Path(text)
 
 
 def _at_least(least: int, most: int = 2**63 - 1):
