@@ -21,7 +21,7 @@ bool Convert(float from, float* to) {
 // False unless it is a whole number of int64.
 bool Convert(float from, int64_t* to) {
   constexpr float kEnd = 9223372036854775808.0f;  // 2^63
-  if (!(from >= -kEnd && from < kEnd)) return false;
+  if (!(from >= -kEnd && from < kEnd) || IsSubnormal(from)) return false;
   *to = static_cast<int64_t>(from);
   return static_cast<float>(*to) == from;
 }
@@ -400,9 +400,13 @@ Status SampleFields::ExplainNumbers(const std::vector<int64_t>& columns,
               : ReadNumbersOf(type, position, 1, 0, 1, spec.limit, &one.ints)) {
         continue;
       }
-      const std::string found = type == NumberType::kFloat
-                                    ? StrCat(Load<float>(*position))
-                                    : StrCat(Load<int32_t>(*position));
+      const int32_t bits = Load<int32_t>(*position);
+      const float value = Load<float>(*position);
+      const std::string found =
+          type != NumberType::kFloat ? StrCat(bits)
+          : IsSubnormal(value)
+              ? StrCat("the int32 ", bits, " in a float's place")
+              : StrCat(value);
       return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
                              spec.size, " is ", found, ", wanted ",
                              spec.limit > 0 ? WantedByLimit(spec.limit)

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "tf_ops/core/status.h"
@@ -15,9 +16,17 @@ inline bool WithinLimit(int64_t value, int64_t limit) {
   return value >= 0 && value < limit;
 }
 
+// By its bits: TensorFlow's threads take such a number for 0, and it is what a
+// small integer looks like to one who reads it as a float.
+inline bool IsSubnormal(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return (bits & 0x7f800000u) == 0 && (bits & 0x007fffffu) != 0;
+}
+
 inline bool WithinLimit(float value, int64_t limit) {
-  return value >= 0 && value < static_cast<float>(limit) &&
-         value == std::floor(value);
+  return !IsSubnormal(value) && value >= 0 &&
+         value < static_cast<float>(limit) && value == std::floor(value);
 }
 
 inline std::string WantedByLimit(int64_t limit) {

@@ -253,6 +253,22 @@ def test_the_wrong_layout_is_an_error(tmp_path):
         list(RawDataset(path, SPEC, 4, layout="int"))
 
 
+@pytest.mark.parametrize(
+    "click", [Slot.label("click"), Slot.label("click", dtype="float")]
+)
+def test_integers_read_as_floats_are_an_error(tmp_path, click):
+    # As a float, 1 is subnormal, and the reading threads take it for 0.
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw(samples(0, 9, "int"), "int"))
+    others = [slot for slot in SPEC if slot.kind != "label"]
+    spec = SlotSpec([click, *others])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="record 1 .* is the int32 1 in a float's place, wanted 0 or 1",
+    ):
+        list(RawDataset(path, spec, 4))
+
+
 def test_sizes_are_checked_before_reading(tmp_path):
     path = tmp_path / "file"
     data = reference.make_raw(samples(0, 9), "float")
