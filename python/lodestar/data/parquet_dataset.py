@@ -96,7 +96,10 @@ def ParquetDataset(
             rows count from 0). Batches of the row groups before it come first.
     """
     if batch_size is None:
-        raise ValueError("`batch_size` is missing.")
+        raise ValueError(
+            "`batch_size` is missing; without `slots`, which come before it, "
+            "give it by name."
+        )
     read = ReadOptions(batch_size, **options)
     spec = None if slots is None else as_slot_spec(slots)
     skip = _skip(read)

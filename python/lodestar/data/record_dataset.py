@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Iterable
 
@@ -82,8 +83,18 @@ class ReadOptions:
             raise ValueError(
                 f"`on_error`={self.on_error!r} is not in {ON_ERROR}."
             )
-        if self.skipped is not None and self.on_error != "skip":
-            raise ValueError("`skipped` needs `on_error`='skip'.")
+        if self.seed is not None and not _is_integer(self.seed):
+            raise ValueError(
+                f"`seed` must be an integer or None, found {self.seed!r}."
+            )
+        if self.skipped is not None:
+            if not isinstance(self.skipped, SkippedRecords):
+                raise ValueError(
+                    f"`skipped` must be a SkippedRecords, found "
+                    f"{self.skipped!r}."
+                )
+            if self.on_error != "skip":
+                raise ValueError("`skipped` needs `on_error`='skip'.")
 
     def shard_of(self, files: list[str]) -> tuple[list[str], int, int]:
         """The files that this shard reads, and as the op takes it the shard."""
@@ -214,7 +225,12 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     """The paths as strings; raises ValueError if there is none."""
     if isinstance(files, (str, bytes, os.PathLike)):
         files = [files]
-    paths = [os.fsdecode(path) for path in files]
+    try:
+        paths = [os.fsdecode(path) for path in files]
+    except TypeError as error:
+        raise ValueError(
+            f"`files` must be a path or a list of paths, found {files!r}."
+        ) from error
     if not paths:
         raise ValueError("`files` is empty; wanted at least one path.")
     return paths
@@ -222,10 +238,15 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
 
 def check_at_least(name: str, value, least: int) -> None:
     """Raises ValueError unless `value` is an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not _is_integer(value) or value < least:
         raise ValueError(
             f"`{name}` must be an integer of at least {least}, found {value!r}."
         )
+
+
+def _is_integer(value) -> bool:
+    # NumPy's integers are among them.
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _check_shard(shard) -> None:

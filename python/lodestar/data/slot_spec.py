@@ -273,9 +273,14 @@ class SlotSpec:
                 with a weight for each of its ids.
 
         Raises:
-            ValueError: A name is unknown, a slot is of another kind, or one of
-                the two is paired already.
+            ValueError: `weights` is no mapping, a name is unknown, a slot is of
+                another kind, or one of the two is paired already.
         """
+        if not isinstance(weights, Mapping):
+            raise ValueError(
+                "`weights` must map id slots to the slots of their weights, "
+                f"found {weights!r}."
+            )
         slots = dict(self._by_name)
         paired = self.weights
         for name, weights_name in weights.items():
@@ -395,6 +400,11 @@ def as_slot_spec(
         return slots
     if isinstance(slots, (str, os.PathLike)):
         return SlotSpec.from_yaml(slots)
+    if isinstance(slots, Mapping) or not isinstance(slots, Iterable):
+        raise TypeError(
+            "`slots` must be a SlotSpec, the path of a slot file or a list of "
+            f"Slots, found {slots!r}."
+        )
     return SlotSpec(slots)
 
 

@@ -74,6 +74,8 @@ def test_shards_of_a_file_of_many_pieces(tmp_path):
         ("shard", (2, -1), r"`shard\[1\]` must be an integer of at least 0"),
         ("on_error", "ignore", "`on_error`='ignore' is not in"),
         ("skipped", SkippedRecords(), "`skipped` needs `on_error`='skip'"),
+        ("skipped", [], r"`skipped` must be a SkippedRecords, found \[\]"),
+        ("seed", "7", "`seed` must be an integer or None, found '7'"),
         ("prefetch", True, "`prefetch` must be an integer"),
         ("repeat", 0, "`repeat` must be an integer of at least 1"),
     ],
@@ -81,6 +83,31 @@ def test_shards_of_a_file_of_many_pieces(tmp_path):
 def test_options_are_checked(option, value, message):
     with pytest.raises(ValueError, match=message):
         ReadOptions(**{"batch_size": 4, option: value})
+
+
+def test_options_may_be_integers_of_numpy(tmp_path):
+    path = write(tmp_path / "file", range(100))
+    dataset = MultiSlotDataset(
+        path, SPEC, np.int64(8), shuffle_rows=np.int32(5), seed=np.int64(1)
+    )
+    assert sorted(numbers(dataset)) == list(range(100))
+
+
+@pytest.mark.parametrize("files", [None, 7, [7], tf.constant(["a"])])
+def test_files_are_paths(files):
+    with pytest.raises(ValueError, match="`files` must be a path or a list"):
+        MultiSlotDataset(files, SPEC, 8)
+
+
+@pytest.mark.parametrize("slots", [None, {"label": ["click"]}])
+def test_slots_are_a_spec_a_path_or_a_list(slots):
+    with pytest.raises(TypeError, match="`slots` must be a SlotSpec, the path"):
+        MultiSlotDataset("file", slots, 8)
+
+
+def test_weights_are_a_mapping():
+    with pytest.raises(ValueError, match="`weights` must map id slots"):
+        MultiSlotDataset("file", SPEC, 8, weights="C1")
 
 
 def test_bad_records_are_left_out_and_noted(tmp_path):
