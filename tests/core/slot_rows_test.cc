@@ -35,6 +35,57 @@ TEST(SlotRowsTest, ColumnsThatDoNotFitAreNamed) {
   EXPECT_EQ(broken(3, [](SlotColumn* c) { c->floats.push_back(1); }), 3);
 }
 
+TEST(SlotRowsTest, NoNumberOfRowsFitsByOverflow) {
+  ColumnSpec pair;
+  pair.size = 2;
+  ColumnSpec any;
+  for (const int64_t count :
+       {int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{1} << 62}) {
+    // 2 x 2^63 wraps to 0, and -1 + 1 is the size of no splits.
+    SlotRows pairs({pair});
+    pairs.AddRows(count);
+    EXPECT_EQ(pairs.FindUnfit({pair}), 0);
+    SlotRows anys({any});
+    anys.mutable_column(0)->row_splits.clear();
+    anys.AddRows(count);
+    EXPECT_EQ(anys.FindUnfit({any}), 0);
+  }
+  pair.size = int64_t{1} << 30;
+  SlotRows rows({pair});
+  rows.AddRows(int64_t{1} << 34);
+  EXPECT_EQ(rows.FindUnfit({pair}), 0);
+}
+
+TEST(SlotRowsTest, LengthsThatColumnsCannotHaveDoNotFit) {
+  ColumnSpec ids;
+  ids.multiple = 2;
+  ColumnSpec weights;
+  weights.is_float = true;
+  weights.weighs = 0;
+  const auto unfit = [&](std::vector<int64_t> id_splits,
+                         std::vector<int64_t> weight_splits) {
+    SlotRows rows({ids, weights});
+    SlotColumn* column = rows.mutable_column(0);
+    column->ints.resize(id_splits.back());
+    column->row_splits = std::move(id_splits);
+    column = rows.mutable_column(1);
+    column->floats.resize(weight_splits.back());
+    column->row_splits = std::move(weight_splits);
+    rows.AddRows(2);
+    return rows.FindUnfit({ids, weights});
+  };
+  EXPECT_EQ(unfit({0, 2, 6}, {0, 2, 6}), -1);
+  EXPECT_EQ(unfit({0, 3, 6}, {0, 3, 6}), 0);
+  EXPECT_EQ(unfit({0, 2, 6}, {0, 3, 6}), 1);
+}
+
+TEST(SlotRowsTest, LongRecordsReserveNoMoreThanIsOfUse) {
+  SlotRows rows({ColumnSpec()});
+  rows.mutable_column(0)->ints.resize(1 << 20);
+  rows.Reserve(64);
+  EXPECT_LE(rows.Bytes(), 64 << 20);
+}
+
 TEST(SlotRowsTest, LengthsAreCheckedBetweenColumns) {
   std::vector<ColumnSpec> specs(3);
   specs[0].name = "ids";

@@ -141,7 +141,7 @@ class NormCutter : public RecordCutter {
       } else if (count == 0 &&
                  (at_end || bytes > SampleFields::kMaxBytes + kFrameBytes)) {
         p = end;
-        ++count;
+        count = left;
         lost_ = true;
       }
     }

@@ -35,7 +35,8 @@ class RecordCutter {
   // ended; if `at_end`, there are no more. No records means that more bytes are
   // needed, or if `at_end` that the file ends here, whole: else an error says
   // why not. Is called until that happens, so the last time with no bytes.
-  // Bytes that cannot be records are cut as one record, for Parse() to refuse.
+  // Bytes that cannot be records are cut as one record, for Parse() to refuse;
+  // or as all that the file says to have left, if nothing behind can be found.
   // Does not read beyond `end`, whatever the bytes say.
   virtual Status Next(const char* begin, const char* end, bool at_end,
                       RecordCut* cut) = 0;

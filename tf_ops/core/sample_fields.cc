@@ -295,13 +295,14 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
   const size_t before = to->ints.size();
   to->ints.resize(before + total);
   int64_t* out = to->ints.data() + before;
-  const int64_t offset =
+  const uint64_t offset =
       layout_.key_offsets.empty() ? 0 : layout_.key_offsets[slot];
   bool good = true;
   const auto read = [&](const char* p) {
     const int64_t key = Load<Key>(p);
     good &= KeyIsGood(key, spec.limit);
-    *out++ = key + offset;
+    // Unsigned: offsets may be any number, and a sum beyond int64 wraps.
+    *out++ = static_cast<int64_t>(static_cast<uint64_t>(key) + offset);
   };
   if (all_one) {
     for (int64_t r = 0; r < count; ++r) {

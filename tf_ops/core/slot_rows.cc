@@ -58,16 +58,22 @@ int64_t SlotRows::Bytes() const {
 }
 
 int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
+  if (num_rows_ < 0) return 0;
   for (size_t c = 0; c < specs.size(); ++c) {
     const SlotColumn& column = columns_[c];
-    int64_t wanted = num_rows_ * sizes_[c];
-    bool fits = column.row_splits.empty();
+    int64_t wanted = 0;
+    bool fits = column.row_splits.empty() &&
+                !__builtin_mul_overflow(num_rows_, sizes_[c], &wanted);
     if (sizes_[c] < 0) {
       const std::vector<int64_t>& splits = column.row_splits;
-      fits = static_cast<int64_t>(splits.size()) == num_rows_ + 1 &&
+      fits = !splits.empty() &&
+             static_cast<int64_t>(splits.size() - 1) == num_rows_ &&
              splits.front() == 0 &&
              std::is_sorted(splits.begin(), splits.end());
       wanted = fits ? splits.back() : 0;
+      for (int64_t row = 0; row < num_rows_ && fits; ++row) {
+        fits = (splits[row + 1] - splits[row]) % specs[c].multiple == 0;
+      }
     }
     const bool is_float = specs[c].is_float;
     const bool is_text = specs[c].is_text;
@@ -79,15 +85,28 @@ int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
       return static_cast<int64_t>(c);
     }
   }
+  // Only now are the columns that others weigh known to have every row.
+  for (size_t c = 0; c < specs.size(); ++c) {
+    const int64_t ids = specs[c].weighs;
+    if (ids < 0 || !specs[c].used || !specs[ids].used) continue;
+    for (int64_t row = 0; row < num_rows_; ++row) {
+      if (Length(c, row) != Length(ids, row)) return static_cast<int64_t>(c);
+    }
+  }
   return -1;
 }
 
 void SlotRows::Reserve(int64_t times) {
+  // More would be of little use, and of long records too much to ask for.
+  constexpr size_t kMost = 1 << 22;
+  const auto reserve = [&](auto* values) {
+    values->reserve(std::min(values->size() * times, kMost));
+  };
   for (SlotColumn& column : columns_) {
-    column.ints.reserve(column.ints.size() * times);
-    column.floats.reserve(column.floats.size() * times);
-    column.text.reserve(column.text.size() * times);
-    column.row_splits.reserve(column.row_splits.size() * times);
+    reserve(&column.ints);
+    reserve(&column.floats);
+    reserve(&column.text);
+    reserve(&column.row_splits);
   }
 }
 

@@ -50,7 +50,7 @@ class SlotRows {
   // any, of the next samples.
   SlotColumn* mutable_column(int64_t c) { return &columns_[c]; }
   void AddRows(int64_t count) { num_rows_ += count; }
-  // Makes room for `times` of what the columns hold.
+  // Makes room for `times` of what the columns hold, within reason.
   void Reserve(int64_t times);
   // Drops every sample from `num_rows` on, whole or not.
   void TruncateTo(int64_t num_rows);
@@ -66,8 +66,9 @@ class SlotRows {
   // Of the heap.
   int64_t Bytes() const;
 
-  // The first column whose vectors are not what `specs` and num_rows() say, for
-  // rows that come from outside; -1 if there is none.
+  // The first column whose vectors are not what `specs` and num_rows(), which
+  // may be any number, say, for rows that come from outside; -1 if there is
+  // none.
   int64_t FindUnfit(const std::vector<ColumnSpec>& specs) const;
 
   // Copies rows [begin, begin + count) of `from`, whose slots are the same.

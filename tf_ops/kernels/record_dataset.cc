@@ -54,7 +54,8 @@ struct Arguments {
 
 template <typename T>
 Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
-  Tensor tensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
+  Tensor tensor =
+      NewTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
   std::copy(values.begin(), values.end(), tensor.flat<T>().data());
   return tensor;
 }
@@ -142,56 +143,29 @@ class RecordDataset : public DatasetBase {
                                  std::vector<Tensor>* out_tensors,
                                  bool* end_of_sequence) override {
       std::lock_guard<std::mutex> lock(mutex_);
-      const int64_t batch_size = dataset()->arguments_.batch_size;
-      SlotBatch batch;
-      if (!ended_) {
-        if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
-        const absl::Status status = dataset()->arguments_.shuffle_rows > 0
-                                        ? FillShuffled(batch_size, &batch)
-                                        : FillInOrder(batch_size, &batch);
-        if (!status.ok()) {
-          // What follows a bad line is unknown, so nothing follows the error.
-          ended_ = true;
-          return status;
-        }
-      }
-      const absl::Status inferred =
-          dataset()->attributes_.slots.CheckInferred(batch);
-      if (!inferred.ok()) {
-        ended_ = true;
-        return inferred;
-      }
-      const bool enough = dataset()->attributes_.drop_remainder
-                              ? batch.num_rows() == batch_size
-                              : batch.num_rows() > 0;
-      *end_of_sequence = !enough;
-      if (enough) {
-        dataset()->attributes_.slots.AppendTensors(batch, out_tensors);
-      } else {
-        ended_ = true;
-      }
-      return absl::OkStatus();
+      const absl::Status status = WithoutBadAlloc(
+          [&] { return MakeBatch(ctx, out_tensors, end_of_sequence); });
+      // What follows a bad line is unknown, so nothing follows the error.
+      if (!status.ok()) ended_ = true;
+      return status;
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
       std::lock_guard<std::mutex> lock(mutex_);
-      if (!dataset()->attributes_.deterministic) {
-        return errors::Unimplemented(
-            "An iterator over files of records can be saved only with "
-            "deterministic=True: in a free order there is no record at which "
-            "to go on");
-      }
+      TF_RETURN_IF_ERROR(CheckOrdered());
       TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kFile, next_file_));
       TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kRecord, next_record_));
       TF_RETURN_IF_ERROR(
           writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
-      return IsShuffled() ? SaveWindow(writer) : absl::OkStatus();
+      if (!IsShuffled()) return absl::OkStatus();
+      return WithoutBadAlloc([&] { return SaveWindow(writer); });
     }
 
     absl::Status RestoreInternal(IteratorContext* ctx,
                                  IteratorStateReader* reader) override {
       std::lock_guard<std::mutex> lock(mutex_);
+      TF_RETURN_IF_ERROR(CheckOrdered());
       int64_t ended = 0;
       TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kFile, &next_file_));
       TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kRecord, &next_record_));
@@ -205,7 +179,8 @@ class RecordDataset : public DatasetBase {
             ", is not one of this dataset's ",
             dataset()->arguments_.filenames.size(), " files");
       }
-      return IsShuffled() ? RestoreWindow(reader) : absl::OkStatus();
+      if (!IsShuffled()) return absl::OkStatus();
+      return WithoutBadAlloc([&] { return RestoreWindow(reader); });
     }
 
     std::shared_ptr<tensorflow::data::model::Node> CreateNode(
@@ -216,6 +191,37 @@ class RecordDataset : public DatasetBase {
 
    private:
     bool IsShuffled() const { return dataset()->arguments_.shuffle_rows > 0; }
+
+    absl::Status CheckOrdered() const {
+      if (dataset()->attributes_.deterministic) return absl::OkStatus();
+      return errors::Unimplemented(
+          "An iterator over files of records can be saved and restored only "
+          "with deterministic=True: in a free order there is no record at "
+          "which to go on");
+    }
+
+    absl::Status MakeBatch(IteratorContext* ctx,
+                           std::vector<Tensor>* out_tensors,
+                           bool* end_of_sequence) {
+      const int64_t batch_size = dataset()->arguments_.batch_size;
+      SlotBatch batch;
+      if (!ended_) {
+        if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
+        TF_RETURN_IF_ERROR(IsShuffled() ? FillShuffled(batch_size, &batch)
+                                        : FillInOrder(batch_size, &batch));
+      }
+      TF_RETURN_IF_ERROR(dataset()->attributes_.slots.CheckInferred(batch));
+      const bool enough = dataset()->attributes_.drop_remainder
+                              ? batch.num_rows() == batch_size
+                              : batch.num_rows() > 0;
+      *end_of_sequence = !enough;
+      if (enough) {
+        dataset()->attributes_.slots.AppendTensors(batch, out_tensors);
+      } else {
+        ended_ = true;
+      }
+      return absl::OkStatus();
+    }
 
     // The samples that wait to be drawn, in the order that draws depend on.
     absl::Status SaveWindow(IteratorStateWriter* writer) {
@@ -276,9 +282,7 @@ class RecordDataset : public DatasetBase {
       }
       window.AddRows(num_rows);
       const int64_t bad = window.FindUnfit(specs);
-      if (num_rows < 0 || bad >= 0) {
-        return BadWindow(specs[std::max<int64_t>(bad, 0)].name);
-      }
+      if (bad >= 0) return BadWindow(specs[bad].name);
       shuffler_.Restore(static_cast<uint64_t>(state), std::move(window));
       return absl::OkStatus();
     }
@@ -443,6 +447,9 @@ void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
               errors::InvalidArgument("`shard_index` must be less than ",
                                       arguments.num_shards, ", found ",
                                       arguments.shard_index));
+  OP_REQUIRES_OK(ctx,
+                 attributes_.slots.CheckOutputShapes(
+                     attributes_.drop_remainder ? arguments.batch_size : -1));
   std::unique_ptr<RecordFormat> format;
   OP_REQUIRES_OK(ctx, MakeFormat(attributes_.slots.specs(), &format));
   *output = new RecordDataset(ctx, attributes_, std::move(arguments),

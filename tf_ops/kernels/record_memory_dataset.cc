@@ -123,31 +123,10 @@ class RecordMemoryDataset : public DatasetBase {
                                  std::vector<Tensor>* out_tensors,
                                  bool* end_of_sequence) override {
       std::lock_guard<std::mutex> lock(mutex_);
-      const Arguments& arguments = dataset()->arguments_;
-      const Attributes& attributes = dataset()->attributes_;
-      const int64_t end =
-          next_ + std::min(arguments.batch_size, count_ - next_);
-      std::vector<int64_t> numbers;
-      for (int64_t i = next_; i < end; ++i) {
-        numbers.push_back(arguments.queue +
-                          arguments.num_queues *
-                              (attributes.shuffle ? (*order_)(i) : i));
-      }
-      *end_of_sequence =
-          numbers.empty() ||
-          (attributes.drop_remainder &&
-           static_cast<int64_t>(numbers.size()) < arguments.batch_size);
-      next_ = *end_of_sequence ? count_ : end;
-      if (*end_of_sequence) return absl::OkStatus();
-      SlotBatch batch;
-      samples_->Gather(numbers, &batch);
-      const absl::Status inferred = attributes.slots.CheckInferred(batch);
-      if (!inferred.ok()) {
-        next_ = count_;
-        return inferred;
-      }
-      attributes.slots.AppendTensors(batch, out_tensors);
-      return absl::OkStatus();
+      const absl::Status status = WithoutBadAlloc(
+          [&] { return MakeBatch(out_tensors, end_of_sequence); });
+      if (!status.ok()) next_ = count_;
+      return status;
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
@@ -186,6 +165,31 @@ class RecordMemoryDataset : public DatasetBase {
     }
 
    private:
+    absl::Status MakeBatch(std::vector<Tensor>* out_tensors,
+                           bool* end_of_sequence) {
+      const Arguments& arguments = dataset()->arguments_;
+      const Attributes& attributes = dataset()->attributes_;
+      const int64_t end =
+          next_ + std::min(arguments.batch_size, count_ - next_);
+      std::vector<int64_t> numbers;
+      for (int64_t i = next_; i < end; ++i) {
+        numbers.push_back(arguments.queue +
+                          arguments.num_queues *
+                              (attributes.shuffle ? (*order_)(i) : i));
+      }
+      *end_of_sequence =
+          numbers.empty() ||
+          (attributes.drop_remainder &&
+           static_cast<int64_t>(numbers.size()) < arguments.batch_size);
+      next_ = *end_of_sequence ? count_ : end;
+      if (*end_of_sequence) return absl::OkStatus();
+      SlotBatch batch;
+      samples_->Gather(numbers, &batch);
+      TF_RETURN_IF_ERROR(attributes.slots.CheckInferred(batch));
+      attributes.slots.AppendTensors(batch, out_tensors);
+      return absl::OkStatus();
+    }
+
     std::shared_ptr<const RecordMemory::Snapshot> samples_;
     int64_t count_ = 0;  // of this queue
     std::optional<Permutation> order_;
@@ -229,6 +233,9 @@ class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
     std::shared_ptr<RecordMemoryResource> resource;
     OP_REQUIRES_OK(ctx,
                    RecordMemoryResource::Find(arguments.memory, &resource));
+    OP_REQUIRES_OK(ctx,
+                   attributes_.slots.CheckOutputShapes(
+                       attributes_.drop_remainder ? arguments.batch_size : -1));
     OP_REQUIRES(ctx, IsSame(resource->memory()->options().specs),
                 InvalidArgumentError("the slots of the dataset are not those "
                                      "of the samples in memory"));

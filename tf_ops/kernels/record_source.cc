@@ -181,7 +181,15 @@ absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
   return absl::OkStatus();
 }
 
-absl::Status RecordSource::ParseRecords(const RecordPiece& piece,
+int64_t RecordSource::CountOfShard(int64_t begin, int64_t end) const {
+  const auto below = [this](int64_t n) {
+    const int64_t index = options_.shard_index;
+    return n <= index ? 0 : (n - index - 1) / options_.num_shards + 1;
+  };
+  return begin < end ? below(end) - below(begin) : 0;
+}
+
+absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
                                         RecordBlock* block) const {
   const char* begin = piece.begin;
   int64_t number = 0;  // of the record at `begin`, in the piece
@@ -206,12 +214,17 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece,
                      piece.offset + (begin - piece.begin) + bad.offset),
                ": ", status.message());
     if (options_.skip_log == nullptr) {
+      // So that what goes on behind the rows finds the error again.
+      block->num_records = record;
       return ToTensorFlow(Status(status.code(), message));
     }
     note_records(bad.record);
     const bool rest_is_lost = bad.next < 0;
-    options_.skip_log->Add(message,
-                           rest_is_lost ? piece.num_records - record : 1);
+    // Others note what is not of this shard; what is before `first` was noted.
+    const int64_t lost = CountOfShard(
+        std::max(first, piece.first_record + record),
+        piece.first_record + (rest_is_lost ? piece.num_records : record + 1));
+    if (lost > 0) options_.skip_log->Add(message, lost);
     if (rest_is_lost) break;
     number = record + 1;
     begin += bad.next;
@@ -247,7 +260,7 @@ void RecordSource::Parse(const RecordPiece& piece, int64_t first,
   // Here, since others wait for the block once it is in the queue.
   try {
     block->rows = SlotRows(format_->specs());
-    block->status = ParseRecords(piece, block);
+    block->status = ParseRecords(piece, first, block);
     KeepWanted(first, block);
   } catch (const std::bad_alloc&) {
     block->rows = SlotRows();

@@ -33,7 +33,7 @@
 namespace lodestar {
 
 // A parsed piece. Where `status` is an error, `rows` holds the samples before
-// it, and nothing follows.
+// it, num_records ends there, and nothing follows.
 struct RecordBlock {
   int64_t file = 0;
   int64_t first_record = 0;
@@ -126,7 +126,10 @@ class RecordSource {
   bool ReadOrdered(RecordPiece* piece, RecordBlock* block);
   // Fills `block` from a piece of which records before `first` are left out.
   void Parse(const RecordPiece& piece, int64_t first, RecordBlock* block) const;
-  absl::Status ParseRecords(const RecordPiece& piece, RecordBlock* block) const;
+  absl::Status ParseRecords(const RecordPiece& piece, int64_t first,
+                            RecordBlock* block) const;
+  // Of the records [begin, end) of a file, those of the shard.
+  int64_t CountOfShard(int64_t begin, int64_t end) const;
   void KeepWanted(int64_t first, RecordBlock* block) const;
   // Waits until the queue has room. False if cancelled.
   bool WaitForRoom(std::unique_lock<std::mutex>* lock);

@@ -1,5 +1,6 @@
 #include "tf_ops/kernels/skip_log.h"
 
+#include <limits>
 #include <map>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -45,7 +46,9 @@ void SkipLog::Forget(const std::string& name) {
 
 void SkipLog::Add(const std::string& message, int64_t count) {
   std::lock_guard<std::mutex> lock(mutex_);
-  count_ += count;
+  if (__builtin_add_overflow(count_, count, &count_)) {
+    count_ = std::numeric_limits<int64_t>::max();
+  }
   if (messages_.size() == kMaxMessages) return;
   messages_.push_back(message);
   if (messages_.size() <= kMaxLogged) {
@@ -121,8 +124,11 @@ class SkipLogAddOp : public SkipLogOp {
           InvalidArgumentError("`message` and `count` must be scalars, found ",
                                ctx->input(i).shape().DebugString()));
     }
-    SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(),
-                              ctx->input(2).scalar<int64_t>()());
+    const int64_t count = ctx->input(2).scalar<int64_t>()();
+    OP_REQUIRES(
+        ctx, count >= 0,
+        InvalidArgumentError("`count` must be at least 0, found ", count));
+    SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(), count);
   }
 };
 

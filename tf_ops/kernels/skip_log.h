@@ -20,8 +20,8 @@ class SkipLog {
   // Forgets the name; who holds the log keeps it.
   static void Forget(const std::string& name);
 
-  // Notes `count` records that were left out, with what was wrong. The first
-  // ones also go to TensorFlow's log.
+  // Notes `count` records, 0 or more, that were left out, with what was wrong.
+  // The first ones also go to TensorFlow's log.
   void Add(const std::string& message, int64_t count);
 
   int64_t count() const;

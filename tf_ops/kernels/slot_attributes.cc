@@ -1,6 +1,8 @@
 #include "tf_ops/kernels/slot_attributes.h"
 
+#include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "tensorflow/core/util/overflow.h"
@@ -63,12 +65,15 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
               tensorflow::MultiplyWithoutOverflow(spec.multiple, dim);
         }
       }
+      // A batch has one dimension more.
       if (num_unknown > 1 || spec.multiple < 1 ||
-          spec.multiple > std::numeric_limits<int32_t>::max()) {
+          spec.multiple > std::numeric_limits<int32_t>::max() ||
+          shapes[i].dims() >= TensorShape::MaxDimensions()) {
         return InvalidArgumentError(
             "`slot_shapes` of slot '", spec.name,
-            "' must have at most one unknown dimension and 1 to 2^31 - 1 "
-            "elements, or be of unknown rank, found ",
+            "' must have at most one unknown dimension, 1 to 2^31 - 1 elements "
+            "and a rank below ",
+            TensorShape::MaxDimensions(), ", or be of unknown rank, found ",
             shapes[i].DebugString());
       }
       if (num_unknown == 0) {
@@ -76,14 +81,18 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
         spec.multiple = 1;
       }
     }
-    if (weighs[i] >= static_cast<int64_t>(num_slots) ||
-        (weighs[i] >= 0 &&
-         (spec.size >= 0 || !shapes[weighs[i]].unknown_rank()))) {
-      return InvalidArgumentError("`slot_weighs` of slot '", spec.name, "' is ",
-                                  weighs[i],
-                                  ", wanted the index of a sparse slot, or -1");
+    if (weighs[i] >= 0) {
+      const bool is_slot = weighs[i] < static_cast<int64_t>(num_slots);
+      if (!is_slot || !shapes[i].unknown_rank() ||
+          !shapes[weighs[i]].unknown_rank() || weighs[weighs[i]] >= 0 ||
+          std::count(weighs.begin(), weighs.end(), weighs[i]) > 1) {
+        return InvalidArgumentError(
+            "`slot_weighs` of slot '", spec.name, "' is ", weighs[i],
+            ", wanted -1, or if it is sparse the index of a sparse slot that "
+            "has no other weights and is none");
+      }
+      spec.weighs = num_leading + weighs[i];
     }
-    if (weighs[i] >= 0) spec.weighs = num_leading + weighs[i];
     specs_.push_back(std::move(spec));
   }
   return absl::OkStatus();
@@ -102,6 +111,44 @@ absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
     return InvalidArgumentError(
         "`output_types` must be ", tensorflow::DataTypeVectorString(types),
         ", found ", tensorflow::DataTypeVectorString(output_types_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
+  constexpr int64_t kUnknown = -1;
+  size_t output = 0;
+  const auto check = [&](const std::vector<int64_t>& wanted) {
+    const tensorflow::PartialTensorShape& found = output_shapes_[output++];
+    if (found.unknown_rank()) return absl::OkStatus();
+    bool holds = found.dims() == static_cast<int>(wanted.size());
+    for (int d = 0; d < found.dims() && holds; ++d) {
+      holds = found.dim_size(d) < 0 || found.dim_size(d) == wanted[d];
+    }
+    if (holds) return absl::OkStatus();
+    std::string text;
+    for (const int64_t dim : wanted) {
+      text += (text.empty() ? "" : ",") +
+              (dim < 0 ? std::string("?") : StrCat(dim));
+    }
+    return InvalidArgumentError("`output_shapes` of tensor ", output - 1,
+                                " is ", found.DebugString(), ", but it is [",
+                                text, "]");
+  };
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    if (IsSparse(c)) {
+      const bool is_known =
+          num_rows >= 0 && num_rows < std::numeric_limits<int64_t>::max();
+      TF_RETURN_IF_ERROR(check({kUnknown}));
+      TF_RETURN_IF_ERROR(check({is_known ? num_rows + 1 : kUnknown}));
+      continue;
+    }
+    std::vector<int64_t> wanted = {num_rows};
+    for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
+      wanted.push_back(slot_shapes_[c].dim_size(d));
+    }
+    TF_RETURN_IF_ERROR(check(wanted));
   }
   return absl::OkStatus();
 }
@@ -125,7 +172,8 @@ absl::Status SlotAttributes::CheckInferred(const SlotBatch& batch) const {
 }
 
 Tensor SlotAttributes::Splits(const SlotBatch& batch, size_t column) {
-  Tensor splits(tensorflow::DT_INT64, TensorShape({batch.num_rows() + 1}));
+  Tensor splits =
+      NewTensor(tensorflow::DT_INT64, TensorShape({batch.num_rows() + 1}));
   batch.CopySplits(column, splits.vec<int64_t>().data());
   return splits;
 }
@@ -135,7 +183,8 @@ Tensor SlotAttributes::Strings(const SlotBatch& batch, size_t column) {
   const auto ends = splits.vec<int64_t>();
   std::string text(batch.NumValues(column), 0);
   batch.CopyValues(column, &text[0]);
-  Tensor strings(tensorflow::DT_STRING, TensorShape({batch.num_rows()}));
+  Tensor strings =
+      NewTensor(tensorflow::DT_STRING, TensorShape({batch.num_rows()}));
   for (int64_t row = 0; row < batch.num_rows(); ++row) {
     strings.vec<tstring>()(row).assign(text.data() + ends(row),
                                        ends(row + 1) - ends(row));
@@ -166,7 +215,7 @@ void SlotAttributes::AppendTensors(const SlotBatch& batch,
         shape.AddDim(dim >= 0 ? dim : inferred);
       }
     }
-    Tensor values(slot_types_[c], shape);
+    Tensor values = NewTensor(slot_types_[c], shape);
     if (specs_[c].is_float) {
       batch.CopyValues(c, values.flat<float>().data());
     } else {
@@ -175,6 +224,12 @@ void SlotAttributes::AppendTensors(const SlotBatch& batch,
     tensors->push_back(std::move(values));
     if (IsSparse(c)) tensors->push_back(Splits(batch, c));
   }
+}
+
+Tensor NewTensor(tensorflow::DataType dtype, const TensorShape& shape) {
+  Tensor tensor(dtype, shape);
+  if (!tensor.IsInitialized()) throw std::bad_alloc();
+  return tensor;
 }
 
 std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(

@@ -23,7 +23,8 @@ class SlotAttributes {
   // which the op describes otherwise: text, or of one value.
   absl::Status Init(tensorflow::OpKernelConstruction* ctx,
                     std::vector<ColumnSpec> leading);
-  // Reads output_types and output_shapes, after Init().
+  // Reads output_types and output_shapes, after Init(). InvalidArgument if the
+  // types are not those of the batches.
   absl::Status InitOutputs(tensorflow::OpKernelConstruction* ctx);
 
   // One a column.
@@ -39,10 +40,14 @@ class SlotAttributes {
     return output_shapes_;
   }
 
+  // InvalidArgument unless output_shapes hold for batches of `num_rows`
+  // samples, -1 for any number.
+  absl::Status CheckOutputShapes(int64_t num_rows) const;
   // InvalidArgument unless slots whose shape has a -1 have one shape in
   // `batch`.
   absl::Status CheckInferred(const SlotBatch& batch) const;
-  // Appends the tensors of a batch, which has passed CheckInferred().
+  // Appends the tensors of a batch, which has passed CheckInferred(). Throws
+  // std::bad_alloc.
   void AppendTensors(const SlotBatch& batch,
                      std::vector<tensorflow::Tensor>* tensors) const;
 
@@ -65,6 +70,11 @@ class SlotAttributes {
 // to.
 std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
     tensorflow::OpKernelConstruction* ctx);
+
+// A tensor of `shape`. Throws std::bad_alloc, where TensorFlow's constructor
+// would leave it without memory.
+tensorflow::Tensor NewTensor(tensorflow::DataType dtype,
+                             const tensorflow::TensorShape& shape);
 
 // Checks that the input `name` of an op is a scalar from `lowest` to `highest`
 // and sets *value to it.

@@ -54,6 +54,16 @@ void CatchBadAlloc(tensorflow::OpKernelContext* ctx, const Body& body) {
   }
 }
 
+// The same for what returns a status.
+template <typename Body>
+absl::Status WithoutBadAlloc(const Body& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return ToTensorFlow(ResourceExhausted("out of memory"));
+  }
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_KERNELS_STATUS_UTIL_H_

@@ -40,7 +40,7 @@ Notes records that were left out.
 
 log: Its name; must not be empty.
 message: Where and why, a scalar.
-count: How many, a scalar.
+count: How many, a scalar, at least 0.
 )doc");
 
 REGISTER_OP("Lodestar>SkipLogForget")

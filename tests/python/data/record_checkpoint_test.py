@@ -1,0 +1,138 @@
+"""Saved iterators over records: bad records ahead, other datasets, counts."""
+
+import pytest
+import tensorflow as tf
+
+from lodestar.data import MultiSlotDataset, SkippedRecords, Slot, SlotSpec
+
+SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
+
+
+def write(path, numbers, bad=()):
+    path.write_text(
+        "".join("oops\n" if n in bad else f"1 {n % 2} 1 {n}\n" for n in numbers)
+    )
+    return path
+
+
+def numbers(batches):
+    return [n for x, _ in batches for n in x["n"].values.numpy().tolist()]
+
+
+def save(iterator, tmp_path):
+    return tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
+
+
+def restored(dataset, saved):
+    iterator = iter(dataset)
+    tf.train.Checkpoint(iterator=iterator).restore(saved).assert_consumed()
+    return iterator
+
+
+@pytest.mark.parametrize("shard", [None, (3, 2)])
+@pytest.mark.parametrize("shuffle_rows", [0, 1])
+def test_a_bad_record_ahead_is_still_an_error(tmp_path, shuffle_rows, shard):
+    files = [
+        write(tmp_path / "bad", range(10), bad=[6]),
+        write(tmp_path / "good", range(10)),
+    ]
+    dataset = MultiSlotDataset(
+        files, SPEC, 2, prefetch=0, shuffle_rows=shuffle_rows, shard=shard
+    )
+    iterator = iter(dataset)
+    before = 1 if shard else 3
+    for _ in range(before):
+        assert len(numbers([next(iterator)])) == 2
+    again = restored(dataset, save(iterator, tmp_path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bad:7: slot"):
+        while True:
+            next(again)
+
+
+def test_what_was_skipped_before_is_not_noted_again(tmp_path):
+    path = write(tmp_path / "file", range(100), bad=[1, 2, 50, 60])
+    skipped = SkippedRecords()
+    options = {"on_error": "skip", "skipped": skipped, "prefetch": 0}
+    dataset = MultiSlotDataset(path, SPEC, 49, **options)
+    iterator = iter(dataset)
+    # The numbers 0 to 51, all noted when the piece was parsed.
+    assert numbers([next(iterator)])[-1] == 51
+    assert skipped.count == 4
+    again = restored(dataset, save(iterator, tmp_path))
+    wanted = [n for n in range(52, 100) if n != 60]
+    assert numbers(again) == wanted
+    assert skipped.count == 5
+    assert skipped.messages[-1].startswith(f"{path}:61: ")
+
+
+def test_readers_of_a_file_note_each_bad_record_once(tmp_path):
+    path = write(tmp_path / "file", range(100), bad=[0, 3, 4, 98])
+    for index, wanted in enumerate([[1, 4], [5], [99]]):
+        skipped = SkippedRecords()
+        dataset = MultiSlotDataset(
+            path,
+            SPEC,
+            8,
+            shard=(3, index),
+            on_error="skip",
+            skipped=skipped,
+        )
+        list(dataset)
+        assert skipped.count == len(wanted)
+        lines = [int(m.split(":")[1]) for m in skipped.messages]
+        assert lines == wanted
+
+
+def test_a_free_order_cannot_go_on_from_a_saved_one(tmp_path):
+    path = write(tmp_path / "file", range(100))
+    iterator = iter(MultiSlotDataset(path, SPEC, 8))
+    next(iterator)
+    saved = save(iterator, tmp_path)
+    free = MultiSlotDataset(path, SPEC, 8, deterministic=False)
+    with pytest.raises(tf.errors.UnimplementedError, match="deterministic"):
+        restored(free, saved)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_window_of_another_dataset_is_refused(tmp_path, count):
+    """Its samples have numbers of values that the slots cannot have."""
+    path = tmp_path / "file"
+    path.write_text(f"{count} {'1 ' * count} 2 5 6\n" * 50)
+    sparse = [Slot.sparse("a"), Slot.sparse("b")]
+    options = {"shuffle_rows": 20, "prefetch": 0}
+    iterator = iter(MultiSlotDataset(path, SlotSpec(sparse), 2, **options))
+    next(iterator)
+    saved = save(iterator, tmp_path)
+    pairs = SlotSpec(
+        [Slot.dense("a", (-1, 2), dtype="uint64"), Slot.sparse("b")]
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of slot 'a' are"):
+        next(restored(MultiSlotDataset(path, pairs, 2, **options), saved))
+
+
+def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("1 .5 2 5 6\n" * 50)
+
+    def dataset(weights_of):
+        weights = Slot.sparse("w", dtype="float", weights_of=weights_of)
+        spec = SlotSpec([weights, Slot.sparse("a")])
+        return MultiSlotDataset(path, spec, 2, shuffle_rows=20, prefetch=0)
+
+    iterator = iter(dataset(None))
+    next(iterator)
+    saved = save(iterator, tmp_path)
+    assert len(list(restored(dataset(None), saved))) == 24
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of slot 'w' are"):
+        next(restored(dataset("a"), saved))
+
+
+def test_a_file_that_is_not_there_any_more(tmp_path):
+    files = [write(tmp_path / str(f), range(10)) for f in range(3)]
+    iterator = iter(MultiSlotDataset(files, SPEC, 25, prefetch=0))
+    next(iterator)
+    saved = save(iterator, tmp_path)
+    fewer = MultiSlotDataset(files[:1], SPEC, 25, prefetch=0)
+    message = "file 2 record 5, is not one of this dataset's 1 files"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        restored(fewer, saved)
