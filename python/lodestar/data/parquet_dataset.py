@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
@@ -23,12 +24,12 @@ from lodestar.data.parquet_metadata import (
 from lodestar.data.parquet_reader import ParquetReader
 from lodestar.data.parquet_schema import (
     Binding,
-    add_key_offsets,
     bind_metadata,
     bind_schema,
     bind_slots,
     check_same_columns,
     check_same_places,
+    limit_keys,
 )
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -110,7 +111,7 @@ def ParquetDataset(
     if weights:
         bindings = _pair(bindings, weights, spec)
     if slot_size_array is not None:
-        bindings = add_key_offsets(bindings, slot_size_array)
+        bindings = limit_keys(bindings, slot_size_array)
     opened = _same_schema(opened, bindings, spec, metadata, skip)
 
     opened, num_shards, shard_index = read.shard_of(opened)
@@ -150,7 +151,10 @@ def ParquetDataset(
     def finish(*arrays: tf.Tensor):
         return layout.features_and_label(*reader.packer.unpack(*arrays))
 
-    return epochs(range(len(opened)), epoch, finish, read)
+    dataset = epochs(range(len(opened)), epoch, finish, read)
+    # TensorFlow keeps the function, and so the reader, as long as the process.
+    weakref.finalize(dataset, reader.close).atexit = False
+    return dataset
 
 
 def parquet_slots(

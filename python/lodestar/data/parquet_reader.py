@@ -142,6 +142,18 @@ class ParquetReader:
         self._groups: collections.OrderedDict = collections.OrderedDict()
         self._chunks: collections.OrderedDict = collections.OrderedDict()
 
+    def close(self) -> None:
+        """Frees the row groups in memory, and the threads.
+
+        A batch that is asked for later is read anew.
+        """
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None
+            self._groups.clear()
+            self._chunks.clear()
+
     @property
     def num_batches(self) -> int:
         """Batches of an epoch, if no row is left out."""
@@ -194,12 +206,11 @@ class ParquetReader:
                 chunk, row = chunk + 1, 0
         if rows < self._batch_size and self._drop_remainder:
             parts, rows = [], 0
-        packed_rows = self._batch_size if self._drop_remainder else rows
         return [
             np.int64(chunk),
             np.int64(row),
             np.int64(rows),
-            *self.packer.pack(parts, packed_rows),
+            *self.packer.pack(parts, rows),
         ]
 
     def _plan(self, order: np.ndarray, seed: int) -> _Plan:

@@ -9,6 +9,7 @@ from typing import Any
 from lodestar.data.errors import DataError
 from lodestar.data.parquet_files import ParquetFile
 from lodestar.data.parquet_metadata import ParquetMetadata
+from lodestar.data.slot_sizes import slot_offsets
 from lodestar.data.slot_spec import Slot, SlotSpec
 
 FLOAT = "float"
@@ -190,47 +191,22 @@ def check_same_places(
                 )
 
 
-def add_key_offsets(
-    bindings: Sequence[Binding], slot_sizes: Sequence[int]
+def limit_keys(
+    bindings: Sequence[Binding], slot_size_array: Sequence[int]
 ) -> list[Binding]:
     """Limits the keys of each sparse id slot, and shifts them past one another.
 
     Raises:
-        ValueError: `slot_sizes` has not one positive size for each such slot.
+        ValueError: As `slot_offsets`.
     """
-    sizes = list(slot_sizes)
-    keys = [b for b in bindings if _holds_keys(b.slot)]
-    for binding in keys:
-        if binding.slot.kind == "one_hot":
-            raise ValueError(
-                "`slot_size_array` shifts the keys of sparse slots, but "
-                f"{binding.slot.name!r} is a one-hot slot, with its own size."
-            )
-    if len(sizes) != len(keys):
-        raise ValueError(
-            f"`slot_size_array` has {len(sizes)} sizes, wanted one for each of "
-            f"the {len(keys)} slots of ids: "
-            f"{', '.join(b.slot.name for b in keys)}."
-        )
-    if not all(
-        isinstance(s, int) and not isinstance(s, bool) and s > 0 for s in sizes
-    ):
-        raise ValueError(
-            f"`slot_size_array` must hold positive integers, found {sizes}."
-        )
-    if sum(sizes) > 2**63 - 1:
-        raise ValueError(
-            f"`slot_size_array` adds up to {sum(sizes)}, beyond int64."
-        )
-    offsets = {}
-    total = 0
-    for binding, size in zip(keys, sizes):
-        offsets[binding.slot.name] = (total, size)
-        total += size
+    keys = [b.slot for b in bindings if _holds_keys(b.slot)]
+    offsets = slot_offsets(keys, slot_size_array)
+    limits = {
+        slot.name: {"offset": offset, "limit": int(size)}
+        for slot, offset, size in zip(keys, offsets, slot_size_array)
+    }
     return [
-        dataclasses.replace(b, offset=offset, limit=size)
-        for b in bindings
-        for offset, size in [offsets.get(b.slot.name, (0, 0))]
+        dataclasses.replace(b, **limits.get(b.slot.name, {})) for b in bindings
     ]
 
 
@@ -255,12 +231,16 @@ def _check_type(file: ParquetFile, binding: Binding) -> None:
         fits = is_float
     if not fits:
         raise _wrong_type(file, binding.column, _wanted(slot))
+    where = f"{file.path}: column {binding.column!r}: found {found}, wanted "
     if binding.width is None:
-        return
-    if found.width not in (None, binding.width):
+        if found.width is not None and found.width % slot.multiple:
+            raise DataError(
+                f"{where}a multiple of {slot.multiple} values a row for a dense "
+                f"slot of shape {list(slot.shape)}"
+            )
+    elif found.width not in (None, binding.width):
         raise DataError(
-            f"{file.path}: column {binding.column!r}: found {found}, wanted "
-            f"{binding.width} values a row for a {slot.kind} slot"
+            f"{where}{binding.width} values a row for a {slot.kind} slot"
         )
 
 

@@ -110,7 +110,7 @@ def RawDataset(
     if slot_size_array is not None:
         keys = [slot for slot in spec if slot.name in nnz]
         offsets = slot_offsets(keys, slot_size_array)
-        sizes = dict(zip(nnz, slot_size_array))
+        sizes = dict(zip(nnz, map(int, slot_size_array)))
         op = _with_limits(op, offsets, [sizes.get(s.name, 0) for s in spec])
     return record_dataset(op, paths, spec, read)
 

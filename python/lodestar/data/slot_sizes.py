@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from lodestar.data.slot_spec import Slot
 
@@ -33,13 +36,15 @@ def slot_offsets(
             f"{', '.join(slot.name for slot in slots)}."
         )
     if not all(
-        isinstance(s, int) and not isinstance(s, bool) and s > 0 for s in sizes
+        isinstance(s, (int, np.integer)) and not isinstance(s, bool) and s > 0
+        for s in sizes
     ):
         raise ValueError(
             f"`slot_size_array` must hold positive integers, found {sizes}."
         )
-    if sum(sizes) > 2**63 - 1:
+    offsets = list(itertools.accumulate(map(int, sizes), initial=0))
+    if offsets[-1] > 2**63 - 1:
         raise ValueError(
-            f"`slot_size_array` adds up to {sum(sizes)}, beyond int64."
+            f"`slot_size_array` adds up to {offsets[-1]}, beyond int64."
         )
-    return [sum(sizes[:i]) for i in range(len(sizes))]
+    return offsets[:-1]

@@ -1,8 +1,10 @@
 """lodestar.data.ParquetDataset against what pyarrow and plain Python say."""
 
+import gc
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -17,7 +19,8 @@ from parquet_cases import (
     write_metadata,
 )
 
-from lodestar.data import ParquetDataset, Slot, SlotSpec
+from lodestar.data import ParquetDataset, Slot, SlotSpec, parquet_batches
+from lodestar.data.parquet_reader import ParquetReader
 from lodestar.ragged import LoDTensor
 
 
@@ -219,6 +222,19 @@ def test_a_dense_slot_with_a_free_dim(tmp_path):
         list(ParquetDataset(path, spec, 3))
 
 
+def test_no_more_batches_of_a_free_dim(tmp_path, monkeypatch):
+    def used(shape, dtype):
+        return np.arange(1, 1 + np.prod(shape)).reshape(shape).astype(dtype)
+
+    monkeypatch.setattr(parquet_batches, "_aligned", used)
+    data = pa.table({"x": pa.array([[1.0]] * 3, pa.list_(pa.float32()))})
+    path = write(tmp_path / "a.parquet", data)
+    dataset = ParquetDataset(
+        path, [Slot.dense("x", (-1,))], 2, drop_remainder=True, on_error="skip"
+    )
+    assert [f["x"].shape for f in dataset] == [(2, 1)]
+
+
 def test_lod(files):
     ((features, _),) = ParquetDataset(files, SPEC, 50, sparse="lod")
     assert isinstance(features["C1"], LoDTensor)
@@ -393,6 +409,33 @@ def test_iterators_do_not_disturb_one_another(files):
     whole = read(dataset)
     for lag, (taken, left) in enumerate(zip(found, rest)):
         assert read(taken) + left == whole, lag
+
+
+def test_nothing_is_left_of_a_dataset(files):
+    def readers():
+        return [o for o in gc.get_objects() if isinstance(o, ParquetReader)]
+
+    gc.collect()
+    threads, before = set(threading.enumerate()), readers()
+    dataset = ParquetDataset(files, SPEC, 3)
+    iterator = iter(dataset.take(2))
+    next(iterator)
+    (reader,) = [o for o in readers() if not any(o is b for b in before)]
+    started = [
+        t
+        for t in threading.enumerate()
+        if t not in threads and t.name.startswith("lodestar")
+    ]
+    assert started and reader._groups
+    del dataset
+    gc.collect()
+    assert read(iterator) == [[3, 4, 5]]  # it holds what it reads
+    del iterator
+    gc.collect()
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert not reader._groups and not reader._chunks
 
 
 def test_what_is_done_to_a_batch_stays_in_it(tmp_path):

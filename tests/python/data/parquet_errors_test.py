@@ -252,6 +252,11 @@ def test_types_that_no_slot_has(tmp_path, name):
             pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
             "found list<float>[2], wanted 3 values a row for a dense slot",
         ),
+        (
+            Slot.dense("x", (-1, 2)),
+            pa.array([1.0], pa.float32()),
+            "found float, wanted a multiple of 2 values a row for a dense slot",
+        ),
         (Slot.dense("y"), [1], "column 'y': found 0 of that name, wanted one"),
     ],
     ids=str,
