@@ -3,46 +3,68 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+from typing import Self
 
 import tensorflow as tf
 
 from lodestar.data import gzip_files
 
 _COPY_BYTES = 4 << 20
+_NUMBERS = itertools.count()
 
 
 class AtomicFile:
     """A binary file, of any `tf.io.gfile` scheme, that gets its name at the end.
 
     What is written goes to a temporary file beside `path`. A name that ends in
-    `.gz` is compressed.
+    `.gz` is compressed. As a context manager it gets its name when the block
+    ends, or is dropped if the block raises.
 
     A header that counts what follows it is known last. Most file systems can
     not go back to it: there the bytes are copied behind the right header by
     `commit`, which takes their room twice for that moment.
     """
 
-    def __init__(self, path: str | os.PathLike, *, header_size: int = 0):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        *,
+        header_size: int = 0,
+        compress: bool = True,
+    ):
         """Opens the temporary file; raises tf.errors.OpError if it cannot.
 
         Args:
             path: The name it will have; an older file is replaced.
             header_size: Bytes of the header that `commit` puts first.
+            compress: False if `.gz` does not mean compressed.
         """
         self._path = os.fspath(path)
-        self._temporary = f"{self._path}.tmp-{os.getpid()}"
+        self._compress = compress and self._path.endswith(".gz")
+        # Two files of one name may be written at a time; the later one stays.
+        suffix = f"tmp-{os.getpid()}-{next(_NUMBERS)}"
+        self._temporary = f"{self._path}.{suffix}"
         self._body = ""
         self.closed = False
-        if header_size and ("://" in self._path or self._path.endswith(".gz")):
-            self._body = f"{self._path}.body.tmp-{os.getpid()}"
+        if header_size and ("://" in self._path or self._compress):
+            self._body = f"{self._path}.body.{suffix}"
         self._header_size = header_size
         if self._body:
             self._file = self._out = _opened(self._body)
         else:
-            self._file = _opened(self._temporary)
-            self._out = gzip_files.writer(self._path, self._file)
+            self._begin()
             self._out.write(bytes(header_size))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        if exc_type is None:
+            self.commit()
+        else:
+            self.discard()
 
     def write(self, data: bytes) -> None:
         """Appends `data`."""
@@ -85,9 +107,13 @@ class AtomicFile:
         finally:
             self._file.close()
 
+    def _begin(self) -> None:
+        self._file = self._out = _opened(self._temporary)
+        if self._compress:
+            self._out = gzip_files.writer(self._file)
+
     def _put_together(self, header: bytes) -> None:
-        self._file = _opened(self._temporary)
-        self._out = gzip_files.writer(self._path, self._file)
+        self._begin()
         self._out.write(header)
         with tf.io.gfile.GFile(self._body, "rb") as body:
             while data := body.read(_COPY_BYTES):

@@ -21,8 +21,8 @@ import os
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
+from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -175,10 +175,8 @@ def _write(
                 if on_progress is not None:
                     on_progress(rows)
         written.append(log.files[part])
-        _save_array(
-            log.probability_files[part],
-            np.concatenate(pairs).astype(np.float32),
-        )
+        with AtomicFile(log.probability_files[part]) as file:
+            np.save(file, np.concatenate(pairs).astype(np.float32))
         written.append(log.probability_files[part])
 
 
@@ -320,15 +318,3 @@ def _bias_for_rate(logits, rate):
         else:
             high = middle
     return middle
-
-
-def _save_array(path, array):
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            np.save(file, array)
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise

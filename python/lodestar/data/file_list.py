@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 import tensorflow as tf
 
 from lodestar.data.atomic_file import AtomicFile
+
+_COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 
 
 def read_file_list(path: str | os.PathLike) -> list[str]:
@@ -35,7 +38,7 @@ def read_file_list(path: str | os.PathLike) -> list[str]:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}:{line}: is not UTF-8") from error
     count = lines[0].strip(" \t")
-    if not (count.isascii() and count.isdigit()) or int(count) == 0:
+    if not _COUNT.fullmatch(count) or int(count) == 0:
         raise ValueError(
             f"{path}:1: the number of files is {_short(count)}, wanted a whole "
             "number of at least 1"
@@ -95,13 +98,8 @@ def write_file_list(
                 f"{path}: the path {name!r} is blank or has a line break or NUL"
             )
     lines = [str(len(names)), *names]
-    file = AtomicFile(path)
-    try:
+    with AtomicFile(path, compress=False) as file:
         file.write("".join(line + "\n" for line in lines).encode())
-    except BaseException:
-        file.discard()
-        raise
-    file.commit()
 
 
 def _short(text: str) -> str:

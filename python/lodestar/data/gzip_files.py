@@ -11,12 +11,9 @@ def reader(path: str, file: IO[bytes]) -> IO[bytes]:
     return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
 
 
-def writer(path: str, file: IO[bytes]) -> IO[bytes]:
-    """Writes to `file`; compressed if `path` ends in `.gz`.
+def writer(file: IO[bytes]) -> IO[bytes]:
+    """Writes to `file`, compressed; must be closed before it.
 
-    Without a time stamp, so that equal content gives equal bytes. If it is not
-    `file` itself, it must be closed before that.
+    Without a time stamp, so that equal content gives equal bytes.
     """
-    if not path.endswith(".gz"):
-        return file
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

@@ -149,17 +149,12 @@ class MultiSlotGenerator:
         """
         path = os.fspath(path_in)
         count = 0
-        out = AtomicFile(path_out)
-        try:
+        with AtomicFile(path_out) as out:
             for text in self._file_texts(path):
                 out.write(text.encode())
                 count += 1
             if not count:
                 raise DataError(f"{path}: no samples were made")
-        except BaseException:
-            out.discard()
-            raise
-        out.commit()
         return count
 
     def dataset(

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError
 
 METADATA_NAME = "_metadata.json"
@@ -81,15 +82,9 @@ def write_metadata(metadata: ParquetMetadata) -> None:
             {"col_name": name, "index": index}
             for index, name in metadata.columns[group]
         ]
-    temporary = f"{metadata.path}.tmp-{os.getpid()}"
-    try:
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        tf.io.gfile.rename(temporary, metadata.path, overwrite=True)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    with AtomicFile(metadata.path) as file:
+        file.write(text.encode())
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

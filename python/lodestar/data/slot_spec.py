@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
+from lodestar.data.atomic_file import AtomicFile
+
 # Values of one sample: tf.one_hot takes no more, and no machine holds them.
 _MAX_VALUES = 2**31 - 1
 KINDS = ("label", "dense", "sparse", "one_hot")
@@ -380,16 +382,8 @@ class SlotSpec:
             allow_unicode="".join(self.names()).isprintable(),
             default_flow_style=None,
         )
-        path = os.fspath(path)
-        temporary = f"{path}.tmp-{os.getpid()}"
-        try:
-            with tf.io.gfile.GFile(temporary, "w") as file:
-                file.write(text)
-            tf.io.gfile.rename(temporary, path, overwrite=True)
-        except BaseException:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
-            raise
+        with AtomicFile(path, compress=False) as file:
+            file.write(text.encode())
 
 
 def as_slot_spec(

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.data import gzip_files
+from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError
 from lodestar.data.formats import FORMATS
 from lodestar.data.open_files import Slots, open_source
@@ -52,7 +53,7 @@ def split_samples(
         The number of samples in `train` and in `test`.
 
     Raises:
-        ValueError: `fraction` is not between 0 and 1.
+        ValueError: `fraction` is not between 0 and 1, or `train` is `test`.
         DataError: One of the two would be empty, or a compressed `source` is
             not whole. Neither is left behind.
         tf.errors.OpError: A file cannot be read or written.
@@ -64,6 +65,8 @@ def split_samples(
     rng = np.random.default_rng(seed)
     source = os.fspath(source)
     targets = [os.fspath(train), os.fspath(test)]
+    if targets[0] == targets[1]:
+        raise ValueError(f"{targets[0]}: is both `train` and `test`")
     if format == "multislot":
         return _split_lines(source, targets, rng, fraction)
     made = FORMATS[format]
@@ -89,34 +92,16 @@ def split_samples(
 def _split_lines(
     source: str, targets: list[str], rng: np.random.Generator, fraction: float
 ) -> tuple[int, int]:
-    temporaries = [f"{target}.tmp-{os.getpid()}" for target in targets]
     counts = [0, 0]
-    try:
-        with contextlib.ExitStack() as stack:
-            lines = gzip_files.reader(
-                source, stack.enter_context(tf.io.gfile.GFile(source, "rb"))
-            )
-            files = [
-                stack.enter_context(tf.io.gfile.GFile(temporary, "wb"))
-                for temporary in temporaries
-            ]
-            outputs = [
-                stack.enter_context(
-                    contextlib.closing(gzip_files.writer(target, file))
-                )
-                for target, file in zip(targets, files, strict=True)
-            ]
-            while line := _read_line(lines, source):
-                part = int(rng.random() < fraction)
-                outputs[part].write(line)
-                counts[part] += 1
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(tf.io.gfile.GFile(source, "rb"))
+        outputs = [stack.enter_context(AtomicFile(path)) for path in targets]
+        lines = gzip_files.reader(source, file)
+        while line := _read_line(lines, source):
+            part = int(rng.random() < fraction)
+            outputs[part].write(line)
+            counts[part] += 1
         _check_counts(source, counts, fraction)
-        for temporary, target in zip(temporaries, targets, strict=True):
-            tf.io.gfile.rename(temporary, target, overwrite=True)
-    finally:
-        for temporary in temporaries:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
     return counts[0], counts[1]
 
 

@@ -61,6 +61,8 @@ def test_too_few_lines_leave_nothing(tmp_path):
 def test_bad_arguments(tmp_path):
     with pytest.raises(ValueError, match="`fraction` must be between 0 and 1"):
         split_samples("x", "a", "b", fraction=1)
+    with pytest.raises(ValueError, match="a: is both `train` and `test`"):
+        split_samples("x", "a", "a")
     with pytest.raises(tf.errors.NotFoundError, match="missing"):
         split_samples(tmp_path / "missing", tmp_path / "a", tmp_path / "b")
     assert list(tmp_path.iterdir()) == []
