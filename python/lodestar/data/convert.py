@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,9 +64,14 @@ def convert(
     """
     rows = None
     if target.num_files is not None:
-        total = sum(
-            num_rows(c) for c in _limited(source, limit, "counting", progress)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # writing warns again
+            total = sum(
+                num_rows(columns)
+                for columns in _limited(
+                    source.quiet(), limit, "counting", progress
+                )
+            )
         if total < target.num_files:
             raise DataError(
                 f"{target.path}: {total} samples cannot be spread over "

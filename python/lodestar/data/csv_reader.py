@@ -144,6 +144,9 @@ class CsvReader:
             yield first
             yield from lines
 
+        # The csv module's own limit, one for all its readers, is less than the
+        # ids that a cell may hold.
+        csv.field_size_limit(max(csv.field_size_limit(), _MAX_LINE_BYTES))
         reader = csv.reader(
             all_lines(),
             delimiter=self._delimiter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,7 +27,8 @@ CRITEO_COLUMNS = ["label", *CRITEO_NUMBERS, *CRITEO_IDS]
 _CRITEO_LINE = re.compile(
     r"[01](\t(-?[0-9]+)?){13}(\t([0-9a-fA-F]{8})?){26}[\r\n]*", re.ASCII
 )
-_INTEGER = re.compile("-?[0-9]+", re.ASCII)
+# Python converts no more than 4300 digits.
+_INTEGER = re.compile("-?[0-9]{1,4000}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]+", re.ASCII)
 _CHUNK_ROWS = 2048
 # Distinct label texts kept to show and to compare.
@@ -141,11 +143,18 @@ class CsvTable:
             ]
         )
 
+    def quiet(self) -> CsvTable:
+        """As this one, but that rows which are left out are not told."""
+        table = copy.copy(self)
+        if self._skip is not None:
+            table._skip = _ignore
+        return table
+
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         """The columns of a file as `SampleWriter.write_batch` takes them."""
         reader = self._reader(path)
         chunk: list[Row] = []
-        for row in self._rows(reader):
+        for row in reader.rows(self._skip):
             chunk.append(row)
             if len(chunk) == _CHUNK_ROWS:
                 yield from self._parsed(reader, chunk)
@@ -174,10 +183,6 @@ class CsvTable:
                 f"wanted {', '.join(columns)} as in the first file"
             )
         return reader
-
-    def _rows(self, reader: CsvReader, quiet: bool = False) -> Iterator[Row]:
-        skip = self._skip
-        return reader.rows((lambda text: None) if skip and quiet else skip)
 
     def _label_column(self, reader: CsvReader, label: str | None) -> str:
         if label is None:
@@ -222,7 +227,7 @@ class CsvTable:
         num_positive = 0
         for path in paths:
             reader = self._reader(path)
-            for line, fields in self._rows(reader, quiet=True):
+            for line, fields in reader.rows(self.quiet()._skip):
                 try:
                     text = fields[self._columns.index(label)]
                     value = _label_value(text, self._positive)
@@ -381,6 +386,10 @@ class CsvTable:
 
     def _dense_id(self, text: str) -> int:
         return 0 if text in self._missing else _integer(text)
+
+
+def _ignore(text: str) -> None:
+    """Tells nobody."""
 
 
 class _BadCell(Exception):

@@ -6,6 +6,7 @@ FORMATS[name].writer(options)(path, slots)      a SampleWriter
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import struct
@@ -60,6 +61,13 @@ class Source:
         self.spec = spec
         self._skipped = skipped
         self._on_progress = on_progress
+
+    def quiet(self) -> Source:
+        """As this one, but that what it leaves out is not noted."""
+        source = copy.copy(self)
+        if self._skipped is not None:
+            source._skipped = SkippedRecords()
+        return source
 
     def size(self, path: str) -> int | None:
         """What the progress of a file adds up to, if that is known."""
@@ -164,6 +172,11 @@ class _CsvSource(Source):
     def __init__(self, paths, table: CsvTable, skipped, on_progress):
         super().__init__(paths, table.spec, skipped, on_progress)
         self._table = table
+
+    def quiet(self) -> Source:
+        source = super().quiet()
+        source._table = self._table.quiet()
+        return source
 
     def size(self, path: str) -> int | None:
         return file_size(path)

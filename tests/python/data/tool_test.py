@@ -183,6 +183,33 @@ def test_skip_says_what_was_left_out(text, here, capsys):
     assert (here / "out.txt").read_text() == TEXT * 2
 
 
+@pytest.mark.parametrize("name", ["in.txt", "in.csv"])
+def test_what_was_left_out_of_several_files_is_said_once(here, capsys, name):
+    if name == "in.csv":
+        rows = "1,1\n0,2\n5,3\n"
+        (here / "slots.yaml").write_text("label: [y]\ndense: [a]\n")
+        (here / name).write_text("y,a\n" + rows)
+    else:
+        (here / "in.txt.slots.yaml").write_text("label: [y]\ndense: [a]\n")
+        (here / name).write_text("1 1 1 1\n1 0 1 2\n1 5 1 3\n")
+    run(f"convert --on-error skip --to multislot --files 2 {name} out")
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[1] == "lodestar.data: 1 records were skipped"
+    assert (here / "out" / "part-00001.txt").read_text() == "1 0 1 2\n"
+
+
+def test_long_cells(here, capsys):
+    ids = " ".join(map(str, range(2**60, 2**60 + 20_000)))
+    (here / "slots.yaml").write_text("label: [y]\nsparse: [C]\n")
+    (here / "in.csv").write_text(f"y,C\n1,{ids}\n")
+    run("convert in.csv out.txt")
+    assert (here / "out.txt").read_text() == f"1 1 20000 {ids}\n"
+    (here / "in.csv").write_text("y,C\n1," + "9" * 5000 + "\n")
+    said = failure(capsys, "convert in.csv out.txt")
+    assert said.startswith("in.csv:2: column 'C': '9999")
+
+
 def test_skip_in_csv(here, capsys):
     rows = "1,2\n7,2\n0,x\n0\n0,3\n"
     (here / "in.csv").write_text("y,a\n" + rows)
