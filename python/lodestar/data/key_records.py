@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lodestar.data.sample_writer import Column, SampleWriter
+from lodestar.data.sample_writer import Column, SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 # What a key is stored as.
@@ -74,7 +74,7 @@ class KeyRecordWriter(SampleWriter):
         """The column with the words of its keys; ValueError if one is too big."""
         values = column.values
         if self._key_dtype.itemsize == 8:
-            return column._replace(values=_as_int64(values).view(WORD))
+            return column._replace(values=as_int64(values).view(WORD))
         limits = np.iinfo(self._key_dtype)
         bad = (values < limits.min) | (values > limits.max)
         wanted = f"a key from {limits.min} to {limits.max}"
@@ -86,24 +86,5 @@ class KeyRecordWriter(SampleWriter):
 
     def _float_column(self, slot: Slot, column: Column) -> Column:
         """The column with the words of float32."""
-        narrow = column.values.astype(_FLOAT)
-        if slot.dtype != "float":
-            whole = _as_int64(column.values)
-            # 2**63, which whole numbers near it round to, is no int64.
-            back = np.where(narrow < 2.0**63, narrow, 0).astype(np.int64)
-            self._refuse(
-                slot,
-                column,
-                back != whole,
-                "a whole number that a float32 holds exactly",
-            )
+        narrow = self._narrow(slot, column).values.astype(_FLOAT, copy=False)
         return column._replace(values=narrow.view(WORD))
-
-
-def _as_int64(values: np.ndarray) -> np.ndarray:
-    """Integers as int64; uint64 keeps its bits, as in all formats."""
-    return (
-        np.ascontiguousarray(values)
-        .astype("<u8" if values.dtype.kind == "u" else "<i8")
-        .view("<i8")
-    )

@@ -11,6 +11,7 @@ import numpy as np
 from lodestar.data.errors import DataError
 from lodestar.data.parquet_files import ParquetFile, one_line, open_parquet
 from lodestar.data.parquet_schema import FLOAT, Binding
+from lodestar.data.sample_writer import is_int64
 from lodestar.data.slot_layout import dtype_of, limit
 from lodestar.data.slot_spec import Slot
 
@@ -117,8 +118,7 @@ def read_row_group(
     Rows with a null or a wrong value or count are `bad`.
 
     Raises:
-        DataError: The row group cannot be decoded.
-        tf.errors.OpError: The file cannot be read.
+        DataError: The row group cannot be read or decoded.
     """
     names = list(dict.fromkeys(binding.column for binding in bindings))
     table = _read(file, group, names)
@@ -301,8 +301,7 @@ def _bad_values(slot: Slot, values: np.ndarray) -> tuple[np.ndarray, str]:
         bad = (values < 0) | (values >= limit(slot))
         return bad, f"a whole number from 0 to {limit(slot) - 1}"
     if slot.dtype != FLOAT and values.dtype == np.float32:
-        whole = (np.trunc(values) == values) & (np.abs(values) < 2.0**63)
-        return ~whole, "a whole number"
+        return ~is_int64(values), "a whole number"
     return np.zeros(len(values), bool), ""
 
 

@@ -20,7 +20,7 @@ from lodestar.data.parquet_metadata import (
     write_metadata,
 )
 from lodestar.data.record_dataset import check_at_least
-from lodestar.data.sample_writer import Column, SampleWriter
+from lodestar.data.sample_writer import Column, SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 
@@ -63,11 +63,10 @@ class ParquetWriter(SampleWriter):
                 option is out of range or not known to pyarrow.
             tf.errors.OpError: The file cannot be opened.
         """
-        check_at_least("row_group_size", row_group_size, 1)
         import pyarrow as pa
 
-        if compression != "none":
-            pa.Codec(compression)  # raises ValueError if it is not known
+        check_at_least("row_group_size", row_group_size, 1)
+        _check_compression(compression)
         path = os.fspath(path)
         if not path.endswith(SUFFIX):
             tf.io.gfile.makedirs(path)
@@ -88,11 +87,16 @@ class ParquetWriter(SampleWriter):
         A second call does nothing.
 
         Raises:
-            ValueError: No sample was written, and nothing is left; or
-                `_metadata.json` has become one for other columns.
+            ValueError: No sample was written, or `_metadata.json` has become
+                one for other columns; nothing is left.
         """
         if self._file.closed:
             return
+        try:
+            self._merged(self._path, 0)
+        except BaseException:
+            self.discard()
+            raise
         super().close()
         write_metadata(self._merged(self._path, self._num_samples))
 
@@ -102,14 +106,9 @@ class ParquetWriter(SampleWriter):
         super().discard()
 
     def _check_column(self, slot: Slot, column: Column) -> Column:
-        if slot.kind == "label" and column.values.dtype.kind in "iu":
-            values = column.values
-            bad = values.astype(np.float32).astype(values.dtype) != values
-            self._refuse(slot, column, bad, "an integer that float32 can hold")
-        dtype = np.int64
         if slot.kind == "label" or slot.dtype == "float":
-            dtype = np.float32
-        return column._replace(values=column.values.astype(dtype, copy=False))
+            return self._narrow(slot, column)
+        return column._replace(values=as_int64(column.values))
 
     def _put(self, columns: list[Column], rows: int) -> None:
         begin = 0
@@ -162,6 +161,24 @@ class ParquetWriter(SampleWriter):
         return dataclasses.replace(found, num_rows=num_rows)
 
 
+def _check_compression(name: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if name == "none":
+        return
+    try:
+        pa.Codec(name)
+        # Parquet has not all of them.
+        pq.ParquetWriter(
+            pa.BufferOutputStream(), pa.schema([]), compression=name
+        ).close()
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise ValueError(
+            f"`compression`={name!r} is none that pyarrow has: {error}"
+        ) from error
+
+
 class _Sink:
     """What pyarrow asks of a file that it writes, over an AtomicFile."""
 
@@ -172,7 +189,9 @@ class _Sink:
         self._size = 0
 
     def write(self, data: bytes) -> int:
-        self._file.write(bytes(data))
+        # Of a writer that was dropped, pyarrow still writes the end.
+        if not self._file.closed:
+            self._file.write(bytes(data))
         self._size += len(data)
         return len(data)
 
@@ -187,12 +206,14 @@ class _Sink:
 
 
 def _first_free(directory: str) -> str:
+    """The first name that no file has, nor will have that is being written."""
+    taken = [
+        name.partition(SUFFIX)[0] for name in tf.io.gfile.listdir(directory)
+    ]
     number = 0
-    while True:
-        path = os.path.join(directory, f"part-{number:05d}{SUFFIX}")
-        if not tf.io.gfile.exists(path):
-            return path
+    while (stem := f"part-{number:05d}") in taken:
         number += 1
+    return os.path.join(directory, stem + SUFFIX)
 
 
 def _group(slot: Slot) -> str | None:

@@ -56,7 +56,7 @@ class RawWriter(KeyRecordWriter):
     written and the other way round:
 
     - `"float"`: the float32 log(x + 1). The writer stores x, and refuses values
-      that are no such logarithm: -inf is x = -1, NaN is none.
+      that are no such logarithm of an x of 0 or more.
     - `"uint64"`: x itself, read as int64.
 
     A float label in int32 and integers in float32 have to be exact.
@@ -146,7 +146,7 @@ class RawWriter(KeyRecordWriter):
         narrow = column.values.astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             x = np.rint(np.expm1(narrow.astype(np.float64)))
-            fits = (x >= -1) & (x <= _INT_LIMITS.max)
+            fits = (x >= 0) & (x <= _INT_LIMITS.max)
             x = np.where(fits, x, 0).astype(_INT)
             # As readers do it: the sum is a float32, too.
             logs = np.log(x.astype(np.float32) + np.float32(1))
@@ -158,7 +158,7 @@ class RawWriter(KeyRecordWriter):
             slot,
             column,
             ~fits,
-            "log(x + 1) of a whole number x from -1 to "
+            "log(x + 1) of a whole number x from 0 to "
             f"{_INT_LIMITS.max}; a uint64 slot holds x itself",
         )
         return column._replace(values=x.view(WORD))

@@ -218,6 +218,20 @@ class SampleWriter(abc.ABC):
                 + f"is {column.values[at]}, wanted {wanted}"
             )
 
+    def _narrow(self, slot: Slot, column: Column) -> Column:
+        """The column as float32; ValueError for ids that are not exact in it."""
+        narrow = column.values.astype(np.float32)
+        if slot.dtype != "float":
+            # 2**63, which whole numbers near it round to, is no int64.
+            back = np.where(narrow < 2.0**63, narrow, 0).astype(np.int64)
+            self._refuse(
+                slot,
+                column,
+                back != as_int64(column.values),
+                "a whole number that a float32 holds exactly",
+            )
+        return column._replace(values=narrow)
+
     def _check_names(self, columns: Mapping[str, Any]) -> None:
         for name in columns:
             if name not in self._spec:
@@ -317,6 +331,10 @@ class SampleWriter(abc.ABC):
             )
         if values.dtype.kind == "b":
             values = values.astype(np.int64)
+        elif values.dtype.kind == "f" and values.itemsize > 8:
+            values = values.astype(
+                np.float64
+            )  # of no size that all machines have
         column = column._replace(values=values)
         if slot.kind == "label" and slot.binary:
             self._refuse(slot, column, (values != 0) & (values != 1), "0 or 1")
@@ -339,9 +357,22 @@ class SampleWriter(abc.ABC):
         values = column.values
         if slot.dtype == "float":
             return values
-        whole = (np.trunc(values) == values) & (np.abs(values) < 2**63)
+        whole = is_int64(values)
         self._refuse(slot, column, ~whole, "a whole number")
         return values.astype(np.int64)
+
+
+def as_int64(values: np.ndarray) -> np.ndarray:
+    """Integers as int64; uint64 keeps its bits, as in all formats."""
+    dtype = np.uint64 if values.dtype.kind == "u" else np.int64
+    values = np.ascontiguousarray(values).astype(dtype, copy=False)
+    return values.view(np.int64)
+
+
+def is_int64(values: np.ndarray) -> np.ndarray:
+    """Which floats are whole numbers that an int64 holds."""
+    in_range = (values >= -(2.0**63)) & (values < 2.0**63)
+    return (np.trunc(values) == values) & in_range
 
 
 def _as_array(slot: Slot, values: Any) -> np.ndarray:

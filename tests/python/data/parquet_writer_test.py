@@ -1,5 +1,6 @@
 """lodestar.data.ParquetWriter: its files, as pyarrow and ParquetDataset read them."""
 
+import gc
 import json
 
 import hypothesis
@@ -149,6 +150,39 @@ def test_a_directory_gets_one_file_after_another(tmp_path):
     assert features["C"].to_list() == [[0], [1], [2]]
 
 
+def test_two_writers_of_a_directory(tmp_path):
+    spec = SlotSpec([Slot.sparse("C")])
+    with ParquetWriter(tmp_path, spec) as first:
+        with ParquetWriter(tmp_path, spec) as second:
+            first.write({"C": [1]})
+            second.write({"C": [2]})
+    (features,) = ParquetDataset(tmp_path, spec, 8)
+    assert sorted(features["C"].to_list()) == [[1], [2]]
+
+
+def test_metadata_that_changes_meanwhile(tmp_path):
+    with pytest.raises(ValueError, match="is for other columns"):
+        with ParquetWriter(tmp_path / "a.parquet", [Slot.sparse("C")]) as late:
+            late.write({"C": [1]})
+            with ParquetWriter(tmp_path, [Slot.sparse("D")]) as writer:
+                writer.write({"D": [1]})
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["_metadata.json", "part-00000.parquet"]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63), -1, 2**24])
+def test_labels_at_the_ends_of_int64(tmp_path, value):
+    path = tmp_path / "a.parquet"
+    spec = SlotSpec([Slot.label("y", binary=False)])
+    with ParquetWriter(path, spec) as writer:
+        writer.write({"y": value})
+        for inexact in (2**63 - 1, 2**64 - 1 - 2**24):
+            with pytest.raises(ValueError, match="sample 2: slot 'y' is"):
+                writer.write({"y": inexact})
+    (columns,) = ParquetDataset(path, spec, 8, columns=True)
+    assert columns["y"].numpy().tolist() == [[(value + 2**63) % 2**64 - 2**63]]
+
+
 def test_a_scheme_of_tensorflow_file_systems():
     spec = SlotSpec([Slot.sparse("C")])
     with ParquetWriter("ram://parquet_writer/a.parquet", spec) as writer:
@@ -173,11 +207,13 @@ def test_nothing_is_left_of_a_failure(tmp_path):
     path = tmp_path / "a.parquet"
     spec = SlotSpec([Slot.label("y", binary=False), Slot.sparse("C")])
     with pytest.raises(
-        ValueError, match="sample 2: slot 'y' is 16777217, wanted an integer"
+        ValueError, match="sample 2: slot 'y' is 16777217, wanted a whole"
     ):
         with ParquetWriter(path, spec, row_group_size=1) as writer:
             writer.write({"y": 1, "C": [1]})
             writer.write({"y": 2**24 + 1, "C": [1]})
+    del writer  # which ends pyarrow's own, too
+    gc.collect()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="no samples were written"):
         with ParquetWriter(path, spec):
@@ -189,8 +225,9 @@ def test_options_are_checked(tmp_path):
     spec = SlotSpec([Slot.sparse("C")])
     with pytest.raises(ValueError, match="`row_group_size` must be an integer"):
         ParquetWriter(tmp_path / "a.parquet", spec, row_group_size=0)
-    with pytest.raises(ValueError, match="compression: 'rar'"):
-        ParquetWriter(tmp_path / "a.parquet", spec, compression="rar")
+    for name in ("rar", "lzo", "bz2", 3):
+        with pytest.raises(ValueError, match=f"`compression`={name!r} is none"):
+            ParquetWriter(tmp_path / "a.parquet", spec, compression=name)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -27,9 +27,7 @@ LAYOUTS = [
     ("multi_hot_int", "uint32"),
     ("multi_hot_int", "int64"),
 ]
-INT = (
-    "log\\(x \\+ 1\\) of a whole number x from -1 to 2147483647; a uint64 slot"
-)
+INT = "log\\(x \\+ 1\\) of a whole number x from 0 to 2147483647; a uint64 slot"
 
 
 def written(tmp_path, spec, columns, **options):
@@ -133,18 +131,13 @@ def test_a_batch_equals_the_reference(
 
 
 def test_logarithms_come_back_within_rounding(tmp_path, rng):
-    x = np.concatenate([rng.integers(0, 2**31, 50_000), [2**31 - 1, -1, 0, 1]])
-    with np.errstate(divide="ignore"):
-        logs = np.log(x.astype(np.float32) + np.float32(1))
+    x = np.concatenate([rng.integers(0, 2**31, 50_000), [2**31 - 1, 0, 1]])
+    logs = np.log(x.astype(np.float32) + np.float32(1))
     spec = [Slot.dense("d")]
     data = written(tmp_path, spec, {"d": logs}, layout="int")
     back = np.frombuffer(data, "<i4")
-    with np.errstate(divide="ignore"):
-        again = np.log(back.astype(np.float32) + np.float32(1))
-    np.testing.assert_array_max_ulp(
-        again[np.isfinite(again)], logs[np.isfinite(logs)], 2
-    )
-    assert np.array_equal(np.isinf(again), np.isinf(logs))
+    again = np.log(back.astype(np.float32) + np.float32(1))
+    np.testing.assert_array_max_ulp(again, logs, 2)
 
 
 def test_any_scheme_and_gzip():
@@ -172,6 +165,7 @@ def test_any_scheme_and_gzip():
         ({"layout": "int"}, {"d": [0, 30]}, "slot 'd' is 30, wanted " + INT),
         ({"layout": "int"}, {"d": [0, 1e30]}, "slot 'd' is 1e[+]30, wanted"),
         ({"layout": "int"}, {"d": [0, np.nan]}, "slot 'd' is nan, wanted"),
+        ({"layout": "int"}, {"d": [0, -np.inf]}, "slot 'd' is -inf, wanted"),
         ({"layout": "int"}, {"d": [0, np.inf]}, "slot 'd' is inf, wanted"),
         ({"layout": "int"}, {"d": [0, -1]}, "slot 'd' is -1, wanted"),
     ],

@@ -147,6 +147,38 @@ def test_a_header_that_is_known_last(tmp_path, scheme, name):
     assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
 
 
+def test_two_files_of_one_name_do_not_mix(tmp_path):
+    first, second = (AtomicFile(tmp_path / "file") for _ in range(2))
+    for i in range(1000):
+        first.write(b"first%d" % i)
+        second.write(b"second%d" % i)
+    second.commit()
+    assert read(tmp_path / "file").startswith(b"second0second1")
+    first.commit()
+    content = b"".join(b"first%d" % i for i in range(1000))
+    assert read(tmp_path / "file") == content
+    assert names(tmp_path) == ["file"]
+
+
+def test_an_atomic_file_as_a_context_manager(tmp_path):
+    with AtomicFile(tmp_path / "file.gz", compress=False) as file:
+        file.write(b"plain")
+    with pytest.raises(KeyboardInterrupt):
+        with AtomicFile(tmp_path / "file.gz") as file:
+            file.write(b"dropped")
+            raise KeyboardInterrupt
+    assert read(tmp_path / "file.gz") == b"plain"
+    assert names(tmp_path) == ["file.gz"]
+
+
+def test_floats_of_any_width(tmp_path):
+    spec = SlotSpec([Slot.dense("d", (4,))])
+    for dtype in (np.float16, np.float32, np.float64, np.longdouble):
+        with MultiSlotWriter(tmp_path / "file", spec) as writer:
+            writer.write({"d": np.array([0.25, -0.0, np.inf, 1024], dtype)})
+        assert read(tmp_path / "file") == b"4 0.25 -0 inf 1024\n"
+
+
 FREE = SlotSpec(
     [
         Slot.label("click", used=False),
