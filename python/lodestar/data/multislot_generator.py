@@ -128,9 +128,12 @@ class MultiSlotGenerator:
         """Yields the MultiSlot lines, each with its newline, of input lines.
 
         Raises:
+            TypeError: `lines` is one string.
             DataError: While iterating: a sample is not as it must be, or one of
                 the methods raised; names the number of the input line.
         """
+        if isinstance(lines, (str, bytes)):
+            raise TypeError(f"`lines` must be several, found {lines!r}.")
         return self._texts(self._samples(lines, "line "), "line ")
 
     def write(

@@ -128,7 +128,7 @@ def slots_of(
     spec = find_slots(paths)
     if spec is None and not found.finds_slots:
         raise DataError(
-            f"{paths[0]}: which slots? Give --slots YAML; there is no "
+            f"{paths[0]}: which slots? Give a slot file (slots, --slots); there is no "
             f"{slots_path(paths[0])}"
         )
     return spec

@@ -53,7 +53,8 @@ def parse_multislot(
         spec = spec.with_weights(weights)
     with tf.name_scope(name or "parse_multislot"):
         if not tf.is_tensor(lines):
-            lines = tf.constant(list(lines), tf.string)
+            one = isinstance(lines, (str, bytes))
+            lines = tf.constant(lines if one else list(lines), tf.string)
         if lines.dtype != tf.string or lines.shape.rank not in (None, 1):
             raise ValueError(
                 "`lines` must be a string tensor of shape [B], found "

@@ -58,8 +58,8 @@ def RawDataset(
             name that ends in `.gz` is decompressed.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
-        num_samples: The samples to read of each file, which must have as many;
-            None for all.
+        num_samples: The samples to read of each file, from its beginning; it
+            must have as many or more. None for all.
         layout: `"float"`, `"int"`, `"multi_hot_float"` or `"multi_hot_int"`.
         key_type: `"uint32"`, or as `layout` allows `"int32"` or `"int64"`.
         nnz_per_slot: With a multi-hot layout: the keys of every sparse and
@@ -74,7 +74,7 @@ def RawDataset(
             not valid, or no Raw file can hold the slots: sparse floats, dense
             of no fixed shape. With the class `DataError`, unless
             `on_error="skip"`: a file's size is not a multiple of a sample's, or
-            not that of `num_samples`.
+            less than that of `num_samples`.
         tf.errors.InvalidArgumentError: While reading: a value is not as
             declared ("path: record 7 at byte 1120: slot 'click': ...", records
             and bytes count from 0), or the size of a compressed file is not as

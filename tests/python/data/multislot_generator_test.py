@@ -149,6 +149,12 @@ def test_what_generate_sample_may_return(results):
     assert "".join(Some().lines([0])) == wanted
 
 
+@pytest.mark.parametrize("one", ["1 2", b"1 2"])
+def test_one_line_alone_is_not_taken_apart(one):
+    with pytest.raises(TypeError, match="`lines` must be several, found"):
+        Words().lines(one)
+
+
 def test_lines_are_made_as_they_are_asked_for():
     lines = Words().lines(map(str, itertools.count()))
     assert list(itertools.islice(lines, 2)) == ["1 0 1 1\n", "1 1 1 1\n"]
@@ -306,12 +312,12 @@ def test_an_error_of_a_batch_names_its_lines():
     broken = Broken()
     broken.set_batch(2)
     with pytest.raises(DataError, match=r"^line 1-2: generate_batch\(\) raise"):
-        list(broken.lines("123"))
+        list(broken.lines(["1", "2", "3"]))
 
 
 def test_generate_sample_must_be_there():
     with pytest.raises(DataError, match="MultiSlotGenerator does not override"):
-        list(MultiSlotGenerator().lines("1"))
+        list(MultiSlotGenerator().lines(["1"]))
 
 
 STRINGS = [

@@ -159,7 +159,8 @@ def test_samples_of_a_batch_must_agree_on_a_free_dim():
 
 
 @pytest.mark.parametrize(
-    "lines", [tf.constant([1, 2]), tf.constant("1 5"), tf.constant([["1 5"]])]
+    "lines",
+    [tf.constant([1, 2]), tf.constant("1 5"), tf.constant([["1 5"]]), "1 5"],
 )
 def test_lines_must_be_a_vector_of_strings(lines):
     with pytest.raises(ValueError, match="`lines` must be a string tensor of"):

@@ -244,7 +244,7 @@ FAILURES = [
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (
         "convert other.txt out.txt",
-        "other.txt: which slots? Give --slots YAML; ",
+        "other.txt: which slots? Give a slot file (slots, --slots); ",
     ),
     ("convert --slots no in.txt out.txt", "no: No such file or directory"),
     (
