@@ -154,8 +154,9 @@ class ParquetWriter(SampleWriter):
             found = self._metadata
         elif found.columns != self._metadata.columns:
             raise DataError(
-                f"{found.path}: is for other columns than those of {path}: "
-                f"{_listed(found)}, wanted {_listed(self._metadata)}"
+                f"{found.path}: is for other columns than those of {path}, "
+                f"which needs a folder of its own: found {_listed(found)}, "
+                f"wanted {_listed(self._metadata)}"
             )
         num_rows = {**found.num_rows, os.path.basename(path): rows}
         return dataclasses.replace(found, num_rows=num_rows)
