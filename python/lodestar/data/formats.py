@@ -273,21 +273,51 @@ def _dataset_source(
 
 
 def _open_parquet(paths, slots, options, skipped, on_progress) -> Source:
-    given = slots is not None
+    spec = slots or parquet_slots(paths)
 
-    def read(path, spec, batch_size, **more):
+    def read(path, given, batch_size, **more):
         # By name only where asked for: a column may hold several labels.
-        slots = spec if given else None
-        return ParquetDataset(path, slots, batch_size, **options, **more)
+        if slots is None:
+            given = None
+            _check_slots(path, parquet_slots(path), paths[0], spec)
+        return ParquetDataset(path, given, batch_size, **options, **more)
 
     return _DatasetSource(
         paths,
-        slots if given else parquet_slots(paths),
+        spec,
         skipped,
         on_progress,
         read,
         lambda path, spec: read_footer(path).num_rows,
     )
+
+
+def _check_slots(
+    path: str, found: SlotSpec, first: str, wanted: SlotSpec
+) -> None:
+    """Raises DataError where files have different slots."""
+    if found == wanted or not read_footer(path).num_rows:
+        return
+    for name in dict.fromkeys(wanted.names() + found.names()):
+        here, there = (
+            spec[name] if name in spec else None for spec in (found, wanted)
+        )
+        if here != there:
+            raise DataError(
+                f"{path}: column {name!r}: found {_slot_text(here)}, wanted "
+                f"{_slot_text(there)} as {first} has it"
+            )
+    raise DataError(
+        f"{path}: the columns are {', '.join(found.names())}, wanted "
+        f"{', '.join(wanted.names())} as {first} has them"
+    )
+
+
+def _slot_text(slot: Slot | None) -> str:
+    if slot is None:
+        return "none"
+    shape = list(slot.shape) if slot.kind == "dense" else ""
+    return f"a {slot.kind} slot of {slot.dtype}{shape}"
 
 
 def _writer(make: Callable[..., SampleWriter]) -> Callable[..., SampleWriter]:

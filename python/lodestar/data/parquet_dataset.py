@@ -186,8 +186,14 @@ def _open(
     paths: list[str], metadata: ParquetMetadata | None, skip: _Skip | None
 ) -> list[ParquetFile]:
     opened = []
+    counted: dict[str, ParquetMetadata | None] = {}
     for path, found in zip(paths, read_footers(paths)):
-        rows = metadata.rows_of(path) if metadata else None
+        beside = metadata_path(path)
+        if beside not in counted:
+            # A folder without one is in the list of the first file's.
+            counted[beside] = read_metadata(beside) or metadata
+        counts = counted[beside]
+        rows = counts.rows_of(path) if counts else None
         if isinstance(found, tf.errors.OpError):
             raise found
         if isinstance(found, ParquetFile) and rows not in (
@@ -196,14 +202,14 @@ def _open(
         ):
             found = DataError(
                 f"{path}: found {found.num_rows} rows, wanted {rows} as "
-                f"{metadata.path} says"
+                f"{counts.path} says"
             )
         if isinstance(found, ParquetFile):
             opened.append(found)
         elif skip is None:
             raise found
         else:
-            skip(one_line(found), 1 if rows is None else rows)
+            skip(one_line(found), rows or 1)
     if not opened:
         raise DataError(f"{paths[0]}: no file of {len(paths)} can be read")
     return opened
@@ -255,7 +261,7 @@ def _same_schema(
         except DataError as error:
             if skip is None:
                 raise
-            skip(describe_error(error), file.num_rows)
+            skip(describe_error(error), file.num_rows or 1)
         else:
             same.append(file)
     return same

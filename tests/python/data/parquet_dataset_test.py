@@ -260,6 +260,18 @@ def test_files_may_be_a_directory_or_a_list(files, tmp_path, monkeypatch):
     assert sum(read(ParquetDataset("0.parquet", SPEC, 8)), []) == [*range(7)]
 
 
+def test_each_directory_counts_its_own_rows(tmp_path):
+    for name, rows in (("a", 2), ("b", 3)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "0.parquet", pa.table({"C": range(rows)}))
+        write_metadata(tmp_path / name, {"0.parquet": rows}, cats=[("C", 0)])
+    (features,) = ParquetDataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
+    assert features["C"].to_list() == [[0], [1], [0], [1], [2]]
+    write_metadata(tmp_path / "b", {"0.parquet": 2}, cats=[("C", 0)])
+    with pytest.raises(ValueError, match="b/0.parquet: found 3 rows, wanted 2"):
+        ParquetDataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
+
+
 def test_a_scheme_of_tensorflow_file_systems(files):
     for path in files:
         to = f"ram://parquet/{path.name}"

@@ -540,6 +540,18 @@ def test_slices_and_chunks(arrow_type):
             continue
         assert column.cut(1, 3).values.tolist() == [3, 4, 5, 6]
         assert column.take(np.array([3, 0])).values.tolist() == [7, 8, 1, 2]
+    if not flat and column_type(arrow_type).width is None:
+        dense = Binding(
+            Slot.dense("x", (2,), dtype="uint64"),
+            "x",
+            column_type(arrow_type),
+            2,
+        )
+        for array in as_chunks(pa.array([[1, 2], [3], *want[2:]], arrow_type)):
+            faults = Faults(0, 0)
+            column = decode_column(dense, array, faults)
+            assert list(faults.found) == [1]
+            assert column[[0, 2, 3]].tolist() == [[1, 2], [5, 6], [7, 8]]
     nulls = [*want[:2], None, *want[3:]]
     for array in as_chunks(pa.array(nulls, arrow_type)):
         faults = Faults(0, 0)

@@ -171,6 +171,16 @@ def test_an_atomic_file_as_a_context_manager(tmp_path):
     assert names(tmp_path) == ["file.gz"]
 
 
+@pytest.mark.parametrize("header_size", [0, 4])
+def test_nothing_is_left_where_the_name_is_taken(tmp_path, header_size):
+    (tmp_path / "taken" / "by").mkdir(parents=True)
+    file = AtomicFile(tmp_path / "taken", header_size=header_size)
+    file.write(b"content")
+    with pytest.raises(tf.errors.OpError, match="taken"):
+        file.commit(bytes(header_size))
+    assert names(tmp_path) == ["taken"]
+
+
 def test_floats_of_any_width(tmp_path):
     spec = SlotSpec([Slot.dense("d", (4,))])
     for dtype in (np.float16, np.float32, np.float64, np.longdouble):

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lodestar.data import (
@@ -85,6 +87,21 @@ def test_check_sums_of_norm(here, capsys):
     lines = run(capsys, "a.norm")
     assert lines[0].startswith("a.norm: record 0 at byte 69: ")
     assert lines[1] == "2 good samples and 1 error in 1 file"
+
+
+def test_parquet_of_other_columns(here, capsys):
+    (here / "slots.yaml").unlink()
+    columns = {"a": ("y", "C"), "b": ("y", "D"), "c": ("C", "y")}
+    for name, (label, ids) in columns.items():
+        pq.write_table(pa.table({label: [1], ids: [1]}), f"{name}.parquet")
+    pq.write_table(pa.table({"z": [1]}).slice(0, 0), "none.parquet")
+    paths = [f"{name}.parquet" for name in ("a", "b", "c", "none")]
+    assert run(capsys, *paths) == [
+        "b.parquet: column 'C': found none, wanted a sparse slot of uint64 as "
+        "a.parquet has it",
+        "c.parquet: the columns are C, y, wanted y, C as a.parquet has them",
+        "1 good samples and 2 errors in 4 files",
+    ]
 
 
 def test_csv(here, capsys):
