@@ -6,36 +6,39 @@ from lodestar.data.click_log import (
     exact_auc,
     generate_click_log,
 )
-from lodestar.data.csv_convert import convert_csv
-from lodestar.data.csv_table import parse_label
-from lodestar.data.csv_writer import CsvWriter
+from lodestar.data.csv.csv_convert import convert_csv
+from lodestar.data.csv.csv_table import parse_label
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.errors import DataError, describe_error
-from lodestar.data.file_list import read_file_list, write_file_list
-from lodestar.data.find_format import expand_inputs, one_format
-from lodestar.data.formats import Source
-from lodestar.data.hashing import hash_ids, hash_ids_tensor
-from lodestar.data.in_memory_dataset import InMemoryDataset, MergeCounts
-from lodestar.data.multislot_dataset import MultiSlotDataset
-from lodestar.data.multislot_generator import (
+from lodestar.data.hugectr.file_list import read_file_list, write_file_list
+from lodestar.data.hugectr.norm_dataset import NormDataset
+from lodestar.data.hugectr.norm_writer import NormWriter
+from lodestar.data.hugectr.raw_dataset import RawDataset
+from lodestar.data.hugectr.raw_writer import RawWriter
+from lodestar.data.multislot.in_memory_dataset import (
+    InMemoryDataset,
+    MergeCounts,
+)
+from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
+from lodestar.data.multislot.multislot_generator import (
     MultiSlotGenerator,
     MultiSlotStringGenerator,
 )
-from lodestar.data.multislot_writer import MultiSlotWriter
-from lodestar.data.norm_dataset import NormDataset
-from lodestar.data.norm_writer import NormWriter
-from lodestar.data.open_files import open_dataset, open_source
-from lodestar.data.output import slots_path
-from lodestar.data.parquet_dataset import ParquetDataset
-from lodestar.data.parquet_writer import ParquetWriter
-from lodestar.data.parse_multislot import parse_multislot
-from lodestar.data.raw_dataset import RawDataset
-from lodestar.data.raw_writer import RawWriter
+from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.multislot.parse_multislot import parse_multislot
+from lodestar.data.multislot.split_samples import split_samples
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import Column, SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
-from lodestar.data.split_samples import split_samples
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.formats import Source
+from lodestar.data.tool.open_files import open_dataset, open_source
+from lodestar.data.tool.output import slots_path
 
 __all__ = [
     "ClickLog",

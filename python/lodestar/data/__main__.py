@@ -15,27 +15,27 @@ import warnings
 import tensorflow as tf
 
 from lodestar.data.click_log import generate_click_log
-from lodestar.data.convert import Target, convert
 from lodestar.data.errors import DataError, describe_error
-from lodestar.data.file_list import write_file_list
-from lodestar.data.find_format import (
+from lodestar.data.hugectr.file_list import write_file_list
+from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.tool.convert import Target, convert
+from lodestar.data.tool.find_format import (
     SUFFIXES,
     expand_inputs,
     format_of_name,
     one_format,
 )
-from lodestar.data.formats import FORMATS, Format, Source
-from lodestar.data.inspect_files import as_text, inspect_files
-from lodestar.data.open_files import slots_of
-from lodestar.data.output import FILE_LIST, check_target, slots_path
-from lodestar.data.progress import Progress
-from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.tool_options import (
+from lodestar.data.tool.formats import FORMATS, Format, Source
+from lodestar.data.tool.inspect_files import as_text, inspect_files
+from lodestar.data.tool.open_files import slots_of
+from lodestar.data.tool.output import FILE_LIST, check_target, slots_path
+from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.tool_options import (
     build_parser,
     read_options,
     write_options,
 )
-from lodestar.data.validate_files import Validation
+from lodestar.data.tool.validate_files import Validation
 
 
 def main(arguments: list[str] | None = None) -> int:

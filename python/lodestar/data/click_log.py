@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.multislot_writer import MultiSlotWriter
+from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 

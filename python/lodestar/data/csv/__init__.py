@@ -1,0 +1,1 @@
+"""CSV and TSV, and the ids of their text."""

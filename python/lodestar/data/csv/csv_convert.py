@@ -1,0 +1,84 @@
+"""CSV to MultiSlot text: numeric columns become float slots, others id slots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+
+import tensorflow as tf
+
+from lodestar.data.csv.csv_table import CsvTable
+from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool.output import Output
+
+
+def convert_csv(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    *,
+    label: str,
+    delimiter: str | None = None,
+    categorical: Collection[str] = (),
+    numeric: Collection[str] = (),
+    missing: Collection[str] = ("", "?"),
+    on_start: Callable[[str, int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> SlotSpec:
+    """Writes a CSV file with a header as MultiSlot text.
+
+    Reads the file twice: once to see which columns are numeric (every value
+    that is there is a number), once to write. A numeric column becomes a dense
+    float slot of its name, 0 where missing; any other column a sparse id slot,
+    empty where missing, else one id, `hash_ids(column, value)`; a column without
+    any value is an id slot. Memory does not grow with the file.
+
+    Beside `target` the slot file `target + ".slots.yaml"` is written. Both
+    appear only when all is done.
+
+    Args:
+        source: The CSV file, UTF-8, fields separated by `delimiter`.
+        target: The MultiSlot file to write; `.gz` compresses it.
+        label: `COLUMN`, whose values are 0 and 1, or `COLUMN=POSITIVE`: 1 where
+            the column's value is POSITIVE (or POSITIVE and a full stop, as in
+            some copies of the census data), 0 at any other value.
+        delimiter: None finds it in the header.
+        categorical: Columns that are id slots even if all values are numbers.
+        numeric: Columns that must be numbers; another value is an error.
+        missing: Texts that stand for a missing value.
+        on_start: Called before each pass with what it does and the file's bytes.
+        on_progress: Called with the number of bytes of each piece read.
+
+    Returns:
+        The slots: the label first, then the columns in the file's order.
+
+    Raises:
+        DataError: The input is missing, empty, binary or cut short, a column is
+            unknown, a value is not valid, or the output cannot be written. One
+            line that names the file, and the line and column where there is
+            one. Nothing is left behind.
+
+    Warns:
+        UserWarning: The last line has no newline, so the file may be cut short.
+    """
+    path = os.fspath(source)
+    size = 0
+    if on_start is not None:
+        if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+            size = tf.io.gfile.stat(path).length
+        on_start("reading columns", size)
+    table = CsvTable(
+        [path],
+        label=label,
+        delimiter=delimiter,
+        categorical=categorical,
+        numeric=numeric,
+        missing=missing,
+        on_progress=on_progress,
+    )
+    if on_start is not None:
+        on_start("writing", size)
+    with Output(target, table.spec, MultiSlotWriter, inputs=[path]) as output:
+        for columns in table.batches(path):
+            output.write_batch(columns)
+    return table.spec

@@ -1,0 +1,549 @@
+"""CsvTable: CSV and TSV files as columns of slots."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
+from lodestar.data.csv.csv_writer import column_names
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.errors import DataError
+from lodestar.data.slot_spec import Slot, SlotSpec
+
+# How the cells of an id slot are ids.
+ID_FORMS = ("hash", "hex", "int")
+MISSING = ("", "?")
+# The columns of Criteo's click logs, which have no header.
+CRITEO_NUMBERS = [f"I{i}" for i in range(1, 14)]
+CRITEO_IDS = [f"C{i}" for i in range(1, 27)]
+CRITEO_COLUMNS = ["label", *CRITEO_NUMBERS, *CRITEO_IDS]
+_CRITEO_LINE = re.compile(
+    r"[01](\t(-?[0-9]+)?){13}(\t([0-9a-fA-F]{8})?){26}[\r\n]*", re.ASCII
+)
+# Python converts no more than 4300 digits.
+_INTEGER = re.compile("-?[0-9]{1,4000}", re.ASCII)
+_HEX = re.compile("(0[xX])?[0-9a-fA-F]+", re.ASCII)
+_CHUNK_ROWS = 2048
+# Distinct label texts kept to show and to compare.
+_MAX_LABEL_TEXTS = 1000
+# Numbers below round to a float32 that is finite.
+_FLOAT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2.0**-25)
+
+Row = tuple[int, list[str]]  # line number, fields
+
+
+def parse_label(text: str) -> tuple[str, str | None]:
+    """Splits `COLUMN[=POSITIVE]` at the first `=`.
+
+    >>> parse_label("Salary=>50K")
+    ('Salary', '>50K')
+    """
+    column, found, positive = text.partition("=")
+    if not column or (found and not positive):
+        raise DataError(
+            f"the label must be COLUMN or COLUMN=POSITIVE, found {text!r}"
+        )
+    return column, positive if found else None
+
+
+def is_criteo_line(line: str) -> bool:
+    """Whether a line is one of Criteo's logs: label, 13 integers, 26 hex ids."""
+    return _CRITEO_LINE.fullmatch(line) is not None
+
+
+class CsvTable:
+    """CSV files whose columns are slots.
+
+    Without `slots` the files are read once to see which columns are numeric:
+    those become dense slots, the others id slots.
+
+    Attributes:
+        spec: The slots.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        slots: SlotSpec | None = None,
+        *,
+        label: str | None = None,
+        delimiter: str | None = None,
+        categorical: Collection[str] = (),
+        numeric: Collection[str] = (),
+        missing: Collection[str] = MISSING,
+        ids: str | None = None,
+        skip: Callable[[str], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ):
+        """Finds the slots.
+
+        Args:
+            paths: The files, all of the same columns.
+            slots: Their slots, if known.
+            label: `COLUMN[=POSITIVE]`; None is the column "label", or with
+                `slots` as they say.
+            delimiter: None finds it in the header.
+            categorical: Columns that are id slots even if they look numeric.
+            numeric: Columns that must be numbers.
+            missing: Texts that stand for a missing value.
+            ids: One of `ID_FORMS`; None is "int" with `slots`, "hash" without.
+            skip: Called with what is wrong with a row that is left out; None
+                raises it.
+            on_progress: Called with the number of bytes of each piece read.
+
+        Raises:
+            DataError: As `convert_csv`.
+        """
+        self._delimiter = delimiter
+        self._on_progress = on_progress
+        self._missing = frozenset(missing)
+        self._skip = skip
+        self._positive: str | None = None
+        self._inferred = slots is None
+        if delimiter is None and slots is not None:
+            self._delimiter = _delimiter_of(paths[0], slots)
+        self._ids = ids or ("hash" if slots is None else "int")
+        if self._ids not in ID_FORMS:
+            raise DataError(f"`ids`={self._ids!r} is not in {ID_FORMS}")
+        reader = self._reader(paths[0])
+        self._columns = reader.columns
+        if slots is not None and not (categorical or numeric):
+            self._check_columns(reader, slots)
+            self.spec = slots
+            if label is not None:
+                self._label_column(reader, label)
+            return
+        if slots is not None:
+            raise DataError(
+                "--slots says what each column is, and so would --categorical "
+                "and --numeric"
+            )
+        name = self._label_column(reader, label)
+        if self._columns == CRITEO_COLUMNS and not (categorical or numeric):
+            categorical, numeric = CRITEO_IDS, CRITEO_NUMBERS
+        _check_kinds(reader, name, categorical, numeric)
+        kinds = {
+            column: column not in categorical
+            for column in self._columns
+            if column != name
+        }
+        self._find_numeric(paths, name, kinds, frozenset(numeric))
+        self.spec = SlotSpec(
+            [Slot.label(name)]
+            + [
+                Slot.dense(column) if is_numeric else Slot.sparse(column)
+                for column, is_numeric in kinds.items()
+            ]
+        )
+
+    def quiet(self) -> CsvTable:
+        """As this one, but that rows which are left out are not told."""
+        table = copy.copy(self)
+        if self._skip is not None:
+            table._skip = _ignore
+        return table
+
+    def batches(self, path: str) -> Iterator[dict[str, Any]]:
+        """The columns of a file as `SampleWriter.write_batch` takes them."""
+        reader = self._reader(path)
+        chunk: list[Row] = []
+        for row in reader.rows(self._skip):
+            chunk.append(row)
+            if len(chunk) == _CHUNK_ROWS:
+                yield from self._parsed(reader, chunk)
+                chunk = []
+        if chunk:
+            yield from self._parsed(reader, chunk)
+        if reader.ends_without_newline and not self._inferred:
+            warnings.warn(_cut_text(reader), stacklevel=2)
+
+    def _reader(self, path: str) -> CsvReader:
+        names, delimiter = None, self._delimiter
+        if delimiter in (None, "\t") and _is_criteo(path):
+            names, delimiter = CRITEO_COLUMNS, "\t"
+        reader = CsvReader(
+            path,
+            delimiter=delimiter,
+            columns=names,
+            on_progress=self._on_progress,
+        )
+        if self._delimiter is None:
+            self._delimiter = reader.delimiter
+        columns = getattr(self, "_columns", reader.columns)
+        if reader.columns != columns:
+            raise DataError(
+                f"{path}:1: the columns are {', '.join(reader.columns)}, "
+                f"wanted {', '.join(columns)} as in the first file"
+            )
+        return reader
+
+    def _label_column(self, reader: CsvReader, label: str | None) -> str:
+        if label is None:
+            if "label" not in reader.columns:
+                raise DataError(
+                    f"{reader.path}: which column is the label? Give --label "
+                    f"COLUMN; the columns are {', '.join(reader.columns)}"
+                )
+            label = "label"
+        name = label
+        if label not in reader.columns:  # where a name may hold "=" itself
+            name, self._positive = parse_label(label)
+        reader.column_index(name)
+        return name
+
+    def _check_columns(self, reader: CsvReader, slots: SlotSpec) -> None:
+        wanted = [name for slot in slots for name in column_names(slot)]
+        for name in wanted:
+            reader.column_index(name)
+        for name in reader.columns:
+            if name not in wanted:
+                raise DataError(
+                    f"{reader.path}: no slot has the column '{name}'; the "
+                    f"slots are {', '.join(slots.names())}"
+                )
+
+    def _find_numeric(
+        self,
+        paths: Sequence[str],
+        label: str,
+        kinds: dict[str, bool],
+        forced: frozenset[str],
+    ) -> None:
+        """Leaves in `kinds` True for the numeric columns; checks all labels."""
+        # Columns that may still be numeric, and whether a value was seen.
+        seen = {
+            self._columns.index(name): False
+            for name, kind in kinds.items()
+            if kind
+        }
+        texts = _LabelTexts()
+        num_positive = 0
+        for path in paths:
+            reader = self._reader(path)
+            for line, fields in reader.rows(self.quiet()._skip):
+                try:
+                    text = fields[self._columns.index(label)]
+                    value = _label_value(text, self._positive)
+                    self._see(fields, seen, forced)
+                except _BadCell as bad:
+                    if self._skip is None:
+                        raise bad.at(reader, line, label) from bad
+                    continue
+                texts.add(text)
+                num_positive += value
+            if reader.ends_without_newline:
+                # Valid CSV, but also what a file cut within its last field is.
+                cut = _cut_text(reader)
+                if self._positive is not None and texts.last_is_odd():
+                    raise DataError(f"{cut}: its label occurs in no other line")
+                warnings.warn(cut, stacklevel=4)
+        if self._positive is not None and num_positive == 0:
+            raise DataError(
+                f"{paths[0]}: column '{label}': no label is "
+                f"{self._positive!r}; found {texts.some()}"
+            )
+        for name in kinds:
+            at = self._columns.index(name)
+            kinds[name] = seen.get(at, False) or name in forced
+
+    def _see(
+        self, fields: list[str], seen: dict[int, bool], forced: frozenset[str]
+    ) -> None:
+        """Drops from `seen` the columns that a row shows to be no numbers."""
+        for i in list(seen):
+            if fields[i] in self._missing:
+                continue
+            if _number(fields[i]) is not None:
+                seen[i] = True
+            elif self._columns[i] in forced:
+                raise _BadCell(
+                    f"{fields[i]!r} is not a number", self._columns[i]
+                )
+            else:
+                del seen[i]
+
+    def _parsed(
+        self, reader: CsvReader, chunk: list[Row]
+    ) -> Iterator[dict[str, Any]]:
+        try:
+            yield self._chunk(reader, chunk)
+            return
+        except DataError as error:
+            if self._skip is None:
+                raise
+            if len(chunk) == 1:
+                self._skip(str(error))
+                return
+        # Half by half down to the bad rows.
+        half = len(chunk) // 2
+        yield from self._parsed(reader, chunk[:half])
+        yield from self._parsed(reader, chunk[half:])
+
+    def _chunk(self, reader: CsvReader, chunk: list[Row]) -> dict[str, Any]:
+        columns = {}
+        for slot in self.spec:
+            cells = []
+            for name in column_names(slot):
+                at = reader.column_index(name)
+                cells.append([fields[at] for _, fields in chunk])
+            try:
+                columns[slot.name] = self._column(slot, cells)
+            except _BadCell as bad:
+                line = chunk[bad.row][0]
+                raise bad.at(reader, line, slot.name) from bad
+        for ids, weights in self.spec.weights.items():
+            _check_weights(reader, chunk, columns, ids, weights)
+        return columns
+
+    def _column(self, slot: Slot, cells: list[list[str]]):
+        if slot.kind == "sparse":
+            return self._sparse(slot, cells[0])
+        if slot.num_values is None:
+            values, splits = self._lists(slot, cells[0])
+            lengths = np.diff(splits)
+            if (bad := lengths % slot.multiple != 0).any():
+                row = int(np.argmax(bad))
+                raise _BadCell(
+                    f"has {lengths[row]} values, wanted a multiple of "
+                    f"{slot.multiple}",
+                    row=row,
+                )
+            return values, splits
+        if slot.kind == "dense":
+            parse = self._float if slot.dtype == "float" else self._dense_id
+            values = np.array(
+                [_parse_all(parse, texts) for texts in cells], _dtype(slot)
+            ).T
+            return values.reshape(-1, *slot.shape)
+        if slot.kind == "one_hot":
+            values = _parse_all(_integer, cells[0])
+            wanted = f"a whole number from 0 to {slot.size - 1}"
+            _refuse(cells[0], values, lambda v: v < slot.size, wanted)
+            return np.array(values, np.uint64)
+        if self._positive is not None or (slot.binary and self._inferred):
+            return np.array(
+                _parse_all(
+                    lambda text: _label_value(text, self._positive), cells[0]
+                ),
+                np.int64,
+            )
+        parse = self._typed_float if slot.dtype == "float" else _integer
+        values = _parse_all(parse, cells[0])
+        if slot.binary:
+            _refuse(cells[0], values, lambda v: v in (0, 1), "0 or 1")
+        return np.array(values, _dtype(slot))
+
+    def _sparse(self, slot: Slot, texts: list[str]):
+        if slot.dtype == "float" or self._ids != "hash":
+            return self._lists(slot, texts)
+        present = [text not in self._missing for text in texts]
+        ids = hash_ids(
+            slot.name, [t for t, p in zip(texts, present, strict=True) if p]
+        )
+        return ids, np.concatenate([[0], np.cumsum(present)])
+
+    def _lists(self, slot: Slot, texts: list[str]):
+        """Cells of several numbers: values and row_splits."""
+        parse = _integer
+        if slot.dtype == "float":
+            parse = self._typed_float
+        elif self._ids == "hex" and slot.kind == "sparse":
+            parse = _hex
+        values: list = []
+        splits = [0]
+        for row, text in enumerate(texts):
+            if text not in self._missing:
+                try:
+                    values += [parse(word) for word in text.split()]
+                except _BadCell as bad:
+                    bad.row = row
+                    raise
+            splits.append(len(values))
+        return np.array(values, _dtype(slot)), np.array(splits)
+
+    def _float(self, text: str) -> float:
+        if text in self._missing:
+            return 0.0
+        if not self._inferred:
+            return self._typed_float(text)
+        value = _number(text)
+        if value is None or not abs(value) < _FLOAT_LIMIT:
+            raise _BadCell(f"{text!r} is not a finite float32")
+        return value
+
+    def _typed_float(self, text: str) -> float:
+        value = _number(text)
+        if value is None or _FLOAT_LIMIT <= abs(value) < np.inf:
+            raise _BadCell(f"{text!r} is not a float32")
+        return value
+
+    def _dense_id(self, text: str) -> int:
+        return 0 if text in self._missing else _integer(text)
+
+
+def _ignore(text: str) -> None:
+    """Tells nobody."""
+
+
+class _BadCell(Exception):
+    """A cell that cannot be read: what is wrong, its column and row."""
+
+    def __init__(self, found: str, column: str | None = None, row: int = 0):
+        super().__init__(found)
+        self.found = found
+        self.column = column
+        self.row = row
+
+    def at(self, reader: CsvReader, line: int, column: str) -> DataError:
+        """The error, with its place."""
+        return DataError(
+            f"{reader.path}:{line}: column '{self.column or column}': "
+            f"{self.found}"
+        )
+
+
+class _LabelTexts:
+    """The distinct texts of the labels, up to a number of them."""
+
+    def __init__(self):
+        self._texts: set[str] = set()
+        self._last_is_new = False
+
+    def add(self, text: str) -> None:
+        self._last_is_new = text not in self._texts
+        if self._last_is_new and len(self._texts) < _MAX_LABEL_TEXTS:
+            self._texts.add(text)
+
+    def last_is_odd(self) -> bool:
+        """Whether the last one was no other's, and one too many."""
+        return self._last_is_new and len(self._texts) > 2
+
+    def some(self) -> str:
+        return ", ".join(map(repr, sorted(self._texts)[:5]))
+
+
+def _is_criteo(path: str) -> bool:
+    if path.endswith(".gz") or tf.io.gfile.isdir(path):
+        return False
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return is_criteo_line(file.read(1000).split(b"\n")[0].decode())
+    except (UnicodeDecodeError, tf.errors.OpError):
+        return False  # reading it will say what is wrong
+
+
+def _delimiter_of(path: str, slots: SlotSpec) -> str | None:
+    """The delimiter with which the header has the slots' columns, if any."""
+    wanted = {name for slot in slots for name in column_names(slot)}
+    for delimiter in DELIMITERS:
+        try:
+            columns = CsvReader(path, delimiter=delimiter).columns
+        except DataError:
+            continue
+        if wanted <= set(columns):
+            return delimiter
+    return None
+
+
+def _check_kinds(
+    reader: CsvReader,
+    label: str,
+    categorical: Collection[str],
+    numeric: Collection[str],
+) -> None:
+    for name in (*categorical, *numeric):
+        reader.column_index(name)
+        if name == label:
+            raise DataError(f"column '{name}' is the label")
+    for name in categorical:
+        if name in numeric:
+            raise DataError(f"column '{name}' is both categorical and numeric")
+
+
+def _cut_text(reader: CsvReader) -> str:
+    return (
+        f"{reader.path}:{reader.line_number}: the last line has no newline at "
+        "its end, so the file may be cut short"
+    )
+
+
+def _dtype(slot: Slot) -> type:
+    return np.float64 if slot.dtype == "float" else np.uint64
+
+
+def _number(text: str) -> float | None:
+    """The number that `text` is, NaN included; None if it is none."""
+    try:
+        # float() also takes "1_000", which is no number in a file.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _integer(text: str) -> int:
+    """An integer of 64 bits, with or without sign, as its bits without."""
+    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**64:
+        return int(text) % 2**64
+    raise _BadCell(f"{text!r} is not an integer of 64 bits")
+
+
+def _hex(text: str) -> int:
+    if _HEX.fullmatch(text) and int(text, 16) < 2**64:
+        return int(text, 16)
+    raise _BadCell(f"{text!r} is not a hexadecimal number of 64 bits")
+
+
+def _label_value(text: str, positive: str | None) -> int:
+    if positive is not None:
+        if text:
+            return int(text in (positive, positive + "."))
+    else:
+        value = _number(text)
+        if value in (0.0, 1.0):
+            return int(value)
+    wanted = "0 or 1" if positive is None else "a value"
+    raise _BadCell(f"the label is {text!r}, wanted {wanted}")
+
+
+def _parse_all(parse: Callable[[str], Any], texts: list[str]) -> list:
+    values = []
+    for text in texts:
+        try:
+            values.append(parse(text))
+        except _BadCell as bad:
+            bad.row = len(values)
+            raise
+    return values
+
+
+def _refuse(
+    texts: list[str], values: list, good: Callable[[Any], bool], wanted: str
+) -> None:
+    for row, value in enumerate(values):
+        if not good(value):
+            raise _BadCell(f"is {texts[row]!r}, wanted {wanted}", row=row)
+
+
+def _check_weights(
+    reader: CsvReader,
+    chunk: list[Row],
+    columns: dict[str, Any],
+    ids: str,
+    weights: str,
+) -> None:
+    found = np.diff(columns[weights][1])
+    wanted = np.diff(columns[ids][1])
+    if (bad := found != wanted).any():
+        row = int(np.argmax(bad))
+        text = (
+            f"has {found[row]} values, wanted {wanted[row]}, one for each id of "
+            f"column '{ids}'"
+        )
+        raise _BadCell(text).at(reader, chunk[row][0], weights)

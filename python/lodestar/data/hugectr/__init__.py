@@ -1,0 +1,1 @@
+"""Norm and Raw, HugeCTR's binary formats."""

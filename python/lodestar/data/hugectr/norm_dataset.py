@@ -1,0 +1,89 @@
+"""NormDataset: HugeCTR's Norm files as a tf.data.Dataset."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.data.hugectr.file_list import read_file_list
+from lodestar.data.hugectr.key_records import slot_kinds
+from lodestar.data.hugectr.norm_writer import CHECKS, NORM_KEY_TYPES
+from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+
+_AUTO = "auto"
+
+
+def NormDataset(
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    batch_size: int,
+    *,
+    key_type: str = "uint32",
+    check: str = _AUTO,
+    **options,
+) -> tf.data.Dataset:
+    """Batches of `(features, label)` from HugeCTR's Norm files (docs/data.md).
+
+    The elements are those of `MultiSlotDataset`. In the file all labels come
+    first, then the values of all dense slots, then the keys of the sparse and
+    one-hot slots, each in the order of `slots`. Labels and dense values are
+    float32; where a slot is declared uint64 they must be whole numbers, and a
+    dense slot comes as int64.
+
+    Records are parsed in C++ by threads that run ahead of the training. With
+    `deterministic=True`, samples come in the order of files and records
+    whatever the number of threads, and `tf.train.Checkpoint(iterator)` resumes
+    at the next sample.
+
+    >>> dataset = NormDataset("file_list.txt", spec, 1024)  # doctest: +SKIP
+    >>> model.fit(dataset)  # doctest: +SKIP
+
+    Args:
+        files: One path or several, of any scheme that `tf.io.gfile` knows. A
+            name that ends in `.txt` is a file list, see `read_file_list`; one
+            that ends in `.gz` is decompressed.
+        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        batch_size: Samples a batch.
+        key_type: `"uint32"`, or `"int64"` as HugeCTR's `i64_input_key=True`.
+            The files do not say which; a wrong one is found by an `nnz` that
+            cannot be, or in a file with checksums by a record's length.
+        check: `"sum"`: files must have checksums; `"none"`: they must not;
+            `"auto"`: each file says whether it has.
+        **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
+            `repeat`, `shard`, ...; see `ReadOptions`. With `on_error="skip"` a
+            bad record costs the rest of its file where the next one cannot be
+            found: behind a bad `nnz` without checksums, or a bad length.
+
+    Raises:
+        ValueError: An option is out of range, `files` is empty, a file list or
+            a slot file is not valid, or no Norm file can hold the slots: sparse
+            floats, dense of no fixed shape.
+        tf.errors.InvalidArgumentError: While reading: a record is not as
+            declared or its checksum differs ("path: record 7 at byte 1880: slot
+            'C3': nnz is ...", records and bytes count from 0), the header is
+            not as declared, records are missing, or bytes follow the last.
+            Samples before a bad record have come first.
+        tf.errors.NotFoundError: While reading: a file is missing.
+    """
+    if key_type not in NORM_KEY_TYPES:
+        raise ValueError(f"`key_type`={key_type!r} is not in {NORM_KEY_TYPES}.")
+    checks = (_AUTO, *CHECKS)
+    if check not in checks:
+        raise ValueError(f"`check`={check!r} is not in {checks}.")
+    spec = as_slot_spec(slots)
+    read = ReadOptions(batch_size, **options)
+    op = functools.partial(
+        gen_ops.lodestar_norm_dataset,
+        slot_kinds=slot_kinds(spec),
+        key_type=key_type,
+        check=check,
+    )
+    paths = []
+    for path in as_paths(files):
+        paths += read_file_list(path) if path.endswith(".txt") else [path]
+    return record_dataset(op, paths, spec, read)

@@ -1,0 +1,1 @@
+"""MultiSlot text, Paddle's format, and the samples kept in memory."""

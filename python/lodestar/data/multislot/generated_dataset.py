@@ -1,0 +1,73 @@
+"""Datasets of text that Python code makes of files, without text files between."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import tensorflow as tf
+
+from lodestar.data.multislot.parse_multislot import parse_flat
+from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.slot_spec import SlotSpec
+
+# Lines go through Python, one after another.
+_NOT_HERE = ("num_parallel_files", "deterministic", "on_error", "skipped")
+
+
+def generated_dataset(
+    texts: Callable[[str], Iterator[str]],
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+    spec: SlotSpec,
+    batch_size: int,
+    **options,
+) -> tf.data.Dataset:
+    """Batches of `(features, label)` of the lines that `texts` makes.
+
+    Args:
+        texts: Called with the path of a file; yields lines of MultiSlot text.
+        files: One path or several.
+        spec: The slots of the lines.
+        batch_size: Samples a batch.
+        **options: Those of `ReadOptions` but for `num_parallel_files`,
+            `deterministic`, `on_error` and `skipped`.
+
+    Raises:
+        ValueError: An option is out of range or not one of these, or `files` is
+            empty.
+    """
+    for name in _NOT_HERE:
+        if name in options:
+            raise ValueError(
+                f"`{name}` is no option here: one thread runs the generator, "
+                "and its errors are raised."
+            )
+    read = ReadOptions(batch_size, **options)
+    layout = read.layout(spec)
+    paths, num_shards, shard_index = read.shard_of(as_paths(files))
+
+    def batches(paths: Iterable[bytes]) -> Iterator[list[str]]:
+        lines = itertools.chain.from_iterable(
+            itertools.islice(
+                texts(os.fsdecode(path)), shard_index, None, num_shards
+            )
+            for path in paths
+        )
+        while batch := list(itertools.islice(lines, batch_size)):
+            yield batch
+
+    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        lines = tf.data.Dataset.from_generator(
+            batches,
+            args=(files,),
+            output_signature=tf.TensorSpec([None], tf.string),
+        )
+        # Also makes the number of lines of a batch known where it is fixed.
+        lines = lines.unbatch()
+        if read.shuffle_rows:
+            lines = lines.shuffle(read.shuffle_rows, seed=seed)
+        lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
+        return lines.map(lambda text: tuple(parse_flat(text, layout)))
+
+    return epochs(paths, epoch, layout.features_and_label, read)

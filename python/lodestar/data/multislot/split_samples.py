@@ -1,0 +1,121 @@
+"""Splits a file of samples at random, for training and evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from typing import IO
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data import gzip_files
+from lodestar.data.atomic_file import AtomicFile
+from lodestar.data.errors import DataError
+from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.open_files import Slots, open_source
+from lodestar.data.tool.sample_columns import choose, num_rows
+
+
+def split_samples(
+    source: str | os.PathLike,
+    train: str | os.PathLike,
+    test: str | os.PathLike,
+    *,
+    fraction: float = 0.2,
+    seed: int = 0,
+    format: str = "multislot",
+    slots: Slots | None = None,
+    **options,
+) -> tuple[int, int]:
+    """Copies each sample of `source` to `train` or to `test`.
+
+    To `test` with probability `fraction`; which ones depends on `seed` and their
+    place alone, and not on the format. Their order is kept. Both files are of
+    the format of `source`; of MultiSlot text the lines are not parsed. Names
+    that end in `.gz` are decompressed and compressed. Memory does not grow with
+    the file.
+
+    Args:
+        source: The file.
+        train: A file to write.
+        test: Another.
+        fraction: Between 0 and 1.
+        seed: At least 0.
+        format: Of all three, as `open_source` takes it, as are the next ones.
+        slots: Not needed for MultiSlot text.
+        **options: How to read `source`, and to write the two.
+            `slot_size_array` is added to the keys, so that `train` and `test`
+            are to be read without.
+
+    Returns:
+        The number of samples in `train` and in `test`.
+
+    Raises:
+        ValueError: `fraction` is not between 0 and 1, or `train` is `test`.
+        DataError: One of the two would be empty, or a compressed `source` is
+            not whole. Neither is left behind.
+        tf.errors.OpError: A file cannot be read or written.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(
+            f"`fraction` must be between 0 and 1, found {fraction!r}."
+        )
+    rng = np.random.default_rng(seed)
+    source = os.fspath(source)
+    targets = [os.fspath(train), os.fspath(test)]
+    if targets[0] == targets[1]:
+        raise ValueError(f"{targets[0]}: is both `train` and `test`")
+    if format == "multislot":
+        return _split_lines(source, targets, rng, fraction)
+    made = FORMATS[format]
+    columns_of = open_source(source, slots, format=format, **options)
+    writer = made.writer(
+        {name: options[name] for name in made.writes if name in options}
+    )
+    with contextlib.ExitStack() as stack:
+        writers = [
+            stack.enter_context(writer(target, columns_of.spec))
+            for target in targets
+        ]
+        for columns in columns_of.batches(source):
+            tested = rng.random(num_rows(columns)) < fraction
+            for part, chosen in enumerate((~tested, tested)):
+                if chosen.any():
+                    writers[part].write_batch(choose(columns, chosen))
+        counts = [writer.num_samples for writer in writers]
+        _check_counts(source, counts, fraction)
+    return counts[0], counts[1]
+
+
+def _split_lines(
+    source: str, targets: list[str], rng: np.random.Generator, fraction: float
+) -> tuple[int, int]:
+    counts = [0, 0]
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(tf.io.gfile.GFile(source, "rb"))
+        outputs = [stack.enter_context(AtomicFile(path)) for path in targets]
+        lines = gzip_files.reader(source, file)
+        while line := _read_line(lines, source):
+            part = int(rng.random() < fraction)
+            outputs[part].write(line)
+            counts[part] += 1
+        _check_counts(source, counts, fraction)
+    return counts[0], counts[1]
+
+
+def _check_counts(source: str, counts: list[int], fraction: float) -> None:
+    if 0 in counts:
+        raise DataError(
+            f"{source}: {sum(counts)} samples are too few to split off a "
+            f"fraction of {fraction}"
+        )
+
+
+def _read_line(lines: IO[bytes], path: str) -> bytes:
+    try:
+        return lines.readline()
+    # What gzip says of a file that is cut short or not its own.
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: {error}") from error

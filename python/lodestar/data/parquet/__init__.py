@@ -1,0 +1,1 @@
+"""Parquet, with HugeCTR's `_metadata.json`."""

@@ -1,0 +1,178 @@
+"""Parquet files: opening them, their footers, and lists of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import io
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError, describe_error
+from lodestar.data.hugectr.file_list import read_file_list
+from lodestar.data.parquet.parquet_metadata import (
+    METADATA_NAME,
+    ParquetMetadata,
+    read_metadata,
+)
+
+SUFFIX = ".parquet"
+_LIST_SUFFIX = ".txt"
+_FOOTER_THREADS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file, known by its footer.
+
+    Attributes:
+        path: Where it is.
+        footer: A `pyarrow.parquet.FileMetaData`.
+        schema: A `pyarrow.Schema`.
+        row_groups: The rows of each row group.
+    """
+
+    path: str
+    footer: Any
+    schema: Any
+    row_groups: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+        return sum(self.row_groups)
+
+
+class _GFileReader(io.RawIOBase):
+    """What pyarrow asks of a Python file, over a GFile."""
+
+    def __init__(self, path: str):
+        self._file = tf.io.gfile.GFile(path, "rb")
+        self._size = self._file.size()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_CUR:
+            offset += self._file.tell()
+        elif whence == os.SEEK_END:
+            offset += self._size
+        # A file system may refuse what is beyond the end.
+        self._file.seek(min(max(offset, 0), self._size))
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def open_parquet(path: str, footer: Any = None) -> Any:
+    """Opens a `pyarrow.parquet.ParquetFile`; checks the CRCs of its pages.
+
+    A local file is read by pyarrow itself, others through `tf.io.gfile`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    local = path.removeprefix("file://")
+    if "://" in local:
+        source = pa.PythonFile(_GFileReader(path), mode="r")
+    else:
+        source = pa.OSFile(local)
+    return pq.ParquetFile(
+        source, metadata=footer, page_checksum_verification=True
+    )
+
+
+def read_footer(path: str) -> ParquetFile:
+    """Reads the footer of a Parquet file.
+
+    Raises:
+        DataError: It is no Parquet file, or was cut short.
+        tf.errors.OpError: It is missing or cannot be read.
+    """
+    try:
+        with open_parquet(path) as file:
+            footer = file.metadata
+            groups = tuple(
+                footer.row_group(i).num_rows
+                for i in range(footer.num_row_groups)
+            )
+            schema = file.schema_arrow
+    except FileNotFoundError as error:
+        raise tf.errors.NotFoundError(
+            None, None, f"{path}; No such file or directory"
+        ) from error
+    except tf.errors.OpError:
+        raise
+    except Exception as error:
+        # pyarrow raises whatever its decoders meet, OverflowError included.
+        raise DataError(
+            f"{path}: not a whole Parquet file: {one_line(error)}"
+        ) from error
+    if min(groups, default=0) < 0 or sum(groups) != footer.num_rows:
+        raise DataError(
+            f"{path}: the footer counts {footer.num_rows} rows, its row groups "
+            f"{list(groups)}"
+        )
+    return ParquetFile(path, footer, schema, groups)
+
+
+def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
+    """The footer of each file, or the error that reading it met."""
+
+    def read(path: str) -> ParquetFile | Exception:
+        try:
+            return read_footer(path)
+        except (DataError, tf.errors.OpError) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(pool.map(read, paths))
+
+
+def in_directory(path: str, metadata: ParquetMetadata | None) -> list[str]:
+    """The data files of a directory: those of its `_metadata.json`, or all."""
+    if metadata is not None:
+        return [os.path.join(path, name) for name in metadata.num_rows]
+    names = sorted(tf.io.gfile.listdir(path))
+    found = [name for name in names if name.endswith(SUFFIX)]
+    if not found:
+        raise DataError(
+            f"{path}: has neither {METADATA_NAME} nor a file that ends in "
+            f"{SUFFIX}"
+        )
+    return [os.path.join(path, name) for name in found]
+
+
+def expand(paths: Iterable[str]) -> list[str]:
+    """Puts the files of directories, and of file lists, in their place."""
+    found = []
+    for path in paths:
+        if path.endswith(_LIST_SUFFIX):
+            found += read_file_list(path)
+        elif tf.io.gfile.isdir(path):
+            listed = read_metadata(os.path.join(path, METADATA_NAME))
+            found += in_directory(path, listed)
+        else:
+            found.append(path)
+    return found
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error of pyarrow on one line, never empty."""
+    return describe_error(error).rstrip(".")

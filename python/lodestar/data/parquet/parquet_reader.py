@@ -1,0 +1,324 @@
+"""ParquetReader: batches of rows, each a function of where the last one ended."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+from lodestar.data.parquet.parquet_batches import BatchPacker
+from lodestar.data.parquet.parquet_files import ParquetFile
+from lodestar.data.parquet.parquet_rows import Rows, concat, read_row_group
+from lodestar.data.parquet.parquet_schema import Binding
+
+_MAX_CHUNKS = 4  # of iterators that were left before their end
+
+
+class _Piece(NamedTuple):
+    """Rows [begin, end) of a row group; `last` if no later piece needs it."""
+
+    file: int
+    group: int
+    begin: int
+    end: int
+    last: bool = True
+
+
+class _Plan:
+    """The order of an epoch's rows, in chunks.
+
+    A chunk is what there is of a row group; or with a window, so many
+    consecutive rows, which are then shuffled. The first window of an epoch is
+    smaller by chance, so that other rows meet in every epoch.
+    """
+
+    def __init__(
+        self, key: Hashable, pieces: list[_Piece], window: int, seed: int
+    ):
+        self.key = key
+        self.pieces = pieces
+        self._window = window
+        self._seed = seed
+        sizes = [piece.end - piece.begin for piece in pieces]
+        self._ends = list(itertools.accumulate(sizes))
+        total = self._ends[-1] if pieces else 0
+        self._first = total
+        self.num_chunks = len(pieces)
+        if window:
+            self._first = 1 + int(_random(seed, 0, 1)[0] % np.uint64(window))
+            later = max(total - self._first, 0)
+            self.num_chunks = bool(total) + -(-later // window)
+        self._total = total
+
+    def chunk(self, number: int) -> Iterator[tuple[int, _Piece]]:
+        """The parts of pieces that make up a chunk, each with its place."""
+        if not self._window:
+            yield number, self.pieces[number]
+            return
+        begin = self._first + (number - 1) * self._window if number else 0
+        end = min(self._first + number * self._window, self._total)
+        at = int(np.searchsorted(self._ends, begin, side="right"))
+        while begin < end:
+            file, group, first, last, _ = self.pieces[at]
+            offset = first - (self._ends[at] - (last - first))
+            until = min(end, self._ends[at])
+            yield (
+                at,
+                _Piece(
+                    file,
+                    group,
+                    begin + offset,
+                    until + offset,
+                    until == self._ends[at],
+                ),
+            )
+            begin, at = until, at + 1
+
+    def order(self, number: int, rows: int) -> np.ndarray | None:
+        """In which order a chunk's rows come, None for the given one."""
+        if not self._window:
+            return None
+        return np.argsort(_random(self._seed, number + 1, rows), kind="stable")
+
+
+class _Chunk(NamedTuple):
+    rows: Rows
+    skipped: list[tuple[str, int]]  # what was left out, how many rows
+
+
+class ParquetReader:
+    """Reads batches; row groups are decoded ahead by threads.
+
+    Thread-safe. `next_batch` keeps no position, so that an iterator which is
+    saved, or which several datasets share, holds a chunk number and a row only.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[ParquetFile],
+        bindings: Sequence[Binding],
+        *,
+        batch_size: int,
+        drop_remainder: bool,
+        ahead: int,
+        window: int,
+        shard: tuple[int, int],
+        skip: Callable[[str, int], None] | None,
+    ):
+        """Takes what ParquetDataset was given.
+
+        Args:
+            files: All data files.
+            bindings: The columns to read.
+            batch_size: Rows a batch.
+            drop_remainder: Whether a smaller batch is dropped.
+            ahead: Row groups decoded ahead, and the threads that do it.
+            window: Rows that are shuffled together; 0 for none.
+            shard: Number of readers that share the rows, and which this one is.
+            skip: Called with a message and a number of rows for each row, or
+                row group, that cannot be used; None raises there.
+        """
+        self._files = files
+        self._bindings = bindings
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+        self._ahead = ahead
+        self._window = window
+        self._skip = skip
+        self._pieces = _shard(files, *shard)
+        self.packer = BatchPacker(
+            bindings, batch_size if drop_remainder else None
+        )
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._plans: collections.OrderedDict = collections.OrderedDict()
+        self._groups: collections.OrderedDict = collections.OrderedDict()
+        self._chunks: collections.OrderedDict = collections.OrderedDict()
+
+    def close(self) -> None:
+        """Frees the row groups in memory, and the threads.
+
+        A batch that is asked for later is read anew.
+        """
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None
+            self._groups.clear()
+            self._chunks.clear()
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch, if no row is left out."""
+        rows = sum(p.end - p.begin for pieces in self._pieces for p in pieces)
+        if self._drop_remainder:
+            return rows // self._batch_size
+        return -(-rows // self._batch_size)
+
+    @tf.autograph.experimental.do_not_convert
+    def next_batch(
+        self, order: np.ndarray, seed: np.ndarray, chunk: int, row: int
+    ) -> list[np.ndarray]:
+        """The batch that begins at a row of a chunk of an epoch.
+
+        Args:
+            order: The numbers of the files in the order of the epoch.
+            seed: Of the epoch's shuffling.
+            chunk: Where the batch begins.
+            row: Which of the chunk's rows is first.
+
+        Returns:
+            The chunk and row that follow, the rows of the batch, 0 at the end,
+            and the arrays of `BatchPacker.pack`.
+
+        Raises:
+            DataError: A row cannot be used, and there is no `skip`.
+        """
+        plan = self._plan(order, int(seed))
+        chunk, row, rows = int(chunk), int(row), 0
+        parts = []
+        while rows < self._batch_size and chunk < plan.num_chunks:
+            found = self._chunk(plan, chunk)
+            if row == 0:
+                for skipped in found.skipped:
+                    self._skip(*skipped)
+            num_rows = found.rows.num_rows
+            if row > num_rows:
+                raise DataError(
+                    f"the saved position, row {row} of part {chunk} of the data, "
+                    f"is beyond its {num_rows} rows; the files have changed"
+                )
+            until = min(row + self._batch_size - rows, num_rows)
+            if until > row:
+                parts.append((found.rows, row, until))
+            rows += until - row
+            row = until
+            if row == num_rows:
+                with self._lock:
+                    self._chunks.pop((plan.key, chunk), None)
+                chunk, row = chunk + 1, 0
+        if rows < self._batch_size and self._drop_remainder:
+            parts, rows = [], 0
+        return [
+            np.int64(chunk),
+            np.int64(row),
+            np.int64(rows),
+            *self.packer.pack(parts, rows),
+        ]
+
+    def _plan(self, order: np.ndarray, seed: int) -> _Plan:
+        key = (order.tobytes(), seed)
+        with self._lock:
+            if key not in self._plans:
+                pieces = [
+                    piece
+                    for number in order.tolist()
+                    for piece in self._pieces[number]
+                ]
+                self._plans[key] = _Plan(key, pieces, self._window, seed)
+                _shrink(self._plans, _MAX_CHUNKS)
+            return self._plans[key]
+
+    def _chunk(self, plan: _Plan, number: int) -> _Chunk:
+        key = (plan.key, number)
+        with self._lock:
+            if key in self._chunks:
+                self._chunks.move_to_end(key)
+                return self._chunks[key]
+        chunk = self._build(plan, number)
+        with self._lock:
+            self._chunks[key] = chunk
+            _shrink(self._chunks, _MAX_CHUNKS)
+        return chunk
+
+    def _build(self, plan: _Plan, number: int) -> _Chunk:
+        kept = []
+        skipped = []
+        for at, piece in plan.chunk(number):
+            path = self._files[piece.file].path
+            try:
+                rows = self._row_group(plan, at)
+            except DataError as error:
+                if self._skip is None:
+                    raise
+                skipped.append((str(error), piece.end - piece.begin))
+                continue
+            for row in sorted(rows.bad):
+                if piece.begin <= row < piece.end:
+                    message = f"{path}: {rows.bad[row]}"
+                    if self._skip is None:
+                        raise DataError(message)
+                    skipped.append((message, 1))
+            kept.append(rows.good(piece.begin, piece.end))
+            if piece.last:
+                with self._lock:
+                    self._groups.pop((piece.file, piece.group), None)
+        if not kept:
+            return _Chunk(Rows(0, []), skipped)
+        rows = concat(kept)
+        order = plan.order(number, rows.num_rows)
+        return _Chunk(rows if order is None else rows.take(order), skipped)
+
+    def _row_group(self, plan: _Plan, at: int) -> Rows:
+        """The decoded row group of a piece; those after it are begun."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(
+                    self._ahead, thread_name_prefix="lodestar-parquet"
+                )
+            for piece in plan.pieces[at : at + 1 + self._ahead]:
+                key = (piece.file, piece.group)
+                if key not in self._groups:
+                    self._groups[key] = self._pool.submit(
+                        read_row_group,
+                        self._files[piece.file],
+                        piece.group,
+                        self._bindings,
+                    )
+                self._groups.move_to_end(key)
+            key = (plan.pieces[at].file, plan.pieces[at].group)
+            future = self._groups[key]
+            _shrink(self._groups, 2 * (1 + self._ahead))
+        try:
+            return future.result()
+        except BaseException:
+            with self._lock:  # to be tried again
+                self._groups.pop(key, None)
+            raise
+
+
+def _shard(
+    files: Sequence[ParquetFile], num: int, index: int
+) -> list[list[_Piece]]:
+    """Of each file the pieces of one of `num` even runs of all rows."""
+    total = sum(file.num_rows for file in files)
+    first, last = total * index // num, total * (index + 1) // num
+    pieces: list[list[_Piece]] = []
+    at = 0
+    for number, file in enumerate(files):
+        pieces.append([])
+        for group, rows in enumerate(file.row_groups):
+            begin, end = max(first - at, 0), min(last - at, rows)
+            if begin < end:
+                pieces[-1].append(_Piece(number, group, begin, end))
+            at += rows
+    return pieces
+
+
+def _random(seed: int, stream: int, count: int) -> np.ndarray:
+    """uint64s that depend on nothing else, nor on the version of NumPy."""
+    key = np.array([seed % 2**64, stream], np.uint64)
+    return np.random.Philox(key=key).random_raw(count)
+
+
+def _shrink(cache: collections.OrderedDict, size: int) -> None:
+    """Drops what was used longest ago."""
+    while len(cache) > size:
+        cache.popitem(last=False)

@@ -1,0 +1,375 @@
+"""Rows of a Parquet row group as NumPy arrays, every value checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lodestar.data.errors import DataError
+from lodestar.data.parquet.parquet_files import (
+    ParquetFile,
+    one_line,
+    open_parquet,
+)
+from lodestar.data.parquet.parquet_schema import FLOAT, Binding
+from lodestar.data.sample_writer import is_int64
+from lodestar.data.slot_layout import dtype_of, limit
+from lodestar.data.slot_spec import Slot
+
+
+class Ragged(NamedTuple):
+    """Lists of any length, one a row.
+
+    Row r is `values[offsets[r] - offsets[0]:offsets[r + 1] - offsets[0]]`.
+
+    Attributes:
+        values: int64 or float32 `[N]`.
+        offsets: int32 or int64 `[rows + 1]`, from any number on.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    def cut(self, begin: int, end: int) -> Ragged:
+        """Rows [begin, end), of the same memory."""
+        offsets = self.offsets[begin : end + 1]
+        base = self.offsets[0]
+        return Ragged(
+            self.values[offsets[0] - base : offsets[-1] - base], offsets
+        )
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """These rows, in this order."""
+        starts = self.offsets[rows].astype(np.int64) - int(self.offsets[0])
+        lengths = self.offsets[rows + 1].astype(np.int64)
+        lengths -= self.offsets[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        places = np.repeat(starts - offsets[:-1], lengths)
+        places += np.arange(len(places))
+        return Ragged(self.values[places], offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of all bound columns.
+
+    Attributes:
+        num_rows: How many.
+        columns: For each binding `[num_rows, width]`, or `Ragged`.
+        bad: From a row that cannot be used to where it is and what was found;
+            such a row's values mean nothing.
+    """
+
+    num_rows: int
+    columns: Sequence[np.ndarray | Ragged]
+    bad: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """These rows, all of them good, in this order."""
+        return Rows(
+            len(rows),
+            [
+                c.take(rows) if isinstance(c, Ragged) else c[rows]
+                for c in self.columns
+            ],
+        )
+
+    def good(self, begin: int, end: int) -> Rows:
+        """The good ones of the rows [begin, end)."""
+        if not self.bad and (begin, end) == (0, self.num_rows):
+            return self
+        rows = np.arange(begin, end)
+        if self.bad:
+            rows = np.setdiff1d(rows, list(self.bad), assume_unique=True)
+        if len(rows) != end - begin:
+            return self.take(rows)
+        return Rows(
+            end - begin,
+            [
+                c.cut(begin, end) if isinstance(c, Ragged) else c[begin:end]
+                for c in self.columns
+            ],
+        )
+
+
+def concat(parts: Sequence[Rows]) -> Rows:
+    """Puts rows behind one another."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = []
+    for pieces in zip(*(part.columns for part in parts)):
+        if not isinstance(pieces[0], Ragged):
+            columns.append(np.concatenate(pieces))
+            continue
+        lengths = np.concatenate([np.diff(p.offsets) for p in pieces])
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        columns.append(
+            Ragged(np.concatenate([p.values for p in pieces]), offsets)
+        )
+    return Rows(sum(part.num_rows for part in parts), columns)
+
+
+def read_row_group(
+    file: ParquetFile, group: int, bindings: Sequence[Binding]
+) -> Rows:
+    """Reads and checks the bound columns of a row group.
+
+    Rows with a null or a wrong value or count are `bad`.
+
+    Raises:
+        DataError: The row group cannot be read or decoded.
+    """
+    names = list(dict.fromkeys(binding.column for binding in bindings))
+    table = _read(file, group, names)
+    first = sum(file.row_groups[:group])
+    rows = file.row_groups[group]
+    columns = []
+    faults = Faults(group, first)
+    for binding in bindings:
+        array = table.column(table.schema.get_field_index(binding.column))
+        if len(array) != rows:
+            raise DataError(
+                f"{file.path}: row group {group}: column {binding.column!r}: "
+                f"found {len(array)} rows, wanted {rows} as the footer counts"
+            )
+        columns.append(decode_column(binding, array, faults))
+    _check_weights(bindings, columns, faults)
+    return Rows(rows, columns, faults.found)
+
+
+def _read(file: ParquetFile, group: int, names: list[str]) -> Any:
+    try:
+        with open_parquet(file.path, file.footer) as parquet:
+            # Row groups are read side by side, so the columns of one are not.
+            return parquet.read_row_group(group, names, use_threads=False)
+    except (Exception, MemoryError) as error:
+        # pyarrow raises whatever its decoders meet, OverflowError included.
+        raise DataError(
+            f"{file.path}: row group {group}: {_broken_column(file, group, names)}"
+            f"cannot be read: {one_line(error)}"
+        ) from error
+
+
+def _broken_column(file: ParquetFile, group: int, names: list[str]) -> str:
+    for name in names:
+        try:
+            with open_parquet(file.path, file.footer) as parquet:
+                parquet.read_row_group(group, [name], use_threads=False)
+        except (Exception, MemoryError):
+            return f"column {name!r}: "
+    return ""
+
+
+class Faults:
+    """The bad rows of a row group, each with what was found first."""
+
+    def __init__(self, group: int, first_row: int):
+        self._group = group
+        self._first_row = first_row
+        self.found: dict[int, str] = {}
+
+    def add(
+        self, rows: np.ndarray, column: str, describe: Callable[[int], str]
+    ) -> None:
+        """Adds rows; `describe` says of one what was found and wanted."""
+        for row in np.unique(rows).tolist():
+            where = (
+                f"row {self._first_row + row} (row group {self._group}, its row "
+                f"{row}): column {column!r}"
+            )
+            if row not in self.found:
+                self.found[row] = f"{where}: {describe(row)}"
+
+
+def decode_column(
+    binding: Binding, array: Any, faults: Faults
+) -> np.ndarray | Ragged:
+    """A `pyarrow.ChunkedArray` of the bound column as the slot's values.
+
+    Returns `[rows, width]`, or `Ragged` where the width is not fixed.
+    """
+    if array.num_chunks == 1:
+        array = array.chunk(0)
+    else:
+        array = array.combine_chunks()
+    name = binding.column
+    if array.null_count:
+        nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+        faults.add(nulls, name, lambda _: f"found null, wanted {binding.type}")
+    if not binding.type.is_list:
+        offsets = None
+        values = array
+    elif binding.type.width is not None:
+        width = binding.type.width
+        offsets = np.arange(len(array) + 1) * width
+        values = array.values.slice(array.offset * width, len(array) * width)
+    else:
+        offsets = array.offsets.to_numpy()
+        begin, end = int(offsets[0]), int(offsets[-1])
+        values = array.values.slice(begin, end - begin)
+    if offsets is not None and values.null_count:
+        nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        faults.add(
+            _rows_of(offsets, nulls),
+            name,
+            lambda _: f"found null in a list, wanted {binding.type.element}",
+        )
+    numbers = _numbers(values)
+    if binding.width is None:
+        numbers = _check_numbers(binding, numbers, offsets, faults)
+        if offsets is None:  # a key a row
+            return numbers[:, np.newaxis]
+        if binding.slot.kind == "dense":
+            _check_multiple(binding, offsets, faults)
+        return Ragged(numbers, offsets)
+    if offsets is not None:
+        numbers = _fixed(binding, numbers, offsets, faults)
+    return _check_fixed(binding, numbers, faults)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """float32 or int64; unsigned 64 bits keep their bits."""
+    if values.null_count:
+        values = values.fill_null(0)
+    numbers = values.to_numpy(zero_copy_only=True)
+    if numbers.dtype in (np.float32, np.int64):
+        return numbers
+    if numbers.dtype == np.uint64:
+        return numbers.view(np.int64)
+    return numbers.astype(np.int64)
+
+
+def _rows_of(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The rows of values at `places`, counted from the first one's."""
+    return np.searchsorted(offsets - offsets[0], places, side="right") - 1
+
+
+def _fixed(
+    binding: Binding,
+    numbers: np.ndarray,
+    offsets: np.ndarray,
+    faults: Faults,
+) -> np.ndarray:
+    """Lists that must all have the binding's width as `[rows * width]`."""
+    width = binding.width
+    lengths = np.diff(offsets)
+    bad = np.flatnonzero(lengths != width)
+    if not len(bad):
+        return numbers
+    faults.add(
+        bad,
+        binding.column,
+        lambda row: f"found {lengths[row]} values, wanted {width}",
+    )
+    fixed = np.zeros((len(lengths), width), numbers.dtype)
+    good = np.flatnonzero(lengths == width)
+    if len(good):
+        starts = offsets[good] - offsets[0]
+        fixed[good] = numbers[starts[:, np.newaxis] + np.arange(width)]
+    return fixed.reshape(-1)
+
+
+def _check_fixed(
+    binding: Binding, numbers: np.ndarray, faults: Faults
+) -> np.ndarray:
+    """The slot's part of `[rows * width]`, checked, as `[rows, values]`."""
+    slot = binding.slot
+    numbers = numbers.reshape(-1, binding.width)
+    if binding.part is not None:
+        numbers = numbers[:, binding.part : binding.part + 1]
+    if slot.kind == "label" or slot.kind == "one_hot":
+        (values,) = numbers.T
+        bad, wanted = _bad_values(slot, values)
+        faults.add(
+            np.flatnonzero(bad),
+            binding.column,
+            lambda row: f"found {values[row]}, wanted {wanted}",
+        )
+    wanted_dtype = dtype_of(slot).as_numpy_dtype
+    if numbers.dtype != wanted_dtype:
+        with np.errstate(invalid="ignore"):  # of rows that are bad
+            numbers = numbers.astype(wanted_dtype)
+    return numbers
+
+
+def _bad_values(slot: Slot, values: np.ndarray) -> tuple[np.ndarray, str]:
+    """Which labels, or ids of a one-hot slot, are out of range."""
+    if slot.kind == "label" and slot.binary:
+        return (values != 0) & (values != 1), "0 or 1"
+    if slot.kind == "one_hot":
+        bad = (values < 0) | (values >= limit(slot))
+        return bad, f"a whole number from 0 to {limit(slot) - 1}"
+    if slot.dtype != FLOAT and values.dtype == np.float32:
+        return ~is_int64(values), "a whole number"
+    return np.zeros(len(values), bool), ""
+
+
+def _check_numbers(
+    binding: Binding,
+    numbers: np.ndarray,
+    offsets: np.ndarray | None,
+    faults: Faults,
+) -> np.ndarray:
+    """Keys checked against the slot's size, and shifted."""
+    if not binding.limit:
+        return numbers
+    # Negative numbers are beyond every size.
+    places = np.flatnonzero(numbers.view(np.uint64) >= binding.limit)
+    if len(places):
+        rows = places if offsets is None else _rows_of(offsets, places)
+        first = dict(zip(rows[::-1].tolist(), numbers[places][::-1].tolist()))
+        faults.add(
+            rows,
+            binding.column,
+            lambda row: (
+                f"found key {first[row]}, wanted 0 to {binding.limit - 1}"
+            ),
+        )
+    return numbers + binding.offset if binding.offset else numbers
+
+
+def _check_multiple(
+    binding: Binding, offsets: np.ndarray, faults: Faults
+) -> None:
+    """A dense slot with a free dim needs a multiple of the others' product."""
+    multiple = binding.slot.multiple
+    lengths = np.diff(offsets)
+    faults.add(
+        np.flatnonzero(lengths % multiple),
+        binding.column,
+        lambda row: (
+            f"found {lengths[row]} values, wanted a multiple of {multiple}"
+        ),
+    )
+
+
+def _check_weights(
+    bindings: Sequence[Binding],
+    columns: Sequence[np.ndarray | Ragged],
+    faults: Faults,
+) -> None:
+    by_name = {b.slot.name: column for b, column in zip(bindings, columns)}
+    for binding, column in zip(bindings, columns):
+        of = binding.slot.weights_of
+        if of not in by_name:
+            continue
+        weights, ids = _lengths(column), _lengths(by_name[of])
+
+        def describe(row, weights=weights, ids=ids, of=of):
+            return (
+                f"found {weights[row]} weights, wanted {ids[row]}, one for each "
+                f"value of {of!r}"
+            )
+
+        faults.add(np.flatnonzero(weights != ids), binding.column, describe)
+
+
+def _lengths(column: np.ndarray | Ragged) -> np.ndarray:
+    if isinstance(column, Ragged):
+        return np.diff(column.offsets)
+    return np.full(len(column), column.shape[1])

@@ -1,0 +1,286 @@
+"""ParquetWriter: samples to Parquet files that HugeCTR reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+from lodestar.data.parquet.parquet_files import SUFFIX
+from lodestar.data.parquet.parquet_metadata import (
+    GROUPS,
+    ParquetMetadata,
+    metadata_path,
+    read_metadata,
+    write_metadata,
+)
+from lodestar.data.record_dataset import check_at_least
+from lodestar.data.sample_writer import Column, SampleWriter, as_int64
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+
+
+class ParquetWriter(SampleWriter):
+    """Writes a Parquet file, and `_metadata.json` beside it; a context manager.
+
+    A column for each slot, in their order: a label float32; a dense slot
+    float32 (int64 for a uint64 slot), a list of as many where it has several
+    values; a one-hot slot int64; a sparse slot a list of int64 or float32.
+    uint64 keeps its bits. Pages have a CRC, which `ParquetDataset` checks.
+
+    The file is entered into the `_metadata.json` of its directory, in which
+    labels, dense floats and ids are listed; writers that share a directory must
+    not close at the same moment. Columns that HugeCTR knows nothing of (dense
+    integers or with a free dim, sparse floats) are not listed.
+
+    >>> with ParquetWriter("train/0.parquet", spec) as writer:  # doctest: +SKIP
+    ...     writer.write({"click": 1, "C1": [7, 8]})
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        *,
+        row_group_size: int = 65536,
+        compression: str = "snappy",
+    ):
+        """Opens the temporary file.
+
+        Args:
+            path: A name that ends in `.parquet`; or a directory, which is made,
+                and gets the first free of `part-00000.parquet`, ...
+            slots: A SlotSpec, a list of slots or the path of a slot file.
+            row_group_size: Samples a row group; so many are held in memory.
+            compression: "none", "snappy", "zstd", or what else pyarrow knows.
+
+        Raises:
+            ValueError: There is a `_metadata.json` for other columns, or an
+                option is out of range or not known to pyarrow.
+            tf.errors.OpError: The file cannot be opened.
+        """
+        import pyarrow as pa
+
+        check_at_least("row_group_size", row_group_size, 1)
+        _check_compression(compression)
+        path = os.fspath(path)
+        if not path.endswith(SUFFIX):
+            tf.io.gfile.makedirs(path)
+            path = _first_free(path)
+        self._metadata = _metadata_of(metadata_path(path), as_slot_spec(slots))
+        self._merged(path, 0)
+        self._compression = compression
+        self._row_group_size = row_group_size
+        self._held: list[list[Column]] = []
+        self._held_rows = 0
+        self._parquet: Any = None
+        super().__init__(path, slots)
+        self._schema = pa.schema([_field(slot) for slot in self._spec])
+
+    def close(self) -> None:
+        """Gives the file its name and enters it into `_metadata.json`.
+
+        A second call does nothing.
+
+        Raises:
+            ValueError: No sample was written, or `_metadata.json` has become
+                one for other columns; nothing is left.
+        """
+        if self._file.closed:
+            return
+        try:
+            self._merged(self._path, 0)
+        except BaseException:
+            self.discard()
+            raise
+        super().close()
+        write_metadata(self._merged(self._path, self._num_samples))
+
+    def discard(self) -> None:
+        """Drops what was written; `path` stays as it was."""
+        self._held = []
+        super().discard()
+
+    def _check_column(self, slot: Slot, column: Column) -> Column:
+        if slot.kind == "label" or slot.dtype == "float":
+            return self._narrow(slot, column)
+        return column._replace(values=as_int64(column.values))
+
+    def _put(self, columns: list[Column], rows: int) -> None:
+        begin = 0
+        while begin < rows:
+            end = min(rows, begin + self._row_group_size - self._held_rows)
+            self._held.append([_cut(c, begin, end) for c in columns])
+            self._held_rows += end - begin
+            begin = end
+            if self._held_rows == self._row_group_size:
+                self._write_row_group()
+
+    def _finish(self) -> bytes:
+        if self._held_rows:
+            self._write_row_group()
+        self._parquet.close()
+        return b""
+
+    def _write_row_group(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                pa.PythonFile(_Sink(self._file), mode="w"),
+                self._schema,
+                compression=self._compression,
+                write_page_checksum=True,
+            )
+        arrays = [
+            _array(field, slot, _join(columns))
+            for field, slot, columns in zip(
+                self._schema, self._spec, zip(*self._held)
+            )
+        ]
+        self._held, self._held_rows = [], 0
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+
+    def _merged(self, path: str, rows: int) -> ParquetMetadata:
+        """The `_metadata.json` with this file in it."""
+        found = read_metadata(self._metadata.path)
+        if found is None:
+            found = self._metadata
+        elif found.columns != self._metadata.columns:
+            raise DataError(
+                f"{found.path}: is for other columns than those of {path}, "
+                f"which needs a folder of its own: found {_listed(found)}, "
+                f"wanted {_listed(self._metadata)}"
+            )
+        num_rows = {**found.num_rows, os.path.basename(path): rows}
+        return dataclasses.replace(found, num_rows=num_rows)
+
+
+def _check_compression(name: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if name == "none":
+        return
+    try:
+        pa.Codec(name)
+        # Parquet has not all of them.
+        pq.ParquetWriter(
+            pa.BufferOutputStream(), pa.schema([]), compression=name
+        ).close()
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise ValueError(
+            f"`compression`={name!r} is none that pyarrow has: {error}"
+        ) from error
+
+
+class _Sink:
+    """What pyarrow asks of a file that it writes, over an AtomicFile."""
+
+    closed = False
+
+    def __init__(self, file: Any):
+        self._file = file
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        # Of a writer that was dropped, pyarrow still writes the end.
+        if not self._file.closed:
+            self._file.write(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _first_free(directory: str) -> str:
+    """The first name that no file has, nor will have that is being written."""
+    taken = [
+        name.partition(SUFFIX)[0] for name in tf.io.gfile.listdir(directory)
+    ]
+    number = 0
+    while (stem := f"part-{number:05d}") in taken:
+        number += 1
+    return os.path.join(directory, stem + SUFFIX)
+
+
+def _group(slot: Slot) -> str | None:
+    """What HugeCTR calls such a slot."""
+    if slot.kind == "label":
+        return "labels"
+    if slot.kind == "dense":
+        fits = slot.dtype == "float" and slot.num_values is not None
+        return "conts" if fits else None
+    return "cats" if slot.dtype == "uint64" else None
+
+
+def _metadata_of(path: str, spec: SlotSpec) -> ParquetMetadata:
+    columns: dict[str, list] = {group: [] for group in GROUPS}
+    for index, slot in enumerate(spec):
+        group = _group(slot)
+        if group is not None:
+            columns[group].append((index, slot.name))
+    return ParquetMetadata(path, {}, {k: tuple(v) for k, v in columns.items()})
+
+
+def _listed(metadata: ParquetMetadata) -> str:
+    return "; ".join(
+        f"{group} {', '.join(f'{i} {n}' for i, n in columns) or 'none'}"
+        for group, columns in metadata.columns.items()
+    )
+
+
+def _field(slot: Slot) -> Any:
+    import pyarrow as pa
+
+    is_float = slot.dtype == "float" or slot.kind == "label"
+    element = pa.float32() if is_float else pa.int64()
+    if slot.num_values == 1:
+        return pa.field(slot.name, element, nullable=False)
+    inner = pa.field("element", element, nullable=False)
+    size = -1 if slot.num_values is None else slot.num_values
+    return pa.field(slot.name, pa.list_(inner, size), nullable=False)
+
+
+def _cut(column: Column, begin: int, end: int) -> Column:
+    """Samples [begin, end), in memory that the caller does not write to."""
+    splits = column.splits[begin : end + 1]
+    values = column.values[splits[0] : splits[-1]].copy()
+    return Column(values, splits - splits[0])
+
+
+def _join(columns: Iterable[Column]) -> Column:
+    columns = list(columns)
+    splits = np.concatenate([[0], *(np.diff(c.splits) for c in columns)])
+    values = np.concatenate([c.values for c in columns])
+    return Column(values, np.cumsum(splits))
+
+
+def _array(field: Any, slot: Slot, column: Column) -> Any:
+    import pyarrow as pa
+
+    if slot.num_values == 1:
+        return pa.array(column.values, field.type)
+    values = pa.array(column.values, field.type.value_type)
+    if slot.num_values is not None:
+        return pa.FixedSizeListArray.from_arrays(values, type=field.type)
+    if len(column.values) > np.iinfo(np.int32).max:
+        raise DataError(
+            f"slot {slot.name!r}: {len(column.values)} values in a row group are "
+            "more than a list column can hold; wanted a smaller `row_group_size`"
+        )
+    offsets = pa.array(column.splits.astype(np.int32), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, type=field.type)

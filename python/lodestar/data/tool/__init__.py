@@ -1,0 +1,1 @@
+"""The commands of `python -m lodestar.data`, and the table of formats."""

@@ -1,0 +1,113 @@
+"""Conversion of samples from any format to any other, in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lodestar.data.errors import DataError
+from lodestar.data.tool.formats import Format, Options, Source
+from lodestar.data.tool.output import Output
+from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.sample_columns import cut, num_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where samples go.
+
+    Attributes:
+        path: The file, or the folder where `num_files` is given.
+        format: Of the file or files.
+        options: Of its writer.
+        num_files: How many files to spread the samples over; None for one file
+            at `path` itself.
+        suffix: Of the names of several files.
+    """
+
+    path: str
+    format: Format
+    options: Options
+    num_files: int | None = None
+    suffix: str = ""
+
+
+def convert(
+    source: Source,
+    target: Target,
+    *,
+    limit: int | None = None,
+    progress: Progress,
+) -> int:
+    """Writes the samples of `source`, in order, and their slot file.
+
+    For several files the source is read twice, first to count the samples: each
+    file gets an even stretch of them.
+
+    Args:
+        source: What is read.
+        target: What is written; it appears whole or not at all.
+        limit: Samples to stop behind; None for all.
+        progress: Shows how far it is.
+
+    Returns:
+        The number of samples written.
+
+    Raises:
+        DataError: The output cannot be written, or a sample that the target
+            format cannot express; names the sample and the slot.
+        tf.errors.OpError: As the source's format.
+    """
+    rows = None
+    if target.num_files is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # writing warns again
+            total = sum(
+                num_rows(columns)
+                for columns in _limited(
+                    source.quiet(), limit, "counting", progress
+                )
+            )
+        if total < target.num_files:
+            raise DataError(
+                f"{target.path}: {total} samples cannot be spread over "
+                f"{target.num_files} files"
+            )
+        bounds = np.linspace(0, total, target.num_files + 1).astype(np.int64)
+        rows = np.diff(bounds).tolist()
+    with Output(
+        target.path,
+        source.spec,
+        target.format.writer(target.options),
+        inputs=source.paths,
+        rows=rows,
+        suffix=target.suffix,
+        listed=target.format.listed,
+    ) as output:
+        for columns in _limited(source, limit, "writing", progress):
+            output.write_batch(columns)
+        if output.num_samples == 0:
+            raise DataError(f"{source.paths[0]}: no samples to write")
+    return output.num_samples
+
+
+def _limited(
+    source: Source, limit: int | None, text: str, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    done = 0
+    for path in source.paths:
+        progress.start(f"{text} {path}", source.size(path), source.in_bytes)
+        for columns in source.batches(path):
+            rows = num_rows(columns)
+            if limit is not None and done + rows > limit:
+                rows = limit - done
+                columns = cut(columns, 0, rows)
+            if rows:
+                yield columns
+            done += rows
+            if done == limit:
+                return

@@ -1,0 +1,190 @@
+"""Which format files are of: by their first bytes, else by their names."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from lodestar.data import gzip_files
+from lodestar.data.csv.csv_reader import DELIMITERS
+from lodestar.data.csv.csv_table import is_criteo_line
+from lodestar.data.errors import DataError, describe_error
+from lodestar.data.hugectr.file_list import read_file_list
+from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
+from lodestar.data.parquet.parquet_files import expand
+from lodestar.data.parquet.parquet_metadata import METADATA_NAME
+from lodestar.data.tool.output import FILE_LIST
+
+SUFFIXES = {
+    "multislot": (".txt", ".multislot"),
+    "norm": (".norm", ".data"),
+    "raw": (".raw", ".bin"),
+    "parquet": (PARQUET,),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+}
+_NO_DATA = (".yaml", ".npy", ".json")
+_HEAD_BYTES = 1 << 16
+_NORM = struct.Struct("<8q")
+_MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
+_NUMBER = re.compile(
+    r"[-+]?(0x[0-9a-f]*\.?[0-9a-f]*(p[-+]?[0-9]+)?|[0-9]+\.?[0-9]*(e[-+]?[0-9]+)?"
+    r"|\.[0-9]+(e[-+]?[0-9]+)?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def expand_inputs(paths: Iterable[str]) -> list[str]:
+    """Puts the files of folders and of file lists in their place.
+
+    A folder stands for its Parquet files; without any, for the files of its
+    `file_list.txt`; without one, for all that are called `part-*`.
+
+    Raises:
+        DataError: A file is missing, or a folder has no such files.
+        ValueError: A file list is not valid.
+    """
+    found: list[str] = []
+    for path in paths:
+        if tf.io.gfile.isdir(path):
+            found += _in_folder(path)
+        elif path.endswith(".txt") and _is_file_list(path):
+            found += read_file_list(path)
+        else:
+            found.append(path)
+    return found
+
+
+def find_format(path: str) -> str:
+    """The name of the format of a file.
+
+    Raises:
+        DataError: The file is missing, empty, or of no format that shows.
+    """
+    head = _head(path)
+    if not head:
+        raise DataError(f"{path}: the file is empty")
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if _is_norm(head):
+        return "norm"
+    by_name = format_of_name(path)
+    if by_name == "raw":
+        return by_name
+    found = _text_format(head)
+    if found == "csv" and by_name == "tsv":
+        return by_name
+    if found is None:
+        raise DataError(
+            f"{path}: shows no format; say which it is of {', '.join(SUFFIXES)}"
+        )
+    return found
+
+
+def one_format(paths: Sequence[str]) -> str:
+    """The name of the format that all of the files are of.
+
+    Raises:
+        DataError: As `find_format`, or they are of different formats.
+    """
+    first = find_format(paths[0])
+    for path in paths[1:]:
+        found = find_format(path)
+        if found != first:
+            raise DataError(
+                f"{path}: is {found}, but {paths[0]} is {first}; wanted one "
+                "format"
+            )
+    return first
+
+
+def format_of_name(path: str) -> str | None:
+    """The format that a name's end stands for, if any."""
+    name = os.fspath(path).removesuffix(".gz").lower()
+    for format_name, suffixes in SUFFIXES.items():
+        if name.endswith(suffixes):
+            return format_name
+    return None
+
+
+def _in_folder(path: str) -> list[str]:
+    names = sorted(tf.io.gfile.listdir(path))
+    if METADATA_NAME in names or any(n.endswith(PARQUET) for n in names):
+        return expand([path])
+    if FILE_LIST in names:
+        return read_file_list(os.path.join(path, FILE_LIST))
+    found = [
+        name
+        for name in names
+        if name.startswith("part-") and not name.endswith(_NO_DATA)
+    ]
+    if not found:
+        raise DataError(
+            f"{path}: is a folder with neither {FILE_LIST}, *{PARQUET} nor "
+            "part-*"
+        )
+    return [os.path.join(path, name) for name in found]
+
+
+def _is_file_list(path: str) -> bool:
+    lines = _head(path).split(b"\n")
+    # A line of MultiSlot text has at least a count and a value, or is "0".
+    return (
+        len(lines) > 1
+        and lines[0].strip().isdigit()
+        and lines[0].strip() != b"0"
+        and _text_format(lines[1] + b"\n") != "multislot"
+    )
+
+
+def _head(path: str) -> bytes:
+    try:
+        if tf.io.gfile.isdir(path):
+            raise DataError(f"{path}: is a folder")
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return gzip_files.reader(path, file).read(_HEAD_BYTES)
+    except tf.errors.OpError as error:
+        text = describe_error(error)
+        raise DataError(
+            text if text.startswith(path) else f"{path}: {text}"
+        ) from error
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: {describe_error(error)}") from error
+
+
+def _is_norm(head: bytes) -> bool:
+    check = 0
+    if head[:12] == struct.pack("<iq", 64, 1):
+        check, head = 1, head[4:]
+    if len(head) < _NORM.size:
+        return False
+    kind, count, *dims = _NORM.unpack_from(head)
+    return (
+        kind == check
+        and count >= 0
+        and all(0 <= dim <= _MAX_DIM for dim in dims[:3])
+        and dims[3:] == [0, 0, 0]
+    )
+
+
+def _text_format(head: bytes) -> str | None:
+    if b"\0" in head:
+        return None
+    line = head.partition(b"\n")[0]
+    try:
+        text = line.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        return None
+    if is_criteo_line(text):
+        return "tsv"
+    words = text.split()
+    if words and all(map(_NUMBER.fullmatch, words)):
+        return "multislot" if words[0].isdigit() else None
+    if any(delimiter in text for delimiter in DELIMITERS):
+        return "tsv" if "\t" in text and "," not in text else "csv"
+    return None

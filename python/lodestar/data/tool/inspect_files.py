@@ -1,0 +1,245 @@
+"""What files of samples hold, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.tool.formats import Source
+from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.sample_columns import cut, flat, lengths, num_rows
+
+# Distinct ids of a slot are counted up to here, so that memory stays bounded.
+_MAX_DISTINCT = 1_000_000
+# New ids wait until there are so many, since merging costs a pass over all.
+_PENDING = 1 << 17
+
+
+def inspect_files(
+    source: Source, *, records: int = 0, progress: Progress
+) -> dict[str, Any]:
+    """Reads every sample.
+
+    Args:
+        source: What is read.
+        records: How many samples to return as they are, from the first on.
+        progress: Shows how far it is.
+
+    Returns:
+        `files` and `samples`, their numbers; `slots`, for each slot a dict of
+        what it is and what it holds; `records`, dicts of slot and values. All
+        as `json.dumps` takes it.
+
+    Raises:
+        ValueError, tf.errors.OpError: As the source's format.
+    """
+    statistics = {slot.name: _Statistics(slot) for slot in source.spec}
+    num_samples = 0
+    first: list[dict[str, list]] = []
+    for path in source.paths:
+        progress.start(f"reading {path}", source.size(path), source.in_bytes)
+        for columns in source.batches(path):
+            for row in range(min(records - len(first), num_rows(columns))):
+                first.append(_record(source.spec, cut(columns, row, row + 1)))
+            num_samples += num_rows(columns)
+            for name, column in columns.items():
+                statistics[name].add(column)
+    return {
+        "files": len(source.paths),
+        "samples": num_samples,
+        "slots": [statistics[slot.name].summary() for slot in source.spec],
+        "records": first,
+    }
+
+
+def as_text(found: dict[str, Any]) -> Iterator[str]:
+    """The lines that say what `inspect_files` has found."""
+    files = "file" if found["files"] == 1 else "files"
+    yield f"{found['samples']} samples in {found['files']} {files}"
+    width = max(len(slot["name"]) for slot in found["slots"]) + 2
+    for slot in found["slots"]:
+        name = slot["name"] + " " * (width - len(slot["name"]))
+        yield f"{slot['kind']:8}{name}{_slot_text(slot)}"
+        if "lengths" in slot:
+            yield (
+                " " * (8 + width)
+                + "values a sample: "
+                + ", ".join(
+                    f"{bucket}: {count}"
+                    for bucket, count in slot["lengths"].items()
+                )
+            )
+    for number, record in enumerate(found["records"], 1):
+        yield f"sample {number}: " + " ".join(
+            f"{name}={_values_text(values)}" for name, values in record.items()
+        )
+
+
+def _slot_text(slot: dict[str, Any]) -> str:
+    parts = []
+    if slot["kind"] == "sparse":
+        parts.append(f"{slot['values']} values")
+        parts.append(f"at most {slot['longest']} a sample")
+    if "distinct" in slot:
+        more = "" if slot["distinct_is_exact"] else " or more"
+        parts.append(f"{slot['distinct']}{more} distinct")
+    if "mean" in slot:
+        parts.append(f"mean {slot['mean']:.6g}")
+    if "least" in slot:
+        parts.append(
+            f"from {slot['least']:.9g} to {slot['most']:.9g}"
+            if slot["dtype"] == "float"
+            else f"from {slot['least']} to {slot['most']}"
+        )
+    if slot.get("not_finite"):
+        parts.append(f"{slot['not_finite']} are inf or NaN")
+    if not slot["used"]:
+        parts.append("not used")
+    return ", ".join(parts) or "no values"
+
+
+def _values_text(values: list) -> str:
+    if len(values) == 1:
+        return str(values[0])
+    return "[" + ", ".join(map(str, values)) + "]"
+
+
+def _record(spec: SlotSpec, columns: dict[str, Any]) -> dict[str, list]:
+    return {slot.name: _listed(slot, flat(columns[slot.name])) for slot in spec}
+
+
+def _listed(slot: Slot, values: np.ndarray) -> list:
+    if slot.dtype == "float":
+        # The shortest decimal of a float32, and a word where JSON has none.
+        return [
+            float(str(v)) if np.isfinite(v) else str(v)
+            for v in values.astype(np.float32)
+        ]
+    return [int(v) for v in _unsigned(values)]
+
+
+def _unsigned(values: np.ndarray) -> np.ndarray:
+    return (
+        values.astype(np.int64, copy=False).view(np.uint64)
+        if (values.dtype.kind == "i")
+        else values
+    )
+
+
+class _Distinct:
+    """Counts distinct ids exactly, up to a bound."""
+
+    def __init__(self):
+        self._ids = np.zeros(0, np.uint64)
+        self._pending: list[np.ndarray] = []
+        self._num_pending = 0
+        self.exact = True
+
+    def add(self, ids: np.ndarray) -> None:
+        if not self.exact or not len(ids):
+            return
+        self._pending.append(np.unique(ids))
+        self._num_pending += len(self._pending[-1])
+        if self._num_pending >= _PENDING:
+            self._merge()
+
+    def count(self) -> int:
+        self._merge()
+        return len(self._ids)
+
+    def _merge(self) -> None:
+        if self._pending:
+            self._ids = np.unique(np.concatenate([self._ids, *self._pending]))
+            self._pending, self._num_pending = [], 0
+        if len(self._ids) > _MAX_DISTINCT:
+            self._ids = self._ids[:_MAX_DISTINCT]
+            self.exact = False
+
+
+class _Statistics:
+    """Of one slot."""
+
+    def __init__(self, slot: Slot):
+        self._slot = slot
+        self._is_float = slot.dtype == "float"
+        # What is an id, and no number, has no mean.
+        self._is_id = not self._is_float and slot.kind in ("sparse", "one_hot")
+        self._varies = slot.num_values is None
+        self._rows = 0
+        self._values = 0
+        self._finite = 0
+        self._sum = 0.0
+        self._least = self._most = None
+        self._longest = 0
+        # Samples of 0, 1, 2, 3 to 4, 5 to 8, ... values.
+        self._lengths: dict[int, int] = {}
+        self._distinct = _Distinct()
+
+    def add(self, column: Any) -> None:
+        values = flat(column)
+        if self._is_float:
+            self._values += len(values)
+            values = values[np.isfinite(values)]
+        else:
+            values = _unsigned(values)
+            self._values += len(values)
+        self._finite += len(values)
+        if self._varies:
+            counts = lengths(column)
+            self._longest = max(self._longest, int(counts.max(initial=0)))
+            # 0 for none, 1 for one, 2 for two, 3 for up to four, ...
+            buckets = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+            buckets += counts > 0
+            for bucket, samples in enumerate(np.bincount(buckets).tolist()):
+                if samples:
+                    self._lengths[bucket] = (
+                        self._lengths.get(bucket, 0) + samples
+                    )
+        if self._is_id:
+            self._distinct.add(values)
+        if not len(values):
+            return
+        if not self._is_id:
+            self._sum += float(values.astype(np.float64).sum())
+        least, most = values.min().item(), values.max().item()
+        self._least = least if self._least is None else min(least, self._least)
+        self._most = most if self._most is None else max(most, self._most)
+
+    def summary(self) -> dict[str, Any]:
+        slot = self._slot
+        found: dict[str, Any] = {
+            "name": slot.name,
+            "kind": slot.kind,
+            "dtype": slot.dtype,
+            "used": slot.used,
+        }
+        if slot.kind == "dense":
+            found["shape"] = list(slot.shape)
+        if slot.kind == "one_hot":
+            found["size"] = slot.size
+        found["values"] = self._values
+        if self._varies:
+            found["longest"] = self._longest
+            found["lengths"] = {
+                _bucket_name(bucket): count
+                for bucket, count in sorted(self._lengths.items())
+            }
+        if self._is_id:
+            found["distinct"] = self._distinct.count()
+            found["distinct_is_exact"] = self._distinct.exact
+        elif self._finite:
+            found["mean"] = self._sum / self._finite
+        if self._least is not None:
+            found["least"], found["most"] = self._least, self._most
+        if self._is_float:
+            found["not_finite"] = self._values - self._finite
+        return found
+
+
+def _bucket_name(bucket: int) -> str:
+    if bucket < 3:
+        return str(bucket)
+    return f"{2 ** (bucket - 2) + 1}-{2 ** (bucket - 1)}"

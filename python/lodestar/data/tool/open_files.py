@@ -1,0 +1,141 @@
+"""Files of any format: as a dataset, or as a source of columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from types import MappingProxyType
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+from lodestar.data.record_dataset import as_paths
+from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.formats import (
+    FORMATS,
+    Format,
+    Options,
+    Source,
+    find_slots,
+)
+from lodestar.data.tool.output import slots_path
+
+# With one of these, the slots of CSV files are found in the files.
+_INFERRING = ("label", "categorical", "numeric")
+
+Slots = SlotSpec | str | os.PathLike | Iterable[Slot]
+
+
+def open_dataset(
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+    slots: Slots | None = None,
+    batch_size: int | None = None,
+    *,
+    format: str | None = None,
+    **options,
+) -> tf.data.Dataset:
+    """Batches of `(features, label)` from files of whichever format.
+
+    `MultiSlotDataset`, `NormDataset`, `RawDataset` or `ParquetDataset`, as the
+    files are.
+
+    >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
+    >>> model.fit(dataset)  # doctest: +SKIP
+
+    Args:
+        files: One path or several, all of one format; folders and file lists
+            stand for the files in them.
+        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s. None
+            takes the slot file beside the files, `PATH.slots.yaml` or
+            `slots.yaml`; Parquet does without.
+        batch_size: Samples a batch.
+        format: `"multislot"`, `"norm"`, `"raw"` or `"parquet"`; None finds it by
+            the files' first bytes, Raw by the name's end, `.raw` or `.bin`.
+        **options: Those of the format's own dataset function.
+
+    Raises:
+        DataError: The format or the slots cannot be found, the files are of
+            different formats, or of one that has no dataset.
+        ValueError, tf.errors.OpError: As the format's own dataset function.
+    """
+    if batch_size is None:
+        raise ValueError("`batch_size` is missing.")
+    paths, found = _format(as_paths(files), format)
+    if found.dataset is None:
+        raise DataError(
+            f"{paths[0]}: is {found.name}, which has no dataset; "
+            "`python -m lodestar.data convert` makes another format of it"
+        )
+    spec = slots_of(paths, found, slots)
+    return found.dataset(paths, spec, batch_size, **options)
+
+
+def open_source(
+    files: str | os.PathLike | Iterable[str | os.PathLike],
+    slots: Slots | None = None,
+    *,
+    format: str | None = None,
+    skipped: SkippedRecords | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    **options,
+) -> Source:
+    """Files of whichever format as a source of columns.
+
+    Args:
+        files: As for `open_dataset`.
+        slots: As for `open_dataset`; CSV does without, too.
+        format: As for `open_dataset`, or `"csv"` or `"tsv"`.
+        skipped: Where to note bad records; None raises an error for the first.
+        on_progress: Called with how much has been read since the last call.
+        **options: Those of the format's reader.
+
+    Raises:
+        DataError: The format or the slots cannot be found, the files are of
+            different formats, or an option is for another one.
+    """
+    paths, found = _format(as_paths(files), format)
+    for name in options:
+        if name not in found.reads:
+            formats = [f.name for f in FORMATS.values() if name in f.reads]
+            raise DataError(
+                f"{paths[0]}: is {found.name}, but `{name}` is for "
+                f"{', '.join(formats) or 'no format'}"
+            )
+    spec = slots_of(paths, found, slots, options)
+    return found.open(paths, spec, options, skipped, on_progress)
+
+
+def slots_of(
+    paths: Sequence[str],
+    found: Format,
+    slots: Slots | None = None,
+    options: Options = MappingProxyType({}),
+) -> SlotSpec | None:
+    """The slots given, else those beside the files.
+
+    Returns:
+        None where the files themselves say, or an option asks that they do.
+
+    Raises:
+        DataError: There are none, and the format needs them.
+    """
+    if slots is not None:
+        return as_slot_spec(slots)
+    if found.finds_slots and any(name in options for name in _INFERRING):
+        return None
+    spec = find_slots(paths)
+    if spec is None and not found.finds_slots:
+        raise DataError(
+            f"{paths[0]}: which slots? Give a slot file (slots, --slots); there is no "
+            f"{slots_path(paths[0])}"
+        )
+    return spec
+
+
+def _format(files: list[str], name: str | None) -> tuple[list[str], Format]:
+    if name is not None and name not in FORMATS:
+        raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
+    paths = expand_inputs(files)
+    return paths, FORMATS[name or one_format(paths)]

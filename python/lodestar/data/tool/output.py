@@ -1,0 +1,195 @@
+"""Output: samples to a file, or a folder of files, that appears whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError, describe_error
+from lodestar.data.hugectr.file_list import write_file_list
+from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool.sample_columns import cut, num_rows
+
+FILE_LIST = "file_list.txt"
+FOLDER_SLOTS = "slots.yaml"
+
+
+def slots_path(target: str | os.PathLike) -> str:
+    """The slot file beside a file of samples."""
+    return os.fspath(target) + ".slots.yaml"
+
+
+class Output:
+    """Writes samples and their slot file; a context manager.
+
+    A single file gets `target + ".slots.yaml"` beside it. Several are
+    `target/part-00000`, ... with `slots.yaml` and a `file_list.txt` beside them.
+    All take their names when the `with` block ends. If it raises, nothing of
+    them is left, and what was there before is untouched.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike,
+        spec: SlotSpec,
+        writer: Callable[[str, SlotSpec], SampleWriter],
+        *,
+        inputs: Sequence[str] = (),
+        rows: Sequence[int] | None = None,
+        suffix: str = "",
+        listed: bool = True,
+    ):
+        """Opens what is to be written.
+
+        Args:
+            target: The file or, with `rows`, the folder.
+            spec: The slots.
+            writer: Makes the writer of a file.
+            inputs: Files that `target` must not be.
+            rows: The samples of each of several files.
+            suffix: Of the names of several files.
+            listed: Whether several files get a file list.
+
+        Raises:
+            DataError: `target` cannot be written.
+        """
+        self._target = os.fspath(target)
+        self._spec = spec
+        self._make_writer = writer
+        self._suffix = suffix
+        self._listed = listed
+        self._rows = None if rows is None else list(rows)
+        self._parts: list[str] = []
+        self._writer: SampleWriter | None = None
+        self._made_folder = ""
+        self.num_samples = 0
+        check_target(self._target, inputs, rows is not None)
+        with self._named():
+            if rows is None:
+                self._writer = writer(self._target, spec)
+            else:
+                folder = f"{self._target}.tmp-{os.getpid()}"
+                tf.io.gfile.makedirs(folder)
+                self._made_folder = folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        if exc_type is not None:
+            self._discard()
+            return
+        try:
+            with self._named():
+                if self._rows is None:
+                    self._commit_file()
+                else:
+                    self._commit_folder()
+        except BaseException:
+            self._discard()
+            raise
+
+    def write_batch(self, columns: Mapping[str, Any]) -> None:
+        """Writes samples as `SampleWriter.write_batch` takes them."""
+        rows = num_rows(columns)
+        with self._named():
+            if self._rows is None:
+                self._writer.write_batch(columns)
+            else:
+                self._write_parts(columns, rows)
+        self.num_samples += rows
+
+    def _write_parts(self, columns: Mapping[str, Any], rows: int) -> None:
+        begin = 0
+        while begin < rows:
+            if self._writer is None:
+                name = f"part-{len(self._parts):05d}{self._suffix}"
+                self._parts.append(name)
+                path = os.path.join(self._made_folder, name)
+                self._writer = self._make_writer(path, self._spec)
+            left = self._rows[len(self._parts) - 1] - self._writer.num_samples
+            end = min(rows, begin + left)
+            self._writer.write_batch(cut(columns, begin, end))
+            if end - begin == left:
+                self._writer.close()
+                self._writer = None
+            begin = end
+
+    def _commit_file(self) -> None:
+        sidecar = slots_path(self._target)
+        temporary = f"{sidecar}.tmp-{os.getpid()}.new"
+        try:
+            self._spec.to_yaml(temporary)
+            self._writer.close()
+            tf.io.gfile.rename(temporary, sidecar, overwrite=True)
+        finally:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.remove(temporary)
+
+    def _commit_folder(self) -> None:
+        folder = self._made_folder
+        self._spec.to_yaml(os.path.join(folder, FOLDER_SLOTS))
+        if self._listed:
+            write_file_list(
+                os.path.join(folder, FILE_LIST),
+                [os.path.join(self._target, name) for name in self._parts],
+            )
+        if tf.io.gfile.exists(self._target):  # an empty folder
+            tf.io.gfile.rmtree(self._target)
+        tf.io.gfile.rename(folder, self._target)
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            if self._writer is not None:
+                self._writer.discard()
+            if self._made_folder:
+                tf.io.gfile.rmtree(self._made_folder)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors speak of the target, not of temporary files."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            text = describe_error(error)
+            if text.startswith(self._target):  # with a temporary file's suffix
+                text = text.partition(": ")[2]
+            raise DataError(
+                f"{self._target}: cannot be written: {text}"
+            ) from error
+        except ValueError as error:
+            text = str(error)
+            if self._made_folder:
+                text = text.replace(self._made_folder, self._target)
+            raise DataError(text) from error
+
+
+def check_target(target: str, inputs: Sequence[str], is_folder: bool) -> None:
+    """Raises DataError where an `Output` could not be."""
+    for path in inputs:
+        if _same(path, target):
+            raise DataError(f"{target}: is both input and output")
+    if not is_folder:
+        for path in (target, slots_path(target)):
+            if tf.io.gfile.isdir(path):
+                raise DataError(f"{path}: cannot be written: it is a folder")
+    elif tf.io.gfile.exists(target) and not (
+        tf.io.gfile.isdir(target) and not tf.io.gfile.listdir(target)
+    ):
+        raise DataError(
+            f"{target}: cannot be written: it is there, and several files go "
+            "to a new folder"
+        )
+
+
+def _same(a: str, b: str) -> bool:
+    return a == b or ("://" not in a + b and _real(a) == _real(b))
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)

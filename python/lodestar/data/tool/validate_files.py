@@ -1,0 +1,151 @@
+"""Every error of files of samples, not only the first."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.errors import DataError, describe_error
+from lodestar.data.parquet.parquet_files import read_footer
+from lodestar.data.parquet.parquet_metadata import metadata_path, read_metadata
+from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.tool.formats import Source
+from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.sample_columns import lengths, num_rows
+
+
+class Validation:
+    """What is wrong with files, error by error.
+
+    Attributes:
+        num_samples: Good samples seen.
+        num_errors: Errors seen, those that are not told included; a part of a
+            file that cannot be read counts as its samples.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        skipped: SkippedRecords,
+        *,
+        format_name: str,
+        for_paddle: bool = False,
+        progress: Progress,
+    ):
+        """Takes what is read.
+
+        Args:
+            source: Opened with `skipped`.
+            skipped: Where it notes bad records.
+            format_name: Of the source.
+            for_paddle: Whether a sample that Paddle would refuse in MultiSlot
+                text, as one with an empty slot, is an error.
+            progress: Shows how far it is.
+        """
+        self._source = source
+        self._skipped = skipped
+        self._format = format_name
+        self._for_paddle = for_paddle
+        self._progress = progress
+        self._num_told = 0
+        self._others = 0
+        self.num_samples = 0
+
+    @property
+    def num_errors(self) -> int:
+        """Errors seen so far."""
+        return self._skipped.count + self._others
+
+    def errors(self) -> Iterator[str]:
+        """Reads all files and yields a line for each error.
+
+        Of bad records only the first 100 are told.
+        """
+        if self._format == "parquet":
+            for path in self._source.paths:
+                for text in _metadata_errors(path, self._source.paths):
+                    yield self._other(text)
+        for path in self._source.paths:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                yield from self._file_errors(path)
+            for warning in caught:
+                if issubclass(warning.category, UserWarning):
+                    yield self._other(str(warning.message))
+
+    def _file_errors(self, path: str) -> Iterator[str]:
+        done = 0
+        try:
+            self._progress.start(
+                f"checking {path}",
+                self._source.size(path),
+                self._source.in_bytes,
+            )
+            for columns in self._source.batches(path):
+                yield from self._new()
+                if self._for_paddle:
+                    yield from self._paddle_errors(path, done, columns)
+                done += num_rows(columns)
+                self.num_samples += num_rows(columns)
+        except (DataError, ValueError, OSError, tf.errors.OpError) as error:
+            yield from self._new()
+            text = describe_error(error)
+            if text == f"{path}: no file of 1 can be read":
+                return  # and why has been told
+            yield self._other(text if path in text else f"{path}: {text}")
+            return
+        yield from self._new()
+
+    def _paddle_errors(self, path, done, columns) -> Iterator[str]:
+        for name, column in columns.items():
+            for row in np.flatnonzero(lengths(column) == 0).tolist():
+                yield self._other(
+                    f"{path}: good sample {done + row + 1}: slot {name!r} is "
+                    "empty, which Paddle refuses"
+                )
+
+    def _new(self) -> list[str]:
+        """The records skipped since the last call."""
+        if self._skipped.count == self._num_told:
+            return []
+        messages = self._skipped.messages
+        new = messages[self._num_told :]
+        self._num_told = len(messages)
+        return new
+
+    def _other(self, text: str) -> str:
+        self._others += 1
+        return text
+
+
+def _metadata_errors(path: str, paths: list[str]) -> Iterator[str]:
+    """Where a `_metadata.json` and the data files differ."""
+    if path != next(
+        p for p in paths if os.path.dirname(p) == os.path.dirname(path)
+    ):
+        return  # told for the folder's first file
+    where = metadata_path(path)
+    try:
+        metadata = read_metadata(where)
+        if metadata is None:
+            return
+        schema = read_footer(path).schema
+    except (DataError, tf.errors.OpError) as error:
+        yield describe_error(error)
+        return
+    for name in metadata.num_rows:
+        listed = os.path.join(os.path.dirname(path), name)
+        if not tf.io.gfile.exists(listed):
+            yield f"{where}: file_stats: there is no file {listed}"
+    for group, columns in metadata.columns.items():
+        for index, name in columns:
+            found = schema.names[index] if index < len(schema.names) else None
+            if found != name:
+                yield (
+                    f"{where}: {group}: column {index} of {path} is "
+                    f"{found!r}, wanted {name!r}"
+                )

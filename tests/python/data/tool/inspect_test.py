@@ -1,0 +1,127 @@
+"""What `inspect` says of files."""
+
+import json
+
+import numpy as np
+
+from lodestar.data import MultiSlotWriter, ParquetWriter, Slot, SlotSpec
+from lodestar.data import __main__ as tool
+from lodestar.data.tool import inspect_files as inspection
+
+SPEC = SlotSpec(
+    [
+        Slot.label("y"),
+        Slot.dense("I", (2,)),
+        Slot.sparse("C", used=False),
+        Slot.sparse("w", dtype="float"),
+        Slot.one_hot("d", 7),
+    ]
+)
+COLUMNS = {
+    "y": [1, 0, 1, 1],
+    "I": np.float32([[0.1, 2], [np.nan, -1], [np.inf, 0], [0, 0.5]]),
+    "C": (
+        np.uint64([7, 2**64 - 1, 8, 8, 8, 8, 8, 9, 9]),
+        [0, 2, 2, 7, 9],
+    ),
+    "w": (np.float32([0.5]), [0, 0, 1, 1, 1]),
+    "d": [6, 0, 0, 1],
+}
+
+
+def write(path):
+    with MultiSlotWriter(path, SPEC) as writer:
+        writer.write_batch(COLUMNS)
+    SPEC.to_yaml(f"{path}.slots.yaml")
+
+
+def run(capsys, *arguments):
+    assert tool.main(["inspect", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_text(tmp_path, capsys):
+    write(tmp_path / "a")
+    assert run(capsys, tmp_path / "a", "--records", 2).splitlines() == [
+        "4 samples in 1 file",
+        "label   y  mean 0.75, from 0 to 1",
+        "dense   I  mean 0.266667, from -1 to 2, 2 are inf or NaN",
+        "sparse  C  9 values, at most 5 a sample, 4 distinct, from 7 to "
+        "18446744073709551615, not used",
+        "           values a sample: 0: 1, 2: 2, 5-8: 1",
+        "sparse  w  1 values, at most 1 a sample, mean 0.5, from 0.5 to 0.5",
+        "           values a sample: 0: 3, 1: 1",
+        "one_hot d  3 distinct, from 0 to 6",
+        "sample 1: y=1 I=[0.1, 2.0] C=[7, 18446744073709551615] w=[] d=6",
+        "sample 2: y=0 I=[nan, -1.0] C=[] w=0.5 d=0",
+    ]
+
+
+def test_json(tmp_path, capsys):
+    write(tmp_path / "a")
+    found = json.loads(
+        run(capsys, tmp_path / "a", tmp_path / "a", "--json", "--records=1")
+    )
+    assert (found["files"], found["samples"]) == (2, 8)
+    assert found["records"] == [
+        {"y": [1], "I": [0.1, 2.0], "C": [7, 2**64 - 1], "w": [], "d": [6]}
+    ]
+    assert found["slots"][2] == {
+        "name": "C",
+        "kind": "sparse",
+        "dtype": "uint64",
+        "used": False,
+        "values": 18,
+        "longest": 5,
+        "lengths": {"0": 2, "2": 4, "5-8": 2},
+        "distinct": 4,
+        "distinct_is_exact": True,
+        "least": 7,
+        "most": 2**64 - 1,
+    }
+    assert found["slots"][4]["size"] == 7
+    assert found["slots"][1]["shape"] == [2]
+
+
+def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(inspection, "_PENDING", 100)
+    monkeypatch.setattr(inspection, "_MAX_DISTINCT", 3000)
+    spec = SlotSpec([Slot.sparse("a"), Slot.sparse("b")])
+    ids = np.arange(6000)
+    with MultiSlotWriter(tmp_path / "a", spec) as writer:
+        writer.write_batch(
+            {
+                "a": (ids % 3000, np.arange(6001)),
+                "b": (ids % 3001, np.arange(6001)),
+            }
+        )
+    spec.to_yaml(tmp_path / "a.slots.yaml")
+    text = run(capsys, tmp_path / "a")
+    assert "3000 distinct" in text and "3000 or more distinct" in text
+
+
+def test_parquet_without_a_slot_file(tmp_path, capsys):
+    spec = SlotSpec([Slot.label("label"), Slot.dense("I"), Slot.sparse("C")])
+    with ParquetWriter(tmp_path / "a.parquet", spec) as writer:
+        writer.write({"label": 1, "I": 0.5, "C": [2**63, 7]})
+    text = run(capsys, tmp_path / "a.parquet", "--records=1")
+    assert f"sample 1: label=1.0 I=0.5 C=[{2**63}, 7]" in text
+    assert run(capsys, tmp_path, "--records=1") == text
+
+
+def test_buckets_of_lengths():
+    names = [inspection._bucket_name(bucket) for bucket in range(6)]
+    assert names == ["0", "1", "2", "3-4", "5-8", "9-16"]
+    statistics = inspection._Statistics(Slot.sparse("C"))
+    counts = np.arange(18)
+    splits = np.concatenate([[0], np.cumsum(counts)])
+    statistics.add((np.zeros(splits[-1], np.int64), splits))
+    assert statistics.summary()["lengths"] == {
+        "0": 1,
+        "1": 1,
+        "2": 1,
+        "3-4": 2,
+        "5-8": 4,
+        "9-16": 8,
+        "17-32": 1,
+    }

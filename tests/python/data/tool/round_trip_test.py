@@ -1,0 +1,286 @@
+"""Samples come back equal through any two formats that can express them."""
+
+import itertools
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from lodestar.data import DataError, Slot, SlotSpec
+from lodestar.data.tool.convert import Target, convert
+from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.sample_columns import cut, flat, lengths, num_rows
+
+NAMES = list(FORMATS)
+PAIRS = list(itertools.product(NAMES, NAMES))
+SUFFIX = {"parquet": ".parquet"}
+KEYS = {"norm": {"key_type": "int64"}, "raw": {"layout": "multi_hot_float"}}
+# Of each pair; a Parquet dataset takes long to be made.
+EXAMPLES = {False: 6, True: 2}
+FLOATS = st.floats(width=32, allow_subnormal=True)
+WORDS = st.integers(0, 2**64 - 1)
+# What a Norm or Raw file can hold exactly: integers as float32.
+SMALL = st.integers(0, 2**24)
+
+
+@st.composite
+def slots(draw, of):
+    """A slot that the formats `of` can hold."""
+    binary = {"norm", "raw"} & of
+    kinds = ["label", "dense", "ids", "one_hot"]
+    if not binary:
+        kinds += ["free", "floats", "integers"]
+    kind = draw(st.sampled_from(kinds))
+    used = draw(st.booleans())
+    shape = draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
+    match kind:
+        case "label":
+            dtypes = ["uint64"] if "raw" in of else ["uint64", "float"]
+            return lambda name: Slot.label(
+                name,
+                dtype=draw(st.sampled_from(dtypes)),
+                binary=draw(st.booleans()),
+            )
+        case "dense":
+            return lambda name: Slot.dense(name, shape, used=used)
+        case "integers":
+            return lambda name: Slot.dense(
+                name, shape, dtype="uint64", used=used
+            )
+        case "free":
+            return lambda name: Slot.dense(name, (-1, 2), used=used)
+        case "ids":
+            return lambda name: Slot.sparse(name, used=used)
+        case "floats":
+            return lambda name: Slot.sparse(name, dtype="float", used=used)
+        case _:
+            return lambda name: Slot.one_hot(name, 5, used=used)
+
+
+def values(draw, slot, count, of):
+    if slot.kind == "one_hot":
+        elements = st.integers(0, 4)
+    elif slot.kind == "label" and slot.binary:
+        elements = st.integers(0, 1)
+    elif slot.dtype == "float":
+        elements = FLOATS
+    elif slot.kind == "label":
+        elements = SMALL if {"norm", "raw", "parquet"} & of else WORDS
+    elif "raw" in of:
+        elements = st.integers(0, 2**32 - 1)
+    else:
+        elements = WORDS
+    found = draw(st.lists(elements, min_size=count, max_size=count))
+    if slot.dtype == "float":
+        return np.array(found, np.float32)
+    return np.array(found, np.uint64).view(np.int64)
+
+
+@st.composite
+def samples(draw, of):
+    """A SlotSpec and columns that all of these formats can hold."""
+    made = draw(st.lists(slots(of), min_size=1, max_size=6))
+    spec = [make(f"s{i}") for i, make in enumerate(made)]
+    # At least one slot is used; another pair has weights.
+    spec.append(Slot.label("y"))
+    if not {"norm", "raw"} & of and draw(st.booleans()):
+        spec.append(Slot.sparse("ids"))
+        spec.append(Slot.sparse("w", dtype="float", weights_of="ids"))
+    spec = SlotSpec(spec)
+    rows = draw(st.integers(1, 5))
+    columns = {}
+    counts = None
+    for slot in spec:
+        if slot.num_values is not None:
+            column = values(draw, slot, rows * slot.num_values, of)
+            shape = slot.shape if slot.kind == "dense" else (1,)
+            columns[slot.name] = column.reshape(rows, *shape)
+            continue
+        if slot.weights_of is None:
+            most = st.integers(0, 3)
+            if "raw" in of:
+                most = st.just(1)
+            counts = draw(st.lists(most, min_size=rows, max_size=rows))
+        counts = np.array(counts)
+        splits = np.concatenate([[0], np.cumsum(counts * slot.multiple)])
+        columns[slot.name] = (values(draw, slot, int(splits[-1]), of), splits)
+    return spec, columns
+
+
+def options(name):
+    return KEYS.get(name, {})
+
+
+def read(name, path, spec):
+    """The samples of a file, sample by sample: slot name -> values."""
+    source = FORMATS[name].open([path], spec, options(name), None, None)
+    found = []
+    for columns in source.batches(path):
+        found += listed(source.spec, columns)
+    return found
+
+
+def listed(spec, columns):
+    """Samples as dicts of what tells values apart bit by bit."""
+    rows = []
+    for row in range(num_rows(columns)):
+        sample = {}
+        for slot in spec:
+            part = cut(columns, row, row + 1)[slot.name]
+            (count,) = lengths(part)
+            sample[slot.name] = count, bits(slot, flat(part))
+        rows.append(sample)
+    return rows
+
+
+def bits(slot, found):
+    if slot.dtype == "float":
+        # Zeros of both signs are two floats, all NaN are one.
+        words = np.asarray(found, np.float32).view(np.uint32)
+        return np.where(np.isnan(found), 1, words).tolist()
+    return np.asarray(found).astype(np.int64).tolist()
+
+
+@pytest.mark.parametrize("first, second", PAIRS, ids=lambda name: name)
+def test_through_two_formats(first, second, tmp_path_factory):
+    @hypothesis.settings(
+        max_examples=EXAMPLES["parquet" in (first, second)],
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(samples({first, second}))
+    def check(made):
+        spec, columns = made
+        folder = tmp_path_factory.mktemp("files")
+        a = str(folder / "a") + SUFFIX.get(first, "")
+        (folder / "b").mkdir()
+        b = str(folder / "b" / "b") + SUFFIX.get(second, "")
+        with FORMATS[first].writer(options(first))(a, spec) as writer:
+            writer.write_batch(columns)
+        assert read(first, a, spec) == listed(spec, columns)
+        source = FORMATS[first].open([a], spec, options(first), None, None)
+        with Progress() as progress:
+            count = convert(
+                source,
+                Target(b, FORMATS[second], options(second)),
+                progress=progress,
+            )
+        assert count == num_rows(columns)
+        found = SlotSpec.from_yaml(b + ".slots.yaml")
+        assert found == spec
+        assert read(second, b, found) == listed(spec, columns)
+
+    check()
+
+
+SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", (2,)), Slot.sparse("C")])
+REFUSED = [
+    (
+        Slot.sparse("w", dtype="float"),
+        ([0.5], [0, 1]),
+        ["norm", "raw"],
+        "slot 'w' holds floats, wanted keys",
+    ),
+    (
+        Slot.dense("f", (-1, 2)),
+        np.zeros((1, 1, 2)),
+        ["norm", "raw"],
+        r"slot 'f' has the shape \[-1, 2\], wanted a fixed number",
+    ),
+    (
+        Slot.label("z", binary=False),
+        np.array([2**24 + 1]),
+        ["norm", "parquet"],
+        "sample 1: slot 'z' is 16777217, wanted",
+    ),
+    (
+        Slot.sparse("c"),
+        ([1, 2], [0, 2]),
+        ["raw"],
+        "sample 1: slot 'c' has 2 keys, wanted 1",
+    ),
+    (
+        Slot.sparse("c"),
+        ([], [0, 0]),
+        ["raw"],
+        "sample 1: slot 'c' has 0 keys, wanted 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "slot, column, name, message",
+    [(s, c, n, m) for s, c, names, m in REFUSED for n in names],
+)
+def test_what_a_format_cannot_express_is_named(
+    tmp_path, slot, column, name, message
+):
+    spec = SlotSpec([Slot.label("y"), slot])
+    path = str(tmp_path / "in")
+    with FORMATS["multislot"].writer({})(path, spec) as writer:
+        writer.write_batch({"y": [1], slot.name: column})
+    source = FORMATS["multislot"].open([path], spec, {}, None, None)
+    target = Target(
+        str(tmp_path / "out") + SUFFIX.get(name, ""), FORMATS[name], {}
+    )
+    with Progress() as progress, pytest.raises(DataError, match=message):
+        convert(source, target, progress=progress)
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("name", ["norm", "raw"])
+def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
+    spec = SlotSpec([Slot.label("y"), Slot.sparse("c")])
+    path = str(tmp_path / "in")
+    with FORMATS["multislot"].writer({})(path, spec) as writer:
+        writer.write({"y": 1, "c": [2**32]})
+    source = FORMATS["multislot"].open([path], spec, {}, None, None)
+    layout = {"layout": "multi_hot_float"} if name == "raw" else {}
+    target = Target(str(tmp_path / "out"), FORMATS[name], layout)
+    message = (
+        "sample 1: slot 'c' is 4294967296, wanted a key from 0 to 4294967295; "
+        "the key type int64 holds all"
+    )
+    with Progress() as progress, pytest.raises(DataError, match=message):
+        convert(source, target, progress=progress)
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
+    spec = SlotSpec([Slot.sparse("c")])
+    with pytest.raises(ValueError, match="sample 2: slot 'c' is empty"):
+        with FORMATS["csv"].writer({})(str(tmp_path / "out"), spec) as writer:
+            writer.write_batch({"c": ([7], [0, 1, 1])})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["a_0", "a"], "slot 'a': two columns would be called 'a_0'"),
+        ([" b"], "slot ' b': no column can have a name with"),
+        (["c\0"], "no column can have a name with a NUL"),
+    ],
+)
+def test_names_that_csv_cannot_have(tmp_path, names, message):
+    spec = SlotSpec(
+        [Slot.dense(name, (2,) if name == "a" else (1,)) for name in names]
+    )
+    with pytest.raises(ValueError, match=message):
+        FORMATS["csv"].writer({})(str(tmp_path / "out"), spec)
+    assert os.listdir(tmp_path) == []
+
+
+def test_names_that_csv_has_to_quote(tmp_path):
+    names = ['say "x"', "a,b", "c;d;e;f", "g\nh", "label", "ü"]
+    spec = SlotSpec([Slot.sparse(name) for name in names])
+    path = str(tmp_path / "out.csv")
+    columns = {name: ([i], [0, 1]) for i, name in enumerate(names)}
+    with FORMATS["csv"].writer({})(path, spec) as writer:
+        writer.write_batch(columns)
+    assert read("csv", path, spec) == listed(
+        spec, {n: (np.array(v), np.array(s)) for n, (v, s) in columns.items()}
+    )
