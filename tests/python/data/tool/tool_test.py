@@ -210,6 +210,17 @@ def test_long_cells(here, capsys):
     assert said.startswith("in.csv:2: column 'C': '9999")
 
 
+@pytest.mark.parametrize("target", ["./in.txt", "link.txt", "sub/../in.txt"])
+def test_an_input_by_another_name_is_not_overwritten(
+    text, here, capsys, target
+):
+    (here / "sub").mkdir()
+    (here / "link.txt").symlink_to("in.txt")
+    said = failure(capsys, f"convert in.txt {target}")
+    assert said == f"{target}: is both input and output"
+    assert text.read_text() == TEXT
+
+
 def test_skip_in_csv(here, capsys):
     rows = "1,2\n7,2\n0,x\n0\n0,3\n"
     (here / "in.csv").write_text("y,a\n" + rows)
