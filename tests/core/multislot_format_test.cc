@@ -282,5 +282,19 @@ TEST(MultiSlotFormatTest, CutLinesWithFieldsAddNothing) {
   }
 }
 
+TEST(MultiSlotFormatTest, ALogkeyOfOneCharacterTooFewIsRefused) {
+  const MultiSlotFormat format = WithFields();
+  const std::string digits(32, 'a');
+  for (const size_t size : {32, 31, 1}) {
+    SlotRows rows(format.specs());
+    BadRecord bad;
+    const std::string line = "1 i 1 t 1 " + digits.substr(0, size) + " 0 0\n";
+    const Status status =
+        format.Parse(0, line.data(), line.data() + line.size(), &rows, &bad);
+    EXPECT_EQ(status.ok(), size == 32) << size;
+    EXPECT_EQ(rows.num_rows(), size == 32);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

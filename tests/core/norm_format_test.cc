@@ -480,5 +480,46 @@ TEST(NormFormatTest, RefusesSlotsThatItCannotHold) {
             "found the kinds of 0 slots, wanted 1");
 }
 
+TEST(NormFormatTest, TheRestThatIsLostCountsAsTheHeaderSays) {
+  std::string file = Header(0, 100, 1, 2, 2);
+  for (int i = 0; i < 3; ++i) file += Sample(1, {7}, {});
+  file += BytesOf(Floats{1, .5, 2}) + BytesOf(int32_t{-1}) + std::string(50, 0);
+  for (const int64_t chunk : {1, 100, 1000}) {
+    const ReadFile read = ReadRecords(Example(), file, chunk, /*skip=*/true);
+    EXPECT_EQ(read.rows.num_rows(), 3);
+    EXPECT_EQ(read.num_cut, 100);
+    EXPECT_EQ(read.num_refused, 97);
+    EXPECT_EQ(read.messages.size(), 1u);
+  }
+}
+
+TEST(NormFormatTest, PlacesBehindManySamples) {
+  std::string file = Header(0, 200, 1, 2, 2);
+  size_t place = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (i == 150) place = file.size();
+    file += Sample(i == 150 ? 3 : 1, {7}, std::vector<uint32_t>(i % 3));
+  }
+  const ReadFile read = ReadRecords(Example(), file);
+  EXPECT_EQ(read.rows.num_rows(), 150);
+  ASSERT_EQ(read.messages.size(), 1u);
+  EXPECT_EQ(read.messages[0].find(
+                StrCat("f: record 150 at byte ", place, ": slot 'click': ")),
+            0u);
+}
+
+TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothingThere) {
+  // The last key would be the checksum and three bytes behind the file.
+  const std::string file =
+      Framed(Header(1, 1, 1, 2, 2)) +
+      Framed(BytesOf(Floats{1, .5, 2}) + Keys<uint32_t>({}) +
+             BytesOf(int32_t{2}) + BytesOf(uint32_t{5}));
+  const ReadFile read = ReadRecords(Example(), file);
+  ASSERT_EQ(read.messages.size(), 1u);
+  EXPECT_NE(read.messages[0].find("slot 'C2': nnz is 2, wanted 0 to 1 as 4"),
+            std::string::npos)
+      << read.messages[0];
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -253,5 +253,18 @@ TEST(RawFormatTest, RefusesSlotsThatItCannotHold) {
             "found samples of 0 bytes, wanted 1 or more");
 }
 
+TEST(RawFormatTest, NumSamplesOverSeveralPieces) {
+  RawOptions options = IntOptions();
+  options.num_samples = 3;
+  const RawFormat format(Specs(2, {1, 1, 1}), options);
+  const std::string file(5 * format.stride() + 1, 0);
+  for (const int64_t chunk : {1, 24, 48, 72, 100, 1000}) {
+    const ReadFile read = ReadRecords(format, file, chunk);
+    EXPECT_EQ(read.messages, Strings());
+    EXPECT_EQ(read.rows.num_rows(), 3) << chunk;
+    EXPECT_EQ(read.num_cut, 3) << chunk;
+  }
+}
+
 }  // namespace
 }  // namespace lodestar
