@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <system_error>
@@ -164,6 +165,21 @@ bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
 }
 
+// This process's, and what keeps TensorFlow's notes out of the stderr of a
+// command that loads it as a script of Lodestar's does (_startup.py).
+std::vector<char*> Environment() {
+  static char quiet[] = "LODESTAR_QUIET_START=1";
+  std::vector<char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    environment.push_back(*entry);
+  }
+  if (std::getenv("LODESTAR_QUIET_START") == nullptr) {
+    environment.push_back(quiet);
+  }
+  environment.push_back(nullptr);
+  return environment;
+}
+
 // Starts `argv` in a process group of its own. Returns 0 or an errno.
 int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
           pid_t* pid) {
@@ -209,8 +225,8 @@ int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
   // Not fork(): that would copy the page tables of a process that may hold
   // embeddings of many gigabytes, and run code between threads' locks.
   if (error == 0) {
-    error =
-        posix_spawnp(pid, words[0], &files, &attributes, words.data(), environ);
+    error = posix_spawnp(pid, words[0], &files, &attributes, words.data(),
+                         Environment().data());
   }
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);

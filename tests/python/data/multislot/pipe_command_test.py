@@ -339,6 +339,21 @@ def test_a_reader_that_is_gone_is_no_signal_here(tmp_path):
         signal.signal(signal.SIGPIPE, before)
 
 
+@pytest.mark.parametrize("own", [None, "0"])
+def test_the_command_has_this_environment_and_is_to_start_quietly(
+    path, monkeypatch, own
+):
+    monkeypatch.setenv("LODESTAR_TEST_WORD", "seen")
+    monkeypatch.delenv("LODESTAR_QUIET_START", raising=False)
+    if own:
+        monkeypatch.setenv("LODESTAR_QUIET_START", own)
+    text = failure(
+        path,
+        shell('echo "$LODESTAR_TEST_WORD $LODESTAR_QUIET_START" >&2; exit 1'),
+    )
+    assert text.endswith(f"exited with 1: seen {own or 1}")
+
+
 def test_the_command_has_signals_and_files_as_a_fresh_one(path):
     # Python ignores SIGPIPE; `yes` must still die of it.
     text = failure(path, shell("yes 2>&1 | true; exit 5"))
