@@ -12,19 +12,17 @@
 #include "tf_ops/core/slot_shuffler.h"
 #include "tf_ops/kernels/record_source.h"
 #include "tf_ops/kernels/skip_log.h"
+#include "tf_ops/kernels/slot_dataset.h"
 #include "tf_ops/kernels/status_util.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::DataTypeVector;
 using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::IteratorBase;
 using tensorflow::data::IteratorContext;
@@ -60,13 +58,16 @@ Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
   return tensor;
 }
 
-class RecordDataset : public DatasetBase {
+class RecordDataset : public SlotDataset {
  public:
   using Attributes = RecordDatasetOp::Attributes;
 
   RecordDataset(OpKernelContext* ctx, Attributes attributes,
                 Arguments arguments, std::unique_ptr<RecordFormat> format)
-      : DatasetBase(DatasetContext(ctx)),
+      : SlotDataset(ctx, attributes.slots, attributes.all,
+                    {arguments.batch_size, arguments.num_parallel_files,
+                     arguments.shuffle_rows, arguments.seed,
+                     arguments.num_shards, arguments.shard_index}),
         attributes_(std::move(attributes)),
         arguments_(std::move(arguments)),
         format_(std::move(format)) {}
@@ -76,43 +77,13 @@ class RecordDataset : public DatasetBase {
     return std::make_unique<Iterator>(
         Iterator::Params{this, prefix + "::LodestarRecords"});
   }
-  const DataTypeVector& output_dtypes() const override {
-    return attributes_.slots.output_types();
-  }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return attributes_.slots.output_shapes();
-  }
-  std::string DebugString() const override { return type_string(); }
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->clear();
-    return absl::OkStatus();
-  }
-  absl::Status CheckExternalState() const override { return absl::OkStatus(); }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  tensorflow::Node** output) const override {
-    tensorflow::Node* files = nullptr;
+  absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
+                             tensorflow::Node** node) const override {
     const std::vector<tstring> names(arguments_.filenames.begin(),
                                      arguments_.filenames.end());
-    TF_RETURN_IF_ERROR(b->AddVector(names, &files));
-    std::vector<tensorflow::Node*> inputs = {files};
-    for (const int64_t scalar :
-         {arguments_.batch_size, arguments_.num_parallel_files,
-          arguments_.shuffle_rows, arguments_.seed, arguments_.num_shards,
-          arguments_.shard_index}) {
-      inputs.push_back(nullptr);
-      TF_RETURN_IF_ERROR(b->AddScalar(scalar, &inputs.back()));
-    }
-    const std::vector<std::pair<absl::string_view, tensorflow::AttrValue>>
-        attrs(attributes_.all.begin(), attributes_.all.end());
-    std::vector<std::pair<size_t, tensorflow::Node*>> numbered;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      numbered.emplace_back(i, inputs[i]);
-    }
-    return b->AddDataset(this, numbered, {}, attrs, output);
+    return builder->AddVector(names, node);
   }
 
  private:
@@ -210,13 +181,13 @@ class RecordDataset : public DatasetBase {
         TF_RETURN_IF_ERROR(IsShuffled() ? FillShuffled(batch_size, &batch)
                                         : FillInOrder(batch_size, &batch));
       }
-      TF_RETURN_IF_ERROR(dataset()->attributes_.slots.CheckInferred(batch));
+      TF_RETURN_IF_ERROR(dataset()->slots().CheckInferred(batch));
       const bool enough = dataset()->attributes_.drop_remainder
                               ? batch.num_rows() == batch_size
                               : batch.num_rows() > 0;
       *end_of_sequence = !enough;
       if (enough) {
-        dataset()->attributes_.slots.AppendTensors(batch, out_tensors);
+        dataset()->slots().AppendTensors(batch, out_tensors);
       } else {
         ended_ = true;
       }

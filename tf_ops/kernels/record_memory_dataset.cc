@@ -16,6 +16,7 @@
 #include "tf_ops/kernels/line_fields.h"
 #include "tf_ops/kernels/record_memory_resource.h"
 #include "tf_ops/kernels/slot_attributes.h"
+#include "tf_ops/kernels/slot_dataset.h"
 #include "tf_ops/kernels/tensor_util.h"
 
 namespace lodestar {
@@ -25,7 +26,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::tstring;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::IteratorBase;
 using tensorflow::data::IteratorContext;
@@ -52,12 +52,14 @@ struct Arguments {
   int64_t seed = 0;
 };
 
-class RecordMemoryDataset : public DatasetBase {
+class RecordMemoryDataset : public SlotDataset {
  public:
   RecordMemoryDataset(OpKernelContext* ctx, Attributes attributes,
                       Arguments arguments,
                       std::shared_ptr<RecordMemoryResource> resource)
-      : DatasetBase(DatasetContext(ctx)),
+      : SlotDataset(ctx, attributes.slots, attributes.all,
+                    {arguments.batch_size, arguments.num_queues,
+                     arguments.queue, arguments.seed}),
         attributes_(std::move(attributes)),
         arguments_(std::move(arguments)),
         resource_(std::move(resource)) {}
@@ -67,39 +69,11 @@ class RecordMemoryDataset : public DatasetBase {
     return std::make_unique<Iterator>(
         Iterator::Params{this, prefix + "::LodestarRecordMemory"});
   }
-  const tensorflow::DataTypeVector& output_dtypes() const override {
-    return attributes_.slots.output_types();
-  }
-  const std::vector<tensorflow::PartialTensorShape>& output_shapes()
-      const override {
-    return attributes_.slots.output_shapes();
-  }
-  std::string DebugString() const override { return type_string(); }
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->clear();
-    return absl::OkStatus();
-  }
-  absl::Status CheckExternalState() const override { return absl::OkStatus(); }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  tensorflow::Node** output) const override {
-    std::vector<tensorflow::Node*> inputs = {nullptr};
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.memory), &inputs[0]));
-    for (const int64_t scalar : {arguments_.batch_size, arguments_.num_queues,
-                                 arguments_.queue, arguments_.seed}) {
-      inputs.push_back(nullptr);
-      TF_RETURN_IF_ERROR(b->AddScalar(scalar, &inputs.back()));
-    }
-    const std::vector<std::pair<absl::string_view, tensorflow::AttrValue>>
-        attrs(attributes_.all.begin(), attributes_.all.end());
-    std::vector<std::pair<size_t, tensorflow::Node*>> numbered;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      numbered.emplace_back(i, inputs[i]);
-    }
-    return b->AddDataset(this, numbered, {}, attrs, output);
+  absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
+                             tensorflow::Node** node) const override {
+    return builder->AddScalar(tstring(arguments_.memory), node);
   }
 
  private:
