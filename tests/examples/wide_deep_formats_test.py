@@ -225,7 +225,7 @@ def test_files_that_cannot_be_used_together(main, tmp_path, slots, capsys):
     assert "is multislot, but" in capsys.readouterr().err
     assert main("--data", norm, *out) == 2
     assert (
-        "all.norm: which slots? Give --slots YAML; there is no"
+        "all.norm: which slots? Give a slot file (slots, --slots); there is no"
         in capsys.readouterr().err
     )
     odd = tmp_path / "odd"
