@@ -34,7 +34,8 @@ class ReadOptions:
         repeat: Epochs; None for no end.
         shard: `(num, index)`: one of `num` readers that share the data without
             overlap. It reads every `num`-th file, or where there are fewer
-            files than readers, every `num`-th record of each.
+            files than readers, every `num`-th record of each (of Parquet a run
+            of rows).
         prefetch: Batches made ahead; 0 makes each when it is asked for.
         sparse: How sparse slots come: `"ragged"`; `"lod"`, each a
             `lodestar.LoDTensor`; or `"csr"`, one HugeCTR CSR over all S sparse

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from census import CENSUS
 
 from lodestar.data import (
     DataError,
@@ -12,15 +13,6 @@ from lodestar.data import (
     parse_label,
     slots_path,
 )
-
-CENSUS = """\
-age, job, hours, country, Salary
-39, State-gov, 40, United-States, <=50K
-50, ?, , United-States, >50K
-38, Private, 45.5, , >50K.
-
-28, "Self, inc", 1e1, ?, <=50K.
-"""
 
 
 def write(tmp_path, content, name="in.csv"):

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from census import CENSUS
 
 from lodestar.data import (
     MultiSlotDataset,
@@ -22,14 +23,6 @@ from lodestar.data import (
 )
 from lodestar.data import __main__ as tool
 
-CENSUS = """\
-age, job, hours, country, Salary
-39, State-gov, 40, United-States, <=50K
-50, ?, , United-States, >50K
-38, Private, 45.5, , >50K.
-
-28, "Self, inc", 1e1, ?, <=50K.
-"""
 SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", (2,)), Slot.sparse("C")])
 TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"
 

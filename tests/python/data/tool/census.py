@@ -1,0 +1,10 @@
+"""A small CSV file with what makes census data awkward."""
+
+CENSUS = """\
+age, job, hours, country, Salary
+39, State-gov, 40, United-States, <=50K
+50, ?, , United-States, >50K
+38, Private, 45.5, , >50K.
+
+28, "Self, inc", 1e1, ?, <=50K.
+"""
