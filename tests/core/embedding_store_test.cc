@@ -417,5 +417,33 @@ TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
             std::string::npos);
 }
 
+TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
+  RowInitializer initializer;
+  ASSERT_TRUE(
+      RowInitializer::Create("normal", 0.0f, 1.0f, 1, 2, &initializer).ok());
+  TablePolicies policies;
+  policies.eviction.max_rows = 3;
+  policies.shared_rows = 5;
+  std::unique_ptr<EmbeddingStore> like;
+  ASSERT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &like, policies,
+                                     RowType::kFloat16)
+                  .ok());
+  See(like.get(), {1, 2, 3});
+  std::unique_ptr<EmbeddingStore> store;
+  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, &store).ok());
+  EXPECT_EQ(store->size(), 0);
+  EXPECT_EQ(store->dim(), kDim);
+  EXPECT_EQ(store->type(), RowType::kFloat16);
+  EXPECT_EQ(store->Stats().shards.size(), 4u);
+  EXPECT_EQ(store->Stats().max_rows, 3);
+  See(store.get(), {1, 2, 3});
+  EmbeddingRows rows, wanted;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  ASSERT_TRUE(like->Export(true, &wanted, nullptr).ok());
+  EXPECT_TRUE(rows.values == wanted.values);
+  EXPECT_TRUE(rows.shared_values == wanted.shared_values);
+  EXPECT_EQ(rows.shared_values.size(), 5 * kDim);
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -92,6 +92,18 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                            " shards");
 }
 
+Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like,
+                                       std::unique_ptr<EmbeddingStore>* out) {
+  RowInitializer initializer;
+  {
+    // An import sets the seed under it.
+    std::lock_guard<std::mutex> lock(like.shards_[0]->mutex);
+    initializer = like.initializer_;
+  }
+  return Create(like.dim_, static_cast<int64_t>(like.shards_.size()),
+                initializer, out, like.policies_, like.type_);
+}
+
 EmbeddingStore::EmbeddingStore(int dim, int num_shards,
                                const RowInitializer& initializer,
                                const TablePolicies& policies, RowType type)

@@ -187,6 +187,11 @@ class EmbeddingStore {
                        const TablePolicies& policies = TablePolicies(),
                        RowType type = RowType::kFloat32);
 
+  // An empty table of the same dim, type, shards, policies and initializer.
+  // ResourceExhausted: out of memory.
+  static Status CreateEmptyLike(const EmbeddingStore& like,
+                                std::unique_ptr<EmbeddingStore>* out);
+
   int dim() const { return dim_; }
   // Of the numbers of every row that goes in or out.
   RowType type() const { return type_; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -225,7 +226,7 @@ class CollectionInputs {
 };
 
 // The tables of an op: its inputs handles and missing_rows and its attribute
-// missing. They live at least as long as this.
+// missing. Their stores live at least as long as this.
 class CollectionTables {
  public:
   // InvalidArgument: a table's dtype is not that of the op.
@@ -235,15 +236,15 @@ class CollectionTables {
     tensorflow::OpInputList handles, missing_rows;
     TF_RETURN_IF_ERROR(ctx->input_list("handles", &handles));
     TF_RETURN_IF_ERROR(ctx->input_list("missing_rows", &missing_rows));
-    resources_.resize(handles.size());
     tables_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
       TF_RETURN_IF_ERROR(lodestar::CheckRank(handles[t], "handles", 0));
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-          ctx, handles[t].scalar<tensorflow::ResourceHandle>()(),
-          &resources_[t]));
+          ctx, handles[t].scalar<tensorflow::ResourceHandle>()(), &resource));
+      stores_.push_back(resource->store());
       CollectionBatch::Table& table = tables_[t];
-      table.store = resources_[t]->store();
+      table.store = store(t);
       TF_RETURN_IF_ERROR(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
                                     table.store->type()));
       TF_RETURN_IF_ERROR(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
@@ -259,11 +260,11 @@ class CollectionTables {
     return absl::OkStatus();
   }
 
-  EmbeddingStore* store(int t) const { return resources_[t]->store(); }
+  EmbeddingStore* store(int t) const { return stores_[t].get(); }
   std::vector<CollectionBatch::Table>& tables() { return tables_; }
 
  private:
-  std::vector<tensorflow::core::RefCountPtr<EmbeddingResource>> resources_;
+  std::vector<std::shared_ptr<EmbeddingStore>> stores_;
   std::vector<CollectionBatch::Table> tables_;
 };
 

@@ -5,6 +5,7 @@
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_KERNEL_UTIL_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -18,8 +19,8 @@
 
 namespace lodestar {
 
-// A kernel whose input 0 is a variable's handle. The variable lives at least
-// until the kernel is done with it.
+// A kernel whose input 0 is a variable's handle. The store that it works on
+// lives at least until the kernel is done with it.
 class EmbeddingKernel : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -28,7 +29,8 @@ class EmbeddingKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx,
                    tensorflow::LookupResource(
                        ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
-    CatchBadAlloc(ctx, [&] { ComputeOn(ctx, resource->store()); });
+    const std::shared_ptr<EmbeddingStore> store = resource->store();
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx, store.get()); });
   }
 
  protected:

@@ -70,15 +70,15 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
               return absl::OkStatus();
             }));
     tensorflow::core::ScopedUnref unref(resource);
-    OP_REQUIRES(ctx, resource->store()->dim() == dim_,
-                InvalidArgumentError("the embedding variable '", info.name(),
-                                     "' has dim ", resource->store()->dim(),
-                                     ", wanted ", dim_));
+    const std::shared_ptr<EmbeddingStore> store = resource->store();
     OP_REQUIRES(
-        ctx, resource->store()->type() == type_,
-        InvalidArgumentError("the embedding variable '", info.name(), "' has ",
-                             NameOf(resource->store()->type()),
-                             " rows, wanted ", NameOf(type_)));
+        ctx, store->dim() == dim_,
+        InvalidArgumentError("the embedding variable '", info.name(),
+                             "' has dim ", store->dim(), ", wanted ", dim_));
+    OP_REQUIRES(ctx, store->type() == type_,
+                InvalidArgumentError("the embedding variable '", info.name(),
+                                     "' has ", NameOf(store->type()),
+                                     " rows, wanted ", NameOf(type_)));
     Tensor* handle = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
     handle->scalar<tensorflow::ResourceHandle>()() =

@@ -4,6 +4,7 @@
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_RESOURCE_H_
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -12,19 +13,35 @@
 
 namespace lodestar {
 
+// Its rows lie in a store, which another one may replace at any time. A kernel
+// takes the store once and works on that to its end.
 class EmbeddingResource : public tensorflow::ResourceBase {
  public:
   explicit EmbeddingResource(std::unique_ptr<EmbeddingStore> store)
       : store_(std::move(store)) {}
 
   std::string DebugString() const override {
-    return StrCat("EmbeddingVariable(dim=", store_->dim(),
-                  ", rows=", store_->size(), ")");
+    const std::shared_ptr<EmbeddingStore> store = this->store();
+    return StrCat("EmbeddingVariable(dim=", store->dim(),
+                  ", rows=", store->size(), ")");
   }
-  EmbeddingStore* store() const { return store_.get(); }
+  std::shared_ptr<EmbeddingStore> store() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return store_;
+  }
+  // Who has taken the old store keeps it.
+  // REQUIRES: the same dim and type.
+  void Replace(std::shared_ptr<EmbeddingStore> store) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      store_.swap(store);
+    }
+    // The old rows may be given back here, which takes a while.
+  }
 
  private:
-  const std::unique_ptr<EmbeddingStore> store_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<EmbeddingStore> store_;
 };
 
 }  // namespace lodestar
