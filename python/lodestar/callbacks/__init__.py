@@ -1,5 +1,6 @@
 """Keras callbacks."""
 
+from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.table_stats import TableStats
 
-__all__ = ["TableStats"]
+__all__ = ["EarlyStopping", "TableStats"]

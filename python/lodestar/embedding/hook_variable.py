@@ -31,6 +31,15 @@ _DENSE_GRADIENT = (
     "a loop of your own, use its `values` and `indices`, and "
     "lodestar.optimizers.clip_by_global_norm."
 )
+_ONLY_WEIGHTS = (
+    "`{path}` stands for the rows of a table, which Keras does not count among "
+    "the weights of a model: get_weights, set_weights and legacy .h5 files "
+    "would lose them. Use model.save_weights('model.weights.h5') and "
+    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and in "
+    "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
+    "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
+    "get_weights and set_weights of their own."
+)
 
 # Wrappers that are not built: any of them may be the one to take a gradient.
 waiting_wrappers: weakref.WeakSet = weakref.WeakSet()
@@ -48,6 +57,10 @@ class HookVariable(keras.Variable):
     variable whose `overwrite_with_gradient` is true; an optimizer that does
     not know about hooks therefore ends up in `assign`, which refuses it while
     the step is traced. The wrapper optimizer takes hooks out before that.
+
+    It has no values to read or write either: what copies the weights of a
+    model and not the rest, as `get_weights`, gets an error in place of an
+    empty array.
     """
 
     def __init__(self, table: Any, name: str):
@@ -118,14 +131,28 @@ class HookVariable(keras.Variable):
             raise RuntimeError(_PLAIN_LOSS_SCALING.format(path=self.path))
 
     def assign(self, value: Any) -> Any:
-        """Assigns an empty value; a gradient is refused.
+        """Refuses gradients of plain optimizers, and weights without rows.
 
         Raises:
-            RuntimeError: An optimizer tries to assign the table's gradient.
+            RuntimeError: Always.
         """
         if isinstance(value, tf.IndexedSlices):
             raise RuntimeError(_PLAIN_OPTIMIZER.format(path=self.path))
-        return super().assign(value)
+        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+
+    # Keras reads the weights of a model in these two ways, where it saves or
+    # copies nothing else of it.
+
+    def numpy(self) -> Any:
+        """Refuses to be saved or copied without the table's rows.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.numpy()
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:

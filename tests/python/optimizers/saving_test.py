@@ -31,7 +31,8 @@ def fit(model, epochs=2):
 def state(model):
     rows = model.get_layer("embed").table.export()
     arrays = [rows.ids, rows.rows, *rows.optimizer_slots.values()]
-    return [np.array(a) for a in arrays + model.get_weights()[:2]] + [
+    dense = model.layers[-1].get_weights()
+    return [np.array(a) for a in arrays + dense] + [
         v.numpy() for v in model.optimizer.variables
     ]
 

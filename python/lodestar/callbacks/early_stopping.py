@@ -1,0 +1,152 @@
+"""Early stopping that keeps the tables of the best epoch, too."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import as_hook
+from lodestar.lookup.id_table import IdTable
+
+
+class EarlyStopping(keras.callbacks.EarlyStopping):
+    """As Keras's; `restore_best_weights` restores embedding tables with it.
+
+    Keras's own keeps `model.get_weights()` of the best epoch, which has no
+    rows of tables and is refused. This one writes dense weights, embedding
+    tables and id tables of the best epoch to disk, and brings them back when
+    training ends: rows that came later go, evicted ones are there again. What
+    lies in a table goes back with it: optimizer slots, frequencies, last-seen
+    steps, ids that wait for admission, the table's step. As in Keras, the
+    optimizer's own variables (slots of dense weights, iterations) stay as
+    they are.
+
+    >>> model.fit(
+    ...     x,
+    ...     y,
+    ...     validation_data=validation,
+    ...     callbacks=[
+    ...         lodestar.callbacks.EarlyStopping(
+    ...             patience=3, restore_best_weights=True
+    ...         )
+    ...     ],
+    ... )
+
+    Args:
+        monitor: As for `keras.callbacks.EarlyStopping`.
+        min_delta: As there.
+        patience: As there.
+        verbose: As there.
+        mode: As there.
+        baseline: As there.
+        restore_best_weights: As there, with the tables.
+        start_from_epoch: As there.
+        directory: Where the best epoch is kept while training runs, in a
+            folder that is removed at the end: a local directory with room for
+            twice the tables; default: the system's for temporary files.
+
+    Raises:
+        ValueError: `directory` is none.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        min_delta: float = 0,
+        patience: int = 0,
+        verbose: int = 0,
+        mode: str = "auto",
+        baseline: float | None = None,
+        restore_best_weights: bool = False,
+        start_from_epoch: int = 0,
+        directory: str | os.PathLike | None = None,
+    ):
+        # Keras is to choose the best epoch, and not to copy its weights.
+        super().__init__(
+            monitor=monitor,
+            min_delta=min_delta,
+            patience=patience,
+            verbose=verbose,
+            mode=mode,
+            baseline=baseline,
+            restore_best_weights=False,
+            start_from_epoch=start_from_epoch,
+        )
+        if directory is not None and not os.path.isdir(directory):
+            raise ValueError(f"`directory`={str(directory)!r} is no directory.")
+        self._restores = restore_best_weights
+        self._directory = directory
+        self._folder: tempfile.TemporaryDirectory | None = None
+        self._manager: tf.train.CheckpointManager | None = None
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Forgets an earlier training."""
+        super().on_train_begin(logs)
+        self._remove()
+
+    def on_epoch_end(
+        self, epoch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keeps the epoch if it is the best so far."""
+        super().on_epoch_end(epoch, logs)
+        is_best = self.best is not None and self.best_epoch == epoch
+        if self._restores and is_best:
+            self._save()
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Brings the best epoch back."""
+        super().on_train_end(logs)
+        if self._manager is None:
+            return
+        if self.verbose > 0:
+            print(
+                "Restoring weights and tables from the end of the best epoch: "
+                f"{self.best_epoch + 1}."
+            )
+        self._manager.checkpoint.restore(
+            self._manager.latest_checkpoint
+        ).assert_consumed()
+        self._remove()
+
+    def _save(self) -> None:
+        if self._manager is None:
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="best_epoch_", dir=self._directory
+            )
+            # The manager writes an epoch before it removes the one before.
+            self._manager = tf.train.CheckpointManager(
+                tf.train.Checkpoint(
+                    weights=[
+                        v for v in self.model.weights if as_hook(v) is None
+                    ],
+                    tables=_tables(self.model),
+                ),
+                self._folder.name,
+                max_to_keep=1,
+            )
+        self._manager.save()
+
+    def _remove(self) -> None:
+        self._manager = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _tables(model: keras.Model) -> list[EmbeddingVariable | IdTable]:
+    """Those that the model owns; not what its optimizer keeps in tables."""
+    optimizer = getattr(model, "optimizer", None)
+    others = (
+        set()
+        if optimizer is None
+        else {id(o) for o in tf.train.TrackableView(optimizer).descendants()}
+    )
+    return [
+        o
+        for o in tf.train.TrackableView(model).descendants()
+        if isinstance(o, (EmbeddingVariable, IdTable)) and id(o) not in others
+    ]

@@ -1,0 +1,264 @@
+"""Tests of early stopping with tables, against Keras's on dense weights."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+X = np.arange(24).reshape(8, 3)
+Y = np.sin(np.arange(8.0)).reshape(8, 1)
+OPTIONS = [
+    {"patience": 2},
+    {"patience": 1, "start_from_epoch": 2},
+    {"patience": 1, "baseline": 0.1},
+    {"patience": 3, "mode": "max"},
+    {"patience": 2, "min_delta": 0.5},
+    {"patience": 50},
+]
+# By epoch.
+VALUES = [0.9, 0.6, 0.7, 0.5, 0.8, 0.95, 0.3, 0.4]
+
+
+class Scripted(keras.callbacks.Callback):
+    """Gives the monitored number; sees what each epoch ends with."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look = look
+        self.seen = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["score"] = VALUES[epoch]
+        self.seen.append(self.look(self.model))
+
+
+class New(keras.callbacks.Callback):
+    """Ids that each epoch adds, and one that it removes."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        table = self.model.get_layer("rows").table
+        table.lookup([1000 + epoch], training=True)
+        table.remove([1000 + epoch - 2])
+
+
+def embedding_model(**options):
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(
+        2, combiner="sum", name="rows", **options
+    )
+    out = keras.layers.Dense(1, name="dense")(layer(ids))
+    model = keras.Model(ids, out)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    return model
+
+
+def dense_model():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+def table_state(model):
+    state = model.get_layer("rows").table.export_all()
+    return {name: value.numpy() for name, value in state.items()}
+
+
+def state(model):
+    dense = model.get_layer("dense").get_weights()
+    return {**table_state(model), "kernel": dense[0], "bias": dense[1]}
+
+
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
+def train(model, stop, look, *others):
+    script = Scripted(look)
+    history = model.fit(
+        X,
+        Y,
+        batch_size=4,
+        epochs=len(VALUES),
+        verbose=0,
+        callbacks=[*others, script, stop],
+    )
+    return script.seen, len(history.history["loss"])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_stops_and_restores_as_keras(options):
+    options = {"mode": "min", "restore_best_weights": True, **options}
+    expected = keras.callbacks.EarlyStopping("score", **options)
+    dense = dense_model()
+    seen, epochs = train(dense, expected, lambda m: m.get_weights())
+    stop = lodestar.callbacks.EarlyStopping("score", **options)
+    model = embedding_model()
+    states, found_epochs = train(model, stop, state, New())
+    assert found_epochs == epochs
+    assert stop.best_epoch == expected.best_epoch
+    assert stop.stopped_epoch == expected.stopped_epoch
+    np.testing.assert_array_equal(
+        dense.get_weights()[0], seen[expected.best_epoch][0]
+    )
+    assert_equal(state(model), states[stop.best_epoch])
+    if stop.best_epoch < epochs - 1:
+        with pytest.raises(AssertionError):
+            assert_equal(state(model), states[-1])
+
+
+def test_restores_pending_ids_sketches_and_shared_rows():
+    model = embedding_model(
+        admission=lodestar.CountingBloom(3, 0.01, 100),
+        missing=lodestar.SharedRows(4),
+    )
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", patience=2, restore_best_weights=True
+    )
+    states, _ = train(model, stop, state, New())
+    assert stop.best_epoch == 3
+    assert_equal(state(model), states[3])
+    assert states[3]["sketch"].size and states[3]["shared_slots"].size
+
+
+def test_without_restoring_the_last_epoch_stays(tmp_path):
+    model = embedding_model()
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", patience=2, directory=tmp_path
+    )
+    states, epochs = train(model, stop, state)
+    assert epochs == 6
+    assert_equal(state(model), states[-1])
+    assert os.listdir(tmp_path) == []
+
+
+def test_directory_is_used_and_left_empty(tmp_path):
+    held = []
+
+    def look(model):
+        held.append([len(os.listdir(tmp_path / d)) for d in folders()])
+        return None
+
+    def folders():
+        return os.listdir(tmp_path)
+
+    model = embedding_model()
+    stop = lodestar.callbacks.EarlyStopping(
+        "score",
+        mode="min",
+        patience=2,
+        restore_best_weights=True,
+        directory=str(tmp_path),
+    )
+    for _ in range(2):  # a callback may serve again
+        train(model, stop, look)
+        assert folders() == []
+    # One epoch at a time: index, data, and which is the latest.
+    assert held[1:6] == [[3]] * 5
+
+
+def test_says_what_it_does(capsys):
+    stop = lodestar.callbacks.EarlyStopping(
+        "score",
+        mode="min",
+        patience=1,
+        verbose=1,
+        restore_best_weights=True,
+    )
+    train(embedding_model(), stop, lambda m: None)
+    out = capsys.readouterr().out
+    assert "Epoch 3: early stopping" in out
+    assert "tables from the end of the best epoch: 2." in out
+
+
+def test_a_model_without_tables():
+    model = dense_model()
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", patience=2, restore_best_weights=True
+    )
+    seen, _ = train(model, stop, lambda m: m.get_weights())
+    for found, wanted in zip(model.get_weights(), seen[3], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_id_tables_go_back_too():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.keys = lodestar.lookup.IdTable(["a"], mutable=True)
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+    class Insert(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.model.keys.insert([str(epoch)], [epoch])
+
+    model = Model()
+    model.compile("sgd", "mse")
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", patience=2, restore_best_weights=True
+    )
+    train(model, stop, lambda m: None, Insert())
+    keys = set(model.keys.export()[0].numpy().tolist())
+    assert keys == {b"a", b"0", b"1", b"2", b"3"}
+
+
+def test_what_an_optimizer_waits_with_is_its_own():
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="rows")
+    model = keras.Model(ids, layer(ids))
+    inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", patience=2, restore_best_weights=True
+    )
+    states, _ = train(model, stop, table_state)
+    assert_equal(table_state(model), states[3])
+    assert int(model.optimizer.iterations) == 6  # of 12 batches
+
+
+def test_directory_must_be_there(tmp_path):
+    with pytest.raises(ValueError, match="no_such' is no directory"):
+        lodestar.callbacks.EarlyStopping(directory=tmp_path / "no_such")
+
+
+def test_training_that_fails_leaves_nothing(tmp_path):
+    class Fail(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    stop = lodestar.callbacks.EarlyStopping(
+        "score",
+        mode="min",
+        restore_best_weights=True,
+        patience=5,
+        directory=tmp_path,
+    )
+    model = embedding_model()
+    with pytest.raises(KeyboardInterrupt):
+        train(model, stop, lambda m: None, Fail())
+    assert len(os.listdir(tmp_path)) == 1
+    stop.on_train_begin()
+    assert os.listdir(tmp_path) == []
+
+
+def test_checkpoint_of_the_model_is_not_disturbed(tmp_path):
+    """What the callback tracks is not part of what the user saves."""
+    model = embedding_model()
+    saved = tf.train.Checkpoint(model=model)
+    before = len(tf.train.list_variables(saved.save(str(tmp_path / "a"))))
+    stop = lodestar.callbacks.EarlyStopping(
+        "score", mode="min", restore_best_weights=True
+    )
+    train(model, stop, lambda m: None)
+    after = len(tf.train.list_variables(saved.save(str(tmp_path / "b"))))
+    # The optimizer has its variables since.
+    assert after - before == len(model.optimizer.variables) - 2

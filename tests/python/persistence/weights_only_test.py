@@ -1,0 +1,182 @@
+"""Tests of Keras's ways that carry `model.weights` alone: they are refused.
+
+And of those beside them that must go on working.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+X = np.arange(24).reshape(8, 3)
+Y = np.sin(np.arange(8.0)).reshape(8, 1)
+REFUSED = "lodestar.callbacks.EarlyStopping"
+
+
+def functional(**options):
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="rows")
+    out = keras.layers.Dense(1, name="dense")(layer(ids))
+    model = keras.Model(ids, out)
+    inner = keras.optimizers.Adam(0.1, **options)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    return model
+
+
+def collection():
+    ids = keras.Input((3,), dtype="int64")
+    feature = lodestar.Feature(lodestar.EmbeddingVariable(2, name="rows"))
+    layer = lodestar.layers.EmbeddingCollection({"f": feature}, name="rows")
+    out = keras.layers.Dense(1, name="dense")(layer({"f": ids})["f"])
+    return keras.Model(ids, out)
+
+
+@pytest.mark.parametrize("make", [functional, collection])
+@pytest.mark.parametrize("of", ["model", "layer"])
+def test_get_weights(make, of):
+    model = make()
+    model(X, training=True)
+    thing = model if of == "model" else model.get_layer("rows")
+    with pytest.raises(RuntimeError, match=REFUSED):
+        thing.get_weights()
+
+
+def test_set_weights():
+    model = functional()
+    arrays = [np.zeros(w.shape, np.float32) for w in model.weights]
+    with pytest.raises(RuntimeError, match="save_weights"):
+        model.set_weights(arrays)
+
+
+def test_clone_gets_no_weights():
+    model = functional()
+    clone = keras.models.clone_model(model)
+    with pytest.raises(RuntimeError, match=REFUSED):
+        clone.set_weights(model.get_weights())
+
+
+def test_state_tree():
+    with pytest.raises(RuntimeError, match=REFUSED):
+        functional().get_state_tree(value_format="numpy_array")
+
+
+def test_legacy_h5_file(tmp_path):
+    with pytest.raises(RuntimeError, match="legacy .h5 files"):
+        functional().save(tmp_path / "m.h5")
+
+
+def test_early_stopping_of_keras_stops_at_the_first_epoch():
+    model = functional()
+    stop = keras.callbacks.EarlyStopping(
+        "loss", patience=3, restore_best_weights=True
+    )
+    epochs = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: seen.append(epoch)
+    )
+    seen = []
+    with pytest.raises(RuntimeError, match=REFUSED):
+        model.fit(X, Y, epochs=5, verbose=0, callbacks=[epochs, stop])
+    assert seen == [0]
+
+
+def test_hook_held_by_a_model_itself(tmp_path):
+    """The rows would be lost: only layers of lodestar carry them to files."""
+
+    class Direct(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.table = lodestar.EmbeddingVariable(2, name="t")
+            self.hook = self.table.hook
+
+        def call(self, ids):
+            return self.table.lookup(ids, combiner="sum", training=True)
+
+    model = Direct()
+    model(X)
+    for name in ("m.keras", "m.weights.h5"):
+        save = model.save if name == "m.keras" else model.save_weights
+        with pytest.raises(RuntimeError, match="stands for the rows"):
+            save(tmp_path / name)
+
+
+# What must go on working.
+
+
+def test_dense_layers_and_summary(capsys):
+    model = functional()
+    kernel, bias = model.get_layer("dense").get_weights()
+    model.get_layer("dense").set_weights([kernel + 1.0, bias])
+    np.testing.assert_array_equal(
+        model.get_layer("dense").kernel.numpy(), kernel + 1.0
+    )
+    model.summary()
+    assert "Total params: 3 " in capsys.readouterr().out
+    assert model.count_params() == 3
+    repr(model.get_layer("rows").hook)
+
+
+def test_early_stopping_of_keras_without_weights():
+    model = functional()
+    stop = keras.callbacks.EarlyStopping("loss", patience=3)
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[stop])
+
+
+def test_hook_is_read_as_a_tensor():
+    hook = functional().get_layer("rows").hook
+    assert tf.convert_to_tensor(hook).shape == (0, 2)
+    assert keras.ops.sum(hook) == 0.0
+
+
+def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    def train(model, *callbacks):
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        model.fit(
+            X,
+            Y,
+            batch_size=4,
+            epochs=4,
+            shuffle=False,
+            verbose=0,
+            callbacks=[backup, *callbacks],
+        )
+        return model
+
+    straight = functional()
+    straight.get_layer("dense").set_weights([np.ones((2, 1)), np.zeros(1)])
+    other = keras.models.clone_model(straight)
+    again = functional()
+    for model in (other, again):
+        model.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer(
+                keras.optimizers.Adam(0.1)
+            ),
+            "mse",
+        )
+    other.get_layer("dense").set_weights([np.ones((2, 1)), np.zeros(1)])
+    straight.fit(X, Y, batch_size=4, epochs=4, shuffle=False, verbose=0)
+    with pytest.raises(KeyboardInterrupt):
+        train(other, Interrupt())
+    train(again)
+    np.testing.assert_array_equal(
+        straight.predict(X, verbose=0), again.predict(X, verbose=0)
+    )
+    assert int(again.optimizer.iterations) == 8
+
+
+def test_average_weights_callback_says_that_there_are_none():
+    """Averages of tables are refused by the wrapper, before any swap."""
+    model = functional(use_ema=True)
+    with pytest.raises(NotImplementedError, match="use_ema"):
+        model.fit(
+            X,
+            Y,
+            verbose=0,
+            callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
+        )
