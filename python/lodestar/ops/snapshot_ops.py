@@ -1,0 +1,223 @@
+"""Ops that write and read snapshots; what they take is not checked here.
+
+Paths are text, of local or mounted files. Every error is `tf.errors.OpError`;
+a damaged file is `tf.errors.DataLossError`, which names the file and the byte.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+# Where the first block of a snapshot file is.
+FIRST_BLOCK = 16
+
+
+class BegunTable(NamedTuple):
+    """What a snapshot that has begun holds of one table."""
+
+    whole: bool
+    step: int
+    dim: int
+    dtype: str
+    optimizer: str
+    slot_names: list[str]
+
+
+class WrittenTable(NamedTuple):
+    """The file of one table."""
+
+    rows: int
+    removed: int
+    bytes: int
+    crc32c: int
+
+
+class WrittenFile(NamedTuple):
+    """Any file."""
+
+    bytes: int
+    crc32c: int
+
+
+class VerifiedFile(NamedTuple):
+    """A snapshot file that is whole."""
+
+    bytes: int
+    crc32c: int
+    rows: int
+    removed: int
+
+
+class Block(NamedTuple):
+    """A block of a snapshot file; `next` is the offset of the one behind it."""
+
+    kind: int
+    count: int
+    payload: bytes
+    next: int | None
+
+
+class MergedFile(NamedTuple):
+    """A whole table file made of several."""
+
+    rows: int
+    bytes: int
+    crc32c: int
+
+
+def _texts(values: Sequence[str | bytes]) -> tf.Tensor:
+    return tf.constant(list(values), tf.string, [len(values)])
+
+
+def _paths(paths: Sequence[str]) -> tf.Tensor:
+    return _texts([os.fsencode(path) for path in paths])
+
+
+def _strings(tensor: tf.Tensor) -> list[str]:
+    return [value.decode() for value in tensor.numpy()]
+
+
+def begin(
+    handles: Sequence[tf.Tensor], bases: Sequence[str]
+) -> tuple[tf.Tensor, list[BegunTable]]:
+    """Begins a snapshot of tables at one moment between two steps.
+
+    Args:
+        handles: The tables'.
+        bases: For each, the state that a delta of it begins with; `""` for the
+            whole table.
+
+    Returns:
+        The snapshot, which ends when it is dropped, and what it holds of each
+        table.
+    """
+    snapshot, whole, steps, dims, dtypes, optimizers, num_slots, names = (
+        gen_ops.lodestar_snapshot_begin(list(handles), _texts(bases))
+    )
+    left = iter(_strings(names))
+    tables = [
+        BegunTable(*fields, [next(left) for _ in range(count)])
+        for *fields, count in zip(
+            whole.numpy().tolist(),
+            steps.numpy().tolist(),
+            dims.numpy().tolist(),
+            _strings(dtypes),
+            _strings(optimizers),
+            num_slots.numpy().tolist(),
+            strict=True,
+        )
+    ]
+    return snapshot, tables
+
+
+def write(snapshot: tf.Tensor, paths: Sequence[str]) -> list[WrittenTable]:
+    """Writes a snapshot, a new file a table, on the calling thread."""
+    columns = gen_ops.lodestar_snapshot_write(snapshot, _paths(paths))
+    rows = zip(*(column.numpy().tolist() for column in columns), strict=True)
+    return [WrittenTable(*row) for row in rows]
+
+
+def end(snapshot: tf.Tensor, base: str) -> None:
+    """Ends a snapshot: changes count from here as `base`; `""`: it failed."""
+    gen_ops.lodestar_snapshot_end(snapshot, base)
+
+
+def base(handle: tf.Tensor) -> str:
+    """Returns the state that a table notes changes since; `""`: it does not."""
+    return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
+
+
+def restore(
+    handles: Sequence[tf.Tensor],
+    chains: Sequence[Sequence[str]],
+    base: str,
+    *,
+    optimizer_slots: str = "require",
+) -> list[int]:
+    """Replaces the content of tables; returns their numbers of rows.
+
+    Args:
+        handles: The tables'.
+        chains: The files of each: a whole one, then deltas in order.
+        base: The state's name, of which changes are noted from here on.
+        optimizer_slots: `"require"` or `"reset"`.
+    """
+    files = [file for chain in chains for file in chain]
+    tables = [t for t, chain in enumerate(chains) for _ in chain]
+    rows = gen_ops.lodestar_snapshot_restore(
+        list(handles),
+        _paths(files),
+        tf.constant(tables, tf.int64, [len(tables)]),
+        base,
+        optimizer_slots=optimizer_slots,
+    )
+    return rows.numpy().tolist()
+
+
+def apply(
+    handles: Sequence[tf.Tensor],
+    files: Sequence[str],
+    base: str,
+    *,
+    optimizer_slots: str = "require",
+) -> list[tuple[int, int]]:
+    """Takes a delta into each table; returns numbers (written, removed)."""
+    written, removed = gen_ops.lodestar_snapshot_apply(
+        list(handles), _paths(files), base, optimizer_slots=optimizer_slots
+    )
+    return list(
+        zip(written.numpy().tolist(), removed.numpy().tolist(), strict=True)
+    )
+
+
+def verify_file(path: str) -> VerifiedFile:
+    """Reads a snapshot file and checks all that it says of itself."""
+    return VerifiedFile(
+        *_numbers(gen_ops.lodestar_snapshot_verify_file(os.fsencode(path)))
+    )
+
+
+def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
+    """Reads one block of a snapshot file and checks it."""
+    kind, count, payload, next = gen_ops.lodestar_snapshot_read_block(
+        os.fsencode(path), offset
+    )
+    behind = int(next)
+    return Block(
+        int(kind), int(count), payload.numpy(), None if behind < 0 else behind
+    )
+
+
+def merge(files: Sequence[str], out: str) -> MergedFile:
+    """Makes one whole table file of a whole one and deltas in order."""
+    return MergedFile(
+        *_numbers(
+            gen_ops.lodestar_snapshot_merge(_paths(files), os.fsencode(out))
+        )
+    )
+
+
+def write_blobs(path: str, blobs: Sequence[bytes]) -> WrittenFile:
+    """Writes a snapshot file of blobs, one behind the other."""
+    return WrittenFile(
+        *_numbers(
+            gen_ops.lodestar_snapshot_write_blobs(
+                os.fsencode(path), _texts(blobs)
+            )
+        )
+    )
+
+
+def file_crc(path: str) -> WrittenFile:
+    """Returns the size and CRC32C of any file."""
+    return WrittenFile(
+        *_numbers(gen_ops.lodestar_snapshot_file_crc(os.fsencode(path)))
+    )
+
+
+def _numbers(tensors) -> list[int]:
+    return [int(tensor) for tensor in tensors]
