@@ -16,6 +16,7 @@
 #include "tf_ops/core/sparse_optimizer.h"
 #include "tf_ops/kernels/embedding_gradients.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
+#include "tf_ops/kernels/step_kernel.h"
 
 namespace lodestar {
 namespace {
@@ -182,33 +183,35 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   AttachedOptimizer optimizer_;
 };
 
-class EmbeddingApplyOp : public EmbeddingKernel {
+class EmbeddingApplyOp : public StepKernel {
  public:
-  explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : StepKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), *store));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "hyperparameters", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "next_step", 0));
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+  absl::Status ComputeInStep(OpKernelContext* ctx,
+                             EmbeddingStore* store) override {
+    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "hyperparameters", 1));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(4), "next_step", 0));
     SparseOptimizer optimizer;
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(SparseOptimizer::Create(
-                 optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(SparseOptimizer::Create(
+        optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
+    absl::Status status;
     VisitUpdateType(*store, [&](auto zero) {
-      Apply<decltype(zero)>(ctx, store, ids, optimizer);
+      status = Apply<decltype(zero)>(ctx, store, optimizer);
     });
+    return status;
   }
 
  private:
   template <typename C>
-  void Apply(OpKernelContext* ctx, EmbeddingStore* store,
-             Span<const int64_t> ids, const SparseOptimizer& optimizer) const {
+  absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store,
+                     const SparseOptimizer& optimizer) const {
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     const int dim = store->dim();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<int64_t> unique;
@@ -217,11 +220,9 @@ class EmbeddingApplyOp : public EmbeddingKernel {
     const C* sums = ctx->input(2).flat<C>().data();
     Tensor summed;
     if (unique.size() != ids.size()) {
-      OP_REQUIRES_OK(
-          ctx, ctx->allocate_temp(
-                   tensorflow::DataTypeToEnum<C>::value,
-                   TensorShape({static_cast<int64_t>(unique.size()), dim}),
-                   &summed));
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(
+          tensorflow::DataTypeToEnum<C>::value,
+          TensorShape({static_cast<int64_t>(unique.size()), dim}), &summed));
       SumByPosition(sums, positions, unique.size(), dim,
                     summed.flat<C>().data(), &parallel);
       sums = summed.flat<C>().data();
@@ -230,8 +231,8 @@ class EmbeddingApplyOp : public EmbeddingKernel {
     if (nonfinite_ != "pass" &&
         !AllFinite(sums, unique.size(), dim, &parallel)) {
       std::vector<int64_t> kept;
-      OP_REQUIRES_OK(
-          ctx, KeepFinite(nonfinite_, unique, {}, sums, dim, store, &kept));
+      TF_RETURN_IF_ERROR(
+          KeepFinite(nonfinite_, unique, {}, sums, dim, store, &kept));
       finite.resize(kept.size() * dim);
       for (size_t k = 0; k < kept.size(); ++k) {
         unique[k] = unique[kept[k]];
@@ -240,10 +241,9 @@ class EmbeddingApplyOp : public EmbeddingKernel {
       unique.resize(kept.size());
       sums = finite.data();
     }
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Apply(
-                            unique, sums, optimizer_, optimizer, slot_inits_,
-                            create_missing_, ctx->input(4).scalar<int64_t>()(),
-                            &parallel)));
+    return ToTensorFlow(store->Apply(
+        unique, sums, optimizer_, optimizer, slot_inits_, create_missing_,
+        ctx->input(4).scalar<int64_t>()(), &parallel));
   }
 
   std::string optimizer_;

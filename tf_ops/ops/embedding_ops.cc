@@ -370,6 +370,7 @@ REGISTER_OP("Lodestar>EmbeddingApply")
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .Attr("inside_step: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -393,6 +394,7 @@ create_missing: Makes rows of ids that have none, instead of dropping (and
   counting) their gradients.
 nonfinite: What a NaN or infinity does: 'raise' INVALID_ARGUMENT and change
   nothing, 'skip' the update of its id, or 'pass' it on.
+inside_step: It runs between BeginStep and EndStep; else it is a step of its own.
 FAILED_PRECONDITION if the rows hold another optimizer's slots.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");

@@ -55,10 +55,34 @@ def apply_updates(
             for u in updates
         ]
     with tf.control_dependencies(_operations(checks)):
-        return _operations([_apply(u, nonfinite) for u in updates])
+        if len(updates) == 1 and isinstance(updates[0].update, RowUpdate):
+            return _operations([_apply(updates[0], nonfinite)])
+        return _apply_as_one_step(updates, nonfinite)
 
 
-def _apply(u: TableUpdate, nonfinite: str) -> Any:
+def _apply_as_one_step(
+    updates: Sequence[TableUpdate], nonfinite: str
+) -> list[tf.Operation]:
+    """A snapshot that is taken meanwhile has all of them or none."""
+    if not updates:
+        return []
+    step = gen_ops.lodestar_begin_step(
+        [u.table.resource_handle for u in updates]
+    )
+    try:
+        with tf.control_dependencies(_operations([step])):
+            applied = _operations(
+                [_apply(u, nonfinite, inside_step=True) for u in updates]
+            )
+    except BaseException:
+        if tf.executing_eagerly():
+            gen_ops.lodestar_end_step(step)
+        raise
+    with tf.control_dependencies(applied):
+        return _operations([gen_ops.lodestar_end_step(step)])
+
+
+def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     next_step = tf.cast(u.next_step, tf.int64)
     if isinstance(u.update, ReplayUpdate):
         return u.update.apply(u.gradient, next_step, nonfinite)
@@ -72,6 +96,7 @@ def _apply(u: TableUpdate, nonfinite: str) -> Any:
         slot_inits=u.update.slot_inits,
         create_missing=u.create_missing,
         nonfinite=nonfinite,
+        inside_step=inside_step,
     )
 
 

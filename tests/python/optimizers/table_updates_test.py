@@ -1,0 +1,128 @@
+"""Updates of several tables as one step."""
+
+import concurrent.futures
+
+import keras
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar._library import gen_ops
+from lodestar.optimizers.row_optimizers import RowUpdate
+from lodestar.optimizers.table_updates import TableUpdate, apply_updates
+
+
+def _table(name: str) -> lodestar.EmbeddingVariable:
+    table = lodestar.EmbeddingVariable(2, initializer="zeros", name=name)
+    table.insert_or_assign([1], [[1.0, 1.0]])
+    return table
+
+
+def _update(table: lodestar.EmbeddingVariable, optimizer: str = "sgd"):
+    gradient = tf.IndexedSlices(
+        tf.ones([1, 2]), tf.constant([1], tf.int64), tf.constant([-1, 2])
+    )
+    rate = [0.5, 0.0]
+    return TableUpdate(table, gradient, RowUpdate(optimizer, [], rate))
+
+
+def _value(table: lodestar.EmbeddingVariable) -> list[float]:
+    return table.find([1])[0].numpy()[0].tolist()
+
+
+def test_several_tables_are_one_step():
+    tables = [_table("a"), _table("b")]
+
+    @tf.function
+    def step():
+        apply_updates([_update(t) for t in tables], "raise")
+
+    step()
+    ops = [
+        op.type for op in step.get_concrete_function().graph.get_operations()
+    ]
+    ours = [op for op in ops if op.startswith("Lodestar>")]
+    assert ours[2:] == [
+        "Lodestar>BeginStep",
+        "Lodestar>EmbeddingApply",
+        "Lodestar>EmbeddingApply",
+        "Lodestar>EndStep",
+    ]
+    assert [_value(t) for t in tables] == [[0.5, 0.5]] * 2
+    apply_updates([_update(t) for t in tables], "raise")
+    assert [_value(t) for t in tables] == [[0.0, 0.0]] * 2
+
+
+def test_one_table_is_a_step_of_its_own():
+    table = _table("a")
+
+    @tf.function
+    def step():
+        apply_updates([_update(table)], "raise")
+
+    step()
+    ops = [
+        op.type for op in step.get_concrete_function().graph.get_operations()
+    ]
+    assert "Lodestar>BeginStep" not in ops
+    assert _value(table) == [0.5, 0.5]
+
+
+def test_no_update_is_no_step():
+    assert apply_updates([], "raise") == []
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_step_that_fails_is_over(in_graph):
+    tables = [_table("a"), _table("b")]
+    # Holds the slots of another optimizer by the time of the step.
+    broken = TableUpdate(
+        tables[1],
+        _update(tables[1]).gradient,
+        RowUpdate("adagrad", [0.1], [0.5, 0.0, 1e-7]),
+    )
+    apply_updates([_update(tables[1])], "raise")
+
+    def step():
+        apply_updates([_update(tables[0]), broken], "skip")
+
+    with pytest.raises(tf.errors.FailedPreconditionError, match="'adagrad'"):
+        (tf.function(step) if in_graph else step)()
+    apply_updates([_update(t) for t in tables], "raise")
+    assert _value(tables[0])[0] < 1.0
+
+
+def test_end_step_takes_a_step():
+    other = tf.raw_ops.EmptyTensorList(
+        element_shape=tf.constant([], tf.int32),
+        max_num_elements=1,
+        element_dtype=tf.float32,
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`step` is not what BeginStep"
+    ):
+        gen_ops.lodestar_end_step(other)
+    step = gen_ops.lodestar_begin_step([_table("a").resource_handle])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`step`"):
+        gen_ops.lodestar_end_step(tf.stack([step, step]))
+    gen_ops.lodestar_end_step(step)
+    gen_ops.lodestar_end_step(step)
+
+
+def test_many_callers_of_many_tables():
+    tables = [_table("a"), _table("b")]
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+        keras.optimizers.SGD(1.0)
+    )
+    gradients = [_update(t).gradient for t in tables]
+
+    @tf.function
+    def step():
+        optimizer.apply_gradients(
+            zip(gradients, [t.hook for t in tables], strict=True)
+        )
+
+    step()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: step(), range(200)))
+    assert [_value(t) for t in tables] == [[-200.0, -200.0]] * 2

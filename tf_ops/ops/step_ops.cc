@@ -1,0 +1,35 @@
+// Contracts of the ops that hold the updates of one optimizer step together.
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace lodestar {
+
+REGISTER_OP("Lodestar>BeginStep")
+    .Input("handles: num_tables * resource")
+    .Output("step: variant")
+    .Attr("num_tables: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Begins an optimizer step that consists of several ops: a snapshot, of these or
+other variables, holds all of them or none. Waits for a snapshot that is being
+begun, and for the disk where one holds as much as it may; no thread waits
+meanwhile.
+
+handles: The variables that the step updates; only for the order of ops.
+step: A scalar, for EndStep. The step ends at the latest when this is dropped.
+)doc");
+
+REGISTER_OP("Lodestar>EndStep")
+    .Input("step: variant")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Ends what BeginStep has begun; nothing happens if it has ended.
+
+step: As BeginStep gave it.
+)doc");
+
+}  // namespace lodestar
