@@ -164,8 +164,13 @@ def salted(ids: tf.Tensor, salt: str) -> tf.Tensor:
         ids: int64, any shape.
         salt: Ids of different salts do not collide in a shared table.
     """
+    return mixed(tf.bitwise.bitwise_xor(ids, stable_hash(salt)))
+
+
+def mixed(ids: tf.Tensor) -> tf.Tensor:
+    """Returns `mix64` of int64 `ids` of any shape, by stock ops."""
     bits = tf.bitwise
-    x = tf.bitcast(bits.bitwise_xor(ids, stable_hash(salt)), tf.uint64)
+    x = tf.bitcast(ids, tf.uint64)
 
     def step(x: tf.Tensor, shift: int) -> tf.Tensor:
         return bits.bitwise_xor(

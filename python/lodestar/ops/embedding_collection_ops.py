@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import embedding_ops
+from lodestar.ops.stand_ins import replaceable
 
 # What each feature is, in all ops of a collection.
 _FEATURE_ATTRS = (
@@ -66,6 +67,7 @@ class FeatureInputs(NamedTuple):
     weights: tf.Tensor | None
 
 
+@replaceable
 def collection_lookup(
     handles: Sequence[tf.Tensor],
     hooks: Sequence[tf.Tensor],

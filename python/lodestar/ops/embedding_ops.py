@@ -17,6 +17,7 @@ dtype) is
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.stand_ins import replaceable
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
@@ -25,6 +26,7 @@ MISSING = ("zeros", "initial", "vector", "shared")
 _Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
 
 
+@replaceable
 def find(
     handle: tf.Tensor,
     hook: tf.Tensor,
@@ -99,6 +101,7 @@ def find_or_insert(
     return rows
 
 
+@replaceable
 def pooled_lookup(
     handle: tf.Tensor,
     hook: tf.Tensor,

@@ -1,0 +1,81 @@
+"""Keys -> places 0, 1, 2, ... with TensorFlow's ops only."""
+
+import uuid
+
+import tensorflow as tf
+
+INDEXES = ("hash", "sorted")
+
+
+class _HashTable(tf.saved_model.experimental.TrackableResource):
+    """A table of keys to their places in `keys`, filled where it is loaded.
+
+    It is initialized from a variable, not from constants, which a graph of 2 GB
+    would have to hold, and never looked up in the process that exports. The
+    op's table takes every key, and a look-up before the initializer has run is
+    an error: other than one that is restored from a checkpoint, it is never
+    found empty.
+    """
+
+    def __init__(self, keys: tf.Variable):
+        super().__init__(device="CPU")
+        self._keys = keys
+        self._shared_name = f"id_index_{uuid.uuid4().hex}"
+
+    # What TensorFlow calls to make, fill and drop the resource; all are traced
+    # into the SavedModel.
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.HashTableV2(
+            key_dtype=self._keys.dtype,
+            value_dtype=tf.int64,
+            shared_name=self._shared_name,
+        )
+
+    def _initialize(self) -> tf.Operation:
+        return tf.raw_ops.InitializeTableV2(
+            table_handle=self.resource_handle,
+            keys=self._keys.value(),
+            values=tf.range(tf.size(self._keys, tf.int64)),
+        )
+
+    def _destroy_resource(self) -> None:
+        tf.raw_ops.DestroyResourceOp(
+            resource=self.resource_handle, ignore_lookup_error=True
+        )
+
+
+class IdIndex(tf.Module):
+    """Finds keys.
+
+    Args:
+        keys: int64 or string `[N]`, all different; ascending where `kind` is
+            "sorted".
+        kind: `"hash"`, a hash table; or `"sorted"`, a binary search, for int64
+            keys: slower on a CPU, but without a resource, so that XLA compiles
+            it and a GPU runs it.
+    """
+
+    def __init__(self, keys: tf.Tensor, kind: str):
+        super().__init__()
+        self.size = int(keys.shape[0])
+        self._kind = kind
+        with tf.device("CPU"):
+            self.keys = tf.Variable(keys, trainable=False, name="keys")
+        self._table = _HashTable(self.keys) if kind == "hash" else None
+
+    def find(self, keys: tf.Tensor) -> tf.Tensor:
+        """Returns the places of `keys`, int64 of their shape, -1: not there."""
+        if self.size == 0:
+            return tf.fill(tf.shape(keys), tf.constant(-1, tf.int64))
+        if self._table is not None:
+            return tf.raw_ops.LookupTableFindV2(
+                table_handle=self._table.resource_handle,
+                keys=keys,
+                default_value=tf.constant(-1, tf.int64),
+            )
+        flat = tf.reshape(keys, [-1])
+        places = tf.searchsorted(self.keys, flat, out_type=tf.int64)
+        places = tf.minimum(places, self.size - 1)
+        found = tf.equal(tf.gather(self.keys, places), flat)
+        return tf.reshape(tf.where(found, places, -1), tf.shape(keys))

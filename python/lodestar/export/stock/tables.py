@@ -1,0 +1,202 @@
+"""What stands in for look-ups of a model's tables while it is traced."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.embedding import bags as bags_lib
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.export.stock import pooling
+from lodestar.export.stock.embedding_table import EmbeddingTable
+from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
+
+
+class StockTables:
+    """The tables of a model, made for stock ops when a look-up first asks.
+
+    Args:
+        tables: Those that look-ups may ask for.
+        index: A kind of `IdIndex`.
+        dtype: As of `StoredRows`.
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[EmbeddingVariable],
+        index: str,
+        dtype: str | None,
+    ):
+        self._index = index
+        self._dtype = dtype
+        self._tables = list(tables)
+        # In order of first use.
+        self._made: dict[int, EmbeddingTable] = {}
+
+    def make_all(self) -> None:
+        """Makes those too that no look-up has asked for."""
+        for table in self._tables:
+            self._make(table)
+
+    def made(self) -> Mapping[str, EmbeddingTable]:
+        """Those that were asked for, by name; a name's second one is `name_1`."""
+        names: dict[str, EmbeddingTable] = {}
+        for table in self._tables:
+            if id(table) in self._made:
+                name, number = table.name, 0
+                while name in names:
+                    number += 1
+                    name = f"{table.name}_{number}"
+                names[name] = self._made[id(table)]
+        return names
+
+    def functions(self) -> dict[str, Callable]:
+        """What `ops.stand_ins.stand_ins` takes."""
+        return {
+            "find": self._find,
+            "pooled_lookup": self._pooled_lookup,
+            "collection_lookup": self._collection_lookup,
+        }
+
+    def _of(self, handle: tf.Tensor) -> EmbeddingTable:
+        for table in self._tables:
+            if table.resource_handle is handle:
+                return self._make(table)
+        raise ValueError(
+            "the model reads a table that is an attribute of none of its "
+            "layers; make it one, so that it is saved with the model."
+        )
+
+    def _make(self, table: EmbeddingVariable) -> EmbeddingTable:
+        if id(table) not in self._made:
+            with tf.init_scope():
+                self._made[id(table)] = EmbeddingTable(
+                    table, self._index, self._dtype
+                )
+        return self._made[id(table)]
+
+    def _find(
+        self,
+        handle: tf.Tensor,
+        hook: tf.Tensor,
+        ids: tf.Tensor,
+        missing_row: tf.Tensor,
+        *,
+        missing: str = "zeros",
+        padding_id: int | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._of(handle).find(ids, missing_row, missing, padding_id)
+
+    def _pooled_lookup(
+        self,
+        handle: tf.Tensor,
+        hook: tf.Tensor,
+        ids: tf.Tensor,
+        row_splits: tf.Tensor,
+        weights: tf.Tensor,
+        missing_row: tf.Tensor,
+        *,
+        combiner: str,
+        missing: str = "zeros",
+        padding_id: int | None = None,
+        default_id: int | None = None,
+        **training: Any,
+    ) -> tf.Tensor:
+        table = self._of(handle)
+
+        def fetch(ids: tf.Tensor) -> tf.Tensor:
+            return table.find(ids, missing_row, missing, None)[0]
+
+        if weights.shape == [0]:  # none
+            weights = None
+        return pooling.pool(
+            fetch, ids, row_splits, weights, combiner, padding_id, default_id
+        )
+
+    def _collection_lookup(
+        self,
+        handles: Sequence[tf.Tensor],
+        hooks: Sequence[tf.Tensor],
+        missing_rows: Sequence[tf.Tensor],
+        missing: Sequence[str],
+        features: Sequence[FeatureAttrs],
+        inputs: Sequence[FeatureInputs],
+        **training: Any,
+    ) -> list[tf.Tensor]:
+        rows = []
+        for feature, batch in zip(features, inputs, strict=True):
+            table = feature.table
+            feature, batch = _without_salt(feature, _cut(feature, batch))
+            arguments = (handles[table], hooks[table])
+            options = {
+                "missing": missing[table],
+                "padding_id": feature.padding_id,
+            }
+            if feature.combiner is None:
+                found, _ = self._find(
+                    *arguments, batch.ids, missing_rows[table], **options
+                )
+                rows.append(found)
+                continue
+            bags = _bags(batch)
+            pooled = self._pooled_lookup(
+                *arguments,
+                bags.ids,
+                bags.row_splits,
+                tf.zeros([0]) if bags.weights is None else bags.weights,
+                missing_rows[table],
+                combiner=feature.combiner,
+                default_id=feature.default_id,
+                **options,
+            )
+            rows.append(bags.restore(pooled))
+        return rows
+
+
+def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:
+    """`batch` without the ids of bags that are after max_length."""
+    limit = feature.max_length
+    if limit is None:
+        return batch
+    ids, row_splits, weights = batch
+    if row_splits is None:
+        if weights is not None:
+            weights = weights[..., :limit]
+        return FeatureInputs(ids[..., :limit], None, weights)
+
+    def cut(values: tf.Tensor) -> tf.RaggedTensor:
+        ragged = tf.RaggedTensor.from_row_splits(values, row_splits)
+        return ragged[:, :limit]
+
+    if weights is not None:
+        weights = cut(weights).values
+    ragged = cut(ids)
+    return FeatureInputs(ragged.values, ragged.row_splits, weights)
+
+
+def _without_salt(
+    feature: FeatureAttrs, batch: FeatureInputs
+) -> tuple[FeatureAttrs, FeatureInputs]:
+    """The ids as the table knows them."""
+    salt = feature.salt
+    if salt is None:
+        return feature, batch
+
+    def table_id(value: int | None) -> int | None:
+        return None if value is None else ids_lib.mix64(value ^ salt)
+
+    feature = feature._replace(
+        salt=None,
+        padding_id=table_id(feature.padding_id),
+        default_id=table_id(feature.default_id),
+    )
+    ids = ids_lib.mixed(tf.bitwise.bitwise_xor(batch.ids, salt))
+    return feature, batch._replace(ids=ids)
+
+
+def _bags(batch: FeatureInputs) -> bags_lib.Bags:
+    ids, row_splits, weights = batch
+    if row_splits is None:
+        return bags_lib.to_bags(ids, weights)
+    return bags_lib.Bags(ids, row_splits, weights, lambda pooled: pooled)

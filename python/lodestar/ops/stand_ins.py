@@ -1,0 +1,39 @@
+"""Other ops in place of ours, in graphs that must do without them.
+
+A function that wraps one of our ops and is `replaceable` calls, inside
+`stand_ins`, what stands in for it, with the same arguments and results.
+"""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+_stand_ins: contextvars.ContextVar[Mapping[str, Callable] | None] = (
+    contextvars.ContextVar("lodestar_stand_ins", default=None)
+)
+
+
+def replaceable(function: Callable) -> Callable:
+    """Decorates a function that another may stand in for, by its name."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        chosen = _stand_ins.get()
+        if chosen is None:
+            return function(*args, **kwargs)
+        return chosen.get(name, function)(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def stand_ins(functions: Mapping[str, Callable]) -> Iterator[None]:
+    """Within, in this thread, `functions` replace those of their names."""
+    token = _stand_ins.set(functions)
+    try:
+        yield
+    finally:
+        _stand_ins.reset(token)
