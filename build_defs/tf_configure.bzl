@@ -41,6 +41,21 @@ cc_library(
     deps = [":framework_import"],
 )
 
+cc_import(
+    name = "cc_import",
+    shared_library = "libtensorflow_cc.so.2",
+)
+
+# TensorFlow's C API: for programs, which load the op library themselves.
+cc_library(
+    name = "c_api",
+    deps = [
+        ":cc_import",
+        ":framework",
+        ":headers",
+    ],
+)
+
 # The stub of a py_binary starts with this interpreter too: by default it asks
 # for a `python` on PATH, which Debian does not have.
 py_runtime(
@@ -71,7 +86,8 @@ def _tf_configure_impl(ctx):
         fail("%s cannot import tensorflow: run ./configure.sh\n%s" % (python, result.stderr))
     version, include, lib, flags = result.stdout.strip().split("\n")[-4:]
     ctx.symlink(include, "include")
-    ctx.symlink(lib + "/libtensorflow_framework.so.2", "libtensorflow_framework.so.2")
+    for library in ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]:
+        ctx.symlink(lib + "/" + library, library)
     ctx.file("BUILD", _BUILD.replace("%{python}", python))
     ctx.file("tf.bzl", "TF_VERSION = %r\n\nTF_COPTS = %r\n" % (version, flags.split(" ")))
 

@@ -92,7 +92,7 @@ def load(path: pathlib.Path) -> types.ModuleType:
         ) from error
 
 
-_path = _find()
+path = _find()
 
 # Every other module takes the op wrappers from here.
-gen_ops = load(_path)
+gen_ops = load(path)

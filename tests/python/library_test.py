@@ -7,7 +7,7 @@ from lodestar import _library
 
 
 def test_the_loaded_object_was_built_for_this_tensorflow():
-    assert _library.built_for(_library._path) == tf.__version__
+    assert _library.built_for(_library.path) == tf.__version__
 
 
 def test_another_release_is_refused_by_both_names_and_a_remedy():
@@ -38,7 +38,7 @@ def test_a_file_without_the_whole_marker_is_refused(tmp_path, content):
 
 def test_a_library_that_was_cut_is_refused(tmp_path):
     path = tmp_path / "cut.so"
-    whole = _library._path.read_bytes()
+    whole = _library.path.read_bytes()
     path.write_bytes(whole[: whole.index(_library._MARKER) + 64])
     with pytest.raises(ImportError, match="cut.so is not .* or not all of it"):
         _library.load(path)

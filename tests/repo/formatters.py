@@ -15,7 +15,7 @@ def _tool(name: str) -> str:
 
 
 def _cpp() -> list[str]:
-    return [str(path) for path in checkout.files(".h", ".cc")]
+    return [str(path) for path in checkout.files(".h", ".c", ".cc")]
 
 
 def checks() -> dict[str, list[str]]:

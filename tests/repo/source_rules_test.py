@@ -5,7 +5,7 @@ import re
 
 import checkout
 
-_CPP = (".h", ".cc")
+_CPP = (".h", ".c", ".cc")
 _SOURCES = (*_CPP, ".py", ".bzl", "BUILD", ".sh", "WORKSPACE")
 
 # Documented by Keras and TensorFlow, which call them.

@@ -1,0 +1,12 @@
+// Loads a library of custom ops.
+
+#ifndef EXAMPLES_SERVE_C_LIBRARY_H_
+#define EXAMPLES_SERVE_C_LIBRARY_H_
+
+#include "tensorflow/c/c_api.h"
+
+// Registers the ops and kernels of the shared object at `path`; NULL on error,
+// also where it has no ops. The caller deletes the handle; the ops stay.
+TF_Library* load_ops(const char* path, TF_Status* status);
+
+#endif  // EXAMPLES_SERVE_C_LIBRARY_H_
