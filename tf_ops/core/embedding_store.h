@@ -27,6 +27,7 @@
 
 #include "tf_ops/core/admission.h"
 #include "tf_ops/core/arena.h"
+#include "tf_ops/core/attached_optimizer.h"
 #include "tf_ops/core/epoch.h"
 #include "tf_ops/core/eviction_list.h"
 #include "tf_ops/core/hash.h"
@@ -56,20 +57,6 @@ struct Missing {
   enum class Kind { kZeros, kInitial, kVector, kShared };
   Kind kind = Kind::kZeros;
   const void* vector = nullptr;  // kVector: D numbers of the table's type
-};
-
-// The optimizer whose slots lie beside the rows; empty name: none yet.
-struct AttachedOptimizer {
-  std::string name;
-  std::vector<std::string> slot_names;
-  std::vector<float> slot_inits;
-
-  // An update rule of sparse_optimizer.h with its slots, or "replay:" and any
-  // name, whose updates are computed outside of the store, with up to
-  // RowStore::kMaxSlots slots of different names.
-  // InvalidArgument: it is neither.
-  Status Check() const;
-  bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
 };
 
 // K rows on their way through an update outside of the store, all numbers of

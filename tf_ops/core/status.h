@@ -15,6 +15,8 @@ enum class StatusCode {
   kInvalidArgument,
   kOutOfRange,
   kNotFound,
+  kAlreadyExists,
+  kPermissionDenied,
   kFailedPrecondition,
   kResourceExhausted,
   kDataLoss,
@@ -58,6 +60,11 @@ Status FailedPrecondition(const Args&... args) {
 template <typename... Args>
 Status ResourceExhausted(const Args&... args) {
   return Status(StatusCode::kResourceExhausted, StrCat(args...));
+}
+
+template <typename... Args>
+Status DataLoss(const Args&... args) {
+  return Status(StatusCode::kDataLoss, StrCat(args...));
 }
 
 }  // namespace lodestar

@@ -22,6 +22,10 @@ inline absl::Status ToTensorFlow(const Status& status) {
         return absl::StatusCode::kOutOfRange;
       case StatusCode::kNotFound:
         return absl::StatusCode::kNotFound;
+      case StatusCode::kAlreadyExists:
+        return absl::StatusCode::kAlreadyExists;
+      case StatusCode::kPermissionDenied:
+        return absl::StatusCode::kPermissionDenied;
       case StatusCode::kFailedPrecondition:
         return absl::StatusCode::kFailedPrecondition;
       case StatusCode::kResourceExhausted:

@@ -1,0 +1,264 @@
+// SnapshotFileWriter.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "tf_ops/core/crc32c.h"
+#include "tf_ops/core/snapshot_file.h"
+#include "tf_ops/core/snapshot_file_format.h"
+
+namespace lodestar {
+
+const char* NameOf(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kTable:
+      return "TABLE";
+    case BlockKind::kRows:
+      return "ROWS";
+    case BlockKind::kRemoved:
+      return "REMOVED";
+    case BlockKind::kPending:
+      return "PENDING";
+    case BlockKind::kSketch:
+      return "SKETCH";
+    case BlockKind::kSharedRows:
+      return "SHARED_ROWS";
+    case BlockKind::kBlob:
+      return "BLOB";
+    case BlockKind::kEnd:
+      return "END";
+  }
+  return "an unknown kind";
+}
+
+void SnapshotTotals::Add(BlockKind kind, int64_t count) {
+  switch (kind) {
+    case BlockKind::kRows:
+      rows += count;
+      break;
+    case BlockKind::kRemoved:
+      removed += count;
+      break;
+    case BlockKind::kPending:
+      pending += count;
+      break;
+    case BlockKind::kSketch:
+      sketch += count;
+      break;
+    case BlockKind::kSharedRows:
+      shared_rows += count;
+      break;
+    case BlockKind::kBlob:
+      blobs += count;
+      break;
+    case BlockKind::kTable:
+    case BlockKind::kEnd:
+      break;
+  }
+}
+
+bool SnapshotTotals::operator==(const SnapshotTotals& other) const {
+  return std::memcmp(this, &other, sizeof(*this)) == 0;
+}
+
+Status FileError(const std::string& path, const char* operation, int error) {
+  const auto code = [error] {
+    switch (error) {
+      case ENOENT:
+      case ENOTDIR:
+        return StatusCode::kNotFound;
+      case EEXIST:
+        return StatusCode::kAlreadyExists;
+      case EACCES:
+      case EPERM:
+      case EROFS:
+        return StatusCode::kPermissionDenied;
+      case ENOSPC:
+      case EDQUOT:
+      case EFBIG:
+      case EMFILE:
+      case ENFILE:
+      case ENOMEM:
+        return StatusCode::kResourceExhausted;
+      case EISDIR:
+      case ENAMETOOLONG:
+      case EINVAL:
+      case ELOOP:
+        return StatusCode::kInvalidArgument;
+      case EIO:
+        return StatusCode::kDataLoss;
+      default:
+        return StatusCode::kInternal;
+    }
+  }();
+  return Status(code, StrCat("cannot ", operation, " '", path,
+                             "': ", std::generic_category().message(error)));
+}
+
+// What is still to be written, in memory that begins on a page.
+class SnapshotFileWriter::Buffer {
+ public:
+  static constexpr int64_t kBytes = int64_t{4} << 20;
+
+  static std::unique_ptr<Buffer> Create() {
+    std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer);
+    if (buffer == nullptr || buffer->data_ == nullptr) return nullptr;
+    return buffer;
+  }
+  ~Buffer() { std::free(data_); }
+
+  // How many of `bytes` bytes found room.
+  int64_t Add(const void* data, int64_t bytes) {
+    const int64_t count = std::min(bytes, kBytes - size_);
+    std::memcpy(data_ + size_, data, count);
+    size_ += count;
+    return count;
+  }
+  bool full() const { return size_ == kBytes; }
+  const char* data() const { return data_; }
+  int64_t size() const { return size_; }
+  void Clear() { size_ = 0; }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+
+  Buffer() : data_(static_cast<char*>(std::aligned_alloc(kPage, kBytes))) {}
+
+  char* const data_;
+  int64_t size_ = 0;
+};
+
+SnapshotFileWriter::SnapshotFileWriter(const std::string& path, int file,
+                                       std::unique_ptr<Buffer> buffer)
+    : path_(path), file_(file), buffer_(std::move(buffer)) {}
+
+Status SnapshotFileWriter::Create(
+    const std::string& path, std::unique_ptr<SnapshotFileWriter>* out) try {
+  std::unique_ptr<Buffer> buffer = Buffer::Create();
+  if (buffer == nullptr) {
+    return ResourceExhausted("out of memory for writing '", path, "'");
+  }
+  const int file =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return FileError(path, "create", errno);
+  std::unique_ptr<SnapshotFileWriter> writer(
+      new (std::nothrow) SnapshotFileWriter(path, file, std::move(buffer)));
+  if (writer == nullptr) {
+    close(file);
+    return ResourceExhausted("out of memory for writing '", path, "'");
+  }
+  const SnapshotFileHeader header = SnapshotFileHeader::Create();
+  writer->crc_ = Crc32c(&header, sizeof(header));
+  LODESTAR_RETURN_IF_ERROR(writer->Write(&header, sizeof(header)));
+  *out = std::move(writer);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for writing a snapshot file");
+}
+
+SnapshotFileWriter::~SnapshotFileWriter() { Close(); }
+
+Status SnapshotFileWriter::Append(BlockKind kind, int64_t count,
+                                  const void* payload, int64_t bytes) {
+  if (kind == BlockKind::kEnd) {
+    return InvalidArgument("'", path_, "': END is written by Finish()");
+  }
+  return AppendBlock(kind, count, payload, bytes);
+}
+
+Status SnapshotFileWriter::Finish() {
+  const SnapshotTotals totals = totals_;
+  LODESTAR_RETURN_IF_ERROR(
+      AppendBlock(BlockKind::kEnd, kSnapshotTotals, &totals, sizeof(totals)));
+  LODESTAR_RETURN_IF_ERROR(WriteOut());
+  if (fsync(file_) != 0) return Fail("sync", errno);
+  const int error = Close();
+  if (error != 0) return Fail("close", error);
+  status_ = FailedPrecondition("'", path_, "' is finished");
+  return Status();
+}
+
+Status SnapshotFileWriter::AppendBlock(BlockKind kind, int64_t count,
+                                       const void* payload, int64_t bytes) {
+  LODESTAR_RETURN_IF_ERROR(status_);
+  if (bytes < 0 || bytes > SnapshotFileReader::kMaxPayload) {
+    return InvalidArgument("'", path_, "': a payload of ", bytes,
+                           " bytes, wanted 0 to ",
+                           SnapshotFileReader::kMaxPayload);
+  }
+  const int64_t record_bytes = RecordBytesOf(kind);
+  if (count < 0 ||
+      (record_bytes != 0
+           ? count != bytes / record_bytes || bytes % record_bytes != 0
+           : (count == 0) != (bytes == 0) || (count != 0 && bytes % count))) {
+    return InvalidArgument("'", path_, "': a ", NameOf(kind), " block of ",
+                           count, " records in ", bytes, " bytes");
+  }
+  const SnapshotBlockHeader header =
+      SnapshotBlockHeader::Create(kind, count, bytes, Crc32c(payload, bytes));
+  const char padding[kSnapshotPadding] = {};
+  crc_ = CrcWithBlock(crc_, header);
+  LODESTAR_RETURN_IF_ERROR(Write(&header, sizeof(header)));
+  LODESTAR_RETURN_IF_ERROR(Write(payload, bytes));
+  LODESTAR_RETURN_IF_ERROR(Write(padding, PaddingOf(bytes)));
+  totals_.Add(kind, count);
+  return Status();
+}
+
+Status SnapshotFileWriter::Write(const void* data, int64_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  bytes_ += bytes;
+  while (bytes > 0) {
+    const int64_t added = buffer_->Add(next, bytes);
+    next += added;
+    bytes -= added;
+    if (buffer_->full()) LODESTAR_RETURN_IF_ERROR(WriteOut());
+  }
+  return Status();
+}
+
+Status SnapshotFileWriter::WriteOut() {
+  int64_t done = 0;
+  while (done < buffer_->size()) {
+    const ssize_t count =
+        write(file_, buffer_->data() + done, buffer_->size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Fail("write", errno);
+    done += count;
+  }
+#ifdef SYNC_FILE_RANGE_WRITE
+  // The disk begins now, beside what fills the next buffer. A file system that
+  // cannot do this does it all when the file is synced.
+  (void)sync_file_range(file_, written_, done, SYNC_FILE_RANGE_WRITE);
+#endif
+  written_ += done;
+  buffer_->Clear();
+  return Status();
+}
+
+Status SnapshotFileWriter::Fail(const char* operation, int error) {
+  status_ = FileError(path_, operation, error);
+  Close();
+  return status_;
+}
+
+int SnapshotFileWriter::Close() {
+  if (file_ < 0) return 0;
+  const int result = close(file_);
+  const int error = errno;
+  file_ = -1;
+  buffer_.reset();
+  return result == 0 ? 0 : error;
+}
+
+}  // namespace lodestar

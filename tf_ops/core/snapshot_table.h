@@ -1,0 +1,119 @@
+// What the blocks of a table's snapshot file hold (docs/snapshot.md).
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_TABLE_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_TABLE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tf_ops/core/attached_optimizer.h"
+#include "tf_ops/core/parallel.h"
+#include "tf_ops/core/row_type.h"
+#include "tf_ops/core/snapshot_file.h"
+#include "tf_ops/core/status.h"
+
+namespace lodestar {
+
+// A record of ROWS or SHARED_ROWS begins with this; a shared row's id is its
+// number.
+struct SnapshotRowHead {
+  int64_t id;
+  int64_t last_seen;
+  uint32_t frequency;
+  uint32_t zero;
+};
+static_assert(sizeof(SnapshotRowHead) == 24);
+
+// A record of PENDING.
+struct SnapshotPending {
+  int64_t id;
+  int64_t last_seen;
+  uint32_t sightings;
+  uint32_t zero;
+};
+static_assert(sizeof(SnapshotPending) == 24);
+
+// Where the parts of a row's record begin: a SnapshotRowHead, the values, the
+// optimizer slots; each part is padded with zeros to 8 bytes.
+class SnapshotRowLayout {
+ public:
+  SnapshotRowLayout(int dim, RowType type, int64_t slots)
+      : value_bytes_(dim * SizeOf(type)),
+        slot_bytes_(dim * SizeOf(ComputeType(type))),
+        slots_(slots) {}
+
+  // Without padding; values are of the table's type, slots of ComputeType().
+  int64_t value_bytes() const { return value_bytes_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
+  int64_t slots() const { return slots_; }
+
+  // Offsets in a record.
+  int64_t values() const { return sizeof(SnapshotRowHead); }
+  int64_t slot(int64_t s) const {
+    return values() + Padded(value_bytes_) + s * Padded(slot_bytes_);
+  }
+  // Of a whole record.
+  int64_t bytes() const { return slot(slots_); }
+
+  bool operator==(const SnapshotRowLayout& other) const {
+    return value_bytes_ == other.value_bytes_ &&
+           slot_bytes_ == other.slot_bytes_ && slots_ == other.slots_;
+  }
+
+ private:
+  static int64_t Padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+  int64_t value_bytes_;
+  int64_t slot_bytes_;
+  int64_t slots_;
+};
+
+// A TABLE block.
+struct SnapshotTable {
+  int dim = 1;
+  RowType type = RowType::kFloat32;
+  bool whole = true;  // else a delta
+  AttachedOptimizer optimizer;
+  int64_t step = 0;
+  int64_t seed = 0;
+  int64_t salt = 0;
+  bool own_step = false;    // SetStep drives the step
+  int64_t shared_rows = 0;  // that the table has
+
+  SnapshotRowLayout layout() const {
+    return {dim, type, static_cast<int64_t>(optimizer.slot_names.size())};
+  }
+  int64_t record_bytes() const { return layout().bytes(); }
+};
+
+// The payload of a TABLE block.
+std::string EncodeTable(const SnapshotTable& table);
+
+// Reads a payload of a TABLE block of `file`; DataLoss: it is not one. Whether
+// the optimizer is one that is known here is for AttachedOptimizer::Check().
+Status DecodeTable(const SnapshotFileReader& file,
+                   const SnapshotFileReader::Block& block, SnapshotTable* out);
+
+// The first block of a file. DataLoss: it is not a TABLE block.
+Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out);
+
+// DataLoss unless the records of any other block of a table's file are as they
+// have to be: their size, what has to be zero, and the numbers of shared rows.
+// That an id occurs only once is for the caller to see.
+Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
+                    const SnapshotFileReader::Block& block);
+
+struct SnapshotFileSummary {
+  int64_t bytes = 0;
+  uint32_t crc = 0;  // of the whole file
+  SnapshotTotals totals;
+};
+
+// Reads a whole file, of a table or of blobs, and checks all that the functions
+// above check.
+Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
+                          SnapshotFileSummary* out);
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_TABLE_H_
