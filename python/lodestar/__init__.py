@@ -10,6 +10,7 @@ from lodestar import (
     optimizers,
     ragged,
     sequence,
+    snapshot,
 )
 from lodestar.embedding import (
     CountingBloom,
@@ -47,4 +48,5 @@ __all__ = [
     "optimizers",
     "ragged",
     "sequence",
+    "snapshot",
 ]

@@ -1,0 +1,39 @@
+"""Snapshots of tables and models, full and of changes only.
+
+A folder of snapshots holds versions, each in a folder of its own that is there
+whole or not at all; docs/snapshot.md describes them.
+"""
+
+from lodestar.snapshot.compaction import CompactReport, compact
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    SnapshotLockedError,
+)
+from lodestar.snapshot.info import SnapshotInfo
+from lodestar.snapshot.info import list_snapshots as list
+from lodestar.snapshot.model import restore_model, save_model
+from lodestar.snapshot.restoring import RestoreReport, load_dense, restore
+from lodestar.snapshot.resumable_dataset import ResumableDataset
+from lodestar.snapshot.saving import PendingSnapshot, save
+from lodestar.snapshot.verifying import VerifyReport, verify
+
+__all__ = [
+    "CompactReport",
+    "CorruptSnapshotError",
+    "PendingSnapshot",
+    "RestoreReport",
+    "ResumableDataset",
+    "SnapshotError",
+    "SnapshotInfo",
+    "SnapshotLockedError",
+    "VerifyReport",
+    "compact",
+    "list",
+    "load_dense",
+    "restore",
+    "restore_model",
+    "save",
+    "save_model",
+    "verify",
+]

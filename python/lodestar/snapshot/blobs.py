@@ -1,0 +1,126 @@
+"""Arrays in files of BLOB blocks: dense weights, optimizers, id tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import BlobEntry, FileEntry, Manifest
+
+FILE = "blobs"
+_BLOB = 7  # the kind of block
+
+
+def to_array(name: str, value: object) -> np.ndarray:
+    """Copies a variable, tensor or array.
+
+    Raises:
+        ValueError: It holds no numbers.
+    """
+    try:
+        array = np.array(value)
+        dtype = tf.as_dtype(array.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is no array of numbers: {error}") from None
+    if dtype == tf.string:
+        raise ValueError(f"{name} holds text, wanted numbers or booleans.")
+    return array
+
+
+def write(
+    path: str, arrays: Mapping[str, np.ndarray]
+) -> tuple[FileEntry, tuple[BlobEntry, ...]]:
+    """Writes `arrays` to a new file, and brings it to the disk.
+
+    Args:
+        path: Whose last part is `FILE`.
+        arrays: By the names of the blobs.
+
+    Raises:
+        tf.errors.OpError: It cannot be written (names it).
+    """
+    pieces: list[bytes] = []
+    entries = []
+    offset = 0
+    for name, array in arrays.items():
+        pieces.append(_npy(array))
+        size = len(pieces[-1])
+        entries.append(
+            BlobEntry(name, FILE, offset, size, array.dtype.name, array.shape)
+        )
+        offset += size
+    written = snapshot_ops.write_blobs(path, pieces)
+    return FileEntry(FILE, written.bytes, written.crc32c), tuple(entries)
+
+
+def read(
+    folder: SnapshotFolder, manifest: Manifest, prefix: str
+) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with `prefix`, by the rest of the name.
+
+    Raises:
+        CorruptSnapshotError: A file is not what was written.
+    """
+    wanted = [b for b in manifest.blobs if b.name.startswith(prefix)]
+    streams: dict[str, bytes] = {}
+    for file in {blob.file for blob in wanted}:
+        entry = next(f for f in manifest.files if f.file == file)
+        path = folder.file_path(manifest.version, file)
+        folder.check_size(path, entry)
+        streams[file] = _payloads(path)
+    return {
+        blob.name.removeprefix(prefix): _array(
+            folder.file_path(manifest.version, blob.file),
+            blob,
+            streams[blob.file][blob.offset : blob.offset + blob.bytes],
+        )
+        for blob in wanted
+    }
+
+
+def _payloads(path: str) -> bytes:
+    payloads = []
+    offset: int | None = snapshot_ops.FIRST_BLOCK
+    while offset is not None:
+        with corrupt_files():
+            block = snapshot_ops.read_block(path, offset)
+        offset = block.next
+        if block.kind == _BLOB:
+            payloads.append(block.payload)
+    return b"".join(payloads)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    if array.dtype.kind not in "biufc":
+        # NumPy's files do not know the dtype: its bits.
+        array = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    np.lib.format.write_array(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def _array(path: str, blob: BlobEntry, data: bytes) -> np.ndarray:
+    try:
+        dtype = np.dtype(tf.as_dtype(blob.dtype).as_numpy_dtype)
+        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        if array.dtype != dtype:
+            if array.dtype.itemsize != dtype.itemsize:
+                raise ValueError(f"its items are {array.dtype}")
+            array = array.view(dtype)
+    except (TypeError, ValueError) as error:
+        raise CorruptSnapshotError(
+            f"{path}: the blob {blob.name!r} is no array of {blob.dtype}: "
+            f"{error}"
+        ) from None
+    if array.shape != blob.shape:
+        raise CorruptSnapshotError(
+            f"{path}: the blob {blob.name!r} has shape {array.shape}, wanted "
+            f"{blob.shape} as the manifest has it"
+        )
+    return array

@@ -1,0 +1,34 @@
+"""What is wrong with snapshots."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from lodestar.data.errors import describe_error
+
+
+class SnapshotError(RuntimeError):
+    """A snapshot cannot be written, found or taken; the text says why."""
+
+
+class CorruptSnapshotError(SnapshotError):
+    """A file of a snapshot is not what was written; the text names the file.
+
+    Where bytes are wrong it gives their offset, too.
+    """
+
+
+class SnapshotLockedError(SnapshotError):
+    """Another process or thread writes to the folder of snapshots."""
+
+
+@contextlib.contextmanager
+def corrupt_files() -> Iterator[None]:
+    """Makes the ops' DataLossError one of ours."""
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        raise CorruptSnapshotError(describe_error(error)) from None

@@ -1,0 +1,374 @@
+"""The folder of snapshots: its versions, its lock, and what a crash leaves.
+
+    PATH/LOCK                held by who writes
+    PATH/00000001/MANIFEST   makes a version of the folder it is in
+    PATH/00000001/...        the files that it lists
+    PATH/00000002/...        without MANIFEST: left by a writer that died
+
+A manifest gets its name when all that it lists is on the disk, so a version is
+there whole or not at all. Numbers only rise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+
+from lodestar.snapshot import manifest as manifest_lib
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    SnapshotLockedError,
+)
+from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
+
+LOCK = "LOCK"
+_VERSION = re.compile(r"[0-9]{8,18}")
+_PARTIAL = f"{manifest_lib.NAME}.partial"
+
+
+def local_path(path: str | os.PathLike) -> str:
+    """Returns `path` as text.
+
+    Raises:
+        ValueError: It is empty, or of a file system that has neither fsync nor
+            an atomic rename.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"`path` is {path!r}, wanted a folder's path.")
+    if "://" in text:
+        raise ValueError(
+            f"`path` is {text!r}; wanted a folder of a local or mounted file "
+            "system, as snapshots need fsync and an atomic rename."
+        )
+    return text
+
+
+def sync_file(path: str) -> None:
+    """Brings the bytes of a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class SnapshotFolder:
+    """The versions in a folder, which need not exist yet.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        ValueError: As `local_path`.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = local_path(path)
+
+    def version_path(self, version: int) -> str:
+        """The folder of a version."""
+        return os.path.join(self.path, f"{version:08d}")
+
+    def file_path(self, version: int, file: str) -> str:
+        """The path of a file of a version."""
+        return os.path.join(self.version_path(version), file)
+
+    def manifest_path(self, version: int) -> str:
+        """The path of the manifest of a version."""
+        return self.file_path(version, manifest_lib.NAME)
+
+    def numbers(self) -> list[int]:
+        """The numbers of all folders of versions, with manifest or not."""
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        numbers = [int(name) for name in names if _VERSION.fullmatch(name)]
+        # One number has one name.
+        return sorted(n for n in numbers if f"{n:08d}" in names)
+
+    def versions(self) -> list[int]:
+        """The versions, in ascending order."""
+        return [
+            number
+            for number in self.numbers()
+            if os.path.lexists(self.manifest_path(number))
+        ]
+
+    def manifest(self, version: int) -> Manifest:
+        """Reads a version's manifest.
+
+        Raises:
+            CorruptSnapshotError: It is not what was written.
+            SnapshotError: There is no such version, or it is of a later format.
+        """
+        path = self.manifest_path(version)
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise SnapshotError(
+                f"{self.path}: has no version {version}; it has "
+                f"{_numbers(self.versions())}"
+            ) from None
+        found = manifest_lib.decode(data, path)
+        if found.version != version:
+            raise CorruptSnapshotError(
+                f"{path}: `version` is {found.version}, wanted {version} as "
+                "its folder has it"
+            )
+        return found
+
+    def newest(self) -> Manifest:
+        """Reads the newest version's manifest.
+
+        Raises:
+            SnapshotError: As `manifest`, or there is no version.
+        """
+        return self.manifest(self.newest_version())
+
+    def newest_version(self) -> int:
+        """The newest version's number.
+
+        Raises:
+            SnapshotError: There is none.
+        """
+        versions = self.versions()
+        if not versions:
+            raise SnapshotError(f"{self.path}: holds no snapshot")
+        return versions[-1]
+
+    def at_step(self, step: int) -> int:
+        """The newest version that was taken at `step`.
+
+        Raises:
+            SnapshotError: There is none.
+        """
+        steps = []
+        for version in reversed(self.versions()):
+            found = self.manifest(version).step
+            if found == step:
+                return version
+            steps.append(found)
+        raise SnapshotError(
+            f"{self.path}: has no snapshot of step {step}; it has those of "
+            f"{_numbers(sorted(set(steps)))}"
+        )
+
+    def chain(self, version: int) -> list[Manifest]:
+        """The manifests of all that a version needs, itself last.
+
+        Raises:
+            CorruptSnapshotError: As `manifest`, or they do not fit together.
+            SnapshotError: One is missing (names it).
+        """
+        found = [self.manifest(version)]
+        while found[-1].parent is not None:
+            child = found[-1]
+            path = self.manifest_path(child.version)
+            if not os.path.lexists(self.manifest_path(child.parent)):
+                raise SnapshotError(
+                    f"{path}: is a delta on version {child.parent}, but "
+                    f"{self.manifest_path(child.parent)} is missing"
+                )
+            parent = self.manifest(child.parent)
+            if parent.root != child.root:
+                raise CorruptSnapshotError(
+                    f"{path}: is a delta on version {parent.version} of "
+                    f"another folder: `root` is {child.root}, wanted "
+                    f"{parent.root} as "
+                    f"{self.manifest_path(parent.version)} has it"
+                )
+            self._check_tables(child, parent)
+            found.append(parent)
+        return found[::-1]
+
+    def _check_tables(self, child: Manifest, parent: Manifest) -> None:
+        for table in child.tables:
+            if table.whole:
+                continue
+            before = parent.table(table.name)
+            sides = [
+                None if t is None else f"dim {t.dim} and dtype {t.dtype}"
+                for t in (table, before)
+            ]
+            if sides[0] != sides[1]:
+                raise CorruptSnapshotError(
+                    f"{self.manifest_path(child.version)}: the changes of "
+                    f"the table {table.name!r} have {sides[0]}, but in "
+                    f"{self.manifest_path(parent.version)} it has "
+                    f"{sides[1] or 'no rows'}"
+                )
+
+    def table_files(
+        self, chain: Sequence[Manifest], name: str
+    ) -> list[tuple[str, TableEntry]]:
+        """Paths and entries of a table's files in a chain, the whole first."""
+        found: list[tuple[str, TableEntry]] = []
+        for manifest in reversed(chain):
+            table = manifest.table(name)
+            found.append((self.file_path(manifest.version, table.file), table))
+            if table.whole:
+                break
+        return found[::-1]
+
+    def needed_files(
+        self, chain: Sequence[Manifest]
+    ) -> list[tuple[str, FileEntry]]:
+        """Paths and entries of all files that the last of a chain needs."""
+        last = chain[-1]
+        found = [
+            file
+            for table in last.tables
+            for file in self.table_files(chain, table.name)
+        ]
+        found += [
+            (self.file_path(last.version, file.file), file)
+            for file in last.files
+        ]
+        return found
+
+    def check_size(self, path: str, entry: FileEntry) -> None:
+        """Raises CorruptSnapshotError unless a file has its size."""
+        try:
+            size = os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            raise CorruptSnapshotError(f"{path}: is missing") from None
+        if size != entry.bytes:
+            what = "is cut short" if size < entry.bytes else "goes on"
+            raise CorruptSnapshotError(
+                f"{path}: {what} at byte {min(size, entry.bytes)}: has {size} "
+                f"bytes, wanted {entry.bytes}"
+            )
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps other writers out; the folder is made if there is none.
+
+        Raises:
+            SnapshotLockedError: Another one writes (names it).
+        """
+        descriptor = self.acquire()
+        try:
+            yield
+        finally:
+            self.release(descriptor)
+
+    def acquire(self) -> int:
+        """As `lock`; what it returns is for `release`."""
+        if not os.path.isdir(self.path):
+            os.makedirs(self.path, exist_ok=True)
+            sync_file(os.path.dirname(os.path.abspath(self.path)))
+        path = os.path.join(self.path, LOCK)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SnapshotLockedError(
+                    f"{path}: is held by {_holder(descriptor)}; wanted one "
+                    "writer at a time"
+                ) from None
+            holder = {"process": os.getpid(), "host": socket.gethostname()}
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def release(self, descriptor: int) -> None:
+        """Lets other writers in."""
+        # A process forked meanwhile holds the file open; it must not hold the
+        # lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    def begin_version(self, at_least: int = 1) -> int:
+        """Makes the folder of a new version, under the lock.
+
+        What writers that died have left goes; its numbers are not used again.
+
+        Args:
+            at_least: The least number it may have.
+        """
+        numbers = self.numbers()
+        version = max([at_least, *(n + 1 for n in numbers)])
+        os.mkdir(self.version_path(version))
+        sync_file(self.path)
+        versions = set(self.versions())
+        for number in numbers:
+            if number not in versions:
+                shutil.rmtree(self.version_path(number), ignore_errors=True)
+        return version
+
+    def commit(self, manifest: Manifest) -> None:
+        """Makes the folder with the manifest's files a version.
+
+        The files are on the disk already; their names are brought there.
+        """
+        path = self.version_path(manifest.version)
+        partial = os.path.join(path, _PARTIAL)
+        with open(partial, "wb") as file:
+            file.write(manifest_lib.encode(manifest))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_file(path)
+        os.rename(partial, self.manifest_path(manifest.version))
+        sync_file(path)
+
+    def remove(self, version: int) -> None:
+        """Removes a version, or what was to become one; no error if it cannot.
+
+        It is no version from the first thing that goes.
+        """
+        with contextlib.suppress(OSError):
+            os.unlink(self.manifest_path(version))
+            sync_file(self.version_path(version))
+        if not os.path.lexists(self.manifest_path(version)):
+            shutil.rmtree(self.version_path(version), ignore_errors=True)
+
+    def remove_unneeded(self, keep: int) -> list[int]:
+        """Removes all but the `keep` newest versions and what those need.
+
+        Under the lock. A version goes before those that it builds on, so that
+        at no moment one is there that cannot be restored.
+
+        Returns:
+            The versions removed.
+
+        Raises:
+            SnapshotError: What is needed cannot be told; nothing is removed.
+        """
+        versions = self.versions()
+        needed = {
+            manifest.version
+            for version in versions[-keep:]
+            for manifest in self.chain(version)
+        }
+        unneeded = [v for v in reversed(versions) if v not in needed]
+        for version in unneeded:
+            self.remove(version)
+        return unneeded
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[-8:]]
+    more = ["..."] if len(numbers) > len(shown) else []
+    return ", ".join(more + shown) or "none"
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {holder['process']} on {holder['host']}"
+    except (ValueError, TypeError, KeyError):
+        return "another process"

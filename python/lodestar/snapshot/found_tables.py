@@ -1,0 +1,139 @@
+"""The tables that a call is given, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.layers.id_lookup import IdLookup
+from lodestar.lookup import IdTable
+
+IdKeys = IdTable | IdLookup
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundTables:
+    """Tables by name; a name stands for one table of either kind.
+
+    Attributes:
+        embeddings: Written row by row.
+        id_tables: Written whole.
+    """
+
+    embeddings: dict[str, EmbeddingVariable]
+    id_tables: dict[str, IdKeys]
+
+
+def find_tables(tables: Any) -> FoundTables:
+    """Finds the tables in what a user gives.
+
+    Args:
+        tables: EmbeddingVariable, IdTable, IdLookup; a layer, a Keras model or
+            a tf.Module that holds some; a list of these; or a dict of a name of
+            your own to something with one table. Of a model those of the
+            optimizer do not count.
+
+    Raises:
+        ValueError: There are none, or two of one name, or one under two names
+            (names them).
+    """
+    named: list[tuple[str, Any]] = []
+    if isinstance(tables, Mapping):
+        for name, value in tables.items():
+            inside = list(_tables_in(value))
+            if not isinstance(name, str) or not name:
+                raise ValueError(
+                    f"`tables` has the key {name!r}, wanted a table's name."
+                )
+            if len(inside) != 1:
+                raise ValueError(
+                    f"`tables[{name!r}]` holds {len(inside)} tables"
+                    f"{_names(inside)}; wanted one."
+                )
+            named.append((name, inside[0]))
+    else:
+        named = [(table.name, table) for table in _tables_in(tables)]
+    if not named:
+        raise ValueError(f"`tables` holds no table: {tables!r}.")
+    return _by_name(named)
+
+
+def tables_of_optimizer(optimizer: Any) -> dict[str, EmbeddingVariable]:
+    """The tables that an optimizer keeps for itself, by name."""
+    if optimizer is None:
+        return {}
+    found = [(table.name, table) for table in _tables_in(optimizer)]
+    return _by_name(found).embeddings
+
+
+def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
+    found = FoundTables({}, {})
+    names: dict[int, str] = {}
+    tables: dict[str, Any] = {}
+    for name, table in named:
+        if names.get(id(table), name) != name:
+            raise ValueError(
+                f"`tables` has one table as {names[id(table)]!r} and as "
+                f"{name!r}; wanted one name."
+            )
+        if tables.get(name, table) is not table:
+            raise ValueError(
+                f"`tables` has two of the name {name!r}: {tables[name]!r} and "
+                f"{table!r}; give a dict with names that differ, or the tables "
+                "names of their own."
+            )
+        names[id(table)] = name
+        tables[name] = table
+        if isinstance(table, EmbeddingVariable):
+            found.embeddings[name] = table
+        else:
+            found.id_tables[name] = table
+    return found
+
+
+def _tables_in(value: Any) -> Iterator[Any]:
+    """Each table once, in the order in which they are tracked."""
+    if isinstance(value, (EmbeddingVariable, IdTable, IdLookup)):
+        yield value
+        return
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tables_in(part)
+        return
+    # What a layer or module tracks; its own tables are attributes.
+    if not isinstance(
+        value, (keras.layers.Layer, keras.optimizers.Optimizer, tf.Module)
+    ):
+        raise ValueError(
+            f"`tables` holds {value!r}; wanted an EmbeddingVariable, an "
+            "IdTable, an IdLookup, a layer, a model or a tf.Module, a list of "
+            "these, or a dict by name."
+        )
+    members = list(tf.train.TrackableView(value).descendants())
+    hidden: set[int] = set()
+    if isinstance(value, keras.Model):
+        optimizer = getattr(value, "optimizer", None)
+        if optimizer is not None:
+            hidden |= {id(table) for table in _tables_in(optimizer)}
+    for member in members:
+        if isinstance(member, IdLookup):
+            hidden |= {
+                id(part)
+                for part in tf.train.TrackableView(member).descendants()
+                if part is not member
+            }
+    for member in members:
+        if id(member) not in hidden and isinstance(
+            member, (EmbeddingVariable, IdTable, IdLookup)
+        ):
+            yield member
+
+
+def _names(tables: Iterable[Any]) -> str:
+    names = [repr(table.name) for table in tables]
+    return f" ({', '.join(names)})" if names else ""

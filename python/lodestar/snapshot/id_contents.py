@@ -1,0 +1,100 @@
+"""What an id table holds, as arrays of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.layers.id_lookup import IdLookup
+from lodestar.lookup import IdTable
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+
+
+def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
+    """Copies the content; keys that are text as bytes and their lengths."""
+    if isinstance(table, IdLookup):
+        arrays: dict[str, np.ndarray] = {}
+        table.save_own_variables(arrays)
+        return arrays
+    keys, ids = (tensor.numpy() for tensor in table.export())
+    if table.key_dtype != tf.string:
+        return {"keys": keys, "ids": ids}
+    return {
+        "keys": np.frombuffer(b"".join(keys.tolist()), np.uint8),
+        "lengths": np.array([len(key) for key in keys.tolist()], np.int64),
+        "ids": ids,
+    }
+
+
+def check(
+    name: str, table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Raises unless `table` can take `arrays`.
+
+    Raises:
+        SnapshotError: They are of another kind of table.
+        CorruptSnapshotError: They do not fit together.
+    """
+    wanted = _kind_of_table(table)
+    found = _kind_of_arrays(arrays)
+    if found != wanted:
+        raise SnapshotError(
+            f"the table {name!r} is {found} in the snapshot, but {wanted} "
+            "here; wanted the same"
+        )
+    for array in arrays.values():
+        if array.ndim != 1:
+            raise CorruptSnapshotError(
+                f"the table {name!r} has an array of shape {array.shape}; "
+                "wanted vectors"
+            )
+    keys = arrays["keys" if "keys" in arrays else "vocabulary"]
+    count = len(keys)
+    if "lengths" in arrays:
+        lengths = arrays["lengths"]
+        count = len(lengths)
+        if lengths.min(initial=0) < 0 or lengths.sum() != len(keys):
+            raise CorruptSnapshotError(
+                f"the keys of the table {name!r} have {len(keys)} bytes, but "
+                f"lengths that add up to {lengths.sum()}"
+            )
+    if "ids" in arrays and len(arrays["ids"]) != count:
+        raise CorruptSnapshotError(
+            f"the table {name!r} has {count} keys, but {len(arrays['ids'])} ids"
+        )
+
+
+def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
+    """Makes checked `arrays` all that `table` holds."""
+    if isinstance(table, IdLookup):
+        table.load_own_variables(arrays)
+        return
+    keys = arrays["keys"]
+    if "lengths" in arrays:
+        text = keys.tobytes()
+        ends = np.cumsum(arrays["lengths"]).tolist()
+        keys = tf.constant(
+            [text[a:b] for a, b in zip([0, *ends], ends)],
+            tf.string,
+            [len(ends)],
+        )
+    table.import_(keys, arrays["ids"])
+
+
+def _kind_of_table(table: IdTable | IdLookup) -> str:
+    if isinstance(table, IdLookup):
+        return f"an IdLookup of {table.vocabulary_dtype} keys"
+    return f"an IdTable of {table.key_dtype.name} keys"
+
+
+def _kind_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    text = {"lengths"} & set(arrays)
+    if set(arrays) == {"vocabulary"} | text:
+        kind, keys = "an IdLookup", arrays["vocabulary"]
+    elif set(arrays) == {"keys", "ids"} | text:
+        kind, keys = "an IdTable", arrays["keys"]
+    else:
+        return f"{sorted(arrays)}"
+    return f"{kind} of {'string' if text else keys.dtype.name} keys"

@@ -1,0 +1,114 @@
+"""The variables of a model that are no tables, by names that come again.
+
+Keras numbers the layers of a process, `dense`, `dense_1`, ...: the same model
+made a second time has other paths. So paths are matched as they are where one
+side has all of the other's, and by their order otherwise, numbers left out.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import as_hook
+
+_NUMBER = re.compile(r"_\d+$")
+
+
+def weights(model: keras.Model) -> dict[str, Any]:
+    """Path -> variable: weights and random seeds, without tables and metrics."""
+    metrics = {id(v) for v in model.metrics_variables}
+    return by_path(
+        variable
+        for variable in model.variables
+        if as_hook(variable) is None and id(variable) not in metrics
+    )
+
+
+def optimizer_variables(
+    model: keras.Model, tables: Mapping[str, EmbeddingVariable]
+) -> dict[str, Any]:
+    """Path -> variable, of the optimizer and of those of single tables."""
+    if model.optimizer is None:
+        return {}
+    found = list(model.optimizer.variables)
+    for table in tables.values():
+        own = table.hook.row_optimizer
+        if own is not None:
+            found += own.variables
+    return by_path({id(v): v for v in found}.values())
+
+
+def by_path(variables: Iterable[Any]) -> dict[str, Any]:
+    """Path -> variable; equal paths are numbered."""
+    found: dict[str, Any] = {}
+    seen: collections.Counter[str] = collections.Counter()
+    for variable in variables:
+        path = variable.path
+        seen[path] += 1
+        if seen[path] > 1:
+            path = f"{path}#{seen[path]}"
+        found[path] = variable
+    return found
+
+
+def match(saved: Sequence[str], here: Sequence[str]) -> dict[str, str]:
+    """Path here -> saved path, of what both sides have."""
+    if set(saved) <= set(here) or set(here) <= set(saved):
+        return {path: path for path in here if path in set(saved)}
+    names = dict(zip(_unnumbered(saved), saved))
+    return {
+        path: names[name]
+        for name, path in zip(_unnumbered(here), here)
+        if name in names
+    }
+
+
+def match_in_order(
+    saved: Mapping[str, np.ndarray], here: Mapping[str, Any]
+) -> dict[str, str] | None:
+    """Path here -> saved path; None unless all of both are of a kind.
+
+    An optimizer's names hold those of layers with their numbers inside.
+    """
+    if set(saved) == set(here):
+        return {path: path for path in here}
+    kinds = [
+        [
+            (_NUMBER.sub("", path.split("/")[0]), tuple(v.shape), _dtype(v))
+            for path, v in side.items()
+        ]
+        for side in (saved, here)
+    ]
+    return dict(zip(here, saved)) if kinds[0] == kinds[1] else None
+
+
+def difference(array: np.ndarray, variable: Any) -> str | None:
+    """How a saved array and the variable to take it differ, or None."""
+    sides = [
+        f"shape {tuple(v.shape)} and dtype {_dtype(v)}"
+        for v in (array, variable)
+    ]
+    if sides[0] == sides[1]:
+        return None
+    return f"{sides[0]} in the snapshot, but {sides[1]} here"
+
+
+def _dtype(value: Any) -> str:
+    return keras.backend.standardize_dtype(value.dtype)
+
+
+def _unnumbered(paths: Iterable[str]) -> list[str]:
+    seen: collections.Counter[str] = collections.Counter()
+    names = []
+    for path in paths:
+        name = "/".join(_NUMBER.sub("", part) for part in path.split("/"))
+        seen[name] += 1
+        names.append(f"{name}#{seen[name]}")
+    return names

@@ -1,0 +1,391 @@
+"""Restoring: a version's content in place of what tables hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.lookup_arguments import check_eager
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot import blobs, id_contents
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    corrupt_files,
+)
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.found_tables import FoundTables, find_tables
+from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.saving import DENSE, ID_TABLE, check_step, note_saved
+
+_T = TypeVar("_T")
+_ATTEMPTS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did.
+
+    Attributes:
+        path: The folder of the version.
+        version: Its number.
+        step: The step that it was taken at.
+        restored: Name here -> rows, or keys of an id table.
+        initial: Names of tables, and of weights, that the snapshot does not
+            have; they are as they were.
+        ignored: Names of what the snapshot has and nothing here took.
+        metadata: What was saved with it.
+    """
+
+    path: str
+    version: int
+    step: int
+    restored: Mapping[str, int]
+    initial: tuple[str, ...]
+    ignored: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreOptions:
+    """How what is there and what is wanted may differ; see `restore`."""
+
+    rename: Mapping[str, str]
+    missing: str
+    extra: str
+    optimizer_slots: str
+
+
+def restore(
+    path: str | os.PathLike,
+    tables: Any,
+    step: int | None = None,
+    *,
+    version: int | None = None,
+    rename: Mapping[str, str] | None = None,
+    missing: str = "error",
+    extra: str = "error",
+    optimizer_slots: str = "require",
+) -> RestoreReport:
+    """Puts the content of a snapshot into tables, in place of theirs.
+
+    All tables get theirs, or, with an error, none does. Their shards,
+    admission and eviction are their own and need not be those of the tables
+    that were saved. Training that goes on from here may save deltas.
+
+    >>> lodestar.snapshot.restore("snapshots", model)
+
+    Args:
+        path: A folder that `save` wrote to.
+        tables: As `save` takes them.
+        step: The newest version taken at this step.
+        version: This version; default: the newest.
+        rename: Name in the snapshot -> name here.
+        missing: What a table does that the snapshot does not have: `"error"`,
+            or `"init"`: it is left as it is.
+        extra: What a table of the snapshot does that is not among `tables`:
+            `"error"`, or `"ignore"`. Arrays that `save` took as `dense` do not
+            count; `load_dense` reads them.
+        optimizer_slots: `"require"` takes the optimizer slots of the snapshot;
+            a table that has those of another optimizer is an error. `"reset"`
+            leaves them out: the next optimizer starts anew.
+
+    Returns:
+        What was restored, and what was not.
+
+    Raises:
+        ValueError: An argument is not as above (names it).
+        CorruptSnapshotError: A file is not what was written; names it, and
+            the offset where bytes are wrong. Give `version` for another one.
+        SnapshotError: There is no such version; or a table is missing, too
+            many, or of another dim, dtype or optimizer (names both sides).
+        tf.errors.OpError: A file cannot be read, memory ran out, or there are
+            more rows than a table's cap.
+    """
+    found = find_tables(tables)
+    options = check_options(rename, missing, extra, optimizer_slots)
+    return with_version(
+        SnapshotFolder(path),
+        step,
+        version,
+        lambda folder, chain: Plan(folder, chain, found, options).apply(),
+    )
+
+
+def check_options(
+    rename: Mapping[str, str] | None,
+    missing: str,
+    extra: str,
+    optimizer_slots: str,
+) -> RestoreOptions:
+    """Raises ValueError unless each is one of its choices."""
+    for name, value, choices in (
+        ("missing", missing, ("error", "init")),
+        ("extra", extra, ("error", "ignore")),
+        ("optimizer_slots", optimizer_slots, ("require", "reset")),
+    ):
+        if value not in choices:
+            raise ValueError(f"`{name}`={value!r} is not in {choices}.")
+    rename = {} if rename is None else rename
+    if not isinstance(rename, Mapping):
+        raise ValueError(
+            f"`rename` is {rename!r}, wanted a dict of a name in the snapshot "
+            "to the name here."
+        )
+    return RestoreOptions(dict(rename), missing, extra, optimizer_slots)
+
+
+def with_version(
+    folder: SnapshotFolder,
+    step: int | None,
+    version: int | None,
+    use: Callable[[SnapshotFolder, list[Manifest]], _T],
+) -> _T:
+    """Returns what `use` makes of a version's chain.
+
+    If the newest one goes away meanwhile, as it does when another process
+    compacts, the next newest one takes its place.
+    """
+    check_eager("snapshot.restore")
+    if step is not None and version is not None:
+        raise ValueError(
+            f"`step`={step} and `version`={version}: give one of them."
+        )
+    for _ in range(_ATTEMPTS):
+        chosen = choose(folder, step, version)
+        try:
+            return use(folder, folder.chain(chosen))
+        except (SnapshotError, tf.errors.NotFoundError) as error:
+            gone = chosen not in folder.versions()
+            if version is not None or step is not None or not gone:
+                raise _with_hint(folder, chosen, version, error) from None
+    raise SnapshotError(
+        f"{folder.path}: {_ATTEMPTS} versions went away while they were read"
+    )
+
+
+def _with_hint(
+    folder: SnapshotFolder,
+    chosen: int,
+    version: int | None,
+    error: Exception,
+) -> Exception:
+    """The error; says of the newest version which one is before it."""
+    before = [v for v in folder.versions() if v < chosen]
+    corrupt = isinstance(error, CorruptSnapshotError)
+    if not corrupt or version is not None or not before:
+        return error
+    return CorruptSnapshotError(
+        f"{error}. version={before[-1]} is the snapshot before it"
+    )
+
+
+def choose(
+    folder: SnapshotFolder, step: int | None, version: int | None
+) -> int:
+    """The version that is meant; the newest by default."""
+    if step is not None:
+        return folder.at_step(check_step(step))
+    if version is None:
+        return folder.newest_version()
+    if type(version) is not int or version < 1:
+        raise ValueError(f"`version` is {version!r}, wanted 1 or more.")
+    return version
+
+
+class Plan:
+    """A restore, checked before anything is touched.
+
+    Args:
+        folder: The folder of snapshots.
+        chain: The manifests that the version needs, its own last.
+        tables: Those to restore.
+        options: How the sides may differ.
+
+    Raises:
+        SnapshotError: As `restore`.
+    """
+
+    def __init__(
+        self,
+        folder: SnapshotFolder,
+        chain: list[Manifest],
+        tables: FoundTables,
+        options: RestoreOptions,
+    ):
+        self._folder = folder
+        self._tables = tables
+        self._options = options
+        self.manifest = chain[-1]
+        self._path = folder.version_path(self.manifest.version)
+        self._id_arrays = self._read_id_tables()
+        saved = [t.name for t in self.manifest.tables] + list(self._id_arrays)
+        here = {**tables.embeddings, **tables.id_tables}
+        self._names = self._match(saved, list(here))
+        self.initial = tuple(n for n in here if n not in self._names.values())
+        self.ignored = tuple(n for n in saved if n not in self._names)
+        for name_there, name_here in self._names.items():
+            self._check(name_there, name_here, here[name_here])
+        self._files = {
+            name: folder.table_files(chain, name)
+            for name in self._names
+            if self.manifest.table(name) is not None
+        }
+        for files in self._files.values():
+            for path, entry in files:
+                folder.check_size(path, entry)
+
+    def _read_id_tables(self) -> dict[str, dict[str, np.ndarray]]:
+        tables: dict[str, dict[str, np.ndarray]] = {}
+        read = blobs.read(self._folder, self.manifest, ID_TABLE)
+        for path, array in read.items():
+            name, _, part = path.rpartition("/")
+            tables.setdefault(name, {})[part] = array
+        return tables
+
+    def _match(self, saved: list[str], here: list[str]) -> dict[str, str]:
+        """Name in the snapshot -> name here, of what both have."""
+        options = self._options
+        for name, new in options.rename.items():
+            if name not in saved:
+                raise SnapshotError(
+                    f"{self._path}: `rename` has {name!r}, but the snapshot's "
+                    f"tables are {saved}"
+                )
+            if new not in here:
+                raise SnapshotError(
+                    f"`rename` makes {name!r} {new!r}, but the tables here "
+                    f"are {here}"
+                )
+        names: dict[str, str] = {}
+        for name in saved:
+            new = options.rename.get(name, name)
+            if new in names.values():
+                raise SnapshotError(
+                    f"{self._path}: two tables of the snapshot are {new!r} "
+                    "here; wanted one (see `rename`)"
+                )
+            if new in here:
+                names[name] = new
+        absent = [n for n in here if n not in names.values()]
+        if absent and options.missing == "error":
+            raise SnapshotError(
+                f"{self._path}: has no table {_list(absent)}; it has "
+                f"{_list(saved)}. Use `rename`, or missing='init' to leave "
+                "them as they are"
+            )
+        surplus = [n for n in saved if n not in names]
+        if surplus and options.extra == "error":
+            raise SnapshotError(
+                f"{self._path}: has the table {_list(surplus)}, which is not "
+                f"among those here, {_list(here)}. Use `rename`, or "
+                "extra='ignore'"
+            )
+        return names
+
+    def _check(self, name_there: str, name_here: str, table: Any) -> None:
+        arrays = self._id_arrays.get(name_there)
+        entry = self.manifest.table(name_there)
+        if isinstance(table, EmbeddingVariable):
+            if entry is None:
+                raise SnapshotError(
+                    f"{self._path}: the table {name_there!r} is an id table, "
+                    f"but {name_here!r} here is {table!r}"
+                )
+            _check_embedding(self._path, entry, table)
+        elif arrays is None:
+            raise SnapshotError(
+                f"{self._path}: the table {name_there!r} is an embedding, but "
+                f"{name_here!r} here is {type(table).__name__}"
+            )
+        else:
+            id_contents.check(name_here, table, arrays)
+
+    def apply(self) -> RestoreReport:
+        """Restores the tables."""
+        restored = self._restore_embeddings()
+        for name_there, name_here in self._names.items():
+            arrays = self._id_arrays.get(name_there)
+            if arrays is not None:
+                id_contents.assign(self._tables.id_tables[name_here], arrays)
+                sizes = arrays.get("lengths", arrays.get("keys"))
+                if sizes is None:
+                    sizes = arrays["vocabulary"]
+                restored[name_here] = len(sizes)
+        return self.report(restored)
+
+    def report(self, restored: Mapping[str, int]) -> RestoreReport:
+        """What `apply` returns."""
+        return RestoreReport(
+            path=self._path,
+            version=self.manifest.version,
+            step=self.manifest.step,
+            restored=restored,
+            initial=self.initial,
+            ignored=self.ignored,
+            metadata=self.manifest.metadata,
+        )
+
+    def _restore_embeddings(self) -> dict[str, int]:
+        names = {there: self._names[there] for there in self._files}
+        if not names:
+            return {}
+        tables = [self._tables.embeddings[here] for here in names.values()]
+        slots = self._options.optimizer_slots
+        # Without the snapshot's optimizer slots a table is not what a delta
+        # would begin with.
+        base = self.manifest.base if slots == "require" else ""
+        with corrupt_files():
+            rows = snapshot_ops.restore(
+                [table.resource_handle for table in tables],
+                [[path for path, _ in files] for files in self._files.values()],
+                base,
+                optimizer_slots=slots,
+            )
+        for there, table in zip(names, tables):
+            note_saved(table, base, there)
+        return dict(zip(names.values(), rows))
+
+
+def _check_embedding(
+    path: str, entry: TableEntry, table: EmbeddingVariable
+) -> None:
+    for what, there, here in (
+        ("dim", entry.dim, table.dim),
+        ("dtype", entry.dtype, table.dtype.name),
+    ):
+        if there != here:
+            raise SnapshotError(
+                f"{path}: the table {entry.name!r} has {what} {there}, but "
+                f"{table!r} is to take it; wanted equal {what}s"
+            )
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def load_dense(
+    path: str | os.PathLike, version: int | None = None
+) -> dict[str, np.ndarray]:
+    """Reads the arrays that `save` took as `dense`, by their names.
+
+    Args:
+        path: A folder that `save` wrote to.
+        version: Default: the newest.
+
+    Raises:
+        CorruptSnapshotError, SnapshotError: As `restore`.
+    """
+    return with_version(
+        SnapshotFolder(path),
+        None,
+        version,
+        lambda folder, chain: blobs.read(folder, chain[-1], DENSE),
+    )

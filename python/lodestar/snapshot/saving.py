@@ -1,0 +1,455 @@
+"""Saving: one moment of all tables, written while training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.lookup_arguments import check_eager
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot import blobs, id_contents
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.folder import SnapshotFolder, sync_file
+from lodestar.snapshot.found_tables import FoundTables, find_tables
+from lodestar.snapshot.info import SnapshotInfo, make_info
+from lodestar.snapshot.manifest import (
+    FileEntry,
+    Manifest,
+    TableEntry,
+    check_metadata,
+    now,
+)
+
+DENSE = "dense/"
+ID_TABLE = "id_table/"
+_MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
+
+# Under which name, in which version, each table's content is known to be: the
+# changes that it notes are of no use to a table of another name.
+_saved_as: weakref.WeakKeyDictionary[EmbeddingVariable, tuple[str, str]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def note_saved(table: EmbeddingVariable, base: str, name: str) -> None:
+    """Says that the table is, but for what it notes, `name` in `base`."""
+    _saved_as[table] = (base, name)
+
+
+def save(
+    path: str | os.PathLike,
+    tables: Any,
+    delta: bool = False,
+    *,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: bool = True,
+) -> SnapshotInfo | PendingSnapshot:
+    """Writes what tables hold at this moment to a folder of snapshots.
+
+    All tables are taken at one moment between two optimizer steps. Training
+    and look-ups go on while the files are written; a new version is there when
+    all of it is on the disk, and after a crash it is there whole or not at all.
+
+    >>> lodestar.snapshot.save("snapshots", model)
+    >>> lodestar.snapshot.save("snapshots", model, delta=True)
+
+    Args:
+        path: A folder of a local or mounted file system; made if it is not
+            there.
+        tables: EmbeddingVariables, IdTables, IdLookups, layers, modules or a
+            model with some, or a dict by names of your own; names must differ.
+            IdTables and IdLookups are written whole each time.
+        delta: Writes only what changed since the newest version here. A table
+            that the newest version does not have, or of which it is not known
+            what changed since, is written whole.
+        dense: Name -> variable, tensor or array of numbers, copied at the
+            tables' moment; exactly that of the tables if no step runs
+            meanwhile. `load_dense` reads them.
+        metadata: What JSON can hold, by name; kept with the version.
+        step: The step that the version is listed under; default: the largest
+            step of the tables.
+        blocking: False returns at once; a thread writes.
+
+    Returns:
+        What was written, or with `blocking=False` a PendingSnapshot.
+
+    Raises:
+        ValueError: An argument is not as above (names it).
+        SnapshotLockedError: Another process or thread writes to the folder.
+        SnapshotError: The newest version there is of a later format.
+        OSError, tf.errors.OpError: A file cannot be written (names it). The
+            folder has no new version, and the next delta loses nothing.
+    """
+    if dense is not None and not (
+        isinstance(dense, Mapping)
+        and all(isinstance(name, str) and name for name in dense)
+    ):
+        raise ValueError("`dense` is no dict of arrays by their names.")
+    content = Content(
+        find_tables(tables),
+        arrays=lambda: {
+            f"{DENSE}{name}": blobs.to_array(f"dense[{name!r}]", value)
+            for name, value in (dense or {}).items()
+        },
+    )
+    return begin(
+        path, content, delta, metadata=metadata, step=step, blocking=blocking
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """What a snapshot is to hold.
+
+    Attributes:
+        tables: As found.
+        arrays: Copies arrays, by the names of their blobs; called at the
+            tables' moment.
+        write_files: Writes files into a folder and returns their names; called
+            then, too.
+    """
+
+    tables: FoundTables
+    arrays: Callable[[], dict[str, np.ndarray]] = dict
+    write_files: Callable[[str], Sequence[str]] = lambda _: ()
+
+
+def begin(
+    path: str | os.PathLike,
+    content: Content,
+    delta: bool,
+    *,
+    metadata: Mapping[str, Any] | None,
+    step: int | None,
+    blocking: bool,
+) -> SnapshotInfo | PendingSnapshot:
+    """As `save`, of what `content` says."""
+    check_eager("snapshot.save")
+    for name, flag in (("delta", delta), ("blocking", blocking)):
+        if not isinstance(flag, (bool, np.bool_)):
+            raise ValueError(f"`{name}` is {flag!r}, wanted True or False.")
+    if step is not None:
+        step = check_step(step)
+    saving = _Saving(
+        SnapshotFolder(path), content, delta, check_metadata(metadata), step
+    )
+    return saving.finish() if blocking else PendingSnapshot(saving)
+
+
+def check_step(step: Any) -> int:
+    """Returns `step` as an int; ValueError if it is no int64."""
+    try:
+        number = int(step)
+        exact = number == step
+    except (TypeError, ValueError):
+        exact = False
+    if not exact or not _MIN_STEP <= number <= _MAX_STEP:
+        raise ValueError(f"`step` is {step!r}, wanted a 64-bit integer.")
+    return number
+
+
+class _Saving:
+    """One snapshot: its moment is `__init__`, its writing `finish`."""
+
+    def __init__(
+        self,
+        folder: SnapshotFolder,
+        content: Content,
+        delta: bool,
+        metadata: dict[str, Any],
+        step: int | None,
+    ):
+        self._began = time.perf_counter()
+        self._folder = folder
+        self._metadata = metadata
+        self._names = list(content.tables.embeddings)
+        self._tables = list(content.tables.embeddings.values())
+        self._snapshot: tf.Tensor | None = None
+        self._version: int | None = None
+        self._cancelling = threading.Lock()
+        self._committed = False
+        self.cancelled = False
+        self._lock = folder.acquire()
+        try:
+            self._parent, self._root = self._find_parent()
+            bases = [
+                self._base(name, table) if delta else ""
+                for name, table in content.tables.embeddings.items()
+            ]
+            self._version = folder.begin_version(self._least_version())
+            self._take(content, bases)
+            steps = [begun.step for begun in self._begun]
+            self._step = max(steps, default=0) if step is None else step
+        except BaseException:
+            self._abort()
+            raise
+
+    def _find_parent(self) -> tuple[Manifest | None, str]:
+        """The newest version, if it can be built on, and the folder's name."""
+        root = None
+        for version in reversed(self._folder.versions()):
+            # One that cannot be read is no parent, and no reason not to save.
+            with contextlib.suppress(CorruptSnapshotError):
+                manifest = self._folder.manifest(version)
+                if root is None:
+                    root = manifest.root
+                if version == self._folder.newest_version():
+                    return self._checked_parent(manifest), root
+            if root is not None:
+                break
+        return None, root or uuid.uuid4().hex
+
+    def _checked_parent(self, newest: Manifest) -> Manifest | None:
+        try:
+            self._folder.chain(newest.version)
+        except SnapshotError:
+            return None
+        return newest
+
+    def _base(self, name: str, table: EmbeddingVariable) -> str:
+        """The state that a delta of the table can begin with, or ""."""
+        parent = self._parent
+        if parent is None or parent.table(name) is None:
+            return ""
+        base = snapshot_ops.base(table.resource_handle)
+        same = {parent.base}
+        if parent.same_as is not None:
+            same.add(f"{parent.root}/{parent.same_as}")
+        known = base in same and _saved_as.get(table) == (base, name)
+        return base if known else ""
+
+    def _least_version(self) -> int:
+        """Above all that the tables know, should someone have removed some."""
+        least = 1
+        for table in self._tables:
+            root, _, version = _saved_as.get(table, ("", ""))[0].partition("/")
+            if root == self._root:
+                least = max(least, int(version) + 1)
+        return least
+
+    def _take(self, content: Content, bases: list[str]) -> None:
+        """The moment: nothing below may wait for the disk but small files."""
+        self._begun: list[snapshot_ops.BegunTable] = []
+        if self._tables:
+            handles = [table.resource_handle for table in self._tables]
+            self._snapshot, self._begun = snapshot_ops.begin(handles, bases)
+        self._time = now()
+        self._arrays = content.arrays()
+        for name, table in content.tables.id_tables.items():
+            for part, array in id_contents.to_arrays(table).items():
+                self._arrays[f"{ID_TABLE}{name}/{part}"] = array
+        self._file_names = content.write_files(
+            self._folder.version_path(self._version)
+        )
+
+    def finish(self) -> SnapshotInfo:
+        """Writes the files and commits, or leaves nothing."""
+        try:
+            manifest = self._write()
+            with self._cancelling:
+                if self.cancelled:
+                    raise SnapshotError("cancelled")
+                self._folder.commit(manifest)
+                self._committed = True
+        except BaseException:
+            self._abort()
+            if self.cancelled:
+                raise SnapshotError(
+                    f"{self._folder.path}: the snapshot was cancelled"
+                ) from None
+            raise
+        try:
+            if self._snapshot is not None:
+                snapshot_ops.end(self._snapshot, manifest.base)
+            for name, table in zip(self._names, self._tables):
+                note_saved(table, manifest.base, name)
+        finally:
+            self._release()
+        seconds = time.perf_counter() - self._began
+        return make_info(self._folder, manifest, seconds)
+
+    def _write(self) -> Manifest:
+        folder, version = self._folder, self._version
+        files: list[FileEntry] = []
+        entries: tuple[blobs.BlobEntry, ...] = ()
+        if self._arrays:
+            path = folder.file_path(version, blobs.FILE)
+            file, entries = blobs.write(path, self._arrays)
+            self._arrays = {}
+            files.append(file)
+        for name in self._file_names:
+            path = folder.file_path(version, name)
+            sync_file(path)
+            written = snapshot_ops.file_crc(path)
+            files.append(FileEntry(name, written.bytes, written.crc32c))
+        tables = self._write_tables()
+        full = all(table.whole for table in tables)
+        return Manifest(
+            root=self._root,
+            version=version,
+            parent=None if full else self._parent.version,
+            same_as=None,
+            kind="full" if full else "delta",
+            step=self._step,
+            time=self._time,
+            tables=tables,
+            blobs=entries,
+            files=tuple(files),
+            metadata=self._metadata,
+        )
+
+    def _write_tables(self) -> tuple[TableEntry, ...]:
+        if self._snapshot is None:
+            return ()
+        names = [f"table-{i:05d}" for i in range(len(self._tables))]
+        written = snapshot_ops.write(
+            self._snapshot,
+            [self._folder.file_path(self._version, name) for name in names],
+        )
+        return tuple(
+            TableEntry(
+                file=file,
+                bytes=out.bytes,
+                crc32c=out.crc32c,
+                name=name,
+                whole=begun.whole,
+                dim=begun.dim,
+                dtype=begun.dtype,
+                optimizer=begun.optimizer,
+                slot_names=tuple(begun.slot_names),
+                rows=out.rows,
+                removed=out.removed,
+            )
+            for name, file, begun, out in zip(
+                self._names, names, self._begun, written, strict=True
+            )
+        )
+
+    def cancel(self) -> None:
+        """Makes the writing, on another thread, fail soon."""
+        with self._cancelling:
+            if self._committed:
+                return
+            self.cancelled = True
+        snapshot = self._snapshot
+        if snapshot is not None:
+            with contextlib.suppress(tf.errors.OpError):
+                snapshot_ops.end(snapshot, "")
+
+    def _abort(self) -> None:
+        try:
+            if self._snapshot is not None:
+                # Ended already if it was cancelled.
+                with contextlib.suppress(tf.errors.OpError):
+                    snapshot_ops.end(self._snapshot, "")
+            if self._version is not None:
+                self._folder.remove(self._version)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._snapshot = None
+        self._folder.release(self._lock)
+
+
+class PendingSnapshot:
+    """A snapshot whose moment is past, and which a thread writes.
+
+    The thread ends with the writing; a process that ends waits for it.
+    """
+
+    def __init__(self, saving: _Saving):
+        self._saving = saving
+        self._outcome = _Outcome()
+        # Without `self`, so that dropping it is noticed.
+        self._thread = threading.Thread(
+            target=_finish,
+            args=(saving, self._outcome),
+            name="lodestar-snapshot",
+        )
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Whether it has been written, or has failed."""
+        return self._outcome.ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> SnapshotInfo:
+        """Waits until it is written.
+
+        Args:
+            timeout: Seconds; None: as long as it takes.
+
+        Raises:
+            TimeoutError: It is not written by then; it goes on.
+            Exception: What kept it from being written, as `save` raises it, or
+                SnapshotError if it was cancelled.
+        """
+        outcome = self._outcome
+        if not outcome.ended.wait(timeout):
+            raise TimeoutError(
+                f"The snapshot is not written after {timeout} seconds."
+            )
+        self._thread.join()
+        outcome.told = True
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.info
+
+    def cancel(self) -> bool:
+        """Gives it up, and waits until nothing of it is left.
+
+        Returns:
+            Whether it was given up; False if it has been written, or failed.
+        """
+        if not self.done():
+            self._saving.cancel()
+        self._outcome.ended.wait()
+        self._thread.join()
+        cancelled = self._saving.cancelled and self._outcome.error is not None
+        self._outcome.told |= cancelled
+        return cancelled
+
+    def __del__(self):
+        outcome = getattr(self, "_outcome", None)
+        if outcome is None or outcome.told or outcome.error is None:
+            return
+        warnings.warn(
+            f"A snapshot was not written, and nobody waited for it: "
+            f"{outcome.error}",
+            RuntimeWarning,
+            source=self,
+            stacklevel=2,
+        )
+
+
+class _Outcome:
+    """What became of a snapshot."""
+
+    def __init__(self):
+        self.ended = threading.Event()
+        self.info: SnapshotInfo | None = None
+        self.error: BaseException | None = None
+        self.told = False
+
+
+def _finish(saving: _Saving, outcome: _Outcome) -> None:
+    try:
+        outcome.info = saving.finish()
+    except BaseException as error:
+        outcome.error = error
+    finally:
+        outcome.ended.set()

@@ -1,0 +1,276 @@
+"""The folder of snapshots: versions, chains, the lock, what a crash leaves."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    SnapshotLockedError,
+)
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
+
+ROOT = "ab" * 16
+
+
+def table(name, whole, **changes):
+    entry = TableEntry(
+        file=f"table-{name}",
+        bytes=3,
+        crc32c=0,
+        name=name,
+        whole=whole,
+        dim=4,
+        dtype="float32",
+        optimizer="",
+        slot_names=(),
+        rows=0,
+        removed=0,
+    )
+    return dataclasses.replace(entry, **changes)
+
+
+def add(folder, parent, *tables, root=ROOT, step=0):
+    """Commits a version of tables whose files hold three bytes."""
+    version = folder.begin_version()
+    for entry in tables:
+        with open(folder.file_path(version, entry.file), "wb") as file:
+            file.write(b"abc")
+    folder.commit(
+        Manifest(
+            root=root,
+            version=version,
+            parent=parent,
+            same_as=None,
+            kind="full" if parent is None else "delta",
+            step=step,
+            time="",
+            tables=tables,
+        )
+    )
+    return version
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder that does not exist yet."""
+    return SnapshotFolder(tmp_path / "a" / "b")
+
+
+def test_a_folder_that_is_not_there_is_empty(folder):
+    assert folder.versions() == []
+    with pytest.raises(SnapshotError, match="b: holds no snapshot"):
+        folder.newest()
+    assert not os.path.exists(folder.path)
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/x", "s3://x", "", b"x"])
+def test_paths_that_are_no_local_folder(path):
+    with pytest.raises(ValueError, match="`path` is"):
+        SnapshotFolder(path)
+
+
+def test_other_names_in_the_folder_are_left_alone(folder):
+    with folder.lock():
+        add(folder, None, table("t", True))
+        for name in ("x", "0000002", "000000003", "00000004.partial"):
+            os.mkdir(os.path.join(folder.path, name))
+        (open(os.path.join(folder.path, "y"), "w")).close()
+        assert add(folder, None, table("t", True)) == 2
+    assert folder.versions() == [1, 2]
+    assert set(os.listdir(folder.path)) == {
+        "00000001",
+        "00000002",
+        "0000002",
+        "000000003",
+        "00000004.partial",
+        "LOCK",
+        "x",
+        "y",
+    }
+
+
+def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
+    with folder.lock():
+        add(folder, None, table("t", True))
+        left = folder.begin_version()
+        (open(folder.file_path(left, "MANIFEST.partial"), "w")).close()
+        assert folder.versions() == [1]
+        assert add(folder, None, table("t", True)) == 3
+        assert folder.numbers() == [1, 3]
+        folder.remove(3)
+        assert folder.begin_version(at_least=9) == 9
+
+
+def test_numbers_of_more_than_eight_digits(folder):
+    with folder.lock():
+        assert folder.begin_version(at_least=10**8) == 10**8
+        assert folder.numbers() == [10**8]
+        assert folder.begin_version() == 10**8 + 1
+
+
+def test_chain_follows_parents_and_files_begin_with_the_whole_one(folder):
+    with folder.lock():
+        add(folder, None, table("a", True), table("b", True))
+        add(folder, 1, table("a", False), table("b", False))
+        add(folder, 2, table("a", False), table("b", True))
+        add(folder, 3, table("a", False), table("b", False))
+        add(folder, None, table("a", True))
+    chain = folder.chain(4)
+    assert [manifest.version for manifest in chain] == [1, 2, 3, 4]
+    assert [m.version for m in folder.chain(5)] == [5]
+    for name, versions in (("a", [1, 2, 3, 4]), ("b", [3, 4])):
+        assert [path for path, _ in folder.table_files(chain, name)] == [
+            folder.file_path(v, f"table-{name}") for v in versions
+        ]
+    assert len(folder.needed_files(chain)) == 6
+
+
+def test_a_missing_parent_is_named(folder):
+    with folder.lock():
+        add(folder, None, table("a", True))
+        add(folder, 1, table("a", False))
+        add(folder, 2, table("a", False))
+        folder.remove(1)
+    with pytest.raises(
+        SnapshotError,
+        match="00000002/MANIFEST: is a delta on version 1, but "
+        ".*/00000001/MANIFEST is missing",
+    ):
+        folder.chain(3)
+
+
+@pytest.mark.parametrize(
+    "child, root, message",
+    [
+        (table("a", False), "cd" * 16, "version 1 of another folder"),
+        (table("a", False, dim=5), ROOT, "have dim 5 .* it has dim 4"),
+        (
+            table("a", False, dtype="float64"),
+            ROOT,
+            "dtype float64, but in .*00000001/MANIFEST it has .* float32",
+        ),
+        (table("b", False), ROOT, "'b' have .* it has no rows"),
+    ],
+)
+def test_versions_that_do_not_fit_together(folder, child, root, message):
+    with folder.lock():
+        add(folder, None, table("a", True))
+        add(folder, 1, child, root=root)
+    with pytest.raises(CorruptSnapshotError, match=f"2/MANIFEST: .*{message}"):
+        folder.chain(2)
+
+
+def test_a_manifest_of_another_version_is_not_taken(folder):
+    with folder.lock():
+        add(folder, None, table("a", True))
+        add(folder, None, table("a", True))
+        os.replace(folder.manifest_path(2), folder.manifest_path(1))
+    with pytest.raises(
+        CorruptSnapshotError, match="`version` is 2, wanted 1 as its folder"
+    ):
+        folder.manifest(1)
+    with pytest.raises(SnapshotError, match="has no version 2; it has 1$"):
+        folder.manifest(2)
+
+
+def test_at_step_takes_the_newest_of_a_step(folder):
+    with folder.lock():
+        for step in (10, 20, 10, 30):
+            add(folder, None, table("a", True), step=step)
+    assert folder.at_step(10) == 3
+    with pytest.raises(
+        SnapshotError, match="step 15; it has those of 10, 20, 30"
+    ):
+        folder.at_step(15)
+
+
+def test_sizes_of_files(folder):
+    with folder.lock():
+        add(folder, None, table("a", True))
+    path = folder.file_path(1, "table-a")
+    folder.check_size(path, FileEntry("table-a", 3, 0))
+    for size, message in (
+        (4, "is cut short at byte 3: has 3 bytes, wanted 4"),
+        (2, "goes on at byte 2: has 3 bytes, wanted 2"),
+    ):
+        with pytest.raises(CorruptSnapshotError, match=f"table-a: {message}"):
+            folder.check_size(path, FileEntry("table-a", size, 0))
+    with pytest.raises(CorruptSnapshotError, match="table-b: is missing"):
+        folder.check_size(path[:-1] + "b", FileEntry("table-b", 3, 0))
+
+
+def test_remove_unneeded_keeps_what_the_newest_need(folder):
+    with folder.lock():
+        add(folder, None, table("a", True))
+        add(folder, 1, table("a", False))
+        add(folder, None, table("a", True))
+        add(folder, 3, table("a", False))
+        add(folder, 4, table("a", False))
+        assert folder.remove_unneeded(9) == []
+        assert folder.remove_unneeded(2) == [2, 1]
+        assert folder.versions() == [3, 4, 5]
+        add(folder, None, table("a", True))
+        assert folder.remove_unneeded(1) == [5, 4, 3]
+    assert folder.numbers() == [6]
+
+
+def test_remove_unneeded_removes_nothing_if_it_cannot_tell(folder):
+    with folder.lock():
+        add(folder, None, table("a", True))
+        add(folder, None, table("a", True))
+        with open(folder.manifest_path(2), "r+b") as file:
+            file.write(b"?")
+        with pytest.raises(CorruptSnapshotError):
+            folder.remove_unneeded(1)
+    assert folder.versions() == [1, 2]
+
+
+def test_one_writer_at_a_time(folder):
+    with folder.lock():
+        with pytest.raises(
+            SnapshotLockedError,
+            match=rf"LOCK: is held by process {os.getpid()} on \S+; wanted one",
+        ):
+            folder.acquire()
+    with folder.lock():
+        pass
+
+
+_HOLD = """
+import sys
+from lodestar.snapshot.folder import SnapshotFolder
+SnapshotFolder(sys.argv[1]).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_lock_of_a_process_goes_with_it(folder):
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, folder.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(SnapshotLockedError, match=f"process {holder.pid} "):
+            folder.acquire()
+        holder.kill()
+    with folder.lock():
+        pass
+
+
+def test_a_lock_of_unreadable_text_is_a_lock(folder):
+    with folder.lock():
+        with open(os.path.join(folder.path, "LOCK"), "wb") as file:
+            file.write(b"\xff{")
+        with pytest.raises(
+            SnapshotLockedError, match="held by another process"
+        ):
+            folder.acquire()

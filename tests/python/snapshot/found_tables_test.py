@@ -1,0 +1,122 @@
+"""Which tables a call is given, and by which names."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.snapshot.found_tables import find_tables, tables_of_optimizer
+
+
+def names(tables):
+    found = find_tables(tables)
+    return sorted(found.embeddings), sorted(found.id_tables)
+
+
+def model():
+    words = keras.Input((2,), dtype="string")
+    ids = lodestar.layers.IdLookup(["a", "b"], name="words")(words)
+    user = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")
+    both = lodestar.EmbeddingVariable(4, name="both")
+    pair = lodestar.layers.EmbeddingCollection(
+        {
+            "x": lodestar.Feature(both, combiner="sum"),
+            "y": lodestar.Feature(both, combiner="sum"),
+        }
+    )({"x": ids, "y": ids})
+    out = keras.layers.Dense(1)(user(ids) + pair["x"] + pair["y"])
+    return keras.Model(words, out)
+
+
+def test_tables_themselves_and_lists():
+    a = lodestar.EmbeddingVariable(2, name="a")
+    b = lodestar.lookup.IdTable(["k"], name="b")
+    assert names(a) == (["a"], [])
+    assert names([a, [b], (a,)]) == (["a"], ["b"])
+    assert find_tables([a]).embeddings["a"] is a
+
+
+def test_names_of_your_own():
+    a = lodestar.EmbeddingVariable(2, name="t")
+    b = lodestar.EmbeddingVariable(2, name="t")
+    layer = lodestar.layers.DynamicEmbedding(2, name="t")
+    found = find_tables({"one": a, "two": b, "three": layer})
+    assert found.embeddings == {"one": a, "two": b, "three": layer.table}
+
+
+def test_those_of_a_model_once_each():
+    m = model()
+    assert names(m) == (["both", "user"], ["words"])
+    assert names(m.layers[1]) == ([], ["words"])
+
+
+def test_those_of_a_module():
+    module = tf.Module()
+    module.parts = [lodestar.EmbeddingVariable(2, name="t")]
+    module.keys = lodestar.lookup.IdTableWithHashBuckets(
+        lodestar.lookup.IdTable(["k"], name="keys"), 2
+    )
+    assert names(module) == (["t"], ["keys"])
+
+
+def test_those_of_the_optimizer_stand_apart():
+    m = model()
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(gradient_accumulation_steps=2)
+        ),
+        "mse",
+    )
+    m.optimizer.build(m.trainable_variables)
+    assert names(m) == (["both", "user"], ["words"])
+    assert sorted(tables_of_optimizer(m.optimizer)) == [
+        "both_gradient_sum",
+        "user_gradient_sum",
+    ]
+    assert tables_of_optimizer(None) == {}
+
+
+def test_two_of_one_name():
+    a = lodestar.EmbeddingVariable(2, name="t")
+    b = lodestar.EmbeddingVariable(3, name="t")
+    with pytest.raises(
+        ValueError,
+        match="two of the name 't': <Emb.* dim=2 .*> and <Emb.* dim=3 .*>; give",
+    ):
+        find_tables([a, b])
+    with pytest.raises(ValueError, match="two of the name 't'"):
+        find_tables([a, lodestar.lookup.IdTable(["k"], name="t")])
+
+
+def test_one_under_two_names():
+    a = lodestar.EmbeddingVariable(2, name="t")
+    with pytest.raises(ValueError, match="one table as 'x' and as 'y'"):
+        find_tables({"x": a, "y": a})
+
+
+@pytest.mark.parametrize(
+    "tables, message",
+    [
+        ([], r"`tables` holds no table: \[\]"),
+        ({}, "`tables` holds no table: {}"),
+        (keras.layers.Dense(1), "`tables` holds no table: <Dense"),
+        ("t", "`tables` holds 't'; wanted an EmbeddingVariable"),
+        ([3], "`tables` holds 3; wanted"),
+        (
+            {"x": keras.layers.Dense(1)},
+            r"`tables\['x'\]` holds 0 tables; wanted",
+        ),
+        ({3: keras.layers.Dense(1)}, "`tables` has the key 3"),
+    ],
+    ids=str,
+)
+def test_what_is_no_table(tables, message):
+    with pytest.raises(ValueError, match=message):
+        find_tables(tables)
+
+
+def test_a_name_that_stands_for_several():
+    with pytest.raises(
+        ValueError, match=r"`tables\['x'\]` holds 3 tables \('.*'\); wanted one"
+    ):
+        find_tables({"x": model()})

@@ -1,0 +1,237 @@
+"""Manifests: what is written comes back, and nothing else is taken for one."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from lodestar.snapshot.crc32c import crc32c
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.manifest import (
+    BlobEntry,
+    FileEntry,
+    Manifest,
+    TableEntry,
+    check_metadata,
+    decode,
+    encode,
+)
+
+TABLE = TableEntry(
+    file="table-00000",
+    bytes=4096,
+    crc32c=0xFFFFFFFF,
+    name="us\ner/\u00e9",
+    whole=False,
+    dim=8,
+    dtype="bfloat16",
+    optimizer="adam",
+    slot_names=("m", "v"),
+    rows=10,
+    removed=2,
+)
+MANIFEST = Manifest(
+    root="0123456789abcdef" * 2,
+    version=7,
+    parent=6,
+    same_as=None,
+    kind="delta",
+    step=-(2**63),
+    time="2026-01-02T03:04:05.678Z",
+    tables=(TABLE,),
+    blobs=(BlobEntry("dense/k", "blobs", 0, 160, "float32", (2, 3)),),
+    files=(FileEntry("blobs", 300, 1),),
+    metadata={"day": [1, {"a": None}]},
+)
+
+
+def signed(line):
+    return line + b"\n%08x\n" % crc32c(line)
+
+
+def with_fields(**changes):
+    """The manifest's bytes with other values, or without a field."""
+    fields = json.loads(encode(MANIFEST).split(b"\n")[0])
+    for path, value in changes.items():
+        *outer, name = path.split("__")
+        inside = fields
+        for part in outer:
+            inside = inside[int(part) if part.isdigit() else part]
+        name = int(name) if name.isdigit() else name
+        if value is KeyError:
+            del inside[name]
+        else:
+            inside[name] = value
+    return signed(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        MANIFEST,
+        dataclasses.replace(
+            MANIFEST,
+            kind="full",
+            parent=None,
+            same_as=3,
+            step=2**63 - 1,
+            tables=(dataclasses.replace(TABLE, whole=True),),
+            metadata={},
+        ),
+        dataclasses.replace(MANIFEST, tables=(), blobs=(), files=()),
+    ],
+)
+def test_comes_back_as_it_was(manifest):
+    data = encode(manifest)
+    assert data.count(b"\n") == 2 and data.endswith(b"\n")
+    assert decode(data, "MANIFEST") == manifest
+
+
+def test_fields_of_later_lodestars_are_passed_over():
+    data = with_fields(colour="blue", tables__0__age=3)
+    assert decode(data, "MANIFEST") == MANIFEST
+
+
+def test_a_later_format_is_refused_by_name():
+    with pytest.raises(
+        SnapshotError,
+        match=r"^here/MANIFEST: has format 2, but Lodestar \S+ reads formats up "
+        r"to 1; .*written by '9.9'",
+    ) as caught:
+        decode(
+            with_fields(format=2, lodestar="9.9", tables=KeyError),
+            "here/MANIFEST",
+        )
+    assert not isinstance(caught.value, CorruptSnapshotError)
+
+
+def test_every_flipped_byte_is_found():
+    data = encode(MANIFEST)
+    for place in range(len(data)):
+        for bit in (1, 0x80):
+            bad = bytearray(data)
+            bad[place] ^= bit
+            with pytest.raises(CorruptSnapshotError, match="^MANIFEST: byte"):
+                decode(bytes(bad), "MANIFEST")
+
+
+def test_every_shorter_and_longer_file_is_found():
+    data = encode(MANIFEST)
+    for size in range(len(data)):
+        with pytest.raises(CorruptSnapshotError, match=r"^MANIFEST: .*\bbyte"):
+            decode(data[:size], "MANIFEST")
+    with pytest.raises(CorruptSnapshotError, match="wanted a checksum of 8"):
+        decode(data + b"\n", "MANIFEST")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b"", "is no JSON"),
+        (b"{", "is no JSON"),
+        (b"[" * 100000, "is no JSON"),
+        (b"\xff", "is no JSON"),
+        (b'{"format": NaN}', "NaN is no number"),
+        (b"[]", r"the manifest is \[\], wanted an object"),
+        (b"{}", "has no `format`"),
+    ],
+    ids=range(7),
+)
+def test_lines_that_are_no_manifest(line, message):
+    with pytest.raises(CorruptSnapshotError, match=message):
+        decode(signed(line), "MANIFEST")
+
+
+_OTHER = "x" * 32
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": 0}, "`format` is 0, wanted an integer from 1"),
+        ({"format": True}, "`format` is True"),
+        ({"root": _OTHER}, "`root` is .* wanted 32 hex digits"),
+        ({"version": 0}, "`version` is 0"),
+        ({"version": 7.0}, "`version` is 7.0"),
+        ({"version": 2**63}, "`version` is 9223372036854775808"),
+        ({"parent": 7}, "`parent` is 7, wanted a version before 7"),
+        ({"same_as": 8}, "`same_as` is 8, wanted a version before 7"),
+        ({"parent": None}, "`kind` is 'delta', but `parent` is None"),
+        ({"kind": "full"}, "`kind` is 'full', but `parent` is 6"),
+        (
+            {"kind": "full", "parent": None},
+            "'full', but the table .* is not whole",
+        ),
+        ({"kind": "half"}, "`kind` is 'half', wanted 'full' or 'delta'"),
+        ({"step": 2**63}, "`step` is"),
+        ({"time": 5}, "`time` is 5, wanted text"),
+        ({"lodestar": None}, "`lodestar` is None"),
+        ({"metadata": []}, "`metadata` is"),
+        ({"tables": {}}, "`tables` is {}, wanted a list"),
+        ({"tables__0": 3}, "a file is 3, wanted an object"),
+        ({"tables__0__name": ""}, "`name` is '', wanted a name"),
+        ({"tables__0__file": "../t"}, r"`file` is '../t', wanted the plain"),
+        ({"tables__0__file": "a/b"}, "`file` is"),
+        ({"tables__0__file": ".."}, "`file` is"),
+        ({"tables__0__file": "MANIFEST"}, "`file` is"),
+        ({"tables__0__file": "blobs"}, "2 entries of the file 'blobs'"),
+        ({"tables__0__bytes": -1}, "`bytes` is -1"),
+        ({"tables__0__crc32c": 2**32}, "`crc32c` is 4294967296"),
+        ({"tables__0__whole": 1}, "`whole` is 1, wanted true or false"),
+        (
+            {"tables__0__dim": 0},
+            "`dim` is 0, wanted an integer from 1 to 65536",
+        ),
+        ({"tables__0__dim": 65537}, "`dim` is 65537"),
+        ({"tables__0__dtype": "int8"}, "`dtype` is 'int8', wanted one of"),
+        ({"tables__0__slot_names": [3]}, "`slot_names` is 3"),
+        ({"tables__0__rows": -1}, "`rows` is -1"),
+        ({"tables__0__removed": "2"}, "`removed` is '2'"),
+        ({"blobs__0__file": "c"}, "'dense/k' is in 'c', which is none of"),
+        ({"blobs__0__offset": -1}, "`offset` is -1"),
+        ({"blobs__0__bytes": 0}, "`bytes` is 0"),
+        ({"blobs__0__shape": [2, -3]}, "`shape` is -3"),
+        ({"files__0__file": 3}, "`file` is 3"),
+    ],
+    ids=str,
+)
+def test_fields_out_of_range(changes, message):
+    with pytest.raises(CorruptSnapshotError, match=f"^p/MANIFEST: .*{message}"):
+        decode(with_fields(**changes), "p/MANIFEST")
+
+
+@pytest.mark.parametrize("name", json.loads(encode(MANIFEST).split(b"\n")[0]))
+def test_missing_fields(name):
+    with pytest.raises(CorruptSnapshotError, match=f"has no `{name}`"):
+        decode(with_fields(**{name: KeyError}), "MANIFEST")
+
+
+def test_two_tables_of_one_name():
+    fields = json.loads(encode(MANIFEST).split(b"\n")[0])
+    fields["tables"].append({**fields["tables"][0], "file": "t"})
+    with pytest.raises(
+        CorruptSnapshotError, match="2 entries of the table 'us"
+    ):
+        decode(signed(json.dumps(fields).encode()), "MANIFEST")
+
+
+def test_metadata_is_what_json_holds():
+    assert check_metadata(None) == {}
+    assert check_metadata({"a": (1, 2.5, "x", None, True)}) == {
+        "a": [1, 2.5, "x", None, True]
+    }
+
+
+@pytest.mark.parametrize(
+    "metadata, message",
+    [
+        ([1], r"`metadata` is \[1\], wanted a dict"),
+        ({1: 2}, "wanted a dict with strings as keys"),
+        ({"a": np.float32(1)}, "cannot be written as JSON"),
+        ({"a": float("nan")}, "cannot be written as JSON"),
+    ],
+)
+def test_metadata_that_json_cannot_hold(metadata, message):
+    with pytest.raises(ValueError, match=message):
+        check_metadata(metadata)
