@@ -1,9 +1,8 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
-import contextlib
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,44 +13,19 @@ from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import initializers, lookup_arguments, policies
+from lodestar.embedding import (
+    initializers,
+    lookup_arguments,
+    policies,
+    saved_state,
+)
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.ops import embedding_ops
 
-# What a checkpoint calls the outputs of EmbeddingExport, in their order.
-_SAVED = (
-    "ids",
-    "rows",
-    "optimizer_slots",
-    "frequencies",
-    "last_seen",
-    "optimizer",
-    "slot_names",
-    "slot_inits",
-    "counters",
-    "pending_ids",
-    "pending_sightings",
-    "pending_last_seen",
-    "sketch",
-    "shared_rows",
-    "shared_slots",
-)
 _STATES = ("missing", "pending", "resident")
 _names = itertools.count()
-_save_optimizer_slots = True
-
-
-@contextlib.contextmanager
-def without_optimizer_slots() -> Iterator[None]:
-    """Within, tables are saved without their optimizer slots, for serving."""
-    global _save_optimizer_slots
-    before, _save_optimizer_slots = _save_optimizer_slots, False
-    try:
-        yield
-    finally:
-        _save_optimizer_slots = before
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -191,21 +165,24 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         )
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        return self.export_all(optimizer_slots=_save_optimizer_slots)
+        return self.export_all(saved_state.with_optimizer_slots())
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
-        self.check_saved_dim(restored["rows"].shape[-1])
+        saved_state.check(self, restored)
         return gen_ops.lodestar_embedding_import(
-            self.resource_handle, *(restored[name] for name in _SAVED)
+            self.resource_handle,
+            *(restored[name] for name in saved_state.NAMES),
         )
 
-    def check_saved_dim(self, dim: int | None) -> None:
-        """Raises ValueError if rows of another `dim` are to be taken."""
-        if dim not in (None, self.dim):
-            raise ValueError(
-                f"The saved table has dim {dim}, but {self!r} is to take it; "
-                "wanted equal dims."
-            )
+    @property
+    def shared_rows(self) -> int:
+        """The number of rows that `SharedRows` gives; 0 without."""
+        return 0 if self._shared_rows is None else self._shared_rows.n
+
+    @property
+    def has_admission(self) -> bool:
+        """Whether ids may have to wait for a row."""
+        return self._admission is not None
 
     def track_hook_value(self, value: tf.Variable) -> None:
         """Makes the raw variable, which saved look-ups read, part of saves."""
@@ -675,7 +652,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             dtype=self.dtype,
             slot_dtype=self.update_dtype,
         )
-        return dict(zip(_SAVED, outputs, strict=True))
+        return dict(zip(saved_state.NAMES, outputs, strict=True))
 
     def _constants(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns hook, row of a missing id, and no weights."""

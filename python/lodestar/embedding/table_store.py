@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.embedding import saved_state
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CHUNK_BYTES = 32 << 20
@@ -21,6 +22,8 @@ _PER_ROW = ("ids", "rows", "frequencies", "last_seen")
 _PER_PENDING_ID = ("pending_ids", "pending_sightings", "pending_last_seen")
 _PER_COUNTER = ("sketch",)
 _PER_SHARED_ROW = ("shared_rows", "shared_slots")
+# Saved with the axis of rows first, as everything else.
+_SLOTS = ("optimizer_slots", "shared_slots")
 # Written as their bits where they are bfloat16, which not every file knows.
 _BFLOAT16 = ("rows", "shared_rows")
 
@@ -30,11 +33,11 @@ def save_table(
 ) -> None:
     """Writes everything of `table` to `store`, under names with `prefix`."""
     saved = {k: v.numpy() for k, v in table.export_all().items()}
-    for name in ("optimizer_slots", "shared_slots"):
-        # The rows' own axis first, as that of everything else.
+    for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
     row_bytes = table.dim * (table.dtype.size + slots * table.update_dtype.size)
+    row_bytes = max(row_bytes, 8)  # of an id
     if table.dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
@@ -64,53 +67,95 @@ def load_table(
 ) -> None:
     """Makes what `save_table` wrote all that `table` holds.
 
+    Warns of what only one of the two has, as shared rows.
+
     Raises:
-        ValueError: The saved table has another dim or dtype.
+        ValueError: There is no saved table, or one of another dim or dtype.
         tf.errors.OpError: As `EmbeddingVariable.import_`; the table is as it
             was.
     """
-    header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
-    table.check_saved_dim(header["dim"])
-    if header["dtype"] != table.dtype.name:
+    load_tables([table], store, [prefix])
+
+
+def load_tables(
+    tables: Sequence[EmbeddingVariable],
+    store: Mapping[str, Any],
+    prefixes: Sequence[str],
+) -> None:
+    """`load_table` of several; dims and dtypes of all are checked first."""
+    headers = [
+        _read_header(table, store, prefix)
+        for table, prefix in zip(tables, prefixes, strict=True)
+    ]
+    for table, prefix, header in zip(tables, prefixes, headers):
+        _load(table, store, prefix, header)
+
+
+def holds_table(store: Mapping[str, Any], prefix: str = "") -> bool:
+    """Whether `save_table` has written a table of this prefix."""
+    return f"{prefix}header" in store.keys()
+
+
+def _read_header(
+    table: EmbeddingVariable, store: Mapping[str, Any], prefix: str
+) -> dict[str, Any]:
+    if not holds_table(store, prefix):
         raise ValueError(
-            f"The saved table has rows of {header['dtype']}, but {table!r} is "
-            "to take it; wanted equal dtypes."
+            f"There is no saved table for {table!r}: no `{prefix}header` among "
+            f"{sorted(store.keys())}. What was saved in its place is not a "
+            "layer of the same tables."
         )
+    try:
+        header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
+        dim, dtype = header["dim"], header["dtype"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"The saved table for {table!r} is damaged: its `{prefix}header` "
+            f"cannot be read ({type(error).__name__}: {error})."
+        ) from error
+    saved_state.check_dim(table, dim)
+    if dtype != table.dtype.name:
+        raise ValueError(
+            f"The saved table has rows of {dtype}, but {table!r} is to take "
+            "it; wanted equal dtypes."
+        )
+    return header
 
-    def load(names: Sequence[str], chunks: int) -> list[np.ndarray]:
-        return [
-            np.concatenate(
-                [np.array(store[f"{prefix}{n}_{c}"]) for c in range(chunks)]
+
+def _load(
+    table: EmbeddingVariable,
+    store: Mapping[str, Any],
+    prefix: str,
+    header: Mapping[str, Any],
+) -> None:
+    saved: dict[str, Any] = {
+        "optimizer": header["optimizer"],
+        "slot_names": np.array(header["slot_names"], np.object_),
+        "slot_inits": np.array(store[f"{prefix}slot_inits"], np.float32),
+        "counters": np.array(store[f"{prefix}counters"], np.int64),
+    }
+    for names, chunks in (
+        ((*_PER_ROW, "optimizer_slots"), "chunks"),
+        (_PER_PENDING_ID, "pending_chunks"),
+        (_PER_COUNTER, "sketch_chunks"),
+        (_PER_SHARED_ROW, "shared_chunks"),
+    ):
+        for name in names:
+            saved[name] = np.concatenate(
+                [
+                    np.array(store[f"{prefix}{name}_{chunk}"])
+                    for chunk in range(header[chunks])
+                ]
             )
-            for n in names
-        ]
-
-    ids, rows, frequencies, last_seen, slots = load(
-        (*_PER_ROW, "optimizer_slots"), header["chunks"]
-    )
-    shared_rows, shared_slots = load(_PER_SHARED_ROW, header["shared_chunks"])
     if table.dtype == tf.bfloat16:
-        rows, shared_rows = (
-            bits.view(tf.bfloat16.as_numpy_dtype)
-            for bits in (rows, shared_rows)
-        )
+        for name in _BFLOAT16:
+            saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
+    for name in _SLOTS:
+        saved[name] = saved[name].swapaxes(0, 1)
+    saved_state.check(table, saved)
     # One call: all of it or nothing.
     gen_ops.lodestar_embedding_import(
-        table.resource_handle,
-        ids,
-        rows,
-        slots.swapaxes(0, 1),
-        frequencies,
-        last_seen,
-        header["optimizer"],
-        np.array(header["slot_names"], np.object_),
-        np.array(store[f"{prefix}slot_inits"], np.float32),
-        np.array(store[f"{prefix}counters"], np.int64),
-        *load(_PER_PENDING_ID, header["pending_chunks"]),
-        *load(_PER_COUNTER, header["sketch_chunks"]),
-        shared_rows,
-        shared_slots.swapaxes(0, 1),
-        mode="replace",
+        table.resource_handle, *(saved[name] for name in saved_state.NAMES)
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.embedding_variable import without_optimizer_slots
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.saved_state import without_optimizer_slots
 from lodestar.export import signatures
 from lodestar.export.folder import whole_folder
 

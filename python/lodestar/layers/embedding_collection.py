@@ -296,8 +296,14 @@ class EmbeddingCollection(keras.layers.Layer):
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
-        for index, table in enumerate(self._tables):
-            table_store.load_table(table, store, f"table_{index}_")
+        tables = self._tables
+        prefixes = [f"table_{index}_" for index in range(len(tables) + 1)]
+        if table_store.holds_table(store, prefixes.pop()):
+            raise ValueError(
+                f"The layer `{self.name}` has {len(tables)} tables, but more "
+                "were saved; wanted as many."
+            )
+        table_store.load_tables(tables, store, prefixes)
 
 
 def _cut(rows: keras.KerasTensor, max_length: int) -> keras.KerasTensor:

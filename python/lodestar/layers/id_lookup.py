@@ -423,7 +423,25 @@ class IdLookup(keras.layers.Layer):
         store["lengths"] = np.array([len(key) for key in keys], np.int64)
 
     def load_own_variables(self, store):
-        """Loads what `save_own_variables` saved."""
+        """Loads what `save_own_variables` saved.
+
+        Raises:
+          ValueError: nothing was saved, or keys of the other dtype, or none
+            for a layer that has a vocabulary.
+        """
+        names = sorted(store.keys())
+        if "vocabulary" not in names:
+            raise ValueError(
+                f"There is no saved vocabulary for {self.name}: no "
+                f"`vocabulary` among {names}"
+            )
+        saved_dtype = "string" if "lengths" in names else "int64"
+        if saved_dtype != self.vocabulary_dtype:
+            raise ValueError(
+                f"The saved vocabulary has {saved_dtype} keys, but {self.name} "
+                f"is to take it, whose `vocabulary_dtype` is "
+                f"{self.vocabulary_dtype}"
+            )
         keys = np.asarray(store["vocabulary"])
         if self.vocabulary_dtype == "string":
             joined = keys.tobytes()
@@ -438,6 +456,11 @@ class IdLookup(keras.layers.Layer):
             )
         if len(keys) > 0:
             self.set_vocabulary(keys)
+        elif int(self._table.size()) > 0:
+            raise ValueError(
+                f"The saved vocabulary is empty, but {self.name} has one of "
+                f"{int(self._table.size())} keys"
+            )
 
     def get_config(self):
         """Returns what `from_config` needs; the vocabulary is saved apart."""

@@ -1,5 +1,6 @@
 """The optimizer wrapper that sends sparse gradients to tables."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from lodestar.optimizers.table_updates import (
 )
 
 _NONFINITE = ("raise", "skip", "pass")
+# What names the saved table of gradients that wait, by the table's place.
+_SUM = "gradient_sum_{}_"
 
 
 def _of_inner(name: str) -> property:
@@ -416,16 +419,27 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         """Writes `variables`, and gradients that wait for their update."""
         super().save_own_variables(store)
         for i, member in enumerate(self._gradient_sums.members):
-            table_store.save_table(member.sums, store, f"gradient_sum_{i}_")
+            table_store.save_table(member.sums, store, _SUM.format(i))
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
         own = {k: store[k] for k in store.keys() if k.isdigit()}
         super().load_own_variables(own)
-        for i, member in enumerate(self._gradient_sums.members):
-            prefix = f"gradient_sum_{i}_"
-            if f"{prefix}header" in store.keys():
-                table_store.load_table(member.sums, store, prefix)
+        sums = [member.sums for member in self._gradient_sums.members]
+        saved = 0
+        while table_store.holds_table(store, _SUM.format(saved)):
+            saved += 1
+        if saved != len(sums):
+            warnings.warn(
+                f"Skipping the gradients that wait for an update: optimizer "
+                f"'{self.name}' keeps them for {len(sums)} tables, whereas the "
+                f"saved optimizer kept them for {saved}.",
+                stacklevel=2,
+            )
+            return
+        table_store.load_tables(
+            sums, store, [_SUM.format(i) for i in range(saved)]
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments; the inverse of `from_config`."""

@@ -1,0 +1,172 @@
+"""Writes the golden files: one of each saved format, and what is in them.
+
+    PYTHONPATH=python .venv/bin/python tests/data/golden/make.py FOLDER
+
+The files in this folder are those of a released layout: a later release must
+load them, so they are never written again. A new layout gets a folder of its
+own beside them, made by this script, and tests that load both.
+
+    checkpoint/      tf.train.Checkpoint(objects=objects(), model=model())
+    model.keras      model.save of model()
+    model.weights.h5 model.save_weights of the same
+    saved_model/     tf.saved_model.save of Module
+    expected.npz     what each of them holds, by name
+    tfra/            files of TensorFlow Recommenders Addons 0.8.1, written by
+                     its save_to_file_system, and user.npz, what is in them
+"""
+
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+IDS = np.array([[-(2**63), 2**63 - 1, 0], [0, 7, 7], [-1, 7, 2**40]])
+NAMES = np.array([["ada", "bob", "eve"]] * 3)
+
+
+def tables():
+    """Two tables that differ in all that a table can hold."""
+    return {
+        "counted": lodestar.EmbeddingVariable(
+            2,
+            name="counted",
+            seed=3,
+            initializer="normal",
+            admission=lodestar.MinCount(2),
+            missing=lodestar.SharedRows(3),
+        ),
+        "capped": lodestar.EmbeddingVariable(
+            3,
+            name="capped",
+            dtype=tf.bfloat16,
+            init_salt=11,
+            admission=lodestar.CountingBloom(2, 0.1, 10),
+            eviction=[lodestar.MaxRows(5, "lfu"), lodestar.MaxAge(9)],
+        ),
+    }
+
+
+def objects():
+    """Both kinds of id table."""
+    return {
+        "strings": lodestar.lookup.IdTable(["ada", "bob", ""], mutable=True),
+        "integers": lodestar.lookup.IdTable([7, -7], [70, -70]),
+    }
+
+
+def model():
+    """A compiled model; its dense kernel starts with ones."""
+    ids = keras.Input((3,), dtype="int64", name="ids")
+    names = keras.Input((3,), dtype="string", name="names")
+    made = tables()
+    rows = lodestar.layers.EmbeddingCollection(
+        {
+            "a": lodestar.Feature(made["counted"], combiner="mean"),
+            "b": lodestar.Feature(made["capped"], combiner="sum", salt="b"),
+        },
+        name="collection",
+    )({"a": ids, "b": ids})
+    keys = lodestar.layers.IdLookup(vocabulary=["ada", "bob"], name="keys")
+    named = keras.layers.Rescaling(1.0)(keys(names))
+    x = keras.layers.Concatenate()([rows["a"], rows["b"], named])
+    out = keras.layers.Dense(1, kernel_initializer="ones", name="dense")(x)
+    built = keras.Model({"ids": ids, "names": names}, out)
+    inner = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
+    built.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    built.optimizer.build(built.trainable_variables)
+    return built
+
+
+def batch():
+    """Features and labels of one step."""
+    features = {"ids": tf.constant(IDS), "names": tf.constant(NAMES)}
+    return features, np.array([[1.0], [-1.0], [0.5]], np.float32)
+
+
+class Module(tf.Module):
+    """Look-ups, of the two kinds of table, as a SavedModel."""
+
+    def __init__(self, tables, objects):
+        super().__init__()
+        self.tables = tables
+        self.objects = objects
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def rows(self, ids):
+        """Rows of both embedding tables, by the table's name."""
+        return {name: t.lookup(ids) for name, t in self.tables.items()}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def ids(self, keys):
+        """The ids of keys."""
+        return self.objects["strings"].lookup(keys)
+
+
+def tables_of(trained):
+    """The model's tables by name, those of the optimizer too."""
+    return {
+        child.name: child
+        for child in tf.train.TrackableView(trained).descendants()
+        if isinstance(child, lodestar.EmbeddingVariable)
+    }
+
+
+def table_state(table):
+    """All that a table holds, as arrays that every file takes."""
+    found = {}
+    for name, value in table.export_all().items():
+        value = np.asarray(value)
+        if value.dtype.kind == "O":
+            value = value.astype(bytes)
+        if value.dtype == tf.bfloat16.as_numpy_dtype:
+            value = value.view(np.uint16)
+        found[name] = value
+    return found
+
+
+def state(trained):
+    """All that the model's tables, dense weights and optimizer hold."""
+    found = {}
+    for table in tables_of(trained).values():
+        for name, value in table_state(table).items():
+            found[f"{table.name}:{name}"] = value
+    for place, value in enumerate(trained.get_layer("dense").get_weights()):
+        found[f"dense:{place}"] = value
+    for place, variable in enumerate(trained.optimizer.variables):
+        found[f"optimizer:{place}"] = variable.numpy()
+    return found
+
+
+def make(folder):
+    """Writes all but tfra/ below `folder`."""
+    trained, held = model(), objects()
+    held["strings"].insert(["cy"], [9])
+    for _ in range(5):  # two updates, and a gradient that waits
+        trained.train_on_batch(*batch())
+    for name in tables():  # ids that wait for a row
+        tables_of(trained)[name].lookup([100, 101], training=True)
+    path = pathlib.Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    tf.train.Checkpoint(objects=held, model=trained).write(
+        str(path / "checkpoint" / "golden")
+    )
+    trained.save(path / "model.keras")
+    trained.save_weights(path / "model.weights.h5")
+    found = tables_of(trained)
+    module = Module({name: found[name] for name in tables()}, held)
+    tf.saved_model.save(module, str(path / "saved_model"))
+    rows = module.rows(tf.constant(IDS.ravel()))
+    np.savez_compressed(
+        path / "expected.npz",
+        score=trained.predict(batch()[0], verbose=0),
+        **{f"rows:{k}": np.asarray(v, np.float32) for k, v in rows.items()},
+        **state(trained),
+    )
+
+
+if __name__ == "__main__":
+    make(sys.argv[1])
