@@ -11,6 +11,7 @@ from lodestar import (
     ragged,
     sequence,
     snapshot,
+    warm_start,
 )
 from lodestar.embedding import (
     CountingBloom,
@@ -49,4 +50,5 @@ __all__ = [
     "ragged",
     "sequence",
     "snapshot",
+    "warm_start",
 ]
