@@ -61,6 +61,10 @@ void EmbeddingStore::ShardLocks::Lock() {
   for (auto& lock : locks_) lock.lock();
 }
 
+void EmbeddingStore::ShardLocks::Unlock() {
+  for (auto& lock : locks_) lock.unlock();
+}
+
 EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
                                        const std::vector<int64_t>& counts) {
   locks_.reserve(counts.size());
@@ -150,6 +154,7 @@ void EmbeddingStore::FillNewRow(int64_t id, const RowRef& ref) const {
 
 Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                                       const ParallelFor* parallel) try {
+  ImageBudget::Global().Wait();
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
@@ -186,6 +191,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                       !LockAgain(unique[i], &refs[i])) {
                     continue;
                   }
+                  store.BeforeWrite(refs[i].row);
                   CopyRowIn(values[i], row_bytes_, store.values(refs[i].row));
                   store.Unlock(refs[i].row);
                 }
@@ -197,6 +203,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
 
 Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
   *removed = 0;
+  ImageBudget::Global().Wait();
   std::vector<int64_t> counts(shards_.size(), 0);
   for (int64_t id : ids) ++counts[PlaceOf(id).shard];
   ShardLocks locks(*this, counts);
@@ -217,7 +224,9 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
 }
 
 Status EmbeddingStore::Clear() try {
-  ShardLocks locks(*this);
+  ShardLocks locks(*this, std::defer_lock);
+  LockBetweenSnapshots(&locks);
+  ForgetBase();
   for (const auto& shard : shards_) {
     LeafIndex empty(&epochs_);
     shard->rows.FreeAll();
@@ -239,6 +248,15 @@ Status EmbeddingStore::Clear() try {
 void EmbeddingStore::RemoveRow(Shard* shard, uint32_t tag, uint32_t row) {
   if (shard->order != nullptr) shard->order->Remove(row);
   shard->index.Remove(tag, row);
+  FreeRow(shard, row);
+}
+
+void EmbeddingStore::FreeRow(Shard* shard, uint32_t row) {
+  if (shard->rows.marking()) {
+    const int64_t id =
+        shard->rows.meta(row)->id.load(std::memory_order_relaxed);
+    if (!shard->removed.Add(id, shard->rows.live())) changes_.ForgetBase();
+  }
   shard->rows.Free(row);
 }
 

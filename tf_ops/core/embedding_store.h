@@ -28,6 +28,7 @@
 #include "tf_ops/core/admission.h"
 #include "tf_ops/core/arena.h"
 #include "tf_ops/core/attached_optimizer.h"
+#include "tf_ops/core/embedding_changes.h"
 #include "tf_ops/core/epoch.h"
 #include "tf_ops/core/eviction_list.h"
 #include "tf_ops/core/hash.h"
@@ -332,7 +333,16 @@ class EmbeddingStore {
   Status Import(const EmbeddingRowsView& rows, bool replace,
                 const ParallelFor* parallel);
 
+  // The snapshot that the next delta follows; empty: the next one is whole.
+  std::string base() const { return changes_.base(); }
+  // The table is as `base` says, and marks what changes from here on; without
+  // memory for marks the next snapshot is whole. Empty: it marks nothing.
+  // REQUIRES: no other call changes rows meanwhile.
+  void SetBase(const std::string& base);
+
  private:
+  friend class EmbeddingSnapshot;
+
   struct Shard {
     Shard(int dim, RowType type, uint32_t number, Arena* arena,
           EpochDomain* epochs)
@@ -348,6 +358,7 @@ class EmbeddingStore {
     // Null: every id is admitted. With a sketch: the ids of this step.
     std::unique_ptr<PendingIds> pending;
     int64_t pending_step = 0;
+    RemovedIds removed;  // since the base
   };
   struct Place {
     uint32_t shard;
@@ -362,6 +373,7 @@ class EmbeddingStore {
     // Takes them when it is told to, which cannot fail.
     ShardLocks(const EmbeddingStore& store, std::defer_lock_t);
     void Lock();
+    void Unlock();
 
    private:
     std::vector<std::unique_lock<std::mutex>> locks_;
@@ -502,7 +514,19 @@ class EmbeddingStore {
                        const ShardPlan& plan);
   static int64_t BytesOf(const Shard& shard);
   // Under the shard's lock.
-  static void RemoveRow(Shard* shard, uint32_t tag, uint32_t row);
+  void RemoveRow(Shard* shard, uint32_t tag, uint32_t row);
+  // The end of it: the row is in no list and in no index any more.
+  void FreeRow(Shard* shard, uint32_t row);
+
+  // What changes every row locks all shards while no snapshot is running: the
+  // images of all rows would be a second table.
+  void LockBetweenSnapshots(ShardLocks* locks) const;
+  // Under all locks: what has changed is not marked.
+  void ForgetBase();
+  // Under all locks, those of shared rows too.
+  Status ReserveMarks();
+  void StartMarking();
+  void StopMarking();
   // Under all locks: the rows that `policy` names, by shard.
   using RowLists = std::vector<std::vector<uint32_t>>;
   Status FindVictims(const EvictionPolicy& policy, int64_t now,
@@ -544,6 +568,7 @@ class EmbeddingStore {
   std::unique_ptr<CountingSketch> sketch_;
   // Of one shard, where row number r has id r; null: there are none.
   std::unique_ptr<EmbeddingStore> shared_;
+  TableChanges changes_;
 
   mutable std::mutex optimizer_mutex_;  // taken after every shard's
   AttachedOptimizer optimizer_;

@@ -90,6 +90,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     // part(), under the lock, until it says that it was the last.
     const auto in_parts = [&](const auto& part) {
       while (true) {
+        ImageBudget::Global().Wait();
         {
           std::lock_guard<std::mutex> lock(shard.mutex);
           const int64_t before = BytesOf(shard);

@@ -74,11 +74,15 @@ void EmbeddingStore::TouchInOrder(Span<const int64_t> ids,
             frequency != 0) {
           continue;
         }
+        const bool held =
+            shard.rows.IsUnsaved(row) && shard.rows.Lock(row, ids[i]);
+        shard.rows.BeforeWrite(row);
         shard.order->Remove(row);
         meta->last_seen.store(now, std::memory_order_relaxed);
         if (frequency != std::numeric_limits<uint32_t>::max()) {
           meta->frequency.store(frequency + 1, std::memory_order_relaxed);
         }
+        if (held) shard.rows.Unlock(row);
         shard.order->Add(row);
       }
     }
@@ -207,6 +211,7 @@ Status EmbeddingStore::ForgetPending(int64_t max_age, int64_t now) {
 Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
                              const ParallelFor* parallel) try {
   *evicted = 0;
+  ImageBudget::Global().Wait();
   ShardLocks locks(*this);
   const int64_t now = step();
   RowLists victims(shards_.size());
@@ -235,7 +240,8 @@ Status EmbeddingStore::DecayFrequencies(double rate,
   if (!(rate >= 0.0 && rate <= 1.0)) {
     return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
   }
-  ShardLocks locks(*this);
+  ShardLocks locks(*this, std::defer_lock);
+  LockBetweenSnapshots(&locks);
   const int64_t now = step();
   const auto decayed = [&](const RowMeta* meta) {
     const uint32_t before = meta->frequency.load(std::memory_order_relaxed);
@@ -274,6 +280,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
             if (!shard.rows.resident(row)) continue;
             RowMeta* meta = shard.rows.meta(row);
             shard.rows.Lock(row, meta->id.load(std::memory_order_relaxed));
+            shard.rows.BeforeWrite(row);
             meta->frequency.store(decayed(meta), std::memory_order_relaxed);
             shard.rows.Unlock(row);
           }

@@ -190,7 +190,7 @@ int64_t EmbeddingStore::EvictFirst(int64_t count, int64_t now, RoomPlan* room) {
   const auto remove_taken = [&] {
     for (int i = 0; i < num_taken; ++i) {
       taken[i].shard->index.Remove(taken[i].tag, taken[i].row);
-      taken[i].shard->rows.Free(taken[i].row);
+      FreeRow(taken[i].shard, taken[i].row);
     }
     num_taken = 0;
   };
@@ -393,7 +393,11 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
   }
   LODESTAR_RETURN_IF_ERROR(before_commit());
   // Nothing from here on can fail.
-  if (!attached.name.empty()) Attach(std::move(attached));
+  if (!attached.name.empty()) {
+    // Every row has new slots.
+    ForgetBase();
+    Attach(std::move(attached));
+  }
   if (room.excess > 0) MakeRoom(ids, options.now, refs, &plans, &room);
   for (int64_t s = 0; s < num_shards; ++s) {
     CommitSightings(ids, options.now, static_cast<int>(s), plans[s]);

@@ -226,7 +226,8 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
     members[place.shard].push_back(i);
     tags[place.shard].push_back(place.tag);
   }
-  ShardLocks locks(*this);
+  ShardLocks locks(*this, std::defer_lock);
+  LockBetweenSnapshots(&locks);
   std::vector<std::unique_ptr<LeafIndex>> fresh(num_shards);
   for (int64_t s = 0; s < num_shards; ++s) {
     Shard& shard = *shards_[s];
@@ -250,6 +251,7 @@ Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
     shared_optimizer = rows.optimizer;
   }
   // Nothing from here on can fail.
+  ForgetBase();
   const int64_t cost = rows.ids.size() / num_shards * 100 + 1;
   RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) shards_[s]->rows.FreeAll();
@@ -340,6 +342,7 @@ Status EmbeddingStore::BuildPending(
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
                              const ParallelFor* parallel) {
+  ImageBudget::Global().Wait();
   const std::vector<int64_t> order = OrderOfImport(rows);
   std::vector<RowRef> refs(rows.ids.size());
   FindAll(rows.ids, refs, parallel);
@@ -377,6 +380,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
       return;
     }
     const uint32_t row = refs[i].row;
+    shard.rows.BeforeWrite(row);
     // Whether or not it was there shows in nothing: slots start anew, too.
     if (rows.optimizer.name.empty()) FillSlots(refs[i]);
     WriteImported(rows, i, refs[i]);

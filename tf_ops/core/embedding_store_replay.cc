@@ -192,6 +192,7 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
             store.UnlockUnchanged(row);
             continue;
           }
+          store.BeforeWrite(row);
           VisitRowType(type_, [&](auto zero) {
             using T = decltype(zero);
             CopyComputedIn<T>(

@@ -23,18 +23,20 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
   };
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (i + kAhead < ids.size() && refs[i + kAhead].found()) {
-      __builtin_prefetch(refs[i + kAhead].meta, 1);
+      const RowRef& ahead = refs[i + kAhead];
+      __builtin_prefetch(ahead.meta, 1);
+      shards_[ahead.shard]->rows.PrefetchMarks(ahead.row);
     }
     if (!refs[i].found()) continue;
-    RowMeta* meta = refs[i].meta;
-    if (is_counted(meta) && RowStore::Holds(meta, ids[i])) continue;
-    if (!RowStore::Lock(meta, ids[i])) {
+    RowRef ref = refs[i];
+    if (is_counted(ref.meta) && RowStore::Holds(ref.meta, ids[i])) continue;
+    if (!RowStore::Lock(ref.meta, ids[i])) {
       EpochDomain::Guard guard(&epochs_);
-      RowRef ref = refs[i];
       if (!LockAgain(ids[i], &ref)) continue;
-      meta = ref.meta;
     }
+    RowMeta* const meta = ref.meta;
     if (!is_counted(meta)) {
+      shards_[ref.shard]->rows.BeforeWrite(ref.row);
       const uint32_t frequency =
           meta->frequency.load(std::memory_order_relaxed);
       meta->last_seen.store(now, std::memory_order_relaxed);

@@ -80,6 +80,7 @@ inline void EmbeddingStore::UpdateRow(const RowStore& rows, uint32_t row,
   for (int s = 0; s < optimizer.num_slots(); ++s) {
     slots[s] = static_cast<ComputeOf<T>*>(rows.slot(row, s));
   }
+  rows.BeforeWrite(row);
   CopyComputedOut<T>(rows.values(row), dim_, value);
   optimizer.Update(gradient, dim_, value, slots);
   CopyComputedIn<T>(value, dim_, rows.values(row));

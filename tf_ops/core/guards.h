@@ -15,6 +15,8 @@ enum class StoreGuard {
   kSightingSet,   // an id is counted once a step
   kEpochs,        // memory that a reader can see is not freed
   kRowVersion,    // an update made outside is of the row as it is
+  kChangeMarks,   // a delta has every row that was written
+  kCopyOnWrite,   // a snapshot has rows as they were when it began
 };
 
 #ifndef LODESTAR_BROKEN_GUARD

@@ -172,6 +172,7 @@ bool RowStore::AddSegment() {
     if (added.rows == nullptr) return false;
   }
   if (!AddSlotArrays(&added, place.bits, slot_arrays_)) return false;
+  if (images_ != nullptr && !AddMarks(&added, place.bits)) return false;
   capacity_ += int64_t{1} << place.bits;
   return true;
 }
@@ -195,9 +196,11 @@ uint32_t RowStore::Allocate() {
   if (free_head_ != kNone) {
     const uint32_t row = free_head_;
     UnlinkFree(row);
+    ForgetUnsaved(row);
     return row;
   }
   const uint32_t row = high_water_++;
+  ForgetUnsaved(row);
   if (row == made_) new (meta(made_++)) RowMeta();
   std::atomic<uint32_t>& sequence = meta(row)->sequence;
   if (sequence.load(std::memory_order_relaxed) == 0) {
@@ -229,6 +232,12 @@ void RowStore::UnlinkFree(uint32_t row) {
 
 void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
                        uint32_t frequency) const {
+  BeforeWrite(row);
+  Show(row, id, last_seen, frequency);
+}
+
+void RowStore::Show(uint32_t row, int64_t id, int64_t last_seen,
+                    uint32_t frequency) const {
   RowMeta* m = meta(row);
   Hold(m);
   m->id.store(id, std::memory_order_relaxed);
@@ -239,6 +248,7 @@ void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
 
 void RowStore::Free(uint32_t row) {
   Hold(meta(row));
+  BeforeWrite(row);
   Release(meta(row), 0);
   LinkFree(row);
   --live_;
@@ -258,6 +268,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) const {
   RowMeta* const source = meta(from);
   RowMeta* const target = meta(to);
   Hold(source);
+  if (marking()) MoveMarks(from, to);
   // A stale reader may be copying what it takes for the row that was there.
   const Word64* words = reinterpret_cast<const Word64*>(source + 1);
   Word64* copy = reinterpret_cast<Word64*>(target + 1);
@@ -269,9 +280,9 @@ void RowStore::Copy(uint32_t from, uint32_t to) const {
   for (int s = 0; s < num_slots_; ++s) {
     std::memcpy(slot(to, s), slot(from, s), slot_bytes_);
   }
-  Publish(to, source->id.load(std::memory_order_relaxed),
-          source->last_seen.load(std::memory_order_relaxed),
-          source->frequency.load(std::memory_order_relaxed));
+  Show(to, source->id.load(std::memory_order_relaxed),
+       source->last_seen.load(std::memory_order_relaxed),
+       source->frequency.load(std::memory_order_relaxed));
 }
 
 bool RowStore::ReleaseSegment() {
@@ -290,6 +301,9 @@ bool RowStore::ReleaseSegment() {
   for (int s = 0; s < slot_arrays_; ++s) {
     Arena::Release(released.slots[s].load(std::memory_order_relaxed),
                    rows * slot_bytes_);
+  }
+  if (released.marks != nullptr) {
+    Arena::Release(released.marks, MarkBytes(rows));
   }
   capacity_ = first;
   return true;

@@ -27,6 +27,11 @@
 //  - a moved row is resident in its new place before it is gone from the old;
 //  - the words of a segment that is used again begin above all those that it
 //    ever had, so a reader never sees the word that he began with again.
+//
+// A table that takes snapshots has marks beside its rows (row_marks.h). Who
+// writes to a resident row says so first, while he holds its word: so a delta
+// knows what has changed, and a running snapshot that has not saved the row yet
+// gets its image as it was.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROW_STORE_H_
 #define LODESTAR_TF_OPS_CORE_ROW_STORE_H_
@@ -34,10 +39,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "tf_ops/core/arena.h"
+#include "tf_ops/core/row_images.h"
+#include "tf_ops/core/row_marks.h"
 #include "tf_ops/core/row_type.h"
 #include "tf_ops/core/span.h"
 #include "tf_ops/core/status.h"
@@ -121,6 +129,10 @@ class RowStore {
     for (int s = 0; s < num_slots; ++s) {
       Load<1>(slot(row, s), slot_bytes_);
     }
+    PrefetchMarks(row);
+  }
+  void PrefetchMarks(uint32_t row) const {
+    if (marking()) __builtin_prefetch(&marks(row), 1);
   }
 
   // Any thread.
@@ -150,6 +162,21 @@ class RowStore {
   int64_t Version(uint32_t row) const {
     return static_cast<int64_t>((uint64_t{row} << 32) | WordOf(row));
   }
+  // By who holds the word of a resident row, before he writes to value, slot or
+  // metadata.
+  void BeforeWrite(uint32_t row) const {
+    if (marking()) MarkWritten(row);
+  }
+  // By who holds the shard's mutex in place of the word: whether the running
+  // snapshot wants the row as it is, so that it takes the word to write to it.
+  bool IsUnsaved(uint32_t row) const {
+    return marking() && (marks(row).unsaved.load(std::memory_order_acquire) &
+                         BitOf(row)) != 0;
+  }
+  bool marking() const { return marking_.load(std::memory_order_acquire); }
+  // Of a row that the caller holds.
+  void WriteRecord(uint32_t row, const SnapshotRowFormat& record,
+                   char* out) const;
 
   // One thread at a time (the shard's mutex).
 
@@ -186,6 +213,34 @@ class RowStore {
   void FillSlot(uint32_t row, int s, float init) const;
   int num_slots() const { return num_slots_; }
 
+  // Memory for marks beside every row there is and will be. ResourceExhausted:
+  // out of memory.
+  Status ReserveMarks();
+  // Whether rows are marked from here on; if so, none is changed yet.
+  // REQUIRES: ReserveMarks.
+  void StartMarking();
+  void StopMarking() { marking_.store(false, std::memory_order_release); }
+
+  // A snapshot begins: of all resident rows, or of those that are changed, none
+  // of which is changed from here on. Who writes to one leaves an image first,
+  // in chunks of about `chunk_bytes`; `record` is how. The most rows that it
+  // may be of.
+  // REQUIRES: marking, and none is running.
+  int64_t BeginSnapshot(bool whole, const SnapshotRowFormat& record,
+                        int64_t chunk_bytes);
+  // Any thread: records of rows of the snapshot that no one has saved yet, up
+  // to `most`, from row *next on, of which it began with `end`. Returns how
+  // many; *next is `end` after the last one.
+  int64_t SaveRows(int64_t end, const SnapshotRowFormat& record, int64_t most,
+                   int64_t* next, char* out) const;
+  // Any thread: no more images are kept, and those there are are forgotten.
+  void EndImages(int64_t end) const;
+  // After EndImages. failed: what was changed when the snapshot began is so
+  // again.
+  void EndSnapshot(int64_t end, bool failed);
+  // REQUIRES: ReserveMarks.
+  RowImages* images() const { return images_.get(); }
+
   // Rows [0, high_water) have been given out at least once.
   uint32_t high_water() const { return high_water_; }
   int64_t live() const { return live_; }
@@ -199,7 +254,10 @@ class RowStore {
            (meta->sequence.load(std::memory_order_acquire) & kResident) != 0;
   }
   int64_t capacity() const { return capacity_; }
-  int64_t row_bytes() const { return capacity_ * stride_; }
+  int64_t row_bytes() const {
+    return capacity_ * stride_ +
+           (images_ == nullptr ? 0 : MarkBytes(capacity_));
+  }
   int64_t slot_bytes() const { return capacity_ * slot_arrays_ * slot_bytes_; }
 
  private:
@@ -212,10 +270,12 @@ class RowStore {
   static constexpr int kSegmentBits = 10;  // of the smallest segment
   static constexpr int kSegmentsBits = 6;  // of a block's segments, at most
   static constexpr uint32_t kStarts = 16;
+  static constexpr uint32_t kMarkedRows = 64;  // by one RowMarks
 
   struct Segment {
     char* rows;
     std::atomic<char*> slots[kMaxSlots];
+    RowMarks* marks;  // null until there are marks
   };
   struct Place {
     int block;
@@ -259,6 +319,31 @@ class RowStore {
     const uint64_t word = (uint64_t{links.previous} << 32) | links.next;
     meta(row)->id.store(static_cast<int64_t>(word), std::memory_order_relaxed);
   }
+  // See row_marks.h. REQUIRES: ReserveMarks.
+  RowMarks& marks(uint32_t row) const {
+    const Place place = PlaceOf(row);
+    return segment(place).marks[place.offset / kMarkedRows];
+  }
+  static uint64_t BitOf(uint32_t row) {
+    return uint64_t{1} << (row % kMarkedRows);
+  }
+  static int64_t MarkBytes(int64_t rows) {
+    return rows / kMarkedRows * static_cast<int64_t>(sizeof(RowMarks));
+  }
+  void MarkWritten(uint32_t row) const;
+  // By who holds the row's word.
+  void SaveImage(uint32_t row) const;
+  // A free row is given out: no snapshot wants what will be written to it.
+  void ForgetUnsaved(uint32_t row) const;
+  void MoveMarks(uint32_t from, uint32_t to) const;
+  // The word of a row that is resident, whichever id it has; false (and not
+  // held): it is not.
+  bool LockResident(uint32_t row) const;
+  bool AddMarks(Segment* segment, int bits);
+  // Publish without a mark.
+  void Show(uint32_t row, int64_t id, int64_t last_seen,
+            uint32_t frequency) const;
+
   void LinkFree(uint32_t row);
   void UnlinkFree(uint32_t row);
   // Both rows hold the content of `from`, which stays held.
@@ -281,6 +366,7 @@ class RowStore {
   const int64_t stride_;       // bytes of a row with its metadata
   Arena* const arena_;
   std::atomic<Segment*> blocks_[kBlocks] = {};
+  std::atomic<bool> marking_{false};
   int64_t capacity_ = 0;
   uint32_t high_water_ = 0;
   uint32_t made_ = 0;  // rows with metadata
@@ -290,6 +376,7 @@ class RowStore {
   int slot_arrays_ = 0;      // that every segment has; never fewer again
   int used_slots_ = 0;       // that an optimizer ever had
   int num_slots_ = 0;        // that the optimizer has
+  std::unique_ptr<RowImages> images_;  // null until there are marks
 };
 
 template <typename Moved>
