@@ -7,12 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.hook_variable import as_hook
 from lodestar.embedding.saved_state import without_optimizer_slots
-from lodestar.export import signatures
+from lodestar.export import features_json, signatures, traces
+from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
-
-_SIGNATURES = ("ragged", "values_and_lengths")
 
 
 def saved_model(
@@ -21,6 +19,8 @@ def saved_model(
     signature: str = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,
+    padding_id: Any = None,
+    from_rows: bool = False,
 ) -> None:
     """Writes `model` for inference, with the tables it reads.
 
@@ -39,6 +39,11 @@ def saved_model(
     ...     ids_values=tf.constant([1, 2, 3], tf.int64),
     ...     ids_row_splits=tf.constant([0, 2, 3], tf.int64))
 
+    `features.json` in the folder lists what each signature takes and gives,
+    the inputs, the tables and the weights. `loaded.tables[name]`,
+    `loaded.id_tables[name]` and `loaded.model_variables` are these; a table is
+    an object with a `resource_handle`. docs/serving.md has the details.
+
     Args:
         model: A built Keras model.
         path: Folder to write.
@@ -46,52 +51,83 @@ def saved_model(
             takes a ragged input `x`: `"ragged"`: as `x_values`, all values in
             order, and `x_row_splits`; `"values_and_lengths"`: as `x_values`
             and `x_lengths`. With several ragged axes `x_row_splits_0`, ...,
-            outermost first. `serve` takes RaggedTensors in both. Where a name
-            is no identifier, its characters that are not become `_` here, but
-            not for `serve`.
+            outermost first. `"padded"`: as `x`, dense, its short rows filled
+            with `padding_id`. A dense input is `x` itself, a sparse one
+            `x_indices`, `x_values` and `x_dense_shape`. `"examples"`: takes
+            `examples` alone, a vector of serialized tf.Examples with a feature
+            for each input. `serve` takes RaggedTensors in all of them. Where
+            a name is no identifier, its characters that are not become `_`
+            here, but not for `serve` and in tf.Examples.
         inputs: Name -> tf.TypeSpec, for a subclassed model, which is then
             called with a dict (with the one value if `inputs` has one entry);
             default: the inputs of a functional or sequential model.
+        padding_id: With `"padded"`: an integer, number or text, or a dict of
+            them by name of the input. Equal values before another value stay.
+        from_rows: Adds the signature `from_rows`, which takes in place of ids
+            the rows that embedding layers look up, named as the layers and
+            features, for rows that are kept elsewhere.
 
     Outputs keep their names where the model returns a dict; otherwise they
     are `output_0`, `output_1`, ...
 
     Raises:
-        ValueError: Another `signature`, or the inputs are not known.
+        ValueError: Another `signature`; the inputs are not known, or one has
+            no such form; `padding_id` is missing, or not of an input's type;
+            `from_rows` of a model whose look-ups do not all give dense rows;
+            the model trains a table even where `training` is False.
     """
-    if signature not in _SIGNATURES:
-        raise ValueError(f"`signature`={signature!r} is not in {_SIGNATURES}.")
-    specs, pack = signatures.model_inputs(model, inputs)
+    if signature not in signatures.SIGNATURES:
+        raise ValueError(
+            f"`signature`={signature!r} is not in {signatures.SIGNATURES}."
+        )
+    model_inputs = signatures.model_inputs(model, inputs)
+    plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
+    contents = model_contents(model)
+    serve, lookups = traces.trace_serve(model, model_inputs)
+    rows = None
+    if from_rows:
+        # Examples would have to hold the ids as well.
+        without_rows = (
+            signatures.plain_tensors(model_inputs.specs, "ragged")
+            if signature == "examples"
+            else plain
+        )
+        rows = traces.trace_from_rows(
+            model, model_inputs, without_rows, contents.tables
+        )
+    module = _module(contents)
+    module.serve = serve
 
-    def serve(features: Mapping[str, Any]) -> dict[str, Any]:
-        return signatures.named_outputs(model(pack(features), training=False))
-
-    module = tf.Module()
-    module.serve = tf.function(serve, input_signature=[specs])
-    # Hooks come with their tables.
-    module.model_variables = [
-        v.value for v in model.variables if as_hook(v) is None
-    ]
-    # What the graph reads besides variables: embedding variables, id tables,
-    # the look-up tables of Keras's own layers.
-    module.model_resources = [
-        child
-        for child in tf.train.TrackableView(model).descendants()
-        if isinstance(child, tf.saved_model.experimental.TrackableResource)
-    ]
-    plain = signatures.plain_tensors(specs, signature)
-
-    @tf.function
+    @tf.function(autograph=False)
     def serving_default(**tensors: Any) -> dict[str, Any]:
         return serve(plain.unflatten(tensors))
 
+    served = {
+        "serving_default": serving_default.get_concrete_function(**plain.specs)
+    }
+    if rows is not None:
+        served["from_rows"] = rows.function.get_concrete_function(**rows.specs)
+    document = features_json.describe(
+        signature,
+        model_inputs.specs,
+        plain,
+        served["serving_default"].structured_outputs,
+        contents,
+        lookups,
+        rows,
+        inputs_given=inputs is not None,
+    )
     with whole_folder(path) as partial, without_optimizer_slots():
-        tf.saved_model.save(
-            module,
-            partial,
-            signatures={
-                "serving_default": serving_default.get_concrete_function(
-                    **plain.specs
-                )
-            },
-        )
+        tf.saved_model.save(module, partial, signatures=served)
+        features_json.write(partial, document)
+
+
+def _module(contents: ModelContents) -> tf.Module:
+    """What owns the tables and variables that the functions read."""
+    module = tf.Module()
+    module.tables = contents.tables
+    module.id_tables = contents.id_tables
+    module.model_variables = [v.value for v in contents.weights]
+    module.model_state = [v.value for v in contents.state]
+    module.model_resources = contents.resources
+    return module

@@ -1,16 +1,21 @@
 """What a served model takes and gives: names, types, plain tensors.
 
-The inputs of a Keras model by name, ragged ones as the plain tensors that a
-serving signature must consist of, and the way back.
+The inputs of a Keras model by name, as the plain tensors that a serving
+signature must consist of, and the way back.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from lodestar.export import input_parts
+from lodestar.export.examples import ExampleForm
+from lodestar.export.input_parts import argument_names
+from lodestar.export.padded import check_padding, padded_parts
+
+SIGNATURES = ("ragged", "values_and_lengths", "examples", "padded")
 Specs = dict[str, tf.TypeSpec]
 
 
@@ -26,16 +31,34 @@ class ModelInputs(NamedTuple):
     pack: Callable[[Mapping[str, Any]], Any]
 
 
+class Argument(NamedTuple):
+    """A tensor of a signature.
+
+    Attributes:
+        input: Name of the input that it belongs to; None: to all.
+        part: Which part of it, `""`: all.
+    """
+
+    input: str | None
+    part: str
+
+
 class PlainTensors(NamedTuple):
     """Inputs as plain tensors.
 
     Attributes:
         specs: Argument name -> type.
+        arguments: Argument name -> what it is.
         unflatten: Argument name -> tensor to input name -> tensor.
+        flatten: The inverse, eagerly. Raises ValueError where there is none.
+        padding: Input name -> what fills its rows, where they are padded.
     """
 
     specs: Specs
+    arguments: dict[str, Argument]
     unflatten: Callable[[Mapping[str, Any]], dict[str, Any]]
+    flatten: Callable[[Mapping[str, Any]], dict[str, tf.Tensor]]
+    padding: dict[str, Any]
 
 
 def model_inputs(
@@ -105,64 +128,95 @@ def named_outputs(outputs: Any) -> dict[str, Any]:
     }
 
 
-def plain_tensors(specs: Specs, signature: str) -> PlainTensors:
-    """`specs` with each ragged one as plain tensors.
+def plain_tensors(
+    specs: Specs, signature: str, padding_id: Any = None
+) -> PlainTensors:
+    """Inputs as the plain tensors that `signature` takes.
 
     Args:
         specs: Name -> type.
-        signature: `"ragged"` or `"values_and_lengths"`, as `saved_model`.
+        signature: One of `SIGNATURES`, as of `saved_model`.
+        padding_id: As of `saved_model`.
+
+    Raises:
+        ValueError: Another `signature`, a `padding_id` that does not go with
+            it, or an input that has no such form.
     """
-    suffix, build = {
-        "ragged": ("row_splits", tf.RaggedTensor.from_nested_row_splits),
-        "values_and_lengths": (
-            "lengths",
-            tf.RaggedTensor.from_nested_row_lengths,
-        ),
-    }[signature]
-    flat: Specs = {}
-    parts: dict[str, list[str]] = {}
-    for name, argument in argument_names(specs).items():
-        spec = specs[name]
-        if not isinstance(spec, tf.RaggedTensorSpec):
-            parts[name] = [argument]
-            if isinstance(spec, tf.TensorSpec):
-                spec = tf.TensorSpec(spec.shape, spec.dtype, name=argument)
-            flat[argument] = spec
-            continue
-        rank = spec.ragged_rank
-        parts[name] = [f"{argument}_values"]
-        parts[name] += (
-            [f"{argument}_{suffix}"]
-            if rank == 1
-            else [f"{argument}_{suffix}_{axis}" for axis in range(rank)]
+    if signature not in SIGNATURES:
+        raise ValueError(f"`signature`={signature!r} is not in {SIGNATURES}.")
+    if signature != "padded" and padding_id is not None:
+        raise ValueError(
+            f"`padding_id`={padding_id!r} is given with "
+            f"`signature`={signature!r}; it goes with 'padded' only."
         )
-        inner = spec.shape[rank + 1 :]
-        values, *partitions = parts[name]
-        flat[values] = tf.TensorSpec([None, *inner], spec.dtype, name=values)
-        for part in partitions:
-            flat[part] = tf.TensorSpec([None], tf.int64, name=part)
+    if signature == "examples":
+        return _one_tensor_of_examples(ExampleForm(specs))
+    padding = {}
+    if signature == "padded":
+        padding = check_padding(padding_id, specs)
+
+    def parts_of(name, spec):
+        if not isinstance(spec, tf.RaggedTensorSpec):
+            return input_parts.plain_parts(spec)
+        if signature == "padded":
+            return padded_parts(name, spec, padding[name])
+        if signature == "ragged":
+            return input_parts.row_splits_parts(spec)
+        return input_parts.lengths_parts(spec)
+
+    parts = {name: parts_of(name, spec) for name, spec in specs.items()}
+    names = argument_names(specs)
+    # Inputs that are one tensor keep their names before parts get theirs.
+    flat = {
+        names[name]: Argument(name, "")
+        for name in specs
+        if "" in parts[name].specs
+    }
+    for name in specs:
+        for part in parts[name].specs:
+            if part:
+                argument = input_parts.unused(f"{names[name]}_{part}", flat)
+                flat[argument] = Argument(name, part)
+    arguments_of: dict[str, list[str]] = {name: [] for name in specs}
+    for argument, (name, _) in flat.items():
+        arguments_of[name].append(argument)
 
     def unflatten(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        features = {}
-        for name, arguments in parts.items():
-            values, *partitions = (tensors[part] for part in arguments)
-            features[name] = build(values, partitions) if partitions else values
-        return features
+        return {
+            name: parts[name].join([tensors[a] for a in arguments])
+            for name, arguments in arguments_of.items()
+        }
 
-    return PlainTensors(flat, unflatten)
+    def flatten(inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        return {
+            argument: tensor
+            for name, arguments in arguments_of.items()
+            for argument, tensor in zip(
+                arguments, parts[name].split(inputs[name]), strict=True
+            )
+        }
+
+    return PlainTensors(
+        {
+            argument: _named(parts[name].specs[part], argument)
+            for argument, (name, part) in flat.items()
+        },
+        flat,
+        unflatten,
+        flatten,
+        padding,
+    )
 
 
-def argument_names(names: Iterable[str]) -> dict[str, str]:
-    """Name -> what TensorFlow takes as the name of an argument, all different.
+def _named(spec: tf.TensorSpec, name: str) -> tf.TensorSpec:
+    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
 
-    What is no letter of ASCII, digit or `_` becomes `_`.
-    """
-    arguments: dict[str, str] = {}
-    for name in names:
-        argument = re.sub(r"[^A-Za-z0-9_]", "_", name)
-        if not argument[:1].isalpha():
-            argument = "x" + argument
-        while argument in arguments.values():
-            argument += "_"
-        arguments[name] = argument
-    return arguments
+
+def _one_tensor_of_examples(form: ExampleForm) -> PlainTensors:
+    return PlainTensors(
+        {"examples": tf.TensorSpec([None], tf.string, name="examples")},
+        {"examples": Argument(None, "serialized tf.Example")},
+        lambda tensors: form.parse(tensors["examples"]),
+        lambda inputs: {"examples": form.serialize(inputs)},
+        {},
+    )

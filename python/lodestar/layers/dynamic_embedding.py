@@ -15,6 +15,7 @@ from lodestar.embedding.lookup_arguments import (
     get_optimizer,
 )
 from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.lookup_observer import LookUp, observed
 
 _REFUSED = {
     "embeddings_regularizer": (
@@ -241,6 +242,7 @@ class DynamicEmbedding(keras.layers.Layer):
             padding_id=feature.table_id(feature.padding_id),
             default_id=feature.table_id(feature.default_id),
         )
+        rows = observed(LookUp(self, None, feature, ids, rows))
         return tf.cast(rows, self.compute_dtype)
 
     def compute_output_spec(

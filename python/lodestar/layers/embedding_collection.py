@@ -19,6 +19,7 @@ from lodestar.layers.dynamic_embedding import (
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
+from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 
@@ -159,12 +160,15 @@ class EmbeddingCollection(keras.layers.Layer):
             count=training,
             counters=self._counters.resource_handle if training else None,
         )
-        return {
-            name: tf.cast(batch.restore(part), self.compute_dtype)
-            for (name, _), batch, part in zip(
-                self._features, batches, rows, strict=True
+        results = {}
+        for (name, feature), batch, part in zip(
+            self._features, batches, rows, strict=True
+        ):
+            restored = observed(
+                LookUp(self, name, feature, inputs[name], batch.restore(part))
             )
-        }
+            results[name] = tf.cast(restored, self.compute_dtype)
+        return results
 
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
         """What was looked up in training, by feature, eagerly.

@@ -1,0 +1,122 @@
+"""A batch as a model takes it -> its inputs by name, of the types they have."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.export.signatures import Specs
+from lodestar.ragged import LoDTensor
+
+
+def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
+    """The inputs in `batch`, eager tensors of the types in `specs`.
+
+    Args:
+        batch: A dict by name, which may hold more; a list in the order of
+            `specs`; or the one input.
+        specs: Name -> type.
+
+    Raises:
+        ValueError: An input is missing, or not of its type.
+    """
+    if isinstance(batch, Mapping):
+        absent = [name for name in specs if name not in batch]
+        if absent:
+            raise ValueError(
+                f"`batch` has no {absent}; it has {sorted(batch)}."
+            )
+        values = [batch[name] for name in specs]
+    elif len(specs) == 1:
+        values = [batch]
+        if isinstance(batch, (list, tuple)) and len(batch) == 1:
+            if _is_tensor(batch[0]):
+                values = list(batch)
+    else:
+        if not isinstance(batch, (list, tuple)) or len(batch) != len(specs):
+            count = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
+            raise ValueError(
+                f"`batch` is a {type(batch).__name__}{count}, wanted a dict or "
+                f"a list of the inputs {list(specs)}."
+            )
+        values = list(batch)
+    return {
+        name: _of_type(name, value, specs[name])
+        for name, value in zip(specs, values, strict=True)
+    }
+
+
+def size(inputs: Mapping[str, Any]) -> int:
+    """The number of examples."""
+    for x in inputs.values():
+        if isinstance(x, tf.RaggedTensor):
+            return int(x.nrows())
+        if isinstance(x, tf.SparseTensor):
+            return int(x.dense_shape[0])
+        if x.shape.rank:
+            return int(x.shape[0])
+    return 1
+
+
+def _is_tensor(x: Any) -> bool:
+    return tf.is_tensor(x) or isinstance(x, (np.ndarray, LoDTensor))
+
+
+def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:
+    if isinstance(value, LoDTensor):
+        value = value.to_ragged()
+    if isinstance(spec, tf.RaggedTensorSpec):
+        value = _ragged(value, spec)
+    elif isinstance(spec, tf.TensorSpec) and not tf.is_tensor(value):
+        value = tf.convert_to_tensor(np.asarray(value))
+    if value.dtype != spec.dtype:
+        numbers = tf.string not in (value.dtype, spec.dtype)
+        if not numbers or value.dtype.is_floating and spec.dtype.is_integer:
+            raise ValueError(
+                f"the input {name!r} has the dtype {value.dtype.name}, wanted "
+                f"{spec.dtype.name}."
+            )
+        value = tf.cast(value, spec.dtype)
+    rank = spec.shape.rank
+    if isinstance(spec, tf.TensorSpec) and isinstance(value, tf.Tensor):
+        # As Keras does.
+        if value.shape.rank == rank - 1 and spec.shape[-1] == 1:
+            value = value[..., tf.newaxis]
+    if not spec.is_compatible_with(value):
+        raise ValueError(
+            f"the input {name!r} is {_text(tf.type_spec_from_value(value))}, "
+            f"wanted {_text(spec)}."
+        )
+    return value
+
+
+def _ragged(value: Any, spec: tf.RaggedTensorSpec) -> Any:
+    rank = spec.ragged_rank
+    if isinstance(value, (list, tuple)):
+        return tf.ragged.constant(
+            value,
+            spec.dtype,
+            ragged_rank=rank,
+            inner_shape=tuple(spec.shape[rank + 1 :]),
+            row_splits_dtype=tf.int64,
+        )
+    if isinstance(value, tf.RaggedTensor):
+        return value.with_row_splits_dtype(tf.int64)
+    if isinstance(value, tf.SparseTensor):
+        return value
+    dense = tf.convert_to_tensor(value)
+    if dense.shape.rank <= rank:
+        return dense
+    return tf.RaggedTensor.from_tensor(
+        dense, ragged_rank=rank, row_splits_dtype=tf.int64
+    )
+
+
+def _text(spec: tf.TypeSpec) -> str:
+    kind = {
+        tf.RaggedTensorSpec: "ragged",
+        tf.SparseTensorSpec: "sparse",
+    }.get(type(spec), "dense")
+    rank = f" with {spec.ragged_rank} ragged axes" if kind == "ragged" else ""
+    return f"{kind} {spec.dtype.name} {spec.shape}{rank}"

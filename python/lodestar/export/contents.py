@@ -1,0 +1,79 @@
+"""What a model reads besides its inputs: tables, vocabularies, weights."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import as_hook
+from lodestar.layers.lookup_counters import LookupCounters
+from lodestar.lookup import IdTable
+
+_Resource = tf.saved_model.experimental.TrackableResource
+
+
+class ModelContents(NamedTuple):
+    """What a model reads when it serves.
+
+    Attributes:
+        tables: Name -> embedding variable. Where several have one name, the
+            later ones get `_1`, `_2`, ... behind it.
+        id_tables: The same of id tables.
+        resources: Other resources, such as the look-up tables of Keras's own
+            layers.
+        weights: The dense weights.
+        state: Other variables: of random numbers and of metrics.
+    """
+
+    tables: dict[str, EmbeddingVariable]
+    id_tables: dict[str, IdTable]
+    resources: list[_Resource]
+    weights: list[keras.Variable]
+    state: list[keras.Variable]
+
+
+def model_contents(model: keras.Model) -> ModelContents:
+    """Finds what `model` reads; what only training needs is left out."""
+    tables: dict[str, EmbeddingVariable] = {}
+    id_tables: dict[str, IdTable] = {}
+    resources = []
+    for child in _resources(model):
+        if isinstance(child, EmbeddingVariable):
+            tables[_numbered(child.name, tables)] = child
+        elif isinstance(child, IdTable):
+            id_tables[_numbered(child.name, id_tables)] = child
+        elif not isinstance(child, LookupCounters):
+            resources.append(child)
+    # Hooks come with their tables.
+    variables = [v for v in model.variables if as_hook(v) is None]
+    weights = {id(v) for v in model.weights}
+    return ModelContents(
+        tables,
+        id_tables,
+        resources,
+        [v for v in variables if id(v) in weights],
+        [v for v in variables if id(v) not in weights],
+    )
+
+
+def _resources(root: Any) -> Iterator[_Resource]:
+    """The resources below `root`, but for those of optimizers."""
+    waiting, seen = [root], {id(root)}
+    for parent in waiting:
+        if isinstance(parent, _Resource):
+            yield parent
+        for child in tf.train.TrackableView.children(parent).values():
+            optimizer = isinstance(child, keras.optimizers.Optimizer)
+            if id(child) not in seen and not optimizer:
+                seen.add(id(child))
+                waiting.append(child)
+
+
+def _numbered(name: str, taken: dict[str, Any]) -> str:
+    number, key = 0, name
+    while key in taken:
+        number += 1
+        key = f"{name}_{number}"
+    return key

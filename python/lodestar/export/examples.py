@@ -1,0 +1,203 @@
+"""Inputs as serialized tf.Examples, a feature for each, named as the input."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.export.input_parts import numbered
+
+_LISTS = {
+    tf.int64: "int64_list",
+    tf.float32: "float_list",
+    tf.string: "bytes_list",
+}
+
+
+class ExampleForm:
+    """How the inputs of a model lie in tf.Examples.
+
+    A dense input is a feature of as many values as the input has in an
+    example, and must be there. A ragged one is a feature of all its values;
+    where it has more ragged axes than one, `<name>_lengths` (of several,
+    `<name>_lengths_0`, ... outermost first) has the lengths of the rows within
+    the example. A sparse one is the values of its only axis. Where a ragged or
+    sparse feature is absent, it is empty.
+
+    Integers are int64 in an Example, numbers float32.
+
+    Raises:
+        ValueError: An input has no such form; the text names it.
+    """
+
+    def __init__(self, specs: Mapping[str, tf.TypeSpec]):
+        self._specs = dict(specs)
+        self.features: dict[str, Any] = {}
+        for name, spec in specs.items():
+            self.features[name] = _feature(name, spec)
+        for name, spec in specs.items():
+            for key in _length_keys(name, spec):
+                if key in specs:
+                    raise ValueError(
+                        f"the input {key!r} has the name of the feature that "
+                        f"holds the lengths of the ragged input {name!r} in a "
+                        "tf.Example; rename one of them."
+                    )
+
+    def parse(self, serialized: tf.Tensor) -> dict[str, Any]:
+        """Name -> input, of serialized Examples `[B]`."""
+        parsed = tf.io.parse_example(serialized, self.features)
+        return {
+            name: _from_example_dtype(name, spec, parsed[name])
+            for name, spec in self._specs.items()
+        }
+
+    def serialize(self, inputs: Mapping[str, Any]) -> tf.Tensor:
+        """The inverse of `parse`, eagerly: name -> input -> `[B]`.
+
+        Raises:
+            ValueError: The inputs have different numbers of examples.
+        """
+        rows = {name: _Rows(inputs[name]) for name in self._specs}
+        counts = {name: len(of_input) for name, of_input in rows.items()}
+        if len(set(counts.values())) > 1:
+            raise ValueError(
+                f"the inputs have different numbers of examples: {counts}."
+            )
+        examples = [
+            tf.train.Example() for _ in range(min(counts.values(), default=0))
+        ]
+        for name, spec in self._specs.items():
+            kind = _LISTS[_example_dtype(name, spec)]
+            keys = _length_keys(name, spec)
+            for row, example in enumerate(examples):
+                features = example.features.feature
+                values, lengths = rows[name].row(row)
+                getattr(features[name], kind).value.extend(values.tolist())
+                for key, of_axis in zip(keys, lengths, strict=True):
+                    features[key].int64_list.value.extend(of_axis.tolist())
+        return tf.constant(
+            [example.SerializeToString() for example in examples],
+            tf.string,
+            [len(examples)],
+        )
+
+
+class _Rows:
+    """The examples of a batch, one after another."""
+
+    def __init__(self, x: Any):
+        if isinstance(x, tf.SparseTensor):
+            x = tf.RaggedTensor.from_value_rowids(
+                x.values, x.indices[:, 0], x.dense_shape[0]
+            )
+        self._splits = []
+        if isinstance(x, tf.RaggedTensor):
+            self._splits = [splits.numpy() for splits in x.nested_row_splits]
+            x = x.flat_values
+        if x.dtype == tf.bool:
+            x = tf.cast(x, tf.int64)
+        self._values = x.numpy()
+
+    def __len__(self) -> int:
+        return len(self._splits[0] if self._splits else self._values) - bool(
+            self._splits
+        )
+
+    def row(self, index: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The values of an example, flat, and the lengths of its inner rows."""
+        if not self._splits:
+            return np.ravel(self._values[index]), []
+        begin, end = self._splits[0][index : index + 2]
+        lengths = []
+        for splits in self._splits[1:]:
+            lengths.append(np.diff(splits[begin : end + 1]))
+            begin, end = splits[begin], splits[end]
+        return np.ravel(self._values[begin:end]), lengths
+
+
+def _length_keys(name: str, spec: tf.TypeSpec) -> list[str]:
+    if not isinstance(spec, tf.RaggedTensorSpec) or spec.ragged_rank < 2:
+        return []
+    return numbered(f"{name}_lengths", spec.ragged_rank - 1)
+
+
+def _feature(name: str, spec: tf.TypeSpec) -> Any:
+    dtype = _example_dtype(name, spec)
+    shape = spec.shape[1:]
+    if isinstance(spec, tf.SparseTensorSpec):
+        if len(shape) != 1:
+            raise _no_form(name, spec, "a sparse input needs one axis")
+        return tf.io.VarLenFeature(dtype)
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        if None in shape:
+            raise _no_form(name, spec, "a dense input needs axes of known size")
+        return tf.io.FixedLenFeature(shape, dtype)
+    rank = spec.ragged_rank
+    if any(size is not None for size in shape[:rank]):
+        raise _no_form(
+            name, spec, "its ragged axes must all be of unknown size"
+        )
+    inner = shape[rank:]
+    if None in inner:
+        raise _no_form(name, spec, "its inner axes need a known size")
+    partitions = [
+        tf.io.RaggedFeature.RowLengths(key) for key in _length_keys(name, spec)
+    ]
+    partitions += [tf.io.RaggedFeature.UniformRowLength(n) for n in inner]
+    return tf.io.RaggedFeature(
+        dtype,
+        partitions=partitions,
+        row_splits_dtype=tf.int64,
+        value_key=name,
+        # Unless it is checked, TensorFlow makes rows that do not fit.
+        validate=True,
+    )
+
+
+def _example_dtype(name: str, spec: tf.TypeSpec) -> tf.DType:
+    dtype = spec.dtype
+    if dtype == tf.string:
+        return tf.string
+    if dtype == tf.bool or (dtype.is_integer and dtype != tf.uint64):
+        return tf.int64
+    if dtype.is_floating and dtype.size <= 4:
+        return tf.float32
+    raise _no_form(
+        name,
+        spec,
+        f"a tf.Example holds no {dtype.name}, only int64, float32 "
+        "and what fits in them, and strings",
+    )
+
+
+def _no_form(name: str, spec: tf.TypeSpec, why: str) -> ValueError:
+    return ValueError(
+        f"the input {name!r}, {spec}, has no form in a tf.Example: {why}."
+    )
+
+
+def _from_example_dtype(name: str, spec: tf.TypeSpec, value: Any) -> Any:
+    dtype = spec.dtype
+    if value.dtype == dtype:
+        return value
+    cast = tf.cast(value, dtype)
+    if dtype.is_floating:
+        return cast
+    with tf.control_dependencies(
+        [
+            tf.debugging.assert_equal(
+                _values(tf.cast(cast, tf.int64)),
+                _values(value),
+                f"the feature {name} has values beyond {dtype.name}",
+            )
+        ]
+    ):
+        return tf.nest.map_structure(tf.identity, cast, expand_composites=True)
+
+
+def _values(x: Any) -> tf.Tensor:
+    if isinstance(x, tf.RaggedTensor):
+        return x.flat_values
+    return x.values if isinstance(x, tf.SparseTensor) else x

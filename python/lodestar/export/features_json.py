@@ -1,0 +1,267 @@
+"""features.json: what an exported folder takes, gives and reads."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.export import signatures
+from lodestar.export.contents import ModelContents
+from lodestar.export.signatures import PlainTensors, Specs
+from lodestar.export.traces import LookUpCall, RowsSignature, SeenLookUp
+from lodestar.version import __version__
+
+FILE_NAME = "features.json"
+FORMAT = "lodestar.features"
+FORMAT_VERSION = 1
+
+
+def write(folder: str, document: Mapping[str, Any]) -> None:
+    """Writes `document` into an exported folder."""
+    with tf.io.gfile.GFile(os.path.join(folder, FILE_NAME), "w") as file:
+        file.write(json.dumps(document, indent=1) + "\n")
+
+
+def read(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads that of an exported folder.
+
+    Raises:
+        ValueError: It is none, or of a newer format.
+        tf.errors.NotFoundError: There is none.
+    """
+    path = os.path.join(os.fspath(folder), FILE_NAME)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from None
+    kind = document.get("format") if isinstance(document, dict) else None
+    if kind != FORMAT:
+        raise ValueError(f"{path} has the format {kind!r}, wanted {FORMAT!r}.")
+    if document.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has the format version "
+            f"{document.get('format_version')!r}, wanted {FORMAT_VERSION}; "
+            f"Lodestar {document.get('lodestar_version')} wrote it, this is "
+            f"{__version__}."
+        )
+    return document
+
+
+def describe(
+    signature: str,
+    specs: Specs,
+    plain: PlainTensors,
+    outputs: Mapping[str, Any],
+    contents: ModelContents,
+    lookups: Sequence[SeenLookUp],
+    rows: RowsSignature | None = None,
+    *,
+    inputs_given: bool = False,
+) -> dict[str, Any]:
+    """What features.json says of an export.
+
+    Args:
+        signature: As of `saved_model`.
+        specs: The inputs of the model.
+        plain: What `serving_default` takes.
+        outputs: Name -> symbolic output.
+        contents: What the model reads.
+        lookups: How it reads its tables.
+        rows: The signature `from_rows`, if there is one.
+        inputs_given: Whether `specs` are the caller's, not the model's own.
+    """
+    given = [_output(name, x) for name, x in sorted(outputs.items())]
+    described = {
+        "serving_default": {
+            "arguments": _arguments(plain.specs, plain, {}, {}),
+            "outputs": given,
+        }
+    }
+    if rows is not None:
+        described["from_rows"] = {
+            "arguments": _arguments(
+                rows.specs,
+                rows.plain,
+                rows.rows,
+                {lookup.at: lookup.inputs for lookup in lookups},
+            ),
+            "outputs": given,
+        }
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "lodestar_version": __version__,
+        "signature": signature,
+        "padding_id": {k: _plain(v) for k, v in plain.padding.items()},
+        "inputs_given": inputs_given,
+        "inputs": [_input(name, spec) for name, spec in specs.items()],
+        "signatures": described,
+        "tables": [
+            _table(key, table, lookups)
+            for key, table in contents.tables.items()
+        ],
+        "id_tables": [
+            {
+                "key": key,
+                "name": table.name,
+                "key_dtype": table.key_dtype.name,
+                "size": int(table.size()),
+            }
+            for key, table in contents.id_tables.items()
+        ],
+        "model_variables": [
+            {
+                "path": variable.path,
+                "shape": list(variable.shape),
+                "dtype": str(variable.dtype),
+                "trainable": bool(variable.trainable),
+            }
+            for variable in contents.weights
+        ],
+    }
+
+
+def specs_of(document: Mapping[str, Any]) -> Specs:
+    """The inputs of the model, as `describe` was given them."""
+    specs = {}
+    for entry in document["inputs"]:
+        shape, dtype = entry["shape"], tf.as_dtype(entry["dtype"])
+        if entry["kind"] == "ragged":
+            specs[entry["name"]] = tf.RaggedTensorSpec(
+                shape, dtype, entry["ragged_rank"]
+            )
+        elif entry["kind"] == "sparse":
+            specs[entry["name"]] = tf.SparseTensorSpec(shape, dtype)
+        else:
+            specs[entry["name"]] = tf.TensorSpec(shape, dtype)
+    return specs
+
+
+def plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
+    """What `serving_default` takes, as `describe` was given it."""
+    signature = document["signature"]
+    specs = specs_of(document)
+    padding = document["padding_id"]
+    if signature != "padded":
+        padding = None
+    else:
+        padding = {
+            name: value.encode(errors="surrogateescape")
+            if isinstance(value, str)
+            else value
+            for name, value in padding.items()
+        }
+    return signatures.plain_tensors(specs, signature, padding)
+
+
+def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
+    """What `from_rows` takes of the inputs that are no rows."""
+    if document["signature"] != "examples":
+        return plain_tensors_of(document)
+    return signatures.plain_tensors(specs_of(document), "ragged")
+
+
+def rows_of(document: Mapping[str, Any]) -> dict[str, LookUpCall]:
+    """Argument of `from_rows` -> the look-up whose rows it takes."""
+    return {
+        entry["name"]: LookUpCall(
+            entry["layer"], entry["feature"], entry["call"]
+        )
+        for entry in document["signatures"]["from_rows"]["arguments"]
+        if "layer" in entry
+    }
+
+
+def _input(name: str, spec: tf.TypeSpec) -> dict[str, Any]:
+    entry = {
+        "name": name,
+        "kind": "dense",
+        "dtype": spec.dtype.name,
+        "shape": spec.shape.as_list(),
+    }
+    if isinstance(spec, tf.RaggedTensorSpec):
+        entry.update(kind="ragged", ragged_rank=spec.ragged_rank)
+    elif isinstance(spec, tf.SparseTensorSpec):
+        entry["kind"] = "sparse"
+    return entry
+
+
+def _arguments(
+    specs: Mapping[str, tf.TensorSpec],
+    plain: PlainTensors,
+    rows: Mapping[str, LookUpCall],
+    row_inputs: Mapping[LookUpCall, list[str] | None],
+) -> list[dict[str, Any]]:
+    entries = []
+    for name, spec in specs.items():
+        entry = {
+            "name": name,
+            "dtype": spec.dtype.name,
+            "shape": spec.shape.as_list(),
+        }
+        if name in rows:
+            at = rows[name]
+            entry.update(at._asdict(), inputs=row_inputs.get(at))
+        else:
+            entry.update(plain.arguments[name]._asdict())
+        entries.append(entry)
+    return entries
+
+
+def _output(name: str, output: Any) -> dict[str, Any]:
+    entry = {
+        "name": name,
+        "dtype": output.dtype.name,
+        "shape": None if output.shape.rank is None else output.shape.as_list(),
+    }
+    if isinstance(output, (tf.RaggedTensor, tf.RaggedTensorSpec)):
+        entry["ragged_rank"] = output.ragged_rank
+    return entry
+
+
+def _table(
+    key: str, table: EmbeddingVariable, lookups: Sequence[SeenLookUp]
+) -> dict[str, Any]:
+    config = table.get_config()
+    missing = config["missing"]
+    return {
+        "key": key,
+        "name": table.name,
+        "dim": table.dim,
+        "dtype": table.dtype.name,
+        "rows": int(table.size()),
+        "missing": {"rule": "vector", "vector": missing}
+        if isinstance(missing, list)
+        else {"rule": "shared_rows", **missing["config"]}
+        if isinstance(missing, dict)
+        else {"rule": missing},
+        "initializer": config["initializer"],
+        "seed": config["seed"],
+        "init_salt": config["init_salt"],
+        "read_by": [
+            {
+                **at._asdict(),
+                "inputs": inputs,
+                "combiner": feature.combiner,
+                "salt": feature.salt,
+                "salt_word": feature.salt_word,
+                "padding_id": feature.padding_id,
+                "default_id": feature.default_id,
+                "max_length": feature.max_length,
+            }
+            for at, feature, inputs in lookups
+            if feature.table is table
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return value.item() if isinstance(value, np.generic) else value

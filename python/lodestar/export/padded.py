@@ -1,0 +1,169 @@
+"""Ragged inputs as dense tensors in which an agreed value fills short rows."""
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.export.input_parts import InputParts
+
+Padding = int | float | str | bytes
+
+
+def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]):
+    """What fills each ragged input, by name.
+
+    Args:
+        padding_id: One value for all, or a dict by name of the input.
+        specs: The inputs of the model.
+
+    Raises:
+        ValueError: A ragged input without one, one of another type than the
+            input, or a name that is no ragged input.
+    """
+    ragged = [
+        name
+        for name, spec in specs.items()
+        if isinstance(spec, tf.RaggedTensorSpec)
+    ]
+    if padding_id is None and ragged:
+        raise ValueError(
+            "`padding_id` is None: signature='padded' needs the value that "
+            f"fills the ends of short rows of the inputs {ragged}, or a dict "
+            "of it by name."
+        )
+    if not isinstance(padding_id, Mapping):
+        padding_id = {name: padding_id for name in ragged}
+    for name in padding_id:
+        if name not in ragged:
+            raise ValueError(
+                f"`padding_id` names {name!r}, which is no ragged input; these "
+                f"are {ragged}."
+            )
+    for name in ragged:
+        if name not in padding_id:
+            raise ValueError(
+                f"`padding_id` has none for the ragged input {name!r}; it has "
+                f"{sorted(padding_id)}."
+            )
+    return {
+        name: _padding_of(name, specs[name].dtype, value)
+        for name, value in padding_id.items()
+    }
+
+
+def _padding_of(name: str, dtype: tf.DType, value: Any) -> Padding:
+    if dtype == tf.string:
+        wanted = "text"
+        fits = isinstance(value, (str, bytes))
+    elif dtype.is_integer:
+        wanted = f"an integer from {dtype.min} to {dtype.max}"
+        fits = (
+            isinstance(value, (int, np.integer))
+            and not isinstance(value, bool)
+            and dtype.min <= value <= dtype.max
+        )
+    elif dtype == tf.bool:
+        wanted = "True or False"
+        fits = isinstance(value, (bool, np.bool_))
+    else:
+        wanted = "a number"
+        fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not fits:
+        raise ValueError(
+            f"`padding_id`={value!r} for the input {name!r} of dtype "
+            f"{dtype.name}, wanted {wanted}."
+        )
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def padded_parts(
+    name: str, spec: tf.RaggedTensorSpec, padding: Padding
+) -> InputParts:
+    """The ragged input `name` as one dense tensor.
+
+    Only what stands at the end of a row is padding: an equal value before
+    another one stays. With several ragged axes an inner row of padding alone
+    is an empty one, and is itself padding at the end of an outer row. So rows
+    that end in the value, or in an empty inner row, have no padded form.
+    """
+
+    def join(parts):
+        return _without_padding(parts[0], spec, padding)
+
+    def split(ragged):
+        dense = ragged.to_tensor(default_value=padding)
+        _check_same(name, ragged, join([dense]), padding)
+        return [dense]
+
+    dense = tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return InputParts({"": dense}, join, split)
+
+
+def _without_padding(
+    dense: tf.Tensor, spec: tf.RaggedTensorSpec, padding: Padding
+) -> tf.RaggedTensor:
+    rank = spec.ragged_rank
+    if isinstance(padding, float) and math.isnan(padding):
+        used = tf.logical_not(tf.math.is_nan(dense))
+    else:
+        used = tf.not_equal(dense, tf.constant(padding, spec.dtype))
+    used = tf.reduce_any(used, list(range(rank + 1, dense.shape.rank)))
+    shape = tf.shape(dense, tf.int64)
+    # Innermost axis first: [B, T1, ...] lengths of what lies within.
+    nested_lengths = []
+    for axis in range(rank, 0, -1):
+        size = shape[axis]
+        if spec.shape[axis] is None:
+            ends = tf.where(used, tf.range(1, size + 1), 0)
+            # An empty axis has no greatest end.
+            lengths = tf.maximum(tf.reduce_max(ends, -1), 0)
+        else:
+            lengths = tf.fill(shape[:axis], size)
+        nested_lengths.insert(0, lengths)
+        used = lengths > 0
+    kept = tf.fill(shape[:1], True)
+    row_lengths = []
+    for axis, lengths in enumerate(nested_lengths, 1):
+        row_lengths.append(tf.boolean_mask(lengths, kept))
+        kept = tf.logical_and(
+            kept[..., tf.newaxis], tf.sequence_mask(lengths, shape[axis])
+        )
+    return tf.RaggedTensor.from_nested_row_lengths(
+        tf.boolean_mask(dense, kept), row_lengths
+    )
+
+
+def _check_same(
+    name: str, ragged: tf.RaggedTensor, back: tf.RaggedTensor, padding: Padding
+) -> None:
+    def same(x, y):
+        floats = x.dtype.kind == "f"
+        return np.array_equal(x, y, equal_nan=floats)
+
+    parts = zip(
+        [*ragged.nested_row_splits, ragged.flat_values],
+        [*back.nested_row_splits, back.flat_values],
+        strict=True,
+    )
+    if all(same(x.numpy(), y.numpy()) for x, y in parts):
+        return
+    for example, (wanted, found) in enumerate(zip(ragged, back, strict=True)):
+        # As text, where NaN equals NaN.
+        wanted, found = (
+            str(
+                x.to_list()
+                if isinstance(x, tf.RaggedTensor)
+                else x.numpy().tolist()
+            )
+            for x in (wanted, found)
+        )
+        if wanted != found:
+            raise ValueError(
+                f"example {example} of the input {name!r} has no padded form: "
+                f"a row of it ends in the padding {padding!r} or in an empty "
+                f"row: {wanted}."
+            )

@@ -1,0 +1,50 @@
+"""Refuses graphs that would change a table when they are served."""
+
+from collections.abc import Iterator
+from typing import Any
+
+# Those that look ids up write where these attributes are true.
+_WRITING_ATTRIBUTES = ("insert", "count")
+_WRITING_OPS = frozenset(
+    f"Lodestar>{name}"
+    for name in (
+        "EmbeddingApply",
+        "EmbeddingAssignIfUnchanged",
+        "EmbeddingClear",
+        "EmbeddingCompact",
+        "EmbeddingDecayFrequencies",
+        "EmbeddingEvict",
+        "EmbeddingImport",
+        "EmbeddingInsertOrAssign",
+        "EmbeddingReleaseStep",
+        "EmbeddingRemove",
+        "EmbeddingSetStep",
+        "IdTableImport",
+        "IdTableImportFile",
+        "IdTableInsert",
+        "IdTableRemove",
+    )
+)
+
+
+def check_read_only(graph: Any) -> None:
+    """Raises ValueError if an op of `graph`, or of its functions, writes."""
+    for node in _nodes(graph):
+        writes = node.op in _WRITING_OPS or (
+            node.op.startswith("Lodestar>Embedding")
+            and any(node.attr[name].b for name in _WRITING_ATTRIBUTES)
+        )
+        if writes:
+            raise ValueError(
+                f"`model` called with training=False has the op {node.name!r}, "
+                f"a {node.op}, which changes a table: a layer is called "
+                "with training=True, or a table is written to. Serving must "
+                "only read."
+            )
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    graph_def = graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def

@@ -1,0 +1,207 @@
+"""Compares an exported model's scores with those of the model."""
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.export import batches, features_json, signatures
+from lodestar.export.compare import MismatchError, OutputDifference, compare
+from lodestar.export.signatures import ModelInputs, PlainTensors
+from lodestar.export.traces import CallCounter, served
+from lodestar.layers.lookup_observer import observe_lookups
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What `verify` compared.
+
+    Attributes:
+        examples: How many the batch has.
+        signatures: The signatures, `serve` among them.
+        max_difference: The largest of all outputs.
+        outputs: Name -> where it differs most.
+    """
+
+    examples: int
+    signatures: tuple[str, ...]
+    max_difference: float
+    outputs: dict[str, OutputDifference]
+
+
+def verify(
+    model: keras.Model,
+    path: str | os.PathLike,
+    batch: Any,
+    atol: float = 1e-5,
+) -> Verification:
+    """Checks that an export gives the scores of `model`, example by example.
+
+    Loads the folder that `saved_model` or `stock_saved_model` wrote, and runs
+    the batch through `serve` and all signatures, `from_rows` included, which
+    is given the rows that the model looks up.
+
+    >>> lodestar.export.saved_model(model, path)
+    >>> lodestar.export.verify(model, path, features).max_difference
+    0.0
+
+    Args:
+        model: What was exported.
+        path: The folder.
+        batch: What the model takes, without labels: a dict by name, a list, or
+            the one input. A dense tensor for a ragged input is taken as rows
+            of one length.
+        atol: How much two numbers may differ; NaN equals NaN. Text must be
+            equal.
+
+    Raises:
+        MismatchError: Scores, or names, shapes or dtypes of outputs differ.
+        ValueError: `atol` is negative or NaN, `batch` is not what the model
+            takes or has no form in the export's signature, or the folder has
+            a signature or a `features.json` that is not known.
+        tf.errors.OpError, OSError: The folder cannot be loaded.
+    """
+    if (
+        not isinstance(atol, numbers.Real)
+        or isinstance(atol, bool)
+        or not atol >= 0
+    ):
+        raise ValueError(f"`atol`={atol!r} is no number of at least 0.")
+    path = os.fspath(path)
+    try:
+        document = features_json.read(path)
+    except tf.errors.NotFoundError:
+        document = None
+    inputs = _model_inputs(model, document)
+    features = batches.by_name(batch, inputs.specs)
+    calls = CallCounter()
+    rows = {}
+
+    def see(lookup):
+        rows[calls.next(lookup)] = lookup.rows
+        return lookup.rows
+
+    with observe_lookups(see):
+        wanted = served(model, inputs)(features)
+    loaded = tf.saved_model.load(path)
+    checked = []
+    worst: dict[str, OutputDifference] = {}
+    for signature, found in _results(loaded, document, inputs, features, rows):
+        checked.append(signature)
+        _check_names(wanted, found, signature)
+        for name in wanted:
+            difference = compare(
+                name, wanted[name], found[name], signature, atol
+            )
+            if (
+                name not in worst
+                or difference.max_difference > worst[name].max_difference
+            ):
+                worst[name] = difference
+    return Verification(
+        examples=batches.size(features),
+        signatures=tuple(checked),
+        max_difference=max(
+            (d.max_difference for d in worst.values()), default=0.0
+        ),
+        outputs=worst,
+    )
+
+
+def _model_inputs(
+    model: keras.Model, document: Mapping[str, Any] | None
+) -> ModelInputs:
+    if document is None:
+        return signatures.model_inputs(model)
+    specs = features_json.specs_of(document)
+    if document["inputs_given"]:
+        return signatures.model_inputs(model, specs)
+    own = signatures.model_inputs(model)
+    if set(own.specs) != set(specs):
+        raise MismatchError(
+            f"the model takes the inputs {sorted(own.specs)}, the export "
+            f"{sorted(specs)}."
+        )
+    return own
+
+
+def _results(
+    loaded: Any,
+    document: Mapping[str, Any] | None,
+    inputs: ModelInputs,
+    features: Mapping[str, Any],
+    rows: Mapping[Any, Any],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each signature and what it gives."""
+    if hasattr(loaded, "serve"):
+        yield "serve", loaded.serve(dict(features))
+    for name, function in loaded.signatures.items():
+        if name == "serving_default":
+            plain = _plain_tensors(function, document, inputs)
+            arguments = plain.flatten(features)
+        elif name == "from_rows" and document is not None:
+            arguments = _rows_arguments(document, features, rows)
+        else:
+            raise ValueError(
+                f"the export has the signature {name!r}, which is not known "
+                "to `verify`; wanted 'serving_default' and 'from_rows'."
+            )
+        yield name, function(**arguments)
+
+
+def _plain_tensors(
+    function: Any, document: Mapping[str, Any] | None, inputs: ModelInputs
+) -> PlainTensors:
+    if document is not None:
+        return features_json.plain_tensors_of(document)
+    wanted = set(function.structured_input_signature[1])
+    for signature in signatures.SIGNATURES:
+        if signature == "padded":
+            continue  # without features.json the padding is not known
+        try:
+            plain = signatures.plain_tensors(inputs.specs, signature)
+        except ValueError:
+            continue
+        if set(plain.specs) == wanted:
+            return plain
+    raise ValueError(
+        f"the export has no {features_json.FILE_NAME}, and the arguments "
+        f"{sorted(wanted)} of its signature 'serving_default' are not those "
+        f"that the inputs {sorted(inputs.specs)} make."
+    )
+
+
+def _rows_arguments(
+    document: Mapping[str, Any],
+    features: Mapping[str, Any],
+    rows: Mapping[Any, Any],
+) -> dict[str, tf.Tensor]:
+    flat = features_json.rows_plain_tensors_of(document).flatten(features)
+    places = features_json.rows_of(document)
+    arguments = {}
+    for entry in document["signatures"]["from_rows"]["arguments"]:
+        name = entry["name"]
+        if name not in places:
+            arguments[name] = flat[name]
+        elif places[name] in rows:
+            arguments[name] = rows[places[name]]
+        else:
+            raise MismatchError(
+                f"`from_rows` takes the rows of {places[name]}, but the model "
+                f"looks up {list(rows)}."
+            )
+    return arguments
+
+
+def _check_names(
+    wanted: Mapping[str, Any], found: Mapping[str, Any], signature: str
+) -> None:
+    if set(wanted) != set(found):
+        raise MismatchError(
+            f"the model gives the outputs {sorted(wanted)}, the export "
+            f"{sorted(found)} through {signature!r}."
+        )

@@ -1,0 +1,104 @@
+"""Tests of batches as users have them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.export import batches
+
+RAGGED = tf.RaggedTensorSpec([None, None], tf.int64)
+DENSE = tf.TensorSpec([None, 2], tf.float32)
+SPARSE = tf.SparseTensorSpec([None, None], tf.int64)
+NESTED = tf.RaggedTensorSpec([None] * 3, tf.int64, ragged_rank=2)
+
+
+@pytest.mark.parametrize(
+    "value, spec, want",
+    [
+        (tf.ragged.constant([[1], []], tf.int32), RAGGED, [[1], []]),
+        ([[1], []], RAGGED, [[1], []]),
+        (np.array([[1, 2]]), RAGGED, [[1, 2]]),
+        (np.array([[[1], [2]]]), NESTED, [[[1], [2]]]),
+        ([[[1], []], []], NESTED, [[[1], []], []]),
+        (np.array([[1, 2]]), DENSE, [[1.0, 2.0]]),
+        ([[1, 2]], DENSE, [[1.0, 2.0]]),
+        (np.array([5.0]), tf.TensorSpec([None, 1], tf.float32), [[5.0]]),
+        (["a"], tf.TensorSpec([None], tf.string), [b"a"]),
+    ],
+)
+def test_values_of_the_wanted_type(value, spec, want):
+    (got,) = batches.by_name({"x": value}, {"x": spec}).values()
+    assert spec.is_compatible_with(got)
+    got = got.to_list() if isinstance(got, tf.RaggedTensor) else got.numpy()
+    np.testing.assert_array_equal(
+        np.array(got, dtype=object), np.array(want, dtype=object)
+    )
+
+
+def test_lod_tensors_and_sparse_ones():
+    lod = lodestar.LoDTensor.from_lengths(np.array([1, 2, 3]), [[2, 0], [1, 2]])
+    got = batches.by_name(lod, {"x": NESTED})["x"]
+    assert got.to_list() == [[[1], [2, 3]], []]
+    sparse = tf.sparse.from_dense(tf.constant([[1, 0], [0, 2]]))
+    got = batches.by_name({"x": sparse}, {"x": SPARSE})["x"]
+    assert got.dtype == tf.int64
+    assert batches.size({"x": got}) == 2
+
+
+@pytest.mark.parametrize(
+    "value, spec, message",
+    [
+        (
+            np.array([[1.5]]),
+            RAGGED,
+            "the input 'x' has the dtype float64, wanted int64",
+        ),
+        (["a"], DENSE, "the input 'x' has the dtype string, wanted float32"),
+        (
+            np.array([1, 2]),
+            RAGGED,
+            r"the input 'x' is dense int64 \(2,\), wanted ragged int64 "
+            r"\(None, None\) with 1 ragged axes",
+        ),
+        (
+            tf.ragged.constant([[[1]]], tf.int64),
+            RAGGED,
+            r"the input 'x' is ragged .* with 2 ragged axes, wanted ragged",
+        ),
+        (
+            tf.ragged.constant([[1.0, 2.0]]),
+            DENSE,
+            r"the input 'x' is ragged .*, wanted dense float32 \(None, 2\)",
+        ),
+        (np.zeros([1, 3]), DENSE, r"is dense float32 \(1, 3\), wanted dense"),
+        (
+            tf.sparse.from_dense(tf.constant([[1]], tf.int64)),
+            RAGGED,
+            "the input 'x' is sparse int64 .*, wanted ragged",
+        ),
+    ],
+)
+def test_values_of_another_type(value, spec, message):
+    with pytest.raises(ValueError, match=message):
+        batches.by_name({"x": value}, {"x": spec})
+
+
+@pytest.mark.parametrize(
+    "batch, message",
+    [
+        ({"a": 1, "c": 2}, r"`batch` has no \['b'\]; it has \['a', 'c'\]"),
+        ([1], r"`batch` is a list of 1, wanted a dict or a list of .*'a', 'b'"),
+        (1, r"`batch` is a int, wanted a dict or a list"),
+    ],
+)
+def test_other_structures(batch, message):
+    with pytest.raises(ValueError, match=message):
+        batches.by_name(batch, {"a": DENSE, "b": DENSE})
+
+
+def test_numbers_of_examples():
+    ragged = tf.ragged.constant([[1], [], []])
+    assert batches.size({"x": ragged}) == 3
+    assert batches.size({"x": tf.zeros([4, 2])}) == 4
+    assert batches.size({"x": tf.zeros([])}) == 1

@@ -1,0 +1,77 @@
+"""Models, trained a little, that tests of exports share."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+
+def collection_inputs():
+    """A batch of three examples for `collection_model`."""
+    return {
+        "viewer": tf.ragged.constant([[1, 2, 2**62], [], [-7]], tf.int64),
+        "author": tf.constant([3, 4, 5], tf.int64),
+        "items": tf.ragged.constant([["a"], ["b", "c"], []]),
+        "age": tf.constant([[0.5, 1.0], [1.5, -1.0], [0.0, 2.0]]),
+    }
+
+
+def collection_model():
+    """Three features on two tables, a vocabulary, and a dense input."""
+    user = lodestar.EmbeddingVariable(8, name="user", missing="initial")
+    item = lodestar.EmbeddingVariable(
+        4,
+        name="item",
+        missing=lodestar.SharedRows(7),
+        admission=lodestar.MinCount(2),
+    )
+    inputs = {
+        "viewer": keras.Input(
+            (None,), dtype="int64", ragged=True, name="viewer"
+        ),
+        "author": keras.Input((), dtype="int64", name="author"),
+        "items": keras.Input(
+            (None,), dtype="string", ragged=True, name="items"
+        ),
+        "age": keras.Input((2,), name="age"),
+    }
+    words = lodestar.layers.IdLookup(["a", "b"], name="words")
+    rows = lodestar.layers.EmbeddingCollection(
+        {
+            "viewer": lodestar.Feature(user, salt="viewer"),
+            "author": lodestar.Feature(user, combiner=None),
+            "items": lodestar.Feature(item, combiner="sum"),
+        },
+        name="embed",
+    )({**inputs, "items": words(inputs["items"])})
+    x = keras.layers.Concatenate()(
+        [rows["viewer"], rows["author"], rows["items"], inputs["age"]]
+    )
+    hidden = keras.layers.Dense(4, activation="tanh", name="hidden")(x)
+    outputs = {
+        "score": keras.layers.Dense(1, name="score")(hidden),
+        "hidden": hidden,
+    }
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"),
+        {"score": "mse", "hidden": None},
+    )
+    model.fit(
+        collection_inputs(),
+        {"score": np.ones((3, 1))},
+        batch_size=3,
+        epochs=2,
+        verbose=0,
+    )
+    return model
+
+
+def ragged_model(**options):
+    """One ragged input `x`, summed rows of dim 2 as they are."""
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
+    layer = lodestar.layers.DynamicEmbedding(
+        2, combiner="sum", name="embed", **options
+    )
+    return keras.Model(ids, layer(ids))

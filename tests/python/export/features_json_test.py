@@ -1,0 +1,187 @@
+"""Tests of features.json, and of what it names in a loaded model."""
+
+import json
+
+import export_models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.export import features_json
+
+
+@pytest.fixture(scope="module")
+def model():
+    return export_models.collection_model()
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    lodestar.export.saved_model(model, tmp_path / "s")
+    return tmp_path / "s"
+
+
+def test_what_it_says(model, path):
+    document = json.loads((path / "features.json").read_text())
+    assert document["format"] == "lodestar.features"
+    assert document["format_version"] == 1
+    assert document["lodestar_version"] == lodestar.__version__
+    assert document["signature"] == "ragged"
+    assert document["padding_id"] == {}
+    assert document["inputs"][:2] == [
+        {
+            "name": "viewer",
+            "kind": "ragged",
+            "dtype": "int64",
+            "shape": [None, None],
+            "ragged_rank": 1,
+        },
+        {"name": "author", "kind": "dense", "dtype": "int64", "shape": [None]},
+    ]
+    served = document["signatures"]["serving_default"]
+    assert served["outputs"] == [
+        {"name": "hidden", "dtype": "float32", "shape": [None, 4]},
+        {"name": "score", "dtype": "float32", "shape": [None, 1]},
+    ]
+    user, item = (
+        next(t for t in document["tables"] if t["key"] == key)
+        for key in ("user", "item")
+    )
+    table = model.get_layer("embed").tables[0]
+    read_by = user.pop("read_by")
+    assert user == {
+        "key": "user",
+        "name": "user",
+        "dim": 8,
+        "dtype": "float32",
+        "rows": int(table.size()),
+        "missing": {"rule": "initial"},
+        "initializer": "uniform",
+        "seed": 0,
+        "init_salt": table.get_config()["init_salt"],
+    }
+    assert read_by[0] == {
+        "layer": "embed",
+        "feature": "viewer",
+        "call": 0,
+        "inputs": ["viewer"],
+        "combiner": "mean",
+        "salt": "viewer",
+        "salt_word": table_feature(model, "viewer").salt_word,
+        "padding_id": None,
+        "default_id": None,
+        "max_length": None,
+    }
+    assert [r["feature"] for r in read_by] == ["viewer", "author"]
+    assert item["missing"] == {"rule": "shared_rows", "n": 7}
+    # Through the vocabulary.
+    assert item["read_by"][0]["inputs"] == ["items"]
+    assert document["id_tables"] == [
+        {"key": "words", "name": "words", "key_dtype": "string", "size": 2}
+    ]
+    assert [v["shape"] for v in document["model_variables"]] == [
+        [22, 4],
+        [4],
+        [4, 1],
+        [1],
+    ]
+    assert document["model_variables"][0]["path"] == "hidden/kernel"
+    assert document["model_variables"][0]["dtype"] == "float32"
+
+
+def table_feature(model, name):
+    return model.get_layer("embed").features[name]
+
+
+def test_arguments_are_those_of_the_signature(path):
+    document = json.loads((path / "features.json").read_text())
+    loaded = tf.saved_model.load(str(path))
+    specs = loaded.signatures["serving_default"].structured_input_signature[1]
+    described = document["signatures"]["serving_default"]["arguments"]
+    assert {a["name"]: (a["dtype"], a["shape"]) for a in described} == {
+        name: (spec.dtype.name, spec.shape.as_list())
+        for name, spec in specs.items()
+    }
+
+
+def test_what_it_names_is_found_in_the_loaded_model(model, path):
+    document = json.loads((path / "features.json").read_text())
+    loaded = tf.saved_model.load(str(path))
+    gen_ops = lodestar._library.gen_ops
+    for table in document["tables"]:
+        handle = loaded.tables[table["key"]].resource_handle
+        assert gen_ops.lodestar_embedding_size(handle) == table["rows"]
+    for table in document["id_tables"]:
+        handle = loaded.id_tables[table["key"]].resource_handle
+        assert gen_ops.lodestar_id_table_size(handle) == table["size"]
+    assert len(loaded.model_variables) == len(document["model_variables"])
+    by_path = {v.path: v for v in model.weights}
+    for said, variable in zip(
+        document["model_variables"], loaded.model_variables, strict=True
+    ):
+        np.testing.assert_array_equal(variable, by_path[said["path"]])
+        assert variable.shape == said["shape"]
+
+
+def test_what_is_changed_through_them_is_served(path):
+    loaded = tf.saved_model.load(str(path))
+    again = tf.saved_model.load(str(path))
+    x = export_models.collection_inputs()
+    before = loaded.serve(x)
+    lodestar._library.gen_ops.lodestar_embedding_insert_or_assign(
+        loaded.tables["user"].resource_handle,
+        tf.constant([4], tf.int64),
+        tf.ones([1, 8]),
+    )
+    after = loaded.serve(x)
+    changed = np.any(before["hidden"].numpy() != after["hidden"].numpy(), 1)
+    assert changed.tolist() == [False, True, False]
+    for variable in loaded.model_variables:
+        variable.assign(tf.zeros_like(variable))
+    assert not np.any(loaded.serve(x)["score"])
+    # Two loaded models share nothing.
+    np.testing.assert_array_equal(again.serve(x)["score"], before["score"])
+
+
+def test_missing_rules(tmp_path):
+    for missing, want in (
+        ("zeros", {"rule": "zeros"}),
+        ([1.0, 2.0], {"rule": "vector", "vector": [1.0, 2.0]}),
+    ):
+        m = export_models.ragged_model(missing=missing)
+        lodestar.export.saved_model(m, tmp_path / "s")
+        (table,) = features_json.read(tmp_path / "s")["tables"]
+        assert table["missing"] == want
+
+
+def test_padding_comes_back(tmp_path):
+    m = export_models.collection_model()
+    padding = {"viewer": -(2**63), "items": b"\xff"}
+    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=padding)
+    document = features_json.read(tmp_path / "s")
+    assert features_json.plain_tensors_of(document).padding == padding
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "features.json is no JSON"),
+        ("[]", "features.json has the format None, wanted 'lodestar.features'"),
+        ('{"format": "x"}', "has the format 'x', wanted"),
+        (
+            '{"format": "lodestar.features", "format_version": 9, '
+            '"lodestar_version": "8.1"}',
+            "has the format version 9, wanted 1; Lodestar 8.1 wrote it",
+        ),
+    ],
+)
+def test_a_file_that_is_none(text, message, tmp_path):
+    (tmp_path / "features.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        features_json.read(tmp_path)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(tf.errors.NotFoundError, match="features.json"):
+        features_json.read(tmp_path)

@@ -1,0 +1,67 @@
+"""Tests of folders that are replaced whole."""
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from lodestar.export.folder import whole_folder
+
+
+def write(path, text):
+    with whole_folder(path) as partial:
+        os.makedirs(partial)
+        with open(os.path.join(partial, "f"), "w") as file:
+            file.write(text)
+
+
+def read(path):
+    return {name: (path / name).read_text() for name in os.listdir(path)}
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_appears_and_is_replaced(tmp_path, end):
+    path = tmp_path / "x"
+    write(f"{path}{end}", "1")
+    assert read(path) == {"f": "1"}
+    write(f"{path}{end}", "2")
+    assert read(path) == {"f": "2"}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_is_not_there_while_it_is_written(tmp_path):
+    path = tmp_path / "x"
+    with whole_folder(path) as partial:
+        os.makedirs(partial)
+        assert not path.exists()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_was_there_stays_on_an_error(tmp_path, error):
+    path = tmp_path / "x"
+    write(path, "1")
+    with pytest.raises(error), whole_folder(path) as partial:
+        os.makedirs(partial)
+        raise error
+    assert read(path) == {"f": "1"}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_it_comes_back_if_the_new_one_cannot_take_its_place(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "x"
+    write(path, "1")
+    rename = tf.io.gfile.rename
+
+    def fails(source, target, **options):
+        if ".partial-" in source:
+            raise tf.errors.PermissionDeniedError(None, None, "denied")
+        rename(source, target, **options)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fails)
+    with pytest.raises(tf.errors.PermissionDeniedError, match="denied"):
+        write(path, "2")
+    assert read(path) == {"f": "1"}
+    assert os.listdir(tmp_path) == ["x"]

@@ -1,0 +1,86 @@
+"""Exports served by processes that have the op library and nothing else."""
+
+import os
+import subprocess
+import sys
+
+import export_models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.export import features_json
+
+# Without the package: TensorFlow, the shared object, the folder.
+_CHILD = """
+import json, sys
+import numpy as np, tensorflow as tf
+library, path, source, target = sys.argv[1:]
+tf.load_op_library(library)
+loaded = tf.saved_model.load(path)
+assert "lodestar" not in sys.modules
+given = np.load(source, allow_pickle=True)
+results = {}
+for name, function in loaded.signatures.items():
+    specs = function.structured_input_signature[1]
+    x = {
+        n: tf.constant(given[f"{name}/{n}"].tolist(), s.dtype)
+        for n, s in specs.items()
+    }
+    for _ in range(2):
+        for output, value in function(**x).items():
+            results.setdefault(f"{name}/{output}", []).append(value.numpy())
+document = json.load(tf.io.gfile.GFile(path + "/features.json"))
+for table in document["tables"]:
+    assert loaded.tables[table["key"]].resource_handle.dtype == tf.resource
+for said, variable in zip(document["model_variables"], loaded.model_variables):
+    assert list(variable.shape) == said["shape"], said
+np.savez(target, **results)
+"""
+
+
+def array(tensor):
+    """What np.savez can hold."""
+    if tensor.dtype == tf.string:
+        return np.array(tensor.numpy().tolist(), object)
+    return tensor.numpy()
+
+
+@pytest.mark.parametrize(
+    "signature, options",
+    [
+        ("ragged", {}),
+        ("values_and_lengths", {}),
+        ("examples", {}),
+        ("padded", {"padding_id": {"viewer": 0, "items": ""}}),
+    ],
+)
+def test_served_scores_are_the_models(signature, options, tmp_path):
+    m = export_models.collection_model()
+    x = export_models.collection_inputs()
+    # Ids and words that training has not seen.
+    x["author"] = tf.constant([3, 400, 5], tf.int64)
+    x["items"] = tf.ragged.constant([["a"], ["b", "unseen"], []])
+    path = str(tmp_path / "s")
+    lodestar.export.saved_model(m, path, signature, from_rows=True, **options)
+    plain = features_json.plain_tensors_of(features_json.read(path))
+    words = m.get_layer("words")(x["items"])
+    given = {f"serving_default/{k}": v for k, v in plain.flatten(x).items()}
+    for name, rows in m.get_layer("embed")({**x, "items": words}).items():
+        given[f"from_rows/{name}"] = rows
+    given["from_rows/age"] = x["age"]
+    source, target = str(tmp_path / "x.npz"), str(tmp_path / "y.npz")
+    np.savez(source, **{k: array(v) for k, v in given.items()})
+    library = lodestar._library._find()
+    subprocess.run(
+        [sys.executable, "-c", _CHILD, str(library), path, source, target],
+        check=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    got = np.load(target)
+    for name, want in m(x).items():
+        for kind in ("serving_default", "from_rows"):
+            first, again = got[f"{kind}/{name}"]
+            np.testing.assert_array_equal(first, again)
+            np.testing.assert_allclose(first, want, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,187 @@
+"""Tests of ragged inputs as padded dense tensors."""
+
+import math
+
+import export_models
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.export.padded import padded_parts
+
+RAGGED = tf.RaggedTensorSpec([None, None], tf.int64)
+
+
+def parts(spec, padding):
+    return padded_parts("x", spec, padding)
+
+
+def same(ragged, want):
+    assert ragged.to_list() == want
+    # The op library would refuse what does not fit together.
+    tf.debugging.assert_equal(
+        ragged.nested_row_splits[-1][-1],
+        tf.shape(ragged.flat_values, tf.int64)[0],
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    "dense, want",
+    [
+        ([[1, 2, 0], [0, 0, 0], [3, 4, 5]], [[1, 2], [], [3, 4, 5]]),
+        # Before another value it is an id like any other.
+        ([[0, 7, 0], [7, 0, 8]], [[0, 7], [7, 0, 8]]),
+        (np.zeros((2, 0)), [[], []]),
+        (np.zeros((0, 3)), []),
+        (np.zeros((0, 0)), []),
+    ],
+)
+def test_padding_at_the_end_is_removed(dense, want, graph):
+    join = parts(RAGGED, 0).join
+    if graph:
+        join = tf.function(
+            lambda p: parts(RAGGED, 0).join(p),
+            input_signature=[[tf.TensorSpec([None, None], tf.int64)]],
+        )
+    same(join([tf.constant(dense, tf.int64)]), want)
+
+
+def test_two_ragged_axes():
+    spec = tf.RaggedTensorSpec([None, None, None], tf.int64, ragged_rank=2)
+    dense = [
+        [[1, 2], [3, 0], [0, 0]],
+        # An empty row before another one stays.
+        [[0, 0], [4, 0], [0, 0]],
+        [[0, 0], [0, 0], [0, 0]],
+    ]
+    same(
+        parts(spec, 0).join([tf.constant(dense, tf.int64)]),
+        [[[1, 2], [3]], [[], [4]], []],
+    )
+    for shape in ((0, 2, 2), (2, 0, 2), (2, 2, 0)):
+        got = parts(spec, 0).join([tf.zeros(shape, tf.int64)])
+        same(got, [[]] * shape[0])
+
+
+def test_three_ragged_axes_come_back(rng):
+    spec = tf.RaggedTensorSpec([None] * 4, tf.int64, ragged_rank=3)
+    rows = [
+        [
+            [
+                rng.integers(1, 9, rng.integers(1, 4)).tolist()
+                for _ in range(rng.integers(1, 4))
+            ]
+            for _ in range(rng.integers(1, 4))
+        ]
+        for _ in range(5)
+    ]
+    of_x = parts(spec, -1)
+    ragged = tf.ragged.constant(rows, tf.int64, row_splits_dtype=tf.int64)
+    same(of_x.join(of_x.split(ragged)), rows)
+
+
+def test_an_axis_of_known_size_is_kept():
+    spec = tf.RaggedTensorSpec([None, 2, None], tf.int64, ragged_rank=2)
+    dense = tf.constant([[[1, 0], [0, 0]]], tf.int64)
+    same(parts(spec, 0).join([dense]), [[[1], []]])
+    assert parts(spec, 0).specs[""].shape.as_list() == [None, 2, None]
+
+
+def test_vectors_are_padding_where_all_of_them_is():
+    spec = tf.RaggedTensorSpec([None, None, 2], tf.float32, ragged_rank=1)
+    dense = tf.constant([[[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]])
+    same(parts(spec, 0.0).join([dense]), [[[1.0, 0.0], [0.0, 2.0]]])
+
+
+def test_text_and_nan():
+    words = tf.RaggedTensorSpec([None, None], tf.string)
+    same(
+        parts(words, "-").join([tf.constant([["a", "-"], ["-", "b"]])]),
+        [[b"a"], [b"-", b"b"]],
+    )
+    numbers = tf.RaggedTensorSpec([None, None], tf.float32)
+    of_x = parts(numbers, math.nan)
+    same(of_x.join([tf.constant([[1.0, math.nan]])]), [[1.0]])
+    ragged = tf.ragged.constant(
+        [[math.nan, 1.0], []], row_splits_dtype=tf.int64
+    )
+    same(of_x.join(of_x.split(ragged))[1:], [[]])
+
+
+@pytest.mark.parametrize(
+    "rows, spec, message",
+    [
+        (
+            [[1], [2, 0]],
+            RAGGED,
+            r"example 1 of the input 'x' has no padded form: .* padding 0 or "
+            r"in an empty row: \[2, 0\]",
+        ),
+        (
+            [[[1], []]],
+            tf.RaggedTensorSpec([None] * 3, tf.int64, ragged_rank=2),
+            r"example 0 of the input 'x' has no padded form.* \[\[1\], \[\]\]",
+        ),
+    ],
+)
+def test_rows_without_a_padded_form(rows, spec, message):
+    ragged = tf.ragged.constant(
+        rows, tf.int64, ragged_rank=spec.ragged_rank, row_splits_dtype=tf.int64
+    )
+    with pytest.raises(ValueError, match=message):
+        parts(spec, 0).split(ragged)
+
+
+@pytest.mark.parametrize(
+    "padding_id, message",
+    [
+        (None, r"`padding_id` is None: signature='padded' needs .*\['x'\]"),
+        ({}, r"`padding_id` has none for the ragged input 'x'; it has \[\]"),
+        ({"y": 0}, r"`padding_id` names 'y', which is no ragged input; .*'x'"),
+        ("", r"`padding_id`='' for the input 'x' of dtype int64, wanted an in"),
+        (True, r"`padding_id`=True for the input 'x' of dtype int64"),
+        (0.0, r"`padding_id`=0.0 for the input 'x' of dtype int64"),
+        (2**63, r"`padding_id`=9223372036854775808 .* to 9223372036854775807"),
+    ],
+)
+def test_bad_padding_id(padding_id, message, tmp_path):
+    m = export_models.ragged_model()
+    with pytest.raises(ValueError, match=message):
+        lodestar.export.saved_model(
+            m, tmp_path / "s", "padded", padding_id=padding_id
+        )
+    assert not (tmp_path / "s").exists()
+
+
+def test_padding_of_another_type_than_the_input():
+    ids = keras.Input((None,), dtype="string", ragged=True, name="word")
+    numbers = keras.Input((None,), ragged=True, name="number")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    for x, padding, message in (
+        (ids, 0, "`padding_id`=0 for the input 'word' of dtype string, wanted"),
+        (numbers, "", "`padding_id`='' for the input 'number' .* a number"),
+    ):
+        m = keras.Model(x, layer(ids) if x is ids else numbers)
+        with pytest.raises(ValueError, match=message):
+            lodestar.export.saved_model(
+                m, "nowhere", "padded", padding_id=padding
+            )
+
+
+def test_padding_id_of_another_signature():
+    m = export_models.ragged_model()
+    with pytest.raises(ValueError, match="it goes with 'padded' only"):
+        lodestar.export.saved_model(m, "nowhere", padding_id=0)
+
+
+def test_padding_reads_as_no_id_when_served(tmp_path):
+    m = export_models.ragged_model(embeddings_initializer="ones")
+    m(tf.ragged.constant([[0, 1, 2]], tf.int64), training=True)
+    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=0)
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    serve = loaded.signatures["serving_default"]
+    got = serve(x=tf.constant([[1, 2, 0], [0, 1, 0], [0, 0, 0]], tf.int64))
+    np.testing.assert_array_equal(got["output_0"], [[2, 2], [2, 2], [0, 0]])

@@ -1,0 +1,187 @@
+"""Tests that what is exported only reads."""
+
+import pathlib
+
+import export_models
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+layers = lodestar.layers
+
+
+def serving_nodes(path):
+    """The nodes that serving runs, functions included; not save and load.
+
+    Of the file itself, as another runtime reads it.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel.FromString(
+        (pathlib.Path(path) / "saved_model.pb").read_bytes()
+    )
+    (meta,) = proto.meta_graphs
+    functions = {f.signature.name: f for f in meta.graph_def.library.function}
+    waiting = [
+        name
+        for name in functions
+        if name.startswith("__inference_")
+        and any(
+            kind in name for kind in ("serve", "signature_wrapper", "from_rows")
+        )
+    ]
+    assert waiting
+    seen, nodes = set(waiting), []
+    for name in waiting:
+        for node in functions[name].node_def:
+            nodes.append(node)
+            for attr in node.attr.values():
+                for called in (attr.func, *attr.list.func):
+                    if called.name and called.name not in seen:
+                        seen.add(called.name)
+                        waiting.append(called.name)
+    return nodes
+
+
+def writes(node):
+    """Whether a look-up adds ids; one that does is the default of the op."""
+    if node.op == "Lodestar>IdTableFind":
+        return False
+    return any(
+        name not in node.attr or node.attr[name].b
+        for name in ("insert", "count")
+    )
+
+
+def one_table(**options):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
+    pooled = layers.DynamicEmbedding(2, combiner="sum", **options)
+    single = layers.DynamicEmbedding(2, **options)
+    flat = keras.Input((2,), dtype="int64", name="y")
+    return keras.Model(
+        {"x": ids, "y": flat}, {"x": pooled(ids), "y": single(flat)}
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"missing": "initial"},
+        {"missing": [1.0, 2.0]},
+        {"missing": lodestar.SharedRows(3)},
+        {"admission": lodestar.MinCount(2), "missing": "initial"},
+        {"eviction": lodestar.MaxRows(2), "missing": "initial"},
+    ],
+    ids=str,
+)
+def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
+    m = one_table(**options)
+    x = {
+        "x": tf.ragged.constant([[1, 2], [3], []], tf.int64),
+        "y": tf.constant([[1, 2], [1, 1], [4, 5]], tf.int64),
+    }
+    m(x, training=True)
+    path = str(tmp_path / "s")
+    lodestar.export.saved_model(m, path)
+    loaded = tf.saved_model.load(path)
+    tables = [t.resource_handle for t in loaded.tables.values()]
+    size = lodestar._library.gen_ops.lodestar_embedding_size
+    before = [int(size(t)) for t in tables]
+    unseen = {
+        "x": tf.ragged.constant([[1, 100], [-3], [7]], tf.int64),
+        "y": tf.constant([[1, 200], [-1, 1], [4, 9]], tf.int64),
+    }
+    first = loaded.serve(unseen)
+    for _ in range(3):
+        again = loaded.serve(unseen)
+        for name, want in m(unseen).items():
+            np.testing.assert_array_equal(again[name], first[name])
+            np.testing.assert_array_equal(first[name], want)
+    assert [int(size(t)) for t in tables] == before
+
+
+@pytest.mark.parametrize("signature", ["ragged", "examples", "padded"])
+def test_no_op_of_the_file_writes(signature, tmp_path):
+    m = export_models.collection_model()
+    options = {}
+    if signature == "padded":
+        options["padding_id"] = {"viewer": 0, "items": ""}
+    lodestar.export.saved_model(
+        m, tmp_path / "s", signature, from_rows=True, **options
+    )
+    nodes = serving_nodes(tmp_path / "s")
+    ours = [node for node in nodes if node.op.startswith("Lodestar>")]
+    assert {node.op for node in ours} == {
+        "Lodestar>EmbeddingCollectionLookup",
+        "Lodestar>IdTableFind",
+    }
+    assert not any(writes(node) for node in ours)
+
+
+def test_the_test_sees_an_op_that_writes(tmp_path):
+    m = export_models.ragged_model()
+    module = tf.Module()
+    module.table = m.get_layer("embed").table
+    module.hook = module.table.hook.value
+    module.serve = tf.function(
+        lambda ids: module.table.lookup(ids, training=True),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    tf.saved_model.save(module, str(tmp_path / "s"))
+    (node,) = [
+        node
+        for node in serving_nodes(tmp_path / "s")
+        if node.op.startswith("Lodestar>")
+    ]
+    assert writes(node)
+
+
+class Trains(keras.Model):
+    def __init__(self, embed):
+        super().__init__()
+        self.embed = embed
+
+    def call(self, ids):
+        return self.embed({"f": ids}, training=True)
+
+
+class Writes(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = lodestar.EmbeddingVariable(1, name="t")
+
+    @tf.function
+    def forget(self, ids):
+        return self.table.remove(ids)
+
+    def call(self, ids):
+        return {"removed": self.forget(ids)}
+
+
+@pytest.mark.parametrize(
+    "make, op",
+    [
+        (
+            lambda: Trains(
+                layers.EmbeddingCollection(
+                    {"f": lodestar.Feature(lodestar.EmbeddingVariable(1))}
+                )
+            ),
+            "EmbeddingCollectionLookup",
+        ),
+        (Writes, "EmbeddingRemove"),
+    ],
+)
+def test_a_model_that_writes_is_refused(make, op, tmp_path):
+    m = make()
+    ids = tf.TensorSpec([None], tf.int64)
+    with pytest.raises(
+        ValueError,
+        match=f"`model` called with training=False has the op .*{op}, which ch",
+    ):
+        lodestar.export.saved_model(m, tmp_path / "s", inputs={"ids": ids})
+    assert not (tmp_path / "s").exists()

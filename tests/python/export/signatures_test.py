@@ -1,0 +1,90 @@
+"""Tests of the inputs of models as plain tensors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.export import signatures
+
+SPECS = {
+    "bag": tf.RaggedTensorSpec([None, None], tf.int64),
+    "deep": tf.RaggedTensorSpec([None] * 3, tf.string, ragged_rank=2),
+    "wide": tf.SparseTensorSpec([None, 9], tf.float32),
+    "a b": tf.TensorSpec([None, 2]),
+}
+
+
+def inputs():
+    return {
+        "bag": tf.ragged.constant(
+            [[1, 2], []], tf.int64, row_splits_dtype=tf.int64
+        ),
+        "deep": tf.ragged.constant(
+            [[["a"], ["b", "c"]], [["d"]]], row_splits_dtype=tf.int64
+        ),
+        "wide": tf.SparseTensor([[0, 3], [1, 8]], [1.0, 2.0], [2, 9]),
+        "a b": tf.ones([2, 2]),
+    }
+
+
+@pytest.mark.parametrize(
+    "signature, options, wanted",
+    [
+        (
+            "ragged",
+            {},
+            {
+                "bag_values",
+                "bag_row_splits",
+                "deep_values",
+                "deep_row_splits_0",
+                "deep_row_splits_1",
+            },
+        ),
+        (
+            "values_and_lengths",
+            {},
+            {
+                "bag_values",
+                "bag_lengths",
+                "deep_values",
+                "deep_lengths_0",
+                "deep_lengths_1",
+            },
+        ),
+        ("padded", {"padding_id": {"bag": 0, "deep": ""}}, {"bag", "deep"}),
+    ],
+)
+def test_there_and_back(signature, options, wanted):
+    plain = signatures.plain_tensors(SPECS, signature, **options)
+    wanted |= {"wide_indices", "wide_values", "wide_dense_shape", "a_b"}
+    assert set(plain.specs) == set(plain.arguments) == wanted
+    assert plain.arguments["a_b"] == ("a b", "")
+    assert plain.arguments["wide_values"] == ("wide", "values")
+    flat = plain.flatten(inputs())
+    for name, spec in plain.specs.items():
+        assert spec.is_compatible_with(flat[name]) and spec.name == name
+    back = plain.unflatten(flat)
+    for name, want in inputs().items():
+        got = tf.nest.flatten(back[name], expand_composites=True)
+        want = tf.nest.flatten(want, expand_composites=True)
+        for g, w in zip(got, want, strict=True):
+            np.testing.assert_array_equal(g, w)
+
+
+def test_names_of_parts_give_way_to_those_of_inputs():
+    specs = {
+        "x": tf.RaggedTensorSpec([None, None], tf.int64),
+        "x_lengths": tf.TensorSpec([None], tf.int64),
+    }
+    plain = signatures.plain_tensors(specs, "values_and_lengths")
+    assert plain.arguments == {
+        "x_lengths": ("x_lengths", ""),
+        "x_values": ("x", "values"),
+        "x_lengths_": ("x", "lengths"),
+    }
+
+
+def test_unknown_signature():
+    with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
+        signatures.plain_tensors({}, "csv")

@@ -1,0 +1,267 @@
+"""Tests of comparing exports with models."""
+
+import json
+import os
+
+import export_models
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.export import MismatchError, verify
+
+
+@pytest.fixture(scope="module")
+def model():
+    return export_models.collection_model()
+
+
+@pytest.fixture
+def path(tmp_path, model):
+    lodestar.export.saved_model(model, tmp_path / "s", from_rows=True)
+    return tmp_path / "s"
+
+
+def own_export(path, function, spec, name="serving_default"):
+    """An export without features.json."""
+    module = tf.Module()
+    module.serve = tf.function(function, input_signature=[{"x": spec}])
+    module.of_signature = tf.function(
+        lambda x: module.serve({"x": x}), input_signature=[spec]
+    )
+    tf.saved_model.save(module, str(path), {name: module.of_signature})
+    return str(path)
+
+
+def number_model(function=lambda x: x):
+    x = keras.Input((2,), name="x")
+    return keras.Model(x, keras.layers.Lambda(function)(x))
+
+
+@pytest.mark.parametrize(
+    "signature, options",
+    [
+        ("ragged", {}),
+        ("values_and_lengths", {}),
+        ("examples", {}),
+        ("padded", {"padding_id": {"viewer": 0, "items": ""}}),
+    ],
+)
+def test_all_signatures_are_compared(signature, options, model, tmp_path):
+    lodestar.export.saved_model(
+        model, tmp_path / "s", signature, from_rows=True, **options
+    )
+    result = verify(model, tmp_path / "s", export_models.collection_inputs())
+    assert result.examples == 3
+    assert result.signatures == ("serve", "serving_default", "from_rows")
+    assert result.max_difference < 1e-6
+    assert set(result.outputs) == {"score", "hidden"}
+    assert result.max_difference == max(
+        output.max_difference for output in result.outputs.values()
+    )
+
+
+def test_the_worst_example_is_named(model, path):
+    x = export_models.collection_inputs()
+    (hidden, _), (score, _) = (
+        (layer.kernel, layer.bias)
+        for layer in (model.get_layer("hidden"), model.get_layer("score"))
+    )
+    table = model.get_layer("embed").features["author"].table
+    before = table.export()
+    table.insert_or_assign([4], table.find([4])[0] + 1.0)
+    try:
+        with pytest.raises(
+            MismatchError,
+            match=r"the output '(score|hidden)' of example 1, at \[1, \d\], is "
+            r"-?[\d.e-]+ in the model, but -?[\d.e-]+ in the export through "
+            r"'serve'; that is .* apart, more than `atol`=1e-05",
+        ):
+            verify(model, path, x)
+        result = verify(model, path, x, atol=100)
+        assert {o.example for o in result.outputs.values()} == {1}
+        assert 1e-5 < result.max_difference < 100
+    finally:
+        table.import_(before)
+    assert verify(model, path, x).max_difference < 1e-6
+
+
+def test_each_signature_can_be_the_one_that_differs(tmp_path):
+    m = number_model()
+    x = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+    module = tf.Module()
+    spec = tf.TensorSpec([None, 2])
+    module.serve = tf.function(
+        lambda f: {"output_0": f["x"]}, input_signature=[{"x": spec}]
+    )
+    module.wrong = tf.function(
+        lambda x: {"output_0": x + [0.0, 0.5]}, input_signature=[spec]
+    )
+    path = str(tmp_path / "s")
+    tf.saved_model.save(module, path, {"serving_default": module.wrong})
+    with pytest.raises(MismatchError, match="through 'serving_default'"):
+        verify(m, path, x)
+    result = verify(m, path, x, atol=0.5)
+    assert result.outputs["output_0"] == lodestar.export.OutputDifference(
+        0.5, 0, "serving_default"
+    )
+
+
+def test_an_export_without_features_json(tmp_path):
+    m = export_models.ragged_model()
+    ids = tf.ragged.constant([[1, 2], []], tf.int64)
+    m(ids, training=True)
+    for signature in ("ragged", "values_and_lengths", "examples"):
+        lodestar.export.saved_model(m, tmp_path / "s", signature)
+        os.remove(tmp_path / "s" / "features.json")
+        result = verify(m, tmp_path / "s", ids)
+        assert result.signatures == ("serve", "serving_default")
+    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=0)
+    os.remove(tmp_path / "s" / "features.json")
+    with pytest.raises(ValueError, match=r"no features.json, and the arg.*'x'"):
+        verify(m, tmp_path / "s", ids)
+
+
+def test_other_names_dtypes_and_shapes_of_outputs(tmp_path):
+    m = number_model()
+    x = np.ones((3, 2), np.float32)
+    spec = tf.TensorSpec([None, 2])
+    for i, (function, message) in enumerate(
+        [
+            (
+                lambda f: {"other": f["x"]},
+                r"the model gives the outputs \['output_0'\], the export "
+                r"\['other'\] through 'serve'",
+            ),
+            (
+                lambda f: {"output_0": tf.cast(f["x"], tf.float64)},
+                "'output_0' has the dtype float32 in the model, but float64",
+            ),
+            (
+                lambda f: {"output_0": f["x"][:2]},
+                r"the shape \[3, 2\] in the model, but \[2, 2\]",
+            ),
+        ]
+    ):
+        path = own_export(tmp_path / str(i), function, spec)
+        with pytest.raises(MismatchError, match=message):
+            verify(m, path, x)
+
+
+def test_other_inputs_than_the_models(path, model):
+    other = export_models.ragged_model()
+    with pytest.raises(
+        MismatchError,
+        match=r"takes the inputs \['x'\], the export \['age', 'author', 'it",
+    ):
+        verify(other, path, export_models.collection_inputs())
+
+
+def test_nan_equals_nan_and_nothing_else(tmp_path):
+    nan, inf = np.nan, np.inf
+    x = np.array([[nan, 1.0], [inf, -inf], [2.0, 3.0]], np.float32)
+    spec = tf.TensorSpec([None, 2])
+    same = own_export(tmp_path / "a", lambda f: {"output_0": f["x"]}, spec)
+    assert verify(number_model(), same, x, atol=0).max_difference == 0
+    finite = own_export(
+        tmp_path / "b",
+        lambda f: {"output_0": tf.where(tf.math.is_nan(f["x"]), 0.0, f["x"])},
+        spec,
+    )
+    with pytest.raises(
+        MismatchError,
+        match=r"example 0, at \[0, 0\], is nan in the model, but ",
+    ):
+        verify(number_model(), finite, x, atol=1e30)
+
+
+def test_lists_tensors_and_dense_batches(tmp_path):
+    a = keras.Input((None,), dtype="int64", ragged=True, name="a")
+    b = keras.Input((1,), name="b")
+    rows = lodestar.layers.DynamicEmbedding(1, combiner="sum")(a)
+    m = keras.Model([a, b], keras.layers.Add()([rows, b]))
+    ids, numbers = np.array([[1, 2], [3, 4]]), np.array([0.5, 1.5], np.float32)
+    m([tf.ragged.constant(ids, tf.int64), tf.ones([2, 1])], training=True)
+    lodestar.export.saved_model(m, tmp_path / "s")
+    for batch in (
+        [ids, numbers],
+        (tf.ragged.constant(ids.tolist(), tf.int32), numbers[:, None]),
+        [lodestar.LoDTensor.from_lengths(ids.ravel(), [[2, 2]]), numbers],
+        {"b": numbers, "a": [[1], [2, 3]], "label": 1},
+    ):
+        assert verify(m, tmp_path / "s", batch).examples == 2
+    single = export_models.ragged_model()
+    lodestar.export.saved_model(single, tmp_path / "t", "padded", padding_id=0)
+    for batch in (ids, [ids], {"x": ids}, ids.tolist(), [[1], []]):
+        assert verify(single, tmp_path / "t", batch).examples == 2
+    empty = tf.ragged.constant([], tf.int64, ragged_rank=1)
+    result = verify(single, tmp_path / "t", empty)
+    assert (result.examples, result.max_difference) == (0, 0.0)
+
+
+def test_a_subclassed_model(tmp_path):
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embed = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+
+        def call(self, x):
+            return self.embed(x)
+
+    m = Subclassed()
+    ids = tf.ragged.constant([[1, 2], [3]], tf.int64)
+    m(ids, training=True)
+    lodestar.export.saved_model(
+        m,
+        tmp_path / "s",
+        inputs={"ids": tf.RaggedTensorSpec([None, None], tf.int64)},
+        from_rows=True,
+    )
+    assert verify(m, tmp_path / "s", ids).signatures[-1] == "from_rows"
+    assert verify(m, tmp_path / "s", {"ids": ids}).max_difference == 0
+
+
+def test_a_batch_that_padding_cannot_hold(tmp_path):
+    m = export_models.ragged_model()
+    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=7)
+    with pytest.raises(ValueError, match="example 1 of the input 'x' has no p"):
+        verify(m, tmp_path / "s", [[1], [2, 7]])
+
+
+@pytest.mark.parametrize("atol", [-1, float("nan"), "1", None, True])
+def test_bad_atol(atol):
+    with pytest.raises(
+        ValueError, match="`atol`=.* is no number of at least 0"
+    ):
+        verify(None, "nowhere", [], atol=atol)
+
+
+def test_an_unknown_signature(tmp_path):
+    path = own_export(
+        tmp_path / "s",
+        lambda f: {"output_0": f["x"]},
+        tf.TensorSpec([None, 2]),
+        name="regress",
+    )
+    with pytest.raises(ValueError, match="signature 'regress', which is not k"):
+        verify(number_model(), path, np.ones((1, 2), np.float32))
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises((OSError, tf.errors.OpError)):
+        verify(number_model(), tmp_path / "s", np.ones((1, 2), np.float32))
+
+
+def test_look_ups_that_the_model_has_not(path, model):
+    file = path / "features.json"
+    document = json.loads(file.read_text())
+    for argument in document["signatures"]["from_rows"]["arguments"]:
+        if argument["name"] == "viewer":
+            argument["layer"] = "gone"
+    file.write_text(json.dumps(document))
+    with pytest.raises(
+        MismatchError, match="takes the rows of .*gone.*model l"
+    ):
+        verify(model, path, export_models.collection_inputs())
