@@ -321,6 +321,7 @@ def test_sizes_are_checked_before_the_first_row(tmp_path):
         files,
     )
     refused("has 60 bytes, wanted 120.*float64", files, value_dtype="float64")
+    refused("has 60 bytes, wanted 30.*float16", files, value_dtype="float16")
     with open(tmp_path / f"{last}-keys", "ab") as file:
         file.write(b"1")
     refused(f"{last}-keys' has 41 bytes, which is no whole number", files)

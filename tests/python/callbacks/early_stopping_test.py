@@ -214,14 +214,18 @@ def test_what_an_optimizer_waits_with_is_its_own():
     ids = keras.Input((3,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="rows")
     model = keras.Model(ids, layer(ids))
-    inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
     model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
     )
     states, _ = train(model, stop, table_state)
     assert_equal(table_state(model), states[3])
-    assert int(model.optimizer.iterations) == 6  # of 12 batches
+    # Of 12 batches none waits; after those of the best epoch, 8, two did.
+    assert int(model.optimizer.iterations) == 4
+    sums = tf.train.TrackableView(model.optimizer).descendants()
+    sums = [t for t in sums if isinstance(t, lodestar.EmbeddingVariable)]
+    assert [int(t.size()) for t in sums] == [0]
 
 
 def test_directory_must_be_there(tmp_path):

@@ -239,6 +239,47 @@ def test_saved_model_with_a_training_step(tmp_path):
     assert found == run(trainer.step, iterator, K)
 
 
+def test_model_export_carries_all_of_a_table(tmp_path):
+    model, iterator = straight(lambda: models.make("collection", "adam"), K)
+    model.export(str(tmp_path), verbose=False)
+    features, _ = next(iterator)
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(
+        loaded.serve(features), model.predict(features, verbose=0), rtol=1e-6
+    )
+    reader = tf.train.load_checkpoint(f"{tmp_path}/variables/variables")
+    mark = "/.ATTRIBUTES/rows"
+    saved = [
+        key.removesuffix(mark)
+        for key in reader.get_variable_to_shape_map()
+        if key.endswith(mark)
+    ]
+    for table in models.tables(model):
+        wanted = models.table_state(table)
+        (place,) = [
+            s
+            for s in saved
+            if reader.get_tensor(f"{s}{mark}").shape[1] == table.dim
+        ]
+        for name, value in wanted.items():
+            found = reader.get_tensor(f"{place}/.ATTRIBUTES/{name}")
+            np.testing.assert_array_equal(found, value, name)
+
+
+def test_restored_before_the_optimizer_is_built(tmp_path):
+    model, iterator = straight(lambda: models.make("layers", "accumulation"), K)
+    path = by_checkpoint(model, iterator, tmp_path)
+    keras.utils.set_random_seed(1)
+    other, iterator = models.layers(), iter(models.dataset())
+    other.compile(models.OPTIMIZERS["accumulation"](), "mse")
+    checkpoint = tf.train.Checkpoint(model=other, iterator=iterator)
+    status = checkpoint.restore(path)
+    models.train(other, iterator, K)
+    status.assert_consumed()
+    expected = expected_state("layers", "accumulation", 2 * K)
+    models.assert_equal(models.state(other), expected)
+
+
 _CHILD = """
 import sys
 sys.path.insert(0, {here!r})
