@@ -36,6 +36,9 @@ def run(options: Options) -> int:
     tf.get_logger().setLevel("ERROR")
     try:
         return _run(options)
+    except lodestar.export.MismatchError as error:
+        print(f"The exported model is not the model: {error}")
+        return 1
     except (OSError, tf.errors.OpError) as error:
         raise InputError(describe_error(error)) from error
 
@@ -80,6 +83,8 @@ def _run(options: Options) -> int:
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
     lodestar.export.saved_model(model, exported)
+    features, _ = next(iter(evaluation))
+    lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
     served = serve_in_new_process(
         exported, data.slots_file, data.format, data.options, data.eval_files
     )

@@ -3,7 +3,7 @@
 import dataclasses
 import numbers
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -38,6 +38,8 @@ def verify(
     path: str | os.PathLike,
     batch: Any,
     atol: float = 1e-5,
+    *,
+    outputs: Sequence[str] | None = None,
 ) -> Verification:
     """Checks that an export gives the scores of `model`, example by example.
 
@@ -57,12 +59,16 @@ def verify(
             of one length.
         atol: How much two numbers may differ; NaN equals NaN. Text must be
             equal.
+        outputs: Names of those whose values are compared; default: all. For
+            the best items of a catalogue compare their scores: items of nearly
+            equal scores may change places.
 
     Raises:
         MismatchError: Scores, or names, shapes or dtypes of outputs differ.
-        ValueError: `atol` is negative or NaN, `batch` is not what the model
-            takes or has no form in the export's signature, or the folder has
-            a signature or a `features.json` that is not known.
+        ValueError: `atol` is negative or NaN, an output is unknown, `batch`
+            is not what the model takes or has no form in the export's
+            signature, or the folder has a signature or a `features.json` that
+            is not known.
         tf.errors.OpError, OSError: The folder cannot be loaded.
     """
     if (
@@ -87,13 +93,20 @@ def verify(
 
     with observe_lookups(see):
         wanted = served(model, inputs)(features)
+    if outputs is None:
+        outputs = list(wanted)
+    for name in outputs:
+        if name not in wanted:
+            raise ValueError(
+                f"`outputs` names {name!r}; the model has {sorted(wanted)}."
+            )
     loaded = tf.saved_model.load(path)
     checked = []
     worst: dict[str, OutputDifference] = {}
     for signature, found in _results(loaded, document, inputs, features, rows):
         checked.append(signature)
         _check_names(wanted, found, signature)
-        for name in wanted:
+        for name in outputs:
             difference = compare(
                 name, wanted[name], found[name], signature, atol
             )

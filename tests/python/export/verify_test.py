@@ -177,6 +177,38 @@ def test_nan_equals_nan_and_nothing_else(tmp_path):
         verify(number_model(), finite, x, atol=1e30)
 
 
+def test_some_outputs(path, model):
+    x = export_models.collection_inputs()
+    layer = model.get_layer("score")
+    before = layer.bias.numpy()
+    layer.bias.assign(before + 1)
+    try:
+        result = verify(model, path, x, outputs=["hidden"])
+        assert list(result.outputs) == ["hidden"]
+        with pytest.raises(MismatchError, match="the output 'score'"):
+            verify(model, path, x)
+    finally:
+        layer.bias.assign(before)
+    with pytest.raises(
+        ValueError, match=r"`outputs` names 'x'; the model has \['hidden', 'sc"
+    ):
+        verify(model, path, x, outputs=["x"])
+
+
+def test_a_stock_export(tmp_path):
+    m = export_models.ragged_model()
+    ids = tf.ragged.constant([[1, 2], [], [3]], tf.int64)
+    m(ids, training=True)
+    path = str(tmp_path / "s")
+    lodestar.export.stock_saved_model(m, path)
+    result = verify(m, path, ids, atol=0)
+    assert result.signatures == ("serve", "serving_default")
+    assert result.examples == 3
+    m.get_layer("embed").table.insert_or_assign([3], [[9.0, 9.0]])
+    with pytest.raises(MismatchError, match="'output_0' of example 2, at"):
+        verify(m, path, ids)
+
+
 def test_lists_tensors_and_dense_batches(tmp_path):
     a = keras.Input((None,), dtype="int64", ragged=True, name="a")
     b = keras.Input((1,), name="b")
