@@ -22,14 +22,10 @@ THREADS = 8
 
 def sizes(loaded):
     """The rows of each embedding table of a loaded model."""
-    result = []
-    for resource in loaded.model_resources:
-        try:
-            size = gen_ops.lodestar_embedding_size(resource.resource_handle)
-        except tf.errors.InvalidArgumentError:
-            continue  # a table of another kind
-        result.append(int(size))
-    return result
+    return [
+        int(gen_ops.lodestar_embedding_size(table.resource_handle))
+        for table in loaded.tables.values()
+    ]
 
 
 def call_from_threads(serve, cases, more=()):
