@@ -87,9 +87,9 @@ class SnapshotFileWriter {
   uint32_t crc() const { return crc_; }
 
  private:
-  class Buffer;
-  SnapshotFileWriter(const std::string& path, int file,
-                     std::unique_ptr<Buffer> buffer);
+  static constexpr int64_t kBufferBytes = int64_t{4} << 20;
+
+  explicit SnapshotFileWriter(const std::string& path);
 
   Status AppendBlock(BlockKind kind, int64_t count, const void* payload,
                      int64_t bytes);
@@ -99,12 +99,13 @@ class SnapshotFileWriter {
   int Close();
 
   const std::string path_;
-  int file_;  // -1: closed
-  std::unique_ptr<Buffer> buffer_;
-  Status status_;  // of what failed first
+  int file_ = -1;  // closed
+  std::unique_ptr<char[]> buffer_;
+  int64_t buffered_ = 0;  // bytes that are still to be written
+  Status status_;         // of what failed first
   SnapshotTotals totals_;
   int64_t bytes_ = 0;
-  int64_t written_ = 0;  // the others are in the buffer
+  int64_t written_ = 0;
   uint32_t crc_ = 0;
 };
 
@@ -157,12 +158,12 @@ class SnapshotFileReader {
   int64_t size() const { return size_; }
 
  private:
-  SnapshotFileReader(const std::string& path, int file);
+  explicit SnapshotFileReader(const std::string& path) : path_(path) {}
   Status ReadFileHeader();
   Status Read(int64_t offset, int64_t bytes, void* out) const;
 
   const std::string path_;
-  const int file_;
+  int file_ = -1;
   int64_t size_ = 0;
 };
 

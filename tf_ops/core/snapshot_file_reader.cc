@@ -29,22 +29,17 @@ std::string Hex(uint32_t word) {
 
 }  // namespace
 
-SnapshotFileReader::SnapshotFileReader(const std::string& path, int file)
-    : path_(path), file_(file) {}
-
-SnapshotFileReader::~SnapshotFileReader() { close(file_); }
+SnapshotFileReader::~SnapshotFileReader() {
+  if (file_ >= 0) close(file_);
+}
 
 Status SnapshotFileReader::Open(const std::string& path,
                                 std::unique_ptr<SnapshotFileReader>* out) try {
+  std::unique_ptr<SnapshotFileReader> reader(new SnapshotFileReader(path));
   // A pipe without a writer would be waited for.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return FileError(path, "open", errno);
-  std::unique_ptr<SnapshotFileReader> reader(
-      new (std::nothrow) SnapshotFileReader(path, file));
-  if (reader == nullptr) {
-    close(file);
-    return ResourceExhausted("out of memory for reading '", path, "'");
-  }
+  reader->file_ = file;
   struct stat info;
   if (fstat(file, &info) != 0) return FileError(path, "inspect", errno);
   if (!S_ISREG(info.st_mode)) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -105,58 +104,15 @@ Status FileError(const std::string& path, const char* operation, int error) {
                              "': ", std::generic_category().message(error)));
 }
 
-// What is still to be written, in memory that begins on a page.
-class SnapshotFileWriter::Buffer {
- public:
-  static constexpr int64_t kBytes = int64_t{4} << 20;
-
-  static std::unique_ptr<Buffer> Create() {
-    std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer);
-    if (buffer == nullptr || buffer->data_ == nullptr) return nullptr;
-    return buffer;
-  }
-  ~Buffer() { std::free(data_); }
-
-  // How many of `bytes` bytes found room.
-  int64_t Add(const void* data, int64_t bytes) {
-    const int64_t count = std::min(bytes, kBytes - size_);
-    std::memcpy(data_ + size_, data, count);
-    size_ += count;
-    return count;
-  }
-  bool full() const { return size_ == kBytes; }
-  const char* data() const { return data_; }
-  int64_t size() const { return size_; }
-  void Clear() { size_ = 0; }
-
- private:
-  static constexpr int64_t kPage = 4096;
-
-  Buffer() : data_(static_cast<char*>(std::aligned_alloc(kPage, kBytes))) {}
-
-  char* const data_;
-  int64_t size_ = 0;
-};
-
-SnapshotFileWriter::SnapshotFileWriter(const std::string& path, int file,
-                                       std::unique_ptr<Buffer> buffer)
-    : path_(path), file_(file), buffer_(std::move(buffer)) {}
+SnapshotFileWriter::SnapshotFileWriter(const std::string& path)
+    : path_(path), buffer_(new char[kBufferBytes]) {}
 
 Status SnapshotFileWriter::Create(
     const std::string& path, std::unique_ptr<SnapshotFileWriter>* out) try {
-  std::unique_ptr<Buffer> buffer = Buffer::Create();
-  if (buffer == nullptr) {
-    return ResourceExhausted("out of memory for writing '", path, "'");
-  }
-  const int file =
+  std::unique_ptr<SnapshotFileWriter> writer(new SnapshotFileWriter(path));
+  writer->file_ =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) return FileError(path, "create", errno);
-  std::unique_ptr<SnapshotFileWriter> writer(
-      new (std::nothrow) SnapshotFileWriter(path, file, std::move(buffer)));
-  if (writer == nullptr) {
-    close(file);
-    return ResourceExhausted("out of memory for writing '", path, "'");
-  }
+  if (writer->file_ < 0) return FileError(path, "create", errno);
   const SnapshotFileHeader header = SnapshotFileHeader::Create();
   writer->crc_ = Crc32c(&header, sizeof(header));
   LODESTAR_RETURN_IF_ERROR(writer->Write(&header, sizeof(header)));
@@ -219,19 +175,20 @@ Status SnapshotFileWriter::Write(const void* data, int64_t bytes) {
   const char* next = static_cast<const char*>(data);
   bytes_ += bytes;
   while (bytes > 0) {
-    const int64_t added = buffer_->Add(next, bytes);
-    next += added;
-    bytes -= added;
-    if (buffer_->full()) LODESTAR_RETURN_IF_ERROR(WriteOut());
+    const int64_t count = std::min(bytes, kBufferBytes - buffered_);
+    std::memcpy(buffer_.get() + buffered_, next, count);
+    buffered_ += count;
+    next += count;
+    bytes -= count;
+    if (buffered_ == kBufferBytes) LODESTAR_RETURN_IF_ERROR(WriteOut());
   }
   return Status();
 }
 
 Status SnapshotFileWriter::WriteOut() {
   int64_t done = 0;
-  while (done < buffer_->size()) {
-    const ssize_t count =
-        write(file_, buffer_->data() + done, buffer_->size() - done);
+  while (done < buffered_) {
+    const ssize_t count = write(file_, buffer_.get() + done, buffered_ - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Fail("write", errno);
     done += count;
@@ -242,7 +199,7 @@ Status SnapshotFileWriter::WriteOut() {
   (void)sync_file_range(file_, written_, done, SYNC_FILE_RANGE_WRITE);
 #endif
   written_ += done;
-  buffer_->Clear();
+  buffered_ = 0;
   return Status();
 }
 
