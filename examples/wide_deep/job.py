@@ -83,7 +83,7 @@ def _run(options: Options) -> int:
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
     lodestar.export.saved_model(model, exported)
-    features, _ = next(iter(evaluation))
+    features, _ = next(iter(evaluation.dataset()))
     lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
     served = serve_in_new_process(
         exported, data.slots_file, data.format, data.options, data.eval_files
