@@ -211,6 +211,21 @@ TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
   }
 }
 
+TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {
+  auto store = MakeStore(3);
+  See(store.get(), {5, -2, 9});
+  ASSERT_TRUE(Adagrad(store.get(), {5}, std::vector<float>(kDim, 1.0f)).ok());
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr, false).ok());
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{-2, 5, 9}));
+  EXPECT_EQ(rows.values.size(), 0);
+  EXPECT_EQ(rows.slots.size(), 0);
+  EXPECT_TRUE(rows.optimizer.slot_inits.empty());
+  EXPECT_TRUE(rows.frequencies.empty());
+  EXPECT_TRUE(rows.last_seen.empty());
+  EXPECT_EQ(rows.step, 1);
+}
+
 TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   auto from = MakeStore(5);
   See(from.get(), {1, 2, 3});

@@ -318,9 +318,11 @@ class EmbeddingStore {
   // nothing changed.
   Status DecayFrequencies(double rate, const ParallelFor* parallel);
 
+  // with_values: false gives the ids, and nothing else of the rows, which Find
+  // then reads piece by piece.
   // ResourceExhausted: out of memory.
   Status Export(bool with_slots, EmbeddingRows* out,
-                const ParallelFor* parallel) const;
+                const ParallelFor* parallel, bool with_values = true) const;
   // replace: the table holds exactly `rows` afterwards, counters included;
   // else rows are added to it, or overwrite those of their ids, whose slots
   // start anew if none are given. Pending ids, sketch and shared rows are read

@@ -37,7 +37,8 @@ Status CheckDistinct(const char* name, Span<const int64_t> ids) {
 }  // namespace
 
 Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
-                              const ParallelFor* parallel) const try {
+                              const ParallelFor* parallel,
+                              bool with_values) const try {
   // Rows stay where they are; updates go on.
   ShardLocks locks(*this);
   EmbeddingRows result;
@@ -45,7 +46,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   result.seed = initializer_.seed();
   result.salt = initializer_.salt();
   result.own_step = own_step_.load(std::memory_order_relaxed);
-  if (with_slots) result.optimizer = optimizer_;
+  if (with_slots && with_values) result.optimizer = optimizer_;
   const int64_t num_slots = result.optimizer.slot_inits.size();
   std::vector<std::pair<int64_t, RowRef>> order;
   order.reserve(size());
@@ -60,6 +61,10 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   result.ids.resize(order.size());
+  if (!with_values) {
+    for (size_t i = 0; i < order.size(); ++i) result.ids[i] = order[i].first;
+    order.clear();
+  }
   result.values.Resize(type_, order.size() * dim_);
   result.slots.Resize(ComputeType(type_), order.size() * dim_ * num_slots);
   result.frequencies.resize(order.size());

@@ -275,15 +275,17 @@ class EmbeddingExportOp : public EmbeddingKernel {
  public:
   explicit EmbeddingExportOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &with_slots_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("with_rows", &with_rows_));
     OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
   }
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     OP_REQUIRES_OK(ctx, dtypes_.Check(*store));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     EmbeddingRows rows;
-    OP_REQUIRES_OK(ctx,
-                   ToTensorFlow(store->Export(with_slots_, &rows, &parallel)));
-    const int64_t n = static_cast<int64_t>(rows.ids.size());
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Export(with_slots_, &rows,
+                                                   &parallel, with_rows_)));
+    const int64_t n =
+        with_rows_ ? static_cast<int64_t>(rows.ids.size()) : int64_t{0};
     const AttachedOptimizer& optimizer = rows.optimizer;
     const int64_t num_slots = static_cast<int64_t>(optimizer.slot_inits.size());
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, rows.ids));
@@ -314,6 +316,7 @@ class EmbeddingExportOp : public EmbeddingKernel {
 
  private:
   bool with_slots_ = true;
+  bool with_rows_ = true;
   RowDtypes dtypes_;
 };
 

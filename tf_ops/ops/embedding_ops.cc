@@ -106,10 +106,12 @@ Status ScalarOutput(InferenceContext* c) {
 
 Status ExportShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckHandle(c));
-  const DimensionHandle n = c->UnknownDim();
+  bool with_rows = true;
+  TF_RETURN_IF_ERROR(c->GetAttr("with_rows", &with_rows));
+  const DimensionHandle n = with_rows ? c->UnknownDim() : c->MakeDim(0);
   const DimensionHandle dim = c->UnknownDim();
   const DimensionHandle slots = c->UnknownDim();
-  c->set_output(0, c->Vector(n));
+  c->set_output(0, c->Vector(with_rows ? n : c->UnknownDim()));
   c->set_output(1, c->Matrix(n, dim));
   c->set_output(2, c->MakeShape({slots, n, dim}));
   c->set_output(3, c->Vector(n));
@@ -619,10 +621,11 @@ REGISTER_OP("Lodestar>EmbeddingExport")
     .Attr(kDtype)
     .Attr(kSlotDtype)
     .Attr("optimizer_slots: bool = true")
+    .Attr("with_rows: bool = true")
     .SetIsStateful()
     .SetShapeFn(ExportShape)
     .Doc(R"doc(
-Everything of a variable.
+Everything of a variable; of its rows only the ids if not with_rows.
 
 ids: [N], ascending.
 rows: [N, D].

@@ -644,11 +644,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         dtype = self.dtype.name
         return f"<EmbeddingVariable {self.name!r} dim={self.dim} dtype={dtype}>"
 
-    def export_all(self, optimizer_slots: bool = True) -> dict[str, tf.Tensor]:
-        """What a checkpoint holds: the outputs of the export op by name."""
+    def export_all(
+        self, optimizer_slots: bool = True, with_rows: bool = True
+    ) -> dict[str, tf.Tensor]:
+        """What a checkpoint holds, by name; without rows, of these the ids."""
         outputs = gen_ops.lodestar_embedding_export(
             self.resource_handle,
             optimizer_slots=optimizer_slots,
+            with_rows=with_rows,
             dtype=self.dtype,
             slot_dtype=self.update_dtype,
         )
