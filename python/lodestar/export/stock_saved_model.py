@@ -1,22 +1,27 @@
 """SavedModels of stock TensorFlow ops only."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.export import signatures
+from lodestar.export import features_json, signatures, traces
+from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
-from lodestar.export.stock.graph_check import check_stock_ops
+from lodestar.export.stock import sequences
+from lodestar.export.stock.graph_check import (
+    captured,
+    check_stock_ops,
+    inner_functions_have_our_ops,
+)
 from lodestar.export.stock.id_index import INDEXES
+from lodestar.export.stock.id_tables import StockIdTables
 from lodestar.export.stock.stored_rows import DTYPES
 from lodestar.export.stock.tables import StockTables
 from lodestar.ops.stand_ins import stand_ins
-
-_SIGNATURES = ("ragged", "values_and_lengths")
 
 
 def stock_saved_model(
@@ -25,6 +30,7 @@ def stock_saved_model(
     signature: str = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,
+    padding_id: Any = None,
     tables: str = "used",
     dtype: str | None = None,
     index: str = "hash",
@@ -49,13 +55,14 @@ def stock_saved_model(
     Tables, each once, are in the folder's variables: ids and rows as they are,
     without optimizer slots and what admission and eviction know. Beside the
     signatures, `tables[name].lookup` reads their rows, `[N]` ids -> `[N, dim]`
-    as `EmbeddingVariable.lookup`.
+    as `EmbeddingVariable.lookup`. docs/serving.md has the details.
 
     Args:
         model: As of `saved_model`.
         path: As of `saved_model`.
         signature: As of `saved_model`.
         inputs: As of `saved_model`.
+        padding_id: As of `saved_model`.
         tables: Which embedding variables are written: `"used"`, those that the
             scores read; or `"all"` of the model's, for `lookup`.
         dtype: How rows are stored: None as in the table; `"float16"`, each
@@ -68,70 +75,110 @@ def stock_saved_model(
             CPU, but XLA compiles it.
 
     Raises:
-        ValueError: Another `signature`, `tables`, `dtype` or `index`; the
-            inputs are not known; an op of the model has no stand-in (names it
-            and its layer); a number that `dtype` cannot hold; missing="initial"
-            with an initializer that is not zeros, ones, constant or uniform.
-            Nothing is written then.
+        ValueError: Another `signature`, `tables`, `dtype` or `index`; inputs
+            and `padding_id` as of `saved_model`; the model writes to a table,
+            or reads one that is an attribute of no layer; an op of the model
+            has no stand-in (names it and its layer); a number that `dtype`
+            cannot hold. Nothing is written then.
     """
     for name, value, known in (
-        ("signature", signature, _SIGNATURES),
+        ("signature", signature, signatures.SIGNATURES),
         ("tables", tables, ("used", "all")),
         ("dtype", dtype, (None, *DTYPES)),
         ("index", index, INDEXES),
     ):
         if value not in known:
             raise ValueError(f"`{name}`={value!r} is not in {known}.")
-    specs, pack = signatures.model_inputs(model, inputs)
-    plain = signatures.plain_tensors(specs, signature)
-    tracked = list(tf.train.TrackableView(model).descendants())
-    stock = StockTables(
-        [x for x in tracked if isinstance(x, EmbeddingVariable)], index, dtype
-    )
-
-    def serve(features: Mapping[str, Any]) -> dict[str, Any]:
-        # A function inside the model that was traced before, or is called
-        # after, must not be taken for what is traced here: TensorFlow keys its
-        # traces by device functions too.
-        with tf.compat.v1.device(lambda op: op.device):
-            return signatures.named_outputs(
-                model(pack(features), training=False)
-            )
-
-    module = tf.Module()
-    module.serve = tf.function(serve, input_signature=[specs])
-
-    @tf.function
-    def serving_default(**tensors: Any) -> dict[str, Any]:
-        return serve(plain.unflatten(tensors))
-
-    with stand_ins(stock.functions()):
-        traces = [
-            module.serve.get_concrete_function(),
-            serving_default.get_concrete_function(**plain.specs),
-        ]
-    layers = [x.name for x in tracked if isinstance(x, keras.layers.Layer)]
-    for trace in traces:
-        check_stock_ops(trace, layers)
-    if tables == "all":
-        stock.make_all()
-    module.tables = dict(stock.made())
-    # What the graph reads besides: dense weights, hooks (of no rows), the
-    # look-up tables of Keras's own layers.
-    module.read_variables = list(
-        {id(v): v for trace in traces for v in trace.variables}.values()
-    )
-    captured = {
-        id(outer) for trace in traces for outer, _ in trace.graph.captures
+    model_inputs = signatures.model_inputs(model, inputs)
+    plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
+    # With our own ops, to see what is read.
+    own, lookups = traces.trace_serve(model, model_inputs)
+    own = own.get_concrete_function()
+    contents = _read_contents(model, captured(own), tables)
+    stock = StockTables(contents.tables, index, dtype)
+    stock_ids = StockIdTables(contents.id_tables, index)
+    functions = {
+        **stock.functions(),
+        **stock_ids.functions(),
+        **sequences.functions(),
     }
-    module.read_resources = [
-        x
-        for x in tracked
-        if isinstance(x, tf.saved_model.experimental.TrackableResource)
-        and id(x.resource_handle) in captured
-    ]
+    inlined = contextlib.nullcontext()
+    if inner_functions_have_our_ops(own):
+        inlined = _inner_functions_inlined()
+    module = tf.Module()
+    module.serve = tf.function(
+        traces.served(model, model_inputs),
+        input_signature=[model_inputs.specs],
+    )
+    module.tables = stock.modules
+    module.id_tables = stock_ids.modules
+    module.model_variables = [v.value for v in contents.weights]
+    module.model_resources = contents.resources
+
+    @tf.function(autograph=False)
+    def serving_default(**tensors: Any) -> dict[str, Any]:
+        return module.serve(plain.unflatten(tensors))
+
     # Saving traces `serve` again.
-    with whole_folder(path) as partial, stand_ins(stock.functions()):
-        tf.saved_model.save(
-            module, partial, signatures={"serving_default": traces[1]}
+    with stand_ins(functions), inlined:
+        trace = serving_default.get_concrete_function(**plain.specs)
+        check_stock_ops(trace, _layer_names(model))
+        # Hooks, of no rows, and variables that are no weights.
+        module.read_variables = list(trace.variables)
+        document = features_json.describe(
+            signature,
+            model_inputs.specs,
+            plain,
+            trace.structured_outputs,
+            contents,
+            lookups,
+            inputs_given=inputs is not None,
         )
+        document["stock"] = {"dtype": dtype, "index": index}
+        with whole_folder(path) as partial:
+            tf.saved_model.save(
+                module, partial, signatures={"serving_default": trace}
+            )
+            features_json.write(partial, document)
+
+
+def _read_contents(
+    model: keras.Model, read: set[int], tables: str
+) -> ModelContents:
+    """What `model` has of what is read; tables as `tables` says."""
+
+    def only_read(named: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in named.items() if id(v.resource_handle) in read}
+
+    contents = model_contents(model)
+    if tables == "used":
+        contents = contents._replace(tables=only_read(contents.tables))
+    return contents._replace(
+        id_tables=only_read(contents.id_tables),
+        resources=[
+            x for x in contents.resources if id(x.resource_handle) in read
+        ],
+    )
+
+
+def _layer_names(model: keras.Model) -> list[str]:
+    return [
+        x.name
+        for x in tf.train.TrackableView(model).descendants()
+        if isinstance(x, keras.layers.Layer)
+    ]
+
+
+@contextlib.contextmanager
+def _inner_functions_inlined() -> Iterator[None]:
+    """Within, a tf.function that is called in a trace becomes part of it.
+
+    A trace that it has from before would hold our ops, and one that it keeps
+    from here would read the exported rows when the model calls it again.
+    """
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.stand_ins import replaceable
 
 # What the ops of `Lodestar>IdTable` take as keys: all that TensorFlow's tables
 # look up. The first two are what TensorFlow's tables store.
@@ -30,6 +31,7 @@ def map_flat(x, function: Callable[[tf.Tensor], tf.Tensor]):
     return function(x)
 
 
+@replaceable
 def find(handle: tf.Tensor, keys, default_value):
     """Returns int64 ids of the keys' shape; `default_value` where missing."""
     return map_flat(
@@ -40,6 +42,7 @@ def find(handle: tf.Tensor, keys, default_value):
     )
 
 
+@replaceable
 def find_or_hash(
     handle: tf.Tensor,
     keys,

@@ -4,8 +4,10 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import sequence_pool_ops
+from lodestar.ops.stand_ins import replaceable
 
 
+@replaceable
 def sequence_expand(
     values: tf.Tensor, row_splits: tf.Tensor, ref_splits: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -20,6 +22,7 @@ def sequence_expand(
     )
 
 
+@replaceable
 def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     """Repeats each row of `[N, ...]` as int64 splits `[N + 1]` say."""
     return gen_ops.lodestar_sequence_expand_as(

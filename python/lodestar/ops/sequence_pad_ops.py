@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.stand_ins import replaceable
 
 
+@replaceable
 def sequence_pad(
     values: tf.Tensor,
     row_splits: tf.Tensor,
@@ -27,6 +29,7 @@ def sequence_pad(
     )
 
 
+@replaceable
 def sequence_unpad(
     padded: tf.Tensor, lengths: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:

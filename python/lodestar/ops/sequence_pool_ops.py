@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.stand_ins import replaceable
 
 
+@replaceable
 def sequence_pool(
     values: tf.Tensor,
     row_splits: tf.Tensor,

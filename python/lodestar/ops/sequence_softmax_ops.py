@@ -4,8 +4,10 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import sequence_pool_ops
+from lodestar.ops.stand_ins import replaceable
 
 
+@replaceable
 def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     """Softmax of rows `[N, ...]` inside int64 splits `[B + 1]`, by columns."""
     return gen_ops.lodestar_sequence_softmax(

@@ -10,28 +10,31 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-_stand_ins: contextvars.ContextVar[Mapping[str, Callable] | None] = (
+_stand_ins: contextvars.ContextVar[Mapping[Callable, Callable] | None] = (
     contextvars.ContextVar("lodestar_stand_ins", default=None)
 )
 
 
 def replaceable(function: Callable) -> Callable:
-    """Decorates a function that another may stand in for, by its name."""
-    name = function.__name__
+    """Decorates a function that another may stand in for."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         chosen = _stand_ins.get()
         if chosen is None:
             return function(*args, **kwargs)
-        return chosen.get(name, function)(*args, **kwargs)
+        return chosen.get(call, function)(*args, **kwargs)
 
     return call
 
 
 @contextlib.contextmanager
-def stand_ins(functions: Mapping[str, Callable]) -> Iterator[None]:
-    """Within, in this thread, `functions` replace those of their names."""
+def stand_ins(functions: Mapping[Callable, Callable]) -> Iterator[None]:
+    """Within, in this thread, calls of replaceable functions go to others.
+
+    Args:
+        functions: Replaceable function -> what stands in for it.
+    """
     token = _stand_ins.set(functions)
     try:
         yield

@@ -25,16 +25,31 @@ class EmbeddingTable(tf.Module):
     def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):
         super().__init__()
         what = f"the table {table.name!r}"
-        content = table.export_all(optimizer_slots=False)
+        content = table.export_all(with_rows=False)
+        ids = content["ids"]
+
+        def read(begin: int, end: int) -> tf.Tensor:
+            rows, _ = table.find(ids[begin:end])
+            return rows
+
         self._dim = table.dim
         self._dtype = table.dtype
-        self._index = IdIndex(content["ids"], index)
-        self._rows = StoredRows(content["rows"], dtype, what)
+        self._index = IdIndex(ids, index)
+        self._rows = StoredRows(
+            read, (ids.shape[0], table.dim), table.dtype, dtype, what
+        )
         _, self._missing_row, self._missing = table.collection_inputs()
         self._shared = None
         self._initial = None
         if self._missing == "shared":
-            self._shared = StoredRows(content["shared_rows"], dtype, what)
+            shared = content["shared_rows"]
+            self._shared = StoredRows(
+                lambda begin, end: shared[begin:end],
+                tuple(shared.shape),
+                table.dtype,
+                dtype,
+                what,
+            )
         elif self._missing == "initial":
             # Of the table's content: a restored table keeps what it was.
             _, seed, salt, _ = content["counters"].numpy().tolist()
@@ -46,7 +61,6 @@ class EmbeddingTable(tf.Module):
                 salt,
                 self._dim,
                 self._dtype,
-                what,
             )
         self.lookup = tf.function(
             self._lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
@@ -78,7 +92,8 @@ class EmbeddingTable(tf.Module):
             rows = tf.where(real[:, tf.newaxis], rows, tf.zeros_like(rows))
         rows = tf.reshape(rows, tf.concat([tf.shape(ids), [self._dim]], 0))
         rows = tf.ensure_shape(rows, ids.shape.concatenate([self._dim]))
-        return rows, tf.reshape(found, tf.shape(ids))
+        found = tf.ensure_shape(tf.reshape(found, tf.shape(ids)), ids.shape)
+        return rows, found
 
     def _missing_rows(
         self, ids: tf.Tensor, missing_row: tf.Tensor, missing: str

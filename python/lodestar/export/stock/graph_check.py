@@ -1,4 +1,4 @@
-"""Finds our ops in a graph that must do without them."""
+"""Finds our ops in traced functions."""
 
 from collections.abc import Iterable
 
@@ -35,6 +35,39 @@ def check_stock_ops(
         f"`model` has ops for which there is none in stock TensorFlow: {text}. "
         "lodestar.export.saved_model exports it with Lodestar's ops."
     )
+
+
+def captured(trace: tf.types.experimental.ConcreteFunction) -> set[int]:
+    """The id() of each tensor from outside that `trace` reads."""
+    return {id(outer) for outer, _ in trace.graph.captures}
+
+
+def inner_functions_have_our_ops(
+    trace: tf.types.experimental.ConcreteFunction,
+) -> bool:
+    """Whether a tf.function that `trace` calls has one of our ops."""
+    graph = trace.graph.as_graph_def()
+    functions = {f.signature.name: f.node_def for f in graph.library.function}
+    nodes = list(graph.node)
+    nodes += [node for body in functions.values() for node in body]
+    calls = [
+        node.attr["f"].func.name
+        for node in nodes
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
+    ]
+    seen: set[str] = set()
+    while calls:
+        name = calls.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for node in functions[name]:
+            if node.op.startswith(_PREFIX):
+                return True
+            for attr in node.attr.values():
+                used = [attr.func.name, *(f.name for f in attr.list.func)]
+                calls += [f for f in used if f in functions]
+    return False
 
 
 def _place(node: str, layers: set[str]) -> str:

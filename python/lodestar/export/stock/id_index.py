@@ -21,6 +21,9 @@ class _HashTable(tf.saved_model.experimental.TrackableResource):
         super().__init__(device="CPU")
         self._keys = keys
         self._shared_name = f"id_index_{uuid.uuid4().hex}"
+        # Else the first trace that reads it would hold a table of its own.
+        with tf.init_scope():
+            _ = self.resource_handle
 
     # What TensorFlow calls to make, fill and drop the resource; all are traced
     # into the SavedModel.
@@ -59,13 +62,19 @@ class IdIndex(tf.Module):
     def __init__(self, keys: tf.Tensor, kind: str):
         super().__init__()
         self.size = int(keys.shape[0])
-        self._kind = kind
         with tf.device("CPU"):
             self.keys = tf.Variable(keys, trainable=False, name="keys")
-        self._table = _HashTable(self.keys) if kind == "hash" else None
+        self._table = None
+        if kind == "hash" and self.size > 0:  # one cannot be made of no keys
+            self._table = _HashTable(self.keys)
 
     def find(self, keys: tf.Tensor) -> tf.Tensor:
         """Returns the places of `keys`, int64 of their shape, -1: not there."""
+        places = self._find(keys)
+        places.set_shape(keys.shape)
+        return places
+
+    def _find(self, keys: tf.Tensor) -> tf.Tensor:
         if self.size == 0:
             return tf.fill(tf.shape(keys), tf.constant(-1, tf.int64))
         if self._table is not None:

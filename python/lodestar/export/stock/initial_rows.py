@@ -10,7 +10,8 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.initializers import InitializerAttrs
 
 _GAMMA = 0x9E3779B97F4A7C15
-_CONSTANTS = {"zeros": 0.0, "ones": 1.0}
+# P(Z < -2) of a normal Z.
+_BELOW_MINUS_TWO = 0.022750131948179195
 
 
 class InitialRows:
@@ -22,10 +23,6 @@ class InitialRows:
         salt: Its init_salt.
         dim: Numbers in a row.
         dtype: Of rows.
-        what: Whose rows they are, for errors.
-
-    Raises:
-        ValueError: An initializer that has no stand-in.
     """
 
     def __init__(
@@ -35,15 +32,7 @@ class InitialRows:
         salt: int,
         dim: int,
         dtype: tf.DType,
-        what: str,
     ):
-        if attrs.kind not in (*_CONSTANTS, "constant", "uniform"):
-            raise ValueError(
-                f"{what} has missing='initial' and the initializer "
-                f"{attrs.kind!r}, whose values stock TensorFlow ops do not "
-                "reproduce bit for bit; wanted zeros, ones, constant or "
-                "uniform, or another `missing`."
-            )
         self._attrs = attrs
         self._dim = dim
         self._dtype = dtype
@@ -56,20 +45,90 @@ class InitialRows:
         """Returns the rows `[M, dim]` of int64 `ids` `[M]`."""
         kind, a, b = self._attrs
         a, b = np.float32(a), np.float32(b)
-        if kind != "uniform":
-            value = np.float32(_CONSTANTS.get(kind, a))
+        if kind in ("zeros", "ones", "constant"):
+            value = {"zeros": np.float32(0), "ones": np.float32(1)}.get(kind, a)
             rows = tf.fill([tf.size(ids), self._dim], value)
-            return tf.cast(rows, self._dtype)
+        elif kind == "uniform":
+            unit = tf.cast(self._words(ids, 40), tf.float32) * 2.0**-24
+            rows = a + unit * (b - a)
+        else:
+            # In the middle of one of 2^52 cells, so never 0 or 1.
+            p = (tf.cast(self._words(ids, 12), tf.float64) + 0.5) * 2.0**-52
+            if kind == "truncated_normal":
+                p = _BELOW_MINUS_TWO + p * (1.0 - 2.0 * _BELOW_MINUS_TWO)
+            rows = float(a) + float(b) * _inverse_normal(p)
+            rows = tf.cast(rows, tf.float32)
+        return tf.cast(rows, self._dtype)
+
+    def _words(self, ids: tf.Tensor, shift: int) -> tf.Tensor:
+        """A random word for each number, without its lowest bits, as int64."""
         base = ids_lib.mixed(
             tf.bitwise.bitwise_xor(ids_lib.mixed(ids), self._key)
         )
         steps = tf.constant(self._steps, tf.int64)
         words = ids_lib.mixed(base[:, tf.newaxis] + steps)
-        upper = tf.bitwise.right_shift(
-            tf.bitcast(words, tf.uint64), tf.constant(40, tf.uint64)
+        return tf.bitcast(
+            tf.bitwise.right_shift(
+                tf.bitcast(words, tf.uint64), tf.constant(shift, tf.uint64)
+            ),
+            tf.int64,
         )
-        unit = tf.cast(tf.bitcast(upper, tf.int64), tf.float32) * 2.0**-24
-        return tf.cast(a + unit * (b - a), self._dtype)
+
+
+def _polynomial(x: tf.Tensor, *coefficients: float) -> tf.Tensor:
+    """The coefficient of the highest power first."""
+    result = coefficients[0] * x
+    for coefficient in coefficients[1:-1]:
+        result = (result + coefficient) * x
+    return result + coefficients[-1]
+
+
+def _log(x: tf.Tensor) -> tf.Tensor:
+    bits = tf.bitcast(x, tf.int64)
+    exponent = tf.bitwise.right_shift(bits, tf.constant(52, tf.int64)) - 1023
+    mantissa = tf.bitwise.bitwise_and(bits, 0x000FFFFFFFFFFFFF)
+    m = tf.bitcast(
+        tf.bitwise.bitwise_or(mantissa, 0x3FF0000000000000), tf.float64
+    )
+    large = m > 1.4142135623730951
+    m = tf.where(large, m * 0.5, m)
+    exponent += tf.cast(large, tf.int64)
+    t = (m - 1.0) / (m + 1.0)
+    t2 = t * t
+    odd = (1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0)
+    series = _polynomial(t2, *odd)
+    return tf.cast(exponent, tf.float64) * 0.6931471805599453 + 2.0 * t * series
+
+
+def _inverse_normal(p: tf.Tensor) -> tf.Tensor:
+    q = p - 0.5
+    r = 0.180625 - q * q
+    middle = (
+        q
+        * _polynomial(
+            r, 5.9109374720e01, 1.5929113202e02, 5.0434271938e01, 3.3871327179
+        )
+        / _polynomial(r, 6.7187563600e01, 7.8757757664e01, 1.7895169469e01, 1.0)
+    )
+    r = tf.sqrt(-_log(tf.where(q < 0, p, 1.0 - p)))
+    near, far = r - 1.6, r - 5.0
+    tail = tf.where(
+        r <= 5.0,
+        _polynomial(
+            near, 1.7023821103e-01, 1.3067284816, 2.7568153900, 1.4234372777
+        )
+        / _polynomial(near, 1.2021132975e-01, 7.3700164250e-01, 1.0),
+        _polynomial(
+            far,
+            1.7337203997e-02,
+            4.2868294337e-01,
+            3.0812263860,
+            6.6579051150,
+        )
+        / _polynomial(far, 1.2258202635e-02, 2.4197894225e-01, 1.0),
+    )
+    tail = tf.where(q < 0, -tail, tail)
+    return tf.where(tf.abs(q) <= 0.425, middle, tail)
 
 
 def _signed(word: int) -> int:

@@ -1,12 +1,10 @@
-"""Bags of rows combined by stock ops, in the order of our own op.
-
-Rows are added to their bag one after another, in the order of the ids, as
-tf.math.unsorted_segment_sum does on a CPU: the sums are the same bit for bit.
-"""
+"""Bags of ids -> one row each, by stock ops."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from lodestar.export.stock import segments
 
 # ids [M] -> their rows [M, D].
 Fetch = Callable[[tf.Tensor], tf.Tensor]
@@ -22,17 +20,17 @@ def pool(
     default_id: int | None,
 ) -> tf.Tensor:
     """As `embedding_ops.pooled_lookup`: `[B, D]` of the dtype of rows."""
-    bag_count = tf.size(row_splits, tf.int64) - 1
-    bags = tf.ragged.row_splits_to_segment_ids(row_splits)
+    size = tf.size(ids, tf.int64)
+    row_splits = segments.checked(row_splits, size, "ids")
+    count = tf.size(row_splits, tf.int64) - 1
+    bags = segments.segment_ids(row_splits, size)
     real = tf.ones_like(ids, tf.bool)
     if padding_id is not None:
         real = tf.not_equal(ids, padding_id)
-        bags = tf.where(real, bags, -1)  # in none
-    counts = tf.math.unsorted_segment_sum(
-        tf.cast(real, tf.int64), bags, bag_count
-    )
+        bags = tf.where(real, bags, -1)
+    lengths = segments.sums(tf.cast(real, tf.int64), bags, count)
     if combiner in ("first", "last"):
-        pooled = _pick(fetch, ids, bags, bag_count, combiner)
+        pooled = _pick(fetch, ids, bags, count, combiner)
         dtype = pooled.dtype
     else:
         rows = fetch(ids)
@@ -40,10 +38,10 @@ def pool(
         if dtype.size == 2:  # rounded once, at the end
             rows = tf.cast(rows, tf.float32)
         if combiner == "max":
-            pooled = tf.math.unsorted_segment_max(rows, bags, bag_count)
+            pooled = segments.maxima(rows, bags, count)
         else:
-            pooled = _sums(rows, weights, bags, counts, combiner)
-    empty = tf.equal(counts, 0)[:, tf.newaxis]
+            pooled = _sums(rows, weights, bags, lengths, combiner)
+    empty = tf.equal(lengths, 0)[:, tf.newaxis]
     pooled = tf.where(empty, tf.zeros_like(pooled), pooled)
     pooled = tf.cast(pooled, dtype)
     if default_id is not None:
@@ -56,20 +54,20 @@ def _sums(
     rows: tf.Tensor,
     weights: tf.Tensor | None,
     bags: tf.Tensor,
-    counts: tf.Tensor,
+    lengths: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    bag_count = tf.size(counts)
+    count = tf.size(lengths)
     if weights is None:
-        total = tf.cast(counts, rows.dtype)
+        total = tf.cast(lengths, rows.dtype)
     else:
         weights = tf.cast(weights, rows.dtype)
         rows = rows * weights[:, tf.newaxis]
         squares = combiner == "sqrtn"
-        total = tf.math.unsorted_segment_sum(
-            weights * weights if squares else weights, bags, bag_count
+        total = segments.sums(
+            weights * weights if squares else weights, bags, count
         )
-    pooled = tf.math.unsorted_segment_sum(rows, bags, bag_count)
+    pooled = segments.sums(rows, bags, count)
     if combiner == "sum":
         return pooled
     if combiner == "sqrtn":
@@ -81,19 +79,16 @@ def _pick(
     fetch: Fetch,
     ids: tf.Tensor,
     bags: tf.Tensor,
-    bag_count: tf.Tensor,
+    count: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
     """The row of the first or last id; any row where a bag is empty."""
-    choose = (
-        tf.math.unsorted_segment_min
-        if combiner == "first"
-        else tf.math.unsorted_segment_max
-    )
+    if combiner == "first":
+        places = segments.first_places(bags, count)
+    else:
+        places = segments.last_places(bags, count)
     size = tf.size(ids, tf.int64)
-    places = choose(tf.range(size), bags, bag_count)
-    # Of an empty bag it is the least or the largest int64; the id that is
-    # appended is there for a batch without ids.
     inside = tf.logical_and(places >= 0, places < size)
+    # The id at the end is there for a batch without ids.
     places = tf.where(inside, places, size)
     return fetch(tf.gather(tf.concat([ids, [0]], 0), places))

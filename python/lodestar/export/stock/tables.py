@@ -1,6 +1,6 @@
 """What stands in for look-ups of a model's tables while it is traced."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,71 +10,52 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export.stock import pooling
 from lodestar.export.stock.embedding_table import EmbeddingTable
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_ops
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
 class StockTables:
-    """The tables of a model, made for stock ops when a look-up first asks.
+    """Tables for stock ops.
 
     Args:
-        tables: Those that look-ups may ask for.
+        tables: Name -> table; are read now, one after another, and are the
+            only ones that look-ups may ask for.
         index: A kind of `IdIndex`.
         dtype: As of `StoredRows`.
+
+    Attributes:
+        modules: Name -> what look-ups of that table read.
     """
 
     def __init__(
         self,
-        tables: Iterable[EmbeddingVariable],
+        tables: Mapping[str, EmbeddingVariable],
         index: str,
         dtype: str | None,
     ):
-        self._index = index
-        self._dtype = dtype
-        self._tables = list(tables)
-        # In order of first use.
-        self._made: dict[int, EmbeddingTable] = {}
+        self._tables = dict(tables)
+        self.modules = {
+            name: EmbeddingTable(table, index, dtype)
+            for name, table in tables.items()
+        }
 
-    def make_all(self) -> None:
-        """Makes those too that no look-up has asked for."""
-        for table in self._tables:
-            self._make(table)
-
-    def made(self) -> Mapping[str, EmbeddingTable]:
-        """Those that were asked for, by name; a name's second one is `name_1`."""
-        names: dict[str, EmbeddingTable] = {}
-        for table in self._tables:
-            if id(table) in self._made:
-                name, number = table.name, 0
-                while name in names:
-                    number += 1
-                    name = f"{table.name}_{number}"
-                names[name] = self._made[id(table)]
-        return names
-
-    def functions(self) -> dict[str, Callable]:
+    def functions(self) -> dict[Callable, Callable]:
         """What `ops.stand_ins.stand_ins` takes."""
         return {
-            "find": self._find,
-            "pooled_lookup": self._pooled_lookup,
-            "collection_lookup": self._collection_lookup,
+            embedding_ops.find: self._find,
+            embedding_ops.pooled_lookup: self._pooled_lookup,
+            collection_ops.collection_lookup: self._collection_lookup,
         }
 
     def _of(self, handle: tf.Tensor) -> EmbeddingTable:
-        for table in self._tables:
+        for name, table in self._tables.items():
             if table.resource_handle is handle:
-                return self._make(table)
+                return self.modules[name]
         raise ValueError(
             "the model reads a table that is an attribute of none of its "
             "layers; make it one, so that it is saved with the model."
         )
-
-    def _make(self, table: EmbeddingVariable) -> EmbeddingTable:
-        if id(table) not in self._made:
-            with tf.init_scope():
-                self._made[id(table)] = EmbeddingTable(
-                    table, self._index, self._dtype
-                )
-        return self._made[id(table)]
 
     def _find(
         self,
