@@ -596,7 +596,7 @@ TEST(EmbeddingSnapshotTest, RandomEventsAgreeWithAnExport) {
                                  RowType::kFloat16, RowType::kBFloat16}) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         RandomEvents events(policies, shards, type, seed++);
-        events.Run(40);
+        events.Run(25);
         if (HasFatalFailure()) return;
         EXPECT_GT(events.deltas(), 3);
       }

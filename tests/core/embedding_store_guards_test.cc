@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/allocation_failure.h"
+#include "tests/core/snapshot_content.h"
 #include "tests/core/updates_outside.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
@@ -152,6 +153,38 @@ TEST(EmbeddingStoreGuardsTest, RowVersion) {
   ASSERT_TRUE(rows.Assign().ok());
   ASSERT_EQ(rows.changed_ids, ids);
   ASSERT_EQ(rows.values, row);
+}
+
+// A delta has what was written to a row, and to it alone.
+TEST(EmbeddingStoreGuardsTest, ChangeMarks) {
+  const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
+  std::vector<RowRef> refs;
+  ASSERT_TRUE(See(store.get(), {1, 2, 3}, &refs).ok());
+  TableContent content;
+  auto snapshot = BeginSnapshot(store, "");
+  SaveInto(snapshot.get(), &content);
+  snapshot->Commit("a");
+  const std::vector<float> row = {1, 2, 3, 4};
+  const std::vector<int64_t> ids = {2};
+  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
+  snapshot = BeginSnapshot(store, "a");
+  ASSERT_EQ(SaveInto(snapshot.get(), &content).rows, 1);
+  ASSERT_TRUE(content == ContentOf(*store));
+}
+
+// What is written to a row after a snapshot has begun is not in it.
+TEST(EmbeddingStoreGuardsTest, CopyOnWrite) {
+  const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
+  std::vector<RowRef> refs;
+  ASSERT_TRUE(See(store.get(), {1, 2, 3}, &refs).ok());
+  const TableContent before = ContentOf(*store);
+  auto snapshot = BeginSnapshot(store, "");
+  const std::vector<float> row = {1, 2, 3, 4};
+  const std::vector<int64_t> ids = {2};
+  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
+  TableContent content;
+  SaveInto(snapshot.get(), &content);
+  ASSERT_TRUE(content == before);
 }
 
 // A leaf that a reader is in stays as it is, however often the index grows past

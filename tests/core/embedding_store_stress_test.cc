@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -16,38 +15,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/stress.h"
 #include "tf_ops/core/embedding_store.h"
 
 namespace lodestar {
 namespace {
 
 using Store = std::unique_ptr<EmbeddingStore>;
-using Rng = std::mt19937_64;
-
-// `share` of the time that the whole file may take.
-std::chrono::milliseconds StressTime(double share) {
-  const char* seconds = std::getenv("LODESTAR_STRESS_SECONDS");
-  return std::chrono::milliseconds(static_cast<int64_t>(
-      1000 * share * (seconds != nullptr ? std::atof(seconds) : 4.0)));
-}
-
-// Every role in a thread of its own, again and again until the time is up or an
-// expectation has failed.
-void RunUntilTimeIsUp(double share,
-                      const std::vector<std::function<void(Rng*)>>& roles) {
-  const auto end = std::chrono::steady_clock::now() + StressTime(share);
-  std::vector<std::thread> threads;
-  for (size_t t = 0; t < roles.size(); ++t) {
-    threads.emplace_back([&, t] {
-      Rng rng(t);
-      do {
-        roles[t](&rng);
-      } while (std::chrono::steady_clock::now() < end &&
-               !testing::Test::HasFailure());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 Store MakeStore(int dim, const TablePolicies& policies = TablePolicies()) {
   RowInitializer zeros;

@@ -35,6 +35,7 @@ class RemovedIds {
   // Those of before a snapshot that has failed. False as above.
   bool Restore(std::vector<int64_t> ids) {
     if (!known_) return true;
+    if (ids_.size() < ids.size()) ids_.swap(ids);
     try {
       ids_.insert(ids_.end(), ids.begin(), ids.end());
       return true;

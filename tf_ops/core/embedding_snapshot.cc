@@ -41,7 +41,7 @@ Status AppendAll(SnapshotFileWriter* file, BlockKind kind,
 struct EmbeddingSnapshot::Part {
   RowStore* rows;
   BlockKind kind;
-  SnapshotRowFormat record;
+  SnapshotRowFormat format;
   int64_t end;  // it is of rows [0, end)
 };
 
@@ -56,7 +56,7 @@ class EmbeddingSnapshot::RowBlock {
 
   // Saves rows of `part` from row *next on until the block is full.
   void Fill(const Part& part, int64_t* next) {
-    count_ += part.rows->SaveRows(part.end, part.record, most_ - count_, next,
+    count_ += part.rows->SaveRows(part.end, part.format, most_ - count_, next,
                                   records_.data() + count_ * record_bytes_);
   }
   bool full() const { return count_ == most_; }
@@ -198,7 +198,7 @@ void EmbeddingSnapshot::Flip() {
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
   for (const Part& part : parts_) {
     const int64_t rows =
-        part.rows->BeginSnapshot(table_.whole, part.record, chunk);
+        part.rows->BeginSnapshot(table_.whole, part.format, chunk);
     if (part.kind == BlockKind::kRows) rows_bound_ += rows;
   }
   begun_ = true;

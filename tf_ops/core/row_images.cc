@@ -83,9 +83,9 @@ int64_t ImageBudget::TakePeak() {
 
 RowImages::~RowImages() { Release(Stop()); }
 
-void RowImages::Start(const SnapshotRowFormat& record, int64_t chunk_bytes) {
-  record_ = record;
-  chunk_records_ = std::max<int64_t>(1, chunk_bytes / record.layout.bytes());
+void RowImages::Start(const SnapshotRowFormat& format, int64_t chunk_bytes) {
+  format_ = format;
+  chunk_records_ = std::max<int64_t>(1, chunk_bytes / format.layout.bytes());
   failed_ = false;
 }
 
@@ -93,7 +93,7 @@ char* RowImages::Add() {
   if (failed()) return nullptr;
   if (open_ == nullptr) {
     const int64_t bytes =
-        sizeof(Chunk) + chunk_records_ * record_.layout.bytes();
+        sizeof(Chunk) + chunk_records_ * format_.layout.bytes();
     open_ = static_cast<Chunk*>(std::malloc(bytes));
     if (open_ == nullptr) {
       failed_ = true;
@@ -103,7 +103,7 @@ char* RowImages::Add() {
     ImageBudget::Global().Add(bytes);
   }
   char* const record = reinterpret_cast<char*>(open_ + 1) +
-                       open_->count * record_.layout.bytes();
+                       open_->count * format_.layout.bytes();
   if (++open_->count == chunk_records_) {
     open_->next = full_;
     full_ = std::exchange(open_, nullptr);

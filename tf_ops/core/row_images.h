@@ -91,12 +91,12 @@ class RowImages {
   std::mutex& mutex() { return mutex_; }
 
   // From here on images are kept, in chunks of about `chunk_bytes`. What
-  // `record` points to has to stay until Stop.
-  void Start(const SnapshotRowFormat& record, int64_t chunk_bytes);
+  // `format` points to has to stay until Stop.
+  void Start(const SnapshotRowFormat& format, int64_t chunk_bytes);
   // Where to write the next one, a record; nullptr: there is no memory, and the
   // snapshot has failed.
   char* Add();
-  const SnapshotRowFormat& record() const { return record_; }
+  const SnapshotRowFormat& format() const { return format_; }
   // Keeps no more images; what it has goes to the caller.
   Chunk* Stop();
   // Since Start one was not kept for want of memory.
@@ -109,7 +109,7 @@ class RowImages {
 
  private:
   std::mutex mutex_;
-  SnapshotRowFormat record_{SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+  SnapshotRowFormat format_{SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
   int64_t chunk_records_ = 0;
   Chunk* full_ = nullptr;
   Chunk* open_ = nullptr;

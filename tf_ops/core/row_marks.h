@@ -12,16 +12,20 @@
 
 namespace lodestar {
 
-// Of 64 rows. Bits are set by who holds the row's word or the shard's mutex.
-struct RowMarks {
+// Each is a bit a row, in words of 64 rows. Bits are changed by who holds the
+// row's word or the shard's mutex.
+enum class RowMark {
   // Written since the snapshot that the next delta follows.
-  std::atomic<uint64_t> changed;
+  kChanged,
   // In the running snapshot, which neither the snapshot nor an image has yet:
-  // still as they were at its flip.
-  std::atomic<uint64_t> unsaved;
-  // Those that were changed at its flip; if it fails, they are so again.
-  std::atomic<uint64_t> taken;
+  // still as it was at the flip.
+  kUnsaved,
+  // Changed at the flip; if the snapshot fails, it is so again.
+  kTaken,
 };
+constexpr int kRowMarks = 3;
+typedef std::atomic<uint64_t> MarkWord;
+constexpr uint32_t kMarkedRows = 64;
 
 // How a row becomes a record of a snapshot.
 struct SnapshotRowFormat {

@@ -132,7 +132,7 @@ class RowStore {
     PrefetchMarks(row);
   }
   void PrefetchMarks(uint32_t row) const {
-    if (marking()) __builtin_prefetch(&marks(row), 1);
+    if (marking()) __builtin_prefetch(&mark(RowMark::kChanged, row), 1);
   }
 
   // Any thread.
@@ -165,17 +165,24 @@ class RowStore {
   // By who holds the word of a resident row, before he writes to value, slot or
   // metadata.
   void BeforeWrite(uint32_t row) const {
-    if (marking()) MarkWritten(row);
+    const Marking marking = marking_.load(std::memory_order_acquire);
+    if (marking == Marking::kNone ||
+        (marking == Marking::kChanges && Has(RowMark::kChanged, row))) {
+      return;
+    }
+    MarkWritten(row, marking);
   }
   // By who holds the shard's mutex in place of the word: whether the running
   // snapshot wants the row as it is, so that it takes the word to write to it.
   bool IsUnsaved(uint32_t row) const {
-    return marking() && (marks(row).unsaved.load(std::memory_order_acquire) &
-                         BitOf(row)) != 0;
+    return marking_.load(std::memory_order_acquire) == Marking::kSnapshot &&
+           Has(RowMark::kUnsaved, row);
   }
-  bool marking() const { return marking_.load(std::memory_order_acquire); }
+  bool marking() const {
+    return marking_.load(std::memory_order_acquire) != Marking::kNone;
+  }
   // Of a row that the caller holds.
-  void WriteRecord(uint32_t row, const SnapshotRowFormat& record,
+  void WriteRecord(uint32_t row, const SnapshotRowFormat& format,
                    char* out) const;
 
   // One thread at a time (the shard's mutex).
@@ -219,19 +226,21 @@ class RowStore {
   // Whether rows are marked from here on; if so, none is changed yet.
   // REQUIRES: ReserveMarks.
   void StartMarking();
-  void StopMarking() { marking_.store(false, std::memory_order_release); }
+  void StopMarking() {
+    marking_.store(Marking::kNone, std::memory_order_release);
+  }
 
   // A snapshot begins: of all resident rows, or of those that are changed, none
   // of which is changed from here on. Who writes to one leaves an image first,
-  // in chunks of about `chunk_bytes`; `record` is how. The most rows that it
+  // in chunks of about `chunk_bytes`; `format` is how. The most rows that it
   // may be of.
   // REQUIRES: marking, and none is running.
-  int64_t BeginSnapshot(bool whole, const SnapshotRowFormat& record,
+  int64_t BeginSnapshot(bool whole, const SnapshotRowFormat& format,
                         int64_t chunk_bytes);
   // Any thread: records of rows of the snapshot that no one has saved yet, up
   // to `most`, from row *next on, of which it began with `end`. Returns how
   // many; *next is `end` after the last one.
-  int64_t SaveRows(int64_t end, const SnapshotRowFormat& record, int64_t most,
+  int64_t SaveRows(int64_t end, const SnapshotRowFormat& format, int64_t most,
                    int64_t* next, char* out) const;
   // Any thread: no more images are kept, and those there are are forgotten.
   void EndImages(int64_t end) const;
@@ -270,12 +279,11 @@ class RowStore {
   static constexpr int kSegmentBits = 10;  // of the smallest segment
   static constexpr int kSegmentsBits = 6;  // of a block's segments, at most
   static constexpr uint32_t kStarts = 16;
-  static constexpr uint32_t kMarkedRows = 64;  // by one RowMarks
 
   struct Segment {
     char* rows;
     std::atomic<char*> slots[kMaxSlots];
-    RowMarks* marks;  // null until there are marks
+    MarkWord* marks;  // all of a kind, then the next; null until there are any
   };
   struct Place {
     int block;
@@ -319,18 +327,33 @@ class RowStore {
     const uint64_t word = (uint64_t{links.previous} << 32) | links.next;
     meta(row)->id.store(static_cast<int64_t>(word), std::memory_order_relaxed);
   }
-  // See row_marks.h. REQUIRES: ReserveMarks.
-  RowMarks& marks(uint32_t row) const {
+  // kSnapshot: changes, and images of rows that are written to.
+  enum class Marking { kNone, kChanges, kSnapshot };
+
+  // The word of a row's mark. REQUIRES: ReserveMarks.
+  MarkWord& mark(RowMark kind, uint32_t row) const {
     const Place place = PlaceOf(row);
-    return segment(place).marks[place.offset / kMarkedRows];
+    const int64_t words = (int64_t{1} << place.bits) / kMarkedRows;
+    return segment(place)
+        .marks[static_cast<int>(kind) * words + place.offset / kMarkedRows];
   }
   static uint64_t BitOf(uint32_t row) {
     return uint64_t{1} << (row % kMarkedRows);
   }
-  static int64_t MarkBytes(int64_t rows) {
-    return rows / kMarkedRows * static_cast<int64_t>(sizeof(RowMarks));
+  bool Has(RowMark kind, uint32_t row) const {
+    return (mark(kind, row).load(std::memory_order_acquire) & BitOf(row)) != 0;
   }
-  void MarkWritten(uint32_t row) const;
+  void Set(RowMark kind, uint32_t row) const {
+    mark(kind, row).fetch_or(BitOf(row), std::memory_order_relaxed);
+  }
+  void Unset(RowMark kind, uint32_t row) const {
+    mark(kind, row).fetch_and(~BitOf(row), std::memory_order_release);
+  }
+  static int64_t MarkBytes(int64_t rows) {
+    return rows / kMarkedRows * kRowMarks *
+           static_cast<int64_t>(sizeof(MarkWord));
+  }
+  void MarkWritten(uint32_t row, Marking marking) const;
   // By who holds the row's word.
   void SaveImage(uint32_t row) const;
   // A free row is given out: no snapshot wants what will be written to it.
@@ -366,7 +389,7 @@ class RowStore {
   const int64_t stride_;       // bytes of a row with its metadata
   Arena* const arena_;
   std::atomic<Segment*> blocks_[kBlocks] = {};
-  std::atomic<bool> marking_{false};
+  std::atomic<Marking> marking_{Marking::kNone};
   int64_t capacity_ = 0;
   uint32_t high_water_ = 0;
   uint32_t made_ = 0;  // rows with metadata

@@ -14,7 +14,7 @@ bool RowStore::AddMarks(Segment* segment, int bits) {
   if (segment->marks != nullptr) return true;
   void* memory = arena_->Allocate(MarkBytes(int64_t{1} << bits));
   if (memory == nullptr) return false;
-  segment->marks = static_cast<RowMarks*>(memory);
+  segment->marks = static_cast<MarkWord*>(memory);
   return true;
 }
 
@@ -37,40 +37,36 @@ Status RowStore::ReserveMarks() {
 
 void RowStore::StartMarking() {
   for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
-    marks(static_cast<uint32_t>(row))
-        .changed.store(0, std::memory_order_relaxed);
+    mark(RowMark::kChanged, static_cast<uint32_t>(row))
+        .store(0, std::memory_order_relaxed);
   }
-  marking_.store(true, std::memory_order_release);
+  marking_.store(Marking::kChanges, std::memory_order_release);
 }
 
-void RowStore::MarkWritten(uint32_t row) const {
-  RowMarks& marks = this->marks(row);
-  const uint64_t bit = BitOf(row);
+void RowStore::MarkWritten(uint32_t row, Marking marking) const {
   // A snapshot that begins meanwhile saves the row once its word is free.
-  if (GuardHolds(StoreGuard::kChangeMarks) &&
-      (marks.changed.load(std::memory_order_relaxed) & bit) == 0) {
-    marks.changed.fetch_or(bit, std::memory_order_relaxed);
+  if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
+    Set(RowMark::kChanged, row);
   }
-  if (GuardHolds(StoreGuard::kCopyOnWrite) &&
-      (marks.unsaved.load(std::memory_order_relaxed) & bit) != 0) {
+  if (GuardHolds(StoreGuard::kCopyOnWrite) && marking == Marking::kSnapshot &&
+      Has(RowMark::kUnsaved, row)) {
     SaveImage(row);
   }
 }
 
 void RowStore::SaveImage(uint32_t row) const {
-  RowMarks& marks = this->marks(row);
   const std::lock_guard<std::mutex> lock(images_->mutex());
   // The snapshot may have ended.
-  if ((marks.unsaved.load(std::memory_order_relaxed) & BitOf(row)) == 0) return;
+  if (!Has(RowMark::kUnsaved, row)) return;
   char* const record = images_->Add();
-  if (record != nullptr) WriteRecord(row, images_->record(), record);
-  marks.unsaved.fetch_and(~BitOf(row), std::memory_order_release);
+  if (record != nullptr) WriteRecord(row, images_->format(), record);
+  Unset(RowMark::kUnsaved, row);
 }
 
-void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& record,
+void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
                            char* out) const {
   const RowMeta* m = meta(row);
-  const SnapshotRowLayout& layout = record.layout;
+  const SnapshotRowLayout& layout = format.layout;
   const SnapshotRowHead head = {m->id.load(std::memory_order_relaxed),
                                 m->last_seen.load(std::memory_order_relaxed),
                                 m->frequency.load(std::memory_order_relaxed),
@@ -78,12 +74,12 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& record,
   std::memcpy(out, &head, sizeof(head));
   // With the zeros that pad them.
   std::memcpy(out + layout.values(), m + 1, layout.slot(0) - layout.values());
-  for (int s = 0; s < record.slot_inits.size(); ++s) {
+  for (int s = 0; s < format.slot_inits.size(); ++s) {
     char* const to = out + layout.slot(s);
-    if (s < record.stored) {
+    if (s < format.stored) {
       std::memcpy(to, slot(row, s), slot_bytes_);
     } else {
-      FillComputed(type_, record.slot_inits[s], dim_, to);
+      FillComputed(type_, format.slot_inits[s], dim_, to);
     }
     std::memset(to + slot_bytes_, 0,
                 layout.slot(s + 1) - layout.slot(s) - slot_bytes_);
@@ -91,27 +87,20 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& record,
 }
 
 void RowStore::ForgetUnsaved(uint32_t row) const {
-  if (!IsUnsaved(row)) return;
-  marks(row).unsaved.fetch_and(~BitOf(row), std::memory_order_relaxed);
+  if (IsUnsaved(row)) Unset(RowMark::kUnsaved, row);
 }
 
 void RowStore::MoveMarks(uint32_t from, uint32_t to) const {
-  RowMarks& source = marks(from);
-  RowMarks& target = marks(to);
   if (IsUnsaved(from)) SaveImage(from);
   ForgetUnsaved(to);
-  const auto move = [&](std::atomic<uint64_t>* word,
-                        std::atomic<uint64_t>* to_word) {
-    const uint64_t before =
-        word->fetch_and(~BitOf(from), std::memory_order_relaxed);
-    if ((before & BitOf(from)) != 0) {
-      to_word->fetch_or(BitOf(to), std::memory_order_relaxed);
+  for (const RowMark kind : {RowMark::kChanged, RowMark::kTaken}) {
+    if (Has(kind, from)) {
+      Set(kind, to);
     } else {
-      to_word->fetch_and(~BitOf(to), std::memory_order_relaxed);
+      Unset(kind, to);
     }
-  };
-  move(&source.changed, &target.changed);
-  move(&source.taken, &target.taken);
+    Unset(kind, from);
+  }
 }
 
 bool RowStore::LockResident(uint32_t row) const {
@@ -128,40 +117,41 @@ bool RowStore::LockResident(uint32_t row) const {
   }
 }
 
-int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& record,
+int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
                                 int64_t chunk_bytes) {
   {
     const std::lock_guard<std::mutex> lock(images_->mutex());
-    images_->Start(record, chunk_bytes);
+    images_->Start(format, chunk_bytes);
   }
   int64_t count = 0;
   for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
-    RowMarks& marks = this->marks(static_cast<uint32_t>(row));
-    const uint64_t changed =
-        marks.changed.load(std::memory_order_relaxed) == 0
-            ? 0
-            : marks.changed.exchange(0, std::memory_order_relaxed);
-    marks.taken.store(changed, std::memory_order_relaxed);
+    const uint32_t first = static_cast<uint32_t>(row);
+    MarkWord& word = mark(RowMark::kChanged, first);
+    const uint64_t changed = word.load(std::memory_order_relaxed) == 0
+                                 ? 0
+                                 : word.exchange(0, std::memory_order_relaxed);
+    mark(RowMark::kTaken, first).store(changed, std::memory_order_relaxed);
     uint64_t unsaved = changed;
     if (whole) {
       const int64_t rows = high_water_ - row;
       unsaved = rows < kMarkedRows ? (uint64_t{1} << rows) - 1 : ~uint64_t{0};
     }
-    marks.unsaved.store(unsaved, std::memory_order_release);
+    mark(RowMark::kUnsaved, first).store(unsaved, std::memory_order_release);
     count += __builtin_popcountll(unsaved);
   }
+  marking_.store(Marking::kSnapshot, std::memory_order_release);
   return whole ? live_ : count;
 }
 
-int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& record,
+int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
                            int64_t most, int64_t* next, char* out) const {
   int64_t count = 0;
   while (*next < end && count < most) {
     const uint32_t first = static_cast<uint32_t>(*next);
-    RowMarks& marks = this->marks(first);
     // From `first` on.
     const uint64_t bits =
-        marks.unsaved.load(std::memory_order_acquire) & ~(BitOf(first) - 1);
+        mark(RowMark::kUnsaved, first).load(std::memory_order_acquire) &
+        ~(BitOf(first) - 1);
     const int64_t word = *next / kMarkedRows * kMarkedRows;
     if (bits == 0) {
       *next = word + kMarkedRows;
@@ -172,12 +162,11 @@ int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& record,
     // A row that is not there was not there when the snapshot began: who frees
     // one leaves an image first.
     const bool held = LockResident(row);
-    if (held &&
-        (marks.unsaved.load(std::memory_order_relaxed) & BitOf(row)) != 0) {
-      WriteRecord(row, record, out + count * record.layout.bytes());
+    if (held && Has(RowMark::kUnsaved, row)) {
+      WriteRecord(row, format, out + count * format.layout.bytes());
       ++count;
     }
-    marks.unsaved.fetch_and(~BitOf(row), std::memory_order_release);
+    Unset(RowMark::kUnsaved, row);
     if (held) UnlockUnchanged(row);
   }
   *next = std::min(*next, end);
@@ -189,9 +178,9 @@ void RowStore::EndImages(int64_t end) const {
   {
     const std::lock_guard<std::mutex> lock(images_->mutex());
     for (int64_t row = 0; row < end; row += kMarkedRows) {
-      RowMarks& marks = this->marks(static_cast<uint32_t>(row));
-      if (marks.unsaved.load(std::memory_order_relaxed) != 0) {
-        marks.unsaved.store(0, std::memory_order_release);
+      MarkWord& word = mark(RowMark::kUnsaved, static_cast<uint32_t>(row));
+      if (word.load(std::memory_order_relaxed) != 0) {
+        word.store(0, std::memory_order_release);
       }
     }
     chunks = images_->Stop();
@@ -201,12 +190,16 @@ void RowStore::EndImages(int64_t end) const {
 
 void RowStore::EndSnapshot(int64_t end, bool failed) {
   for (int64_t row = 0; row < end; row += kMarkedRows) {
-    RowMarks& marks = this->marks(static_cast<uint32_t>(row));
-    const uint64_t taken = marks.taken.load(std::memory_order_relaxed);
+    const uint32_t first = static_cast<uint32_t>(row);
+    MarkWord& word = mark(RowMark::kTaken, first);
+    const uint64_t taken = word.load(std::memory_order_relaxed);
     if (taken == 0) continue;
-    if (failed) marks.changed.fetch_or(taken, std::memory_order_relaxed);
-    marks.taken.store(0, std::memory_order_relaxed);
+    if (failed) {
+      mark(RowMark::kChanged, first).fetch_or(taken, std::memory_order_relaxed);
+    }
+    word.store(0, std::memory_order_relaxed);
   }
+  marking_.store(Marking::kChanges, std::memory_order_release);
 }
 
 }  // namespace lodestar
