@@ -445,7 +445,7 @@ TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
                   .ok());
   See(like.get(), {1, 2, 3});
   std::unique_ptr<EmbeddingStore> store;
-  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, &store).ok());
+  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 2, &store).ok());
   EXPECT_EQ(store->size(), 0);
   EXPECT_EQ(store->dim(), kDim);
   EXPECT_EQ(store->type(), RowType::kFloat16);
@@ -458,6 +458,12 @@ TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
   EXPECT_TRUE(rows.values == wanted.values);
   EXPECT_TRUE(rows.shared_values == wanted.shared_values);
   EXPECT_EQ(rows.shared_values.size(), 5 * kDim);
+  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 3, &store).ok());
+  See(store.get(), {1, 2, 3});
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  EXPECT_EQ(rows.salt, 3);
+  EXPECT_FALSE(rows.values == wanted.values);
+  EXPECT_FALSE(rows.shared_values == wanted.shared_values);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #ifndef LODESTAR_TESTS_CORE_SNAPSHOT_FILES_H_
 #define LODESTAR_TESTS_CORE_SNAPSHOT_FILES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -23,8 +24,11 @@ namespace lodestar {
 // A path of this test's own at which there is no file.
 inline std::string NewPath(const std::string& name) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + test->test_suite_name() + "." +
-                           test->name() + "." + name;
+  std::string file =
+      StrCat(test->test_suite_name(), ".", test->name(), ".", name);
+  // In the names of parametrized tests.
+  std::replace(file.begin(), file.end(), '/', '-');
+  const std::string path = testing::TempDir() + file;
   std::filesystem::remove_all(path);
   return path;
 }

@@ -96,7 +96,8 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                            " shards");
 }
 
-Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like,
+Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
+                                       int64_t salt,
                                        std::unique_ptr<EmbeddingStore>* out) {
   RowInitializer initializer;
   {
@@ -104,6 +105,7 @@ Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like,
     std::lock_guard<std::mutex> lock(like.shards_[0]->mutex);
     initializer = like.initializer_;
   }
+  initializer.SetSeed(seed, salt);
   return Create(like.dim_, static_cast<int64_t>(like.shards_.size()),
                 initializer, out, like.policies_, like.type_);
 }

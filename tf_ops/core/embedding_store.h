@@ -175,9 +175,11 @@ class EmbeddingStore {
                        const TablePolicies& policies = TablePolicies(),
                        RowType type = RowType::kFloat32);
 
-  // An empty table of the same dim, type, shards, policies and initializer.
+  // An empty table of the same dim, type, shards and policies, with the same
+  // kind of initializer.
   // ResourceExhausted: out of memory.
-  static Status CreateEmptyLike(const EmbeddingStore& like,
+  static Status CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
+                                int64_t salt,
                                 std::unique_ptr<EmbeddingStore>* out);
 
   int dim() const { return dim_; }
@@ -310,6 +312,8 @@ class EmbeddingStore {
   EmbeddingStats Stats() const;
   // Takes events off that Stats has told of.
   void SubtractEvents(const EmbeddingStats& stats);
+  // Has counted what `like` has.
+  void CopyEvents(const EmbeddingStore& like);
   // ResourceExhausted: out of memory.
   Status Inspect(Span<const int64_t> ids, InspectedIds* out) const;
   // Multiplies frequencies with `rate`, rounding down; those of this step stay
@@ -344,6 +348,9 @@ class EmbeddingStore {
 
  private:
   friend class EmbeddingSnapshot;
+  friend class SnapshotDelta;
+  friend class SnapshotLoader;
+  friend class SnapshotLoading;
 
   struct Shard {
     Shard(int dim, RowType type, uint32_t number, Arena* arena,

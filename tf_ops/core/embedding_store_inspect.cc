@@ -71,6 +71,20 @@ void EmbeddingStore::SubtractEvents(const EmbeddingStats& stats) {
   nonfinite_gradients_.fetch_sub(stats.nonfinite_gradients, relaxed);
 }
 
+void EmbeddingStore::CopyEvents(const EmbeddingStore& like) {
+  for (auto event : {&EmbeddingStore::ids_, &EmbeddingStore::unique_ids_,
+                     &EmbeddingStore::padding_, &EmbeddingStore::hits_,
+                     &EmbeddingStore::misses_, &EmbeddingStore::inserts_,
+                     &EmbeddingStore::removed_, &EmbeddingStore::admitted_,
+                     &EmbeddingStore::refused_, &EmbeddingStore::evicted_,
+                     &EmbeddingStore::gradients_dropped_,
+                     &EmbeddingStore::nonfinite_gradients_}) {
+    (this->*event)
+        .store((like.*event).load(std::memory_order_relaxed),
+               std::memory_order_relaxed);
+  }
+}
+
 Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
     try {
   ShardLocks locks(*this);
