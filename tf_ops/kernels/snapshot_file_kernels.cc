@@ -1,6 +1,7 @@
-// Kernels of SnapshotVerifyFile, SnapshotReadBlock, SnapshotWriteBlobs and
-// SnapshotFileCrc. Contracts: tf_ops/ops/snapshot_ops.cc; algorithms:
-// tf_ops/core/snapshot_file.h, snapshot_table.h and file_crc.h.
+// Kernels of SnapshotVerifyFile, SnapshotReadBlock, SnapshotMerge,
+// SnapshotWriteBlobs and SnapshotFileCrc. Contracts:
+// tf_ops/ops/snapshot_ops.cc; algorithms: tf_ops/core/snapshot_file.h,
+// snapshot_table.h, snapshot_merge.h and file_crc.h.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,9 +12,11 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/file_crc.h"
 #include "tf_ops/core/snapshot_file.h"
+#include "tf_ops/core/snapshot_merge.h"
 #include "tf_ops/core/snapshot_table.h"
 #include "tf_ops/kernels/parallel_util.h"
 #include "tf_ops/kernels/snapshot_inputs.h"
+#include "tf_ops/kernels/snapshot_kernel.h"
 #include "tf_ops/kernels/status_util.h"
 #include "tf_ops/kernels/tensor_util.h"
 
@@ -21,24 +24,11 @@ namespace lodestar {
 namespace {
 
 using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
-
-// A kernel of files alone.
-class FileKernel : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) final {
-    ctx->SetStatus(WithoutBadAlloc([&] { return ComputeOn(ctx); }));
-  }
-
- protected:
-  virtual absl::Status ComputeOn(OpKernelContext* ctx) = 0;
-};
 
 // Scalars at outputs 0, 1, ...
 absl::Status OutputNumbers(OpKernelContext* ctx,
@@ -52,9 +42,9 @@ absl::Status OutputNumbers(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-class SnapshotVerifyFileOp : public FileKernel {
+class SnapshotVerifyFileOp : public SnapshotKernel {
  public:
-  using FileKernel::FileKernel;
+  using SnapshotKernel::SnapshotKernel;
   absl::Status ComputeOn(OpKernelContext* ctx) override {
     std::string path;
     TF_RETURN_IF_ERROR(ReadText(ctx->input(0), "path", &path));
@@ -67,9 +57,9 @@ class SnapshotVerifyFileOp : public FileKernel {
   }
 };
 
-class SnapshotReadBlockOp : public FileKernel {
+class SnapshotReadBlockOp : public SnapshotKernel {
  public:
-  using FileKernel::FileKernel;
+  using SnapshotKernel::SnapshotKernel;
   absl::Status ComputeOn(OpKernelContext* ctx) override {
     std::string path;
     TF_RETURN_IF_ERROR(ReadText(ctx->input(0), "path", &path));
@@ -92,9 +82,23 @@ class SnapshotReadBlockOp : public FileKernel {
   }
 };
 
-class SnapshotWriteBlobsOp : public FileKernel {
+class SnapshotMergeOp : public SnapshotKernel {
  public:
-  using FileKernel::FileKernel;
+  using SnapshotKernel::SnapshotKernel;
+  absl::Status ComputeOn(OpKernelContext* ctx) override {
+    std::vector<std::string> files;
+    std::string out;
+    TF_RETURN_IF_ERROR(ReadTexts(ctx->input(0), "files", &files));
+    TF_RETURN_IF_ERROR(ReadText(ctx->input(1), "out", &out));
+    SnapshotFileSummary merged;
+    TF_RETURN_IF_ERROR(ToTensorFlow(MergeSnapshotFiles(files, out, &merged)));
+    return OutputNumbers(ctx, {merged.totals.rows, merged.bytes, merged.crc});
+  }
+};
+
+class SnapshotWriteBlobsOp : public SnapshotKernel {
+ public:
+  using SnapshotKernel::SnapshotKernel;
   absl::Status ComputeOn(OpKernelContext* ctx) override {
     // As far as one damaged byte spoils a blob.
     constexpr int64_t kMost = int64_t{16} << 20;
@@ -117,9 +121,9 @@ class SnapshotWriteBlobsOp : public FileKernel {
   }
 };
 
-class SnapshotFileCrcOp : public FileKernel {
+class SnapshotFileCrcOp : public SnapshotKernel {
  public:
-  using FileKernel::FileKernel;
+  using SnapshotKernel::SnapshotKernel;
   absl::Status ComputeOn(OpKernelContext* ctx) override {
     std::string path;
     TF_RETURN_IF_ERROR(ReadText(ctx->input(0), "path", &path));
@@ -134,6 +138,7 @@ class SnapshotFileCrcOp : public FileKernel {
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
 REGISTER(SnapshotVerifyFile);
 REGISTER(SnapshotReadBlock);
+REGISTER(SnapshotMerge);
 REGISTER(SnapshotWriteBlobs);
 REGISTER(SnapshotFileCrc);
 #undef REGISTER
