@@ -378,3 +378,25 @@ def test_a_model_of_keras_lookups_and_a_subclass(tmp_path):
     )
     loaded = stock_served.load(tmp_path / "s")
     np.testing.assert_array_equal(loaded.serve(x)["score"], want)
+
+
+@pytest.mark.parametrize("initializer", ["normal", "truncated_normal"])
+def test_no_graph_optimizer_changes_initial_values(initializer, tmp_path, rng):
+    m = bag_model(
+        lodestar.layers.DynamicEmbedding(
+            9,
+            combiner="sum",
+            missing="initial",
+            embeddings_initializer=initializer,
+        )
+    )
+    ids = rng.integers(-(2**63), 2**63 - 1, 2000)
+    x = tf.RaggedTensor.from_row_lengths(ids, np.ones(2000, int))
+    lodestar.export.stock_saved_model(m, tmp_path / "s")
+    scores = stock_served.serve_elsewhere(
+        tmp_path / "s",
+        {"x_values": x.values, "x_row_splits": x.row_splits},
+        tmp_path,
+    )
+    for got in scores["output_0"]:
+        np.testing.assert_array_equal(got, m(x))
