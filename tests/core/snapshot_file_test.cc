@@ -4,7 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +16,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -72,7 +76,7 @@ TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
   };
   std::vector<Wanted> wanted = {{BlockKind::kTable, 1, "some table"}};
   for (int i = 0; i < 40; ++i) {
-    // Empty ones, and such as go over the writer's buffer.
+    // Empty ones, which are left out, and such as go over the writer's buffer.
     const int64_t count =
         i % 7 == 0 ? 0 : 1 + random() % (i % 5 == 0 ? 200000 : 30);
     std::string payload(count * 24, '\0');
@@ -88,6 +92,10 @@ TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
   }
   maker.Finish();
   EXPECT_EQ(maker.writer()->totals().rows, rows);
+  wanted.erase(
+      std::remove_if(wanted.begin(), wanted.end(),
+                     [](const Wanted& block) { return block.count == 0; }),
+      wanted.end());
   const std::string bytes = ReadAll(path);
   EXPECT_EQ(maker.writer()->bytes(), bytes.size());
   EXPECT_EQ(maker.writer()->crc(), Crc32c(bytes.data(), bytes.size()));
@@ -179,6 +187,31 @@ TEST(SnapshotFileTest, TheFirstErrorInTheFileIsTold) {
                                                         : Status();
                            }),
               StatusCode::kDataLoss, {"mine"});
+}
+
+TEST(SnapshotFileTest, AnEarlierErrorThatComesLaterIsTold) {
+  const std::string path = NewPath("file");
+  FileMaker(path)
+      .Add(BlockKind::kBlob, 8, "12345678")
+      .Add(BlockKind::kBlob, 8, "12345678")
+      .Finish();
+  const auto reader = Open(path);
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  const ParallelFor threads = Threads(2);
+  std::atomic<bool> failed{false};
+  ExpectError(
+      scan.ForEach(&threads,
+                   [&](const Block& block) {
+                     if (block.offset != 16) {
+                       failed = true;
+                       return DataLoss("second");
+                     }
+                     while (!failed) std::this_thread::yield();
+                     // The other thread has yet to tell of it.
+                     std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                     return DataLoss("first");
+                   }),
+      StatusCode::kDataLoss, {"first"});
 }
 
 TEST(SnapshotFileTest, EveryChangedBitIsFound) {
@@ -284,6 +317,21 @@ TEST(SnapshotFileTest, EndTellsOfBlocksThatAreMissing) {
   ExpectError(ReadFile(path), StatusCode::kDataLoss,
               {path, "the file holds 0 rows, 2 removed ids",
                "but END says 1 rows, 2 removed ids"});
+}
+
+// It could be lost without a trace.
+TEST(SnapshotFileTest, AnEmptyBlockIsRefused) {
+  const std::string path = NewPath("file");
+  std::string bytes = SmallFile(path);
+  const int64_t removed = 16 + 32 + 56;
+  std::string empty = bytes.substr(removed, 32);
+  SetNumber(&empty, 8, uint64_t{0});
+  SetNumber(&empty, 16, uint64_t{0});
+  Reseal(&empty, 0);
+  bytes.insert(removed, empty);
+  WriteAll(path, bytes);
+  ExpectError(ReadFile(path), StatusCode::kDataLoss,
+              {"byte 104: the REMOVED block has 0 records in 0 bytes"});
 }
 
 TEST(SnapshotFileTest, NoBlockBeginsThere) {

@@ -71,9 +71,9 @@ class SnapshotFileWriter {
   SnapshotFileWriter(const SnapshotFileWriter&) = delete;
   SnapshotFileWriter& operator=(const SnapshotFileWriter&) = delete;
 
-  // Adds a block of `count` records. ResourceExhausted: the disk, or its quota,
-  // is full. InvalidArgument: END, or a payload that no reader accepts; the
-  // file is as before.
+  // Adds a block of `count` records, or nothing if that is 0.
+  // ResourceExhausted: the disk, or its quota, is full. InvalidArgument: END,
+  // or a payload that no reader accepts; the file is as before.
   Status Append(BlockKind kind, int64_t count, const void* payload,
                 int64_t bytes);
   // Adds END, and waits until the disk holds the file. Its folder has to be

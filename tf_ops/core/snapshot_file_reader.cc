@@ -145,11 +145,11 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
       kind == BlockKind::kTable ? header.count == 1 && bytes > 0
       : kind == BlockKind::kEnd
           ? header.count == kSnapshotTotals && bytes == sizeof(SnapshotTotals)
+      : bytes == 0 || header.count == 0 ? false
       // No product of what the file says: it might overflow.
       : record_bytes != 0 ? header.count == header.bytes / record_bytes &&
                                 header.bytes % record_bytes == 0
-      : header.count == 0 ? bytes == 0
-                          : bytes > 0 && header.bytes % header.count == 0;
+                          : header.bytes % header.count == 0;
   if (!fits) {
     return DamageAt(path_, offset, "the ", NameOf(kind), " block has ",
                     header.count, " records in ", bytes, " bytes");

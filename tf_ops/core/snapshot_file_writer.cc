@@ -153,13 +153,15 @@ Status SnapshotFileWriter::AppendBlock(BlockKind kind, int64_t count,
                            SnapshotFileReader::kMaxPayload);
   }
   const int64_t record_bytes = RecordBytesOf(kind);
-  if (count < 0 ||
-      (record_bytes != 0
-           ? count != bytes / record_bytes || bytes % record_bytes != 0
-           : (count == 0) != (bytes == 0) || (count != 0 && bytes % count))) {
+  const bool fits = count <= 0          ? count == 0 && bytes == 0
+                    : record_bytes != 0 ? count == bytes / record_bytes &&
+                                              bytes % record_bytes == 0
+                                        : bytes > 0 && bytes % count == 0;
+  if (!fits) {
     return InvalidArgument("'", path_, "': a ", NameOf(kind), " block of ",
                            count, " records in ", bytes, " bytes");
   }
+  if (count == 0) return Status();
   const SnapshotBlockHeader header =
       SnapshotBlockHeader::Create(kind, count, bytes, Crc32c(payload, bytes));
   const char padding[kSnapshotPadding] = {};
