@@ -1,5 +1,6 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
+import re
 import weakref
 from typing import Any
 
@@ -38,7 +39,9 @@ _ONLY_WEIGHTS = (
     "load_weights, model.save('model.keras') or tf.train.Checkpoint, and in "
     "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
     "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
-    "get_weights and set_weights of their own."
+    "get_weights and set_weights of their own. A layer of your own that holds "
+    "the table is carried by these files if it holds it in a "
+    "lodestar.layers.DynamicEmbedding(table=table), and no hook."
 )
 
 # Wrappers that are not built: any of them may be the one to take a gradient.
@@ -77,7 +80,8 @@ class HookVariable(keras.Variable):
             dtype=table.dtype.name,
             trainable=True,
             autocast=False,
-            name=name,
+            # What a SavedModel may call a variable.
+            name=re.sub(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]", "_", name),
         )
 
     @property

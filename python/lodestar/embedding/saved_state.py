@@ -1,6 +1,7 @@
 """What is saved of an embedding variable, and what may be restored into one."""
 
 import contextlib
+import contextvars
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,23 +24,25 @@ NAMES = (
     "shared_rows",
     "shared_slots",
 )
-_with_optimizer_slots = True
+# Of this thread: others may save a checkpoint meanwhile.
+_with_optimizer_slots = contextvars.ContextVar(
+    "with_optimizer_slots", default=True
+)
 
 
 @contextlib.contextmanager
 def without_optimizer_slots() -> Iterator[None]:
-    """Within, tables are saved without their optimizer slots, for serving."""
-    global _with_optimizer_slots
-    before, _with_optimizer_slots = _with_optimizer_slots, False
+    """Within, this thread saves tables without their optimizer slots."""
+    token = _with_optimizer_slots.set(False)
     try:
         yield
     finally:
-        _with_optimizer_slots = before
+        _with_optimizer_slots.reset(token)
 
 
 def with_optimizer_slots() -> bool:
-    """Whether tables are saved with their optimizer slots."""
-    return _with_optimizer_slots
+    """Whether this thread saves tables with their optimizer slots."""
+    return _with_optimizer_slots.get()
 
 
 def check_dim(table: Any, dim: int | None) -> None:

@@ -82,13 +82,23 @@ def load_tables(
     store: Mapping[str, Any],
     prefixes: Sequence[str],
 ) -> None:
-    """`load_table` of several; dims and dtypes of all are checked first."""
+    """`load_table` of several: of all, or of none where one cannot take it."""
     headers = [
         _read_header(table, store, prefix)
         for table, prefix in zip(tables, prefixes, strict=True)
     ]
-    for table, prefix, header in zip(tables, prefixes, headers):
-        _load(table, store, prefix, header)
+    before: list[tuple[EmbeddingVariable, Mapping[str, tf.Tensor]]] = []
+    try:
+        for table, prefix, header in zip(tables, prefixes, headers):
+            old = {}
+            if table is not tables[-1]:  # that one is loaded whole or not
+                old = table.export_all()
+            _load(table, store, prefix, header)
+            before.append((table, old))
+    except BaseException:
+        for table, old in before:
+            _import(table, old)
+        raise
 
 
 def holds_table(store: Mapping[str, Any], prefix: str = "") -> bool:
@@ -153,7 +163,11 @@ def _load(
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     saved_state.check(table, saved)
-    # One call: all of it or nothing.
+    _import(table, saved)
+
+
+def _import(table: EmbeddingVariable, saved: Mapping[str, Any]) -> None:
+    """Makes `saved` all that `table` holds, in one call: whole or not at all."""
     gen_ops.lodestar_embedding_import(
         table.resource_handle, *(saved[name] for name in saved_state.NAMES)
     )

@@ -77,3 +77,20 @@ def test_hook_of_a_dead_table():
     assert isinstance(hook, HookVariable)
     with pytest.raises(RuntimeError, match="is gone"):
         _ = hook.table
+
+
+@pytest.mark.parametrize("name", ["of users", "naïve/ü"])
+def test_any_name_of_a_table_can_be_in_a_saved_model(name, tmp_path):
+    module = tf.Module()
+    module.table = lodestar.EmbeddingVariable(4, name=name)
+    module.table.lookup([1], training=True)
+    signature = tf.function(
+        lambda ids: module.table.lookup(ids),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    tf.saved_model.save(module, tmp_path, signatures=signature)
+    loaded = tf.saved_model.load(tmp_path)
+    (rows,) = loaded.signatures["serving_default"](
+        tf.constant([1], tf.int64)
+    ).values()
+    np.testing.assert_array_equal(rows, module.table.lookup([1]))

@@ -41,3 +41,24 @@ def test_another_dim_is_refused():
     table_store.save_table(trained(2), store)
     with pytest.raises(ValueError, match="saved table has dim 2"):
         table_store.load_table(lodestar.EmbeddingVariable(3, name="x"), store)
+
+
+def test_all_tables_or_none():
+    store = {}
+    for count in (2, 3, 4):
+        table_store.save_table(trained(count), store, f"{count}_")
+    tables = [
+        trained(1),
+        trained(0),
+        lodestar.EmbeddingVariable(
+            2, name="small", eviction=lodestar.MaxRows(3)
+        ),
+    ]
+    before = [table.export_all() for table in tables]
+    with pytest.raises(tf.errors.FailedPreconditionError, match="cap is 3"):
+        table_store.load_tables(tables, store, ["2_", "3_", "4_"])
+    for table, all_of_it in zip(tables, before, strict=True):
+        for name, want in all_of_it.items():
+            np.testing.assert_array_equal(table.export_all()[name], want, name)
+    table_store.load_tables(tables[:2], store, ["2_", "3_"])
+    assert [int(table.size()) for table in tables] == [2, 3, 0]

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.embedding.saved_state import without_optimizer_slots
 
 BAGS = [[1, 2], [], [3], [4, 5, 6]]
 
@@ -297,3 +299,23 @@ def test_other_ways_to_save_carry_the_table(how, tmp_path):
         serve = loaded.signatures["serving_default"]
         (got,) = serve(inputs=tf.constant(x)).values()
     np.testing.assert_array_equal(got, m(x))
+
+
+def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(tmp_path):
+    """Exports leave them out, but not for those who save meanwhile."""
+    m = model()
+    table = next(x.table for x in m.layers if hasattr(x, "table"))
+    saved = []
+    with without_optimizer_slots():
+        thread = threading.Thread(
+            target=lambda: saved.append(
+                tf.train.Checkpoint(t=table).write(str(tmp_path / "c"))
+            )
+        )
+        thread.start()
+        thread.join()
+    restored = lodestar.EmbeddingVariable(4, name="restored")
+    tf.train.Checkpoint(t=restored).read(saved[0]).assert_consumed()
+    want, got = (t.export_all()["optimizer_slots"] for t in (table, restored))
+    assert want.shape[0] == 2  # Adam's
+    np.testing.assert_array_equal(np.sort(got, 1), np.sort(want, 1))
