@@ -104,7 +104,7 @@ def from_embedding(
 
     Raises:
         ValueError: As `from_arrays`; or the layer is not built; or `ids` and
-            `id_offset` are given both.
+            `id_offset` are given both; or an id is beyond int64.
     """
     if isinstance(embedding, keras.layers.Embedding):
         if not embedding.built:
@@ -119,7 +119,7 @@ def from_embedding(
         embedding = np.asarray(embedding)
     if ids is None:
         count = int(embedding.shape[0]) if len(embedding.shape) else 0
-        ids = np.arange(count, dtype=np.int64) + id_offset
+        ids = _ids_from(id_offset, count)
     elif id_offset:
         raise ValueError(
             f"`ids` and `id_offset`={id_offset} are given; wanted one of them."
@@ -177,7 +177,7 @@ def from_tfra(
     pairs = (
         _pairs_of(os.fspath(files))
         if isinstance(files, (str, os.PathLike))
-        else [(os.fspath(keys), os.fspath(values)) for keys, values in files]
+        else [_pair(pair) for pair in files]
     )
     if dim != target.table.dim:
         raise ValueError(
@@ -203,6 +203,20 @@ def from_tfra(
                     yield ids, numbers.reshape(size, dim)
 
     return target.write(chunks())
+
+
+def _ids_from(offset: Any, count: int) -> np.ndarray:
+    """`offset`, `offset` + 1, ..."""
+    if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
+        raise ValueError(f"`id_offset`={offset!r} is no integer.")
+    begin, end = int(offset), int(offset) + count
+    limits = np.iinfo(np.int64)
+    if begin < limits.min or end - 1 > limits.max:
+        raise ValueError(
+            f"`id_offset`={begin} gives {count} rows the ids {begin} to "
+            f"{end - 1}, which are beyond int64."
+        )
+    return np.arange(count, dtype=np.int64) + np.int64(begin)
 
 
 class _Target(NamedTuple):
@@ -276,6 +290,16 @@ def _dtype(name: str, dtype: Any, allowed: tuple[tf.DType, ...]) -> tf.DType:
     return dtype
 
 
+def _pair(pair: Any) -> tuple[str, str]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(
+            f"`files` has {pair!r}, wanted pairs (file of keys, file of "
+            "values)."
+        )
+    keys, values = pair
+    return os.fspath(keys), os.fspath(values)
+
+
 def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     """Returns the pairs of files that `prefix` names."""
     gfile = tf.io.gfile
@@ -320,6 +344,12 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     if missing:
         raise ValueError(
             f"Files of {prefix!r} are missing in {folder or '.'!r}: {missing}."
+        )
+    others = sorted(name + stem for stem in set(found.values()) - set(wanted))
+    if others:
+        raise ValueError(
+            f"Files of {prefix!r} have the numbers of no part of {n} in {s} "
+            f"processes: {others}."
         )
     return [(prefix + stem + _KEYS, prefix + stem + _VALUES) for stem in wanted]
 

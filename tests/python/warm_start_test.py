@@ -367,3 +367,34 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_start, "_count", cut)
     with pytest.raises(tf.errors.DataLossError, match="ends at byte 100, want"):
         warm_start.from_tfra(table(), tmp_path / "tfra" / "user", dim=3)
+
+
+def test_ids_beyond_int64():
+    t = table()
+    for offset, end in ((2**63 - 4, 2**63), (2**63, 2**63 + 4), (2**70, "")):
+        with pytest.raises(ValueError, match=f"{end}, which are beyond int64"):
+            warm_start.from_embedding(t, ROWS, id_offset=offset)
+    with pytest.raises(ValueError, match="beyond int64"):
+        warm_start.from_embedding(t, ROWS, id_offset=-(2**63) - 1)
+    for offset in (1.5, True, "x"):
+        with pytest.raises(ValueError, match=f"{offset!r} is no integer"):
+            warm_start.from_embedding(t, ROWS, id_offset=offset)
+    assert t.size() == 0
+    warm_start.from_embedding(t, ROWS, id_offset=2**63 - 5)
+    np.testing.assert_array_equal(rows_of(t, np.arange(5) + (2**63 - 5)), ROWS)
+
+
+def test_files_that_are_no_part(tmp_path):
+    for part in (1, 2):
+        IDS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-keys")
+        ROWS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-values")
+    t = table()
+    with pytest.raises(ValueError, match=r"no part of 1 in 1 .*t_mht_2of1"):
+        warm_start.from_tfra(t, tmp_path / "t", dim=3)
+    assert t.size() == 0
+
+
+@pytest.mark.parametrize("files", [("a-keys", "a-values"), [("a",)]])
+def test_no_pairs_of_files(files):
+    with pytest.raises(ValueError, match="wanted pairs"):
+        warm_start.from_tfra(table(), files, dim=3)
