@@ -66,10 +66,16 @@ def _is_tensor(x: Any) -> bool:
 def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:
     if isinstance(value, LoDTensor):
         value = value.to_ragged()
-    if isinstance(spec, tf.RaggedTensorSpec):
-        value = _ragged(value, spec)
-    elif isinstance(spec, tf.TensorSpec) and not tf.is_tensor(value):
-        value = tf.convert_to_tensor(np.asarray(value))
+    try:
+        if isinstance(spec, tf.RaggedTensorSpec):
+            value = _ragged(value, spec)
+        elif isinstance(spec, tf.TensorSpec) and not tf.is_tensor(value):
+            value = tf.convert_to_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the input {name!r}, a {type(value).__name__}, is no "
+            f"{_text(spec)}: {error}"
+        ) from error
     if value.dtype != spec.dtype:
         numbers = tf.string not in (value.dtype, spec.dtype)
         if not numbers or value.dtype.is_floating and spec.dtype.is_integer:

@@ -95,7 +95,11 @@ def padded_parts(
         return _without_padding(parts[0], spec, padding)
 
     def split(ragged):
-        dense = ragged.to_tensor(default_value=padding)
+        # Without rows, uniform ones have no dense form in TensorFlow.
+        any_lengths = tf.RaggedTensor.from_nested_row_splits(
+            ragged.flat_values, ragged.nested_row_splits
+        )
+        dense = any_lengths.to_tensor(default_value=padding)
         _check_same(name, ragged, join([dense]), padding)
         return [dense]
 

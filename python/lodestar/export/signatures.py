@@ -85,7 +85,9 @@ def model_inputs(
             "give them: saved_model(..., inputs={'ids': "
             "tf.RaggedTensorSpec([None, None], tf.int64)})."
         )
-    if isinstance(structure, Mapping):
+    if isinstance(structure, Mapping) and all(
+        isinstance(t, keras.KerasTensor) for t in structure.values()
+    ):
         names = argument_names(structure)
         specs = {k: _spec(t, names[k]) for k, t in structure.items()}
         return ModelInputs(specs, dict)
@@ -117,15 +119,25 @@ def _spec(tensor: keras.KerasTensor, name: str) -> tf.TypeSpec:
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """`outputs` of a model: a dict as it is, others as `output_0`, ..."""
+    """`outputs` of a model: a dict as it is, others as `output_0`, ...
+
+    Raises:
+        ValueError: One is no tensor.
+    """
     if isinstance(outputs, Mapping):
-        return dict(outputs)
-    return {
-        f"output_{i}": x
-        for i, x in enumerate(
-            outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        )
-    }
+        named = dict(outputs)
+    else:
+        if not isinstance(outputs, (list, tuple)):
+            outputs = [outputs]
+        named = {f"output_{i}": x for i, x in enumerate(outputs)}
+    for name, output in named.items():
+        if not tf.is_tensor(output):
+            raise ValueError(
+                f"the output {name!r} of `model` is a "
+                f"{type(output).__name__}; wanted a tensor, or a dict or list "
+                "of tensors for all outputs."
+            )
+    return named
 
 
 def plain_tensors(

@@ -102,3 +102,9 @@ def test_numbers_of_examples():
     assert batches.size({"x": ragged}) == 3
     assert batches.size({"x": tf.zeros([4, 2])}) == 4
     assert batches.size({"x": tf.zeros([])}) == 1
+
+
+@pytest.mark.parametrize("value", [None, [[1.5]], [["a"]], [[1], 2]])
+def test_values_that_are_no_tensor_of_the_type(value):
+    with pytest.raises(ValueError, match="'ids', a .*, is no ragged int64"):
+        batches.by_name({"ids": value}, {"ids": RAGGED})

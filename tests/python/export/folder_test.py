@@ -13,6 +13,7 @@ def write(path, text):
         os.makedirs(partial)
         with open(os.path.join(partial, "f"), "w") as file:
             file.write(text)
+        open(os.path.join(partial, "saved_model.pb"), "w").close()
 
 
 def read(path):
@@ -23,9 +24,9 @@ def read(path):
 def test_appears_and_is_replaced(tmp_path, end):
     path = tmp_path / "x"
     write(f"{path}{end}", "1")
-    assert read(path) == {"f": "1"}
+    assert read(path)["f"] == "1"
     write(f"{path}{end}", "2")
-    assert read(path) == {"f": "2"}
+    assert read(path)["f"] == "2"
     assert os.listdir(tmp_path) == ["x"]
 
 
@@ -44,7 +45,7 @@ def test_what_was_there_stays_on_an_error(tmp_path, error):
     with pytest.raises(error), whole_folder(path) as partial:
         os.makedirs(partial)
         raise error
-    assert read(path) == {"f": "1"}
+    assert read(path)["f"] == "1"
     assert os.listdir(tmp_path) == ["x"]
 
 
@@ -63,5 +64,39 @@ def test_it_comes_back_if_the_new_one_cannot_take_its_place(
     monkeypatch.setattr(tf.io.gfile, "rename", fails)
     with pytest.raises(tf.errors.PermissionDeniedError, match="denied"):
         write(path, "2")
-    assert read(path) == {"f": "1"}
+    assert read(path)["f"] == "1"
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_the_folder_behind_a_link_is_replaced(tmp_path):
+    write(tmp_path / "v1", "1")
+    os.symlink("v1", tmp_path / "current")
+    write(tmp_path / "current", "2")
+    assert os.readlink(tmp_path / "current") == "v1"
+    assert read(tmp_path / "v1")["f"] == "2"
+    assert sorted(os.listdir(tmp_path)) == ["current", "v1"]
+
+
+def test_an_empty_folder_and_bytes(tmp_path):
+    (tmp_path / "x").mkdir()
+    write(os.fsencode(tmp_path / "x"), "1")
+    assert read(tmp_path / "x")["f"] == "1"
+
+
+def test_what_is_no_saved_model_is_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder/thesis"):
+        (tmp_path / name).write_text("precious")
+    with pytest.raises(ValueError, match="file' is a file, wanted a folder"):
+        write(tmp_path / "file", "1")
+    with pytest.raises(ValueError, match=r"than a SavedModel, \['thesis'\]"):
+        write(tmp_path / "folder", "1")
+    assert (tmp_path / "file").read_text() == "precious"
+    assert read(tmp_path / "folder") == {"thesis": "precious"}
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+def test_no_folder(path):
+    with pytest.raises(ValueError, match="`path` is empty"):
+        write(path, "1")

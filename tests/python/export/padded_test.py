@@ -185,3 +185,11 @@ def test_padding_reads_as_no_id_when_served(tmp_path):
     serve = loaded.signatures["serving_default"]
     got = serve(x=tf.constant([[1, 2, 0], [0, 1, 0], [0, 0, 0]], tf.int64))
     np.testing.assert_array_equal(got["output_0"], [[2, 2], [2, 2], [0, 0]])
+
+
+def test_rows_of_one_length_but_no_rows():
+    ragged = tf.RaggedTensor.from_tensor(tf.zeros([0, 3], tf.int64))
+    form = parts(RAGGED, 0)
+    (dense,) = form.split(ragged)
+    assert dense.shape[0] == 0
+    same(form.join([dense]), [])

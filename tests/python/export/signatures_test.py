@@ -1,5 +1,6 @@
 """Tests of the inputs of models as plain tensors."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -88,3 +89,25 @@ def test_names_of_parts_give_way_to_those_of_inputs():
 def test_unknown_signature():
     with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
         signatures.plain_tensors({}, "csv")
+
+
+def test_nested_inputs():
+    ids = keras.Input((None,), dtype="int64", name="ids", ragged=True)
+    x = keras.Input((2,), name="x")
+    model = keras.Model({"user": {"ids": ids}, "x": x}, x * 1.0)
+    specs, pack = signatures.model_inputs(model)
+    assert set(specs) == {"ids", "x"}
+    assert pack({"ids": 1, "x": 2}) == {"user": {"ids": 1}, "x": 2}
+
+
+@pytest.mark.parametrize(
+    "outputs, name, kind",
+    [
+        ([tf.ones(1), [tf.ones(1)]], "output_1", "list"),
+        ({"a": {"b": tf.ones(1)}}, "a", "dict"),
+        (None, "output_0", "NoneType"),
+    ],
+)
+def test_outputs_that_are_no_tensors(outputs, name, kind):
+    with pytest.raises(ValueError, match=f"{name}' of `model` is a {kind}"):
+        signatures.named_outputs(outputs)
