@@ -10,6 +10,7 @@ from lodestar import (
     optimizers,
     ragged,
     sequence,
+    serving,
     snapshot,
     warm_start,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "optimizers",
     "ragged",
     "sequence",
+    "serving",
     "snapshot",
     "warm_start",
 ]

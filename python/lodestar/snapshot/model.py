@@ -32,7 +32,7 @@ from lodestar.snapshot.restoring import (
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import Content, PendingSnapshot, begin
 
-_WEIGHT = "weight/"
+WEIGHT = "weight/"
 _OPTIMIZER = "optimizer/"
 _READER = "reader"
 
@@ -77,7 +77,7 @@ def save_model(
 
     def arrays() -> dict[str, np.ndarray]:
         variables = {
-            **_prefixed(_WEIGHT, model_variables.weights(model)),
+            **_prefixed(WEIGHT, model_variables.weights(model)),
             **_prefixed(
                 _OPTIMIZER,
                 model_variables.optimizer_variables(model, tables.embeddings),
@@ -191,7 +191,7 @@ class _Variables:
         self.initial: tuple[str, ...] = ()
         self.ignored: tuple[str, ...] = ()
         self._match_weights(
-            blobs.read(folder, manifest, _WEIGHT),
+            blobs.read(folder, manifest, WEIGHT),
             model_variables.weights(model),
             options,
         )

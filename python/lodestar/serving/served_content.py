@@ -1,0 +1,242 @@
+"""What a loaded model serves from, and how a snapshot takes its place.
+
+An update is read and checked before anything is touched, so that a snapshot
+that is damaged, or of another model, changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.ops import snapshot_ops
+from lodestar.serving.errors import OtherModelError
+from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
+from lodestar.snapshot import blobs, model_variables
+from lodestar.snapshot.errors import corrupt_files
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.model import WEIGHT
+from lodestar.snapshot.saving import DENSE
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What an update did.
+
+    Attributes:
+        written: Rows that were written.
+        removed: Rows that are gone.
+        bytes: Of the files that were read.
+    """
+
+    written: int
+    removed: int
+    bytes: int
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(
+            self.written + other.written,
+            self.removed + other.removed,
+            self.bytes + other.bytes,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Others:
+    """What a version has besides embedding tables, read and checked."""
+
+    id_tables: list[IdTableUpdate]
+    weights: list[tuple[tf.Variable, tf.Tensor]]
+    bytes: int
+
+
+class ServedContent:
+    """Tables, id tables and weights of a loaded model.
+
+    Args:
+        loaded: What `tf.saved_model.load` gave.
+        document: Its features.json.
+        rename: Table in the snapshots -> table of the model.
+        weights: `"require"` or `"keep"`; see `LiveModel`.
+    """
+
+    def __init__(
+        self,
+        loaded: Any,
+        document: Mapping[str, Any],
+        rename: Mapping[str, str],
+        weights: str,
+    ):
+        self._tables = {
+            entry["key"]: (loaded.tables[entry["key"]].resource_handle, entry)
+            for entry in document["tables"]
+        }
+        self._id_tables = ServedIdTables(loaded, document)
+        self._weights: dict[str, tf.Variable] = {}
+        if weights == "require":
+            paths = [entry["path"] for entry in document["model_variables"]]
+            self._weights = dict(
+                zip(paths, loaded.model_variables, strict=True)
+            )
+        for name, new in rename.items():
+            if new not in self._tables:
+                raise ValueError(
+                    f"`rename` makes {name!r} {new!r}, but the tables of the "
+                    f"model are {_list(self._tables)}."
+                )
+        self._saved_names = {here: there for there, here in rename.items()}
+        # Whether an update broke off between tables and weights.
+        self.torn = False
+
+    def rows(self) -> dict[str, int]:
+        """Table -> how many rows it has."""
+        return {
+            key: int(gen_ops.lodestar_embedding_size(handle))
+            for key, (handle, _) in self._tables.items()
+        }
+
+    def take_whole(
+        self, folder: SnapshotFolder, chain: Sequence[Manifest]
+    ) -> Taken:
+        """Puts the last version of a chain in place of all that is served.
+
+        It is read beside what is served, and takes its place at once.
+        """
+        others = self._read_others(folder, chain[-1])
+        chains = [
+            folder.table_files(chain, entry.name)
+            for entry in self._entries(folder, chain[-1])
+        ]
+        for files in chains:
+            for path, entry in files:
+                folder.check_size(path, entry)
+        rows: list[int] = []
+        if chains:
+            with corrupt_files():
+                rows = snapshot_ops.restore(
+                    self._handles(),
+                    [[path for path, _ in files] for files in chains],
+                    "",
+                    optimizer_slots="reset",
+                )
+        self._assign(others)
+        read = sum(e.bytes for files in chains for _, e in files)
+        return Taken(sum(rows), 0, read + others.bytes)
+
+    def take_delta(self, folder: SnapshotFolder, manifest: Manifest) -> Taken:
+        """Takes a version in that builds on the one that is served.
+
+        Rows switch one by one; weights follow when all rows have.
+        """
+        others = self._read_others(folder, manifest)
+        entries = self._entries(folder, manifest)
+        paths = [folder.file_path(manifest.version, e.file) for e in entries]
+        for path, entry in zip(paths, entries):
+            folder.check_size(path, entry)
+        counts: list[tuple[int, int]] = []
+        if paths:
+            with corrupt_files():
+                counts = snapshot_ops.apply(
+                    self._handles(), paths, "", optimizer_slots="reset"
+                )
+        self._assign(others)
+        return Taken(
+            sum(written for written, _ in counts),
+            sum(removed for _, removed in counts),
+            sum(entry.bytes for entry in entries) + others.bytes,
+        )
+
+    def is_delta(self, folder: SnapshotFolder, manifest: Manifest) -> bool:
+        """Whether a version has changes alone of each table that is served."""
+        entries = self._entries(folder, manifest)
+        return not any(entry.whole for entry in entries)
+
+    def _assign(self, others: _Others) -> None:
+        self.torn = True
+        for update in others.id_tables:
+            update.assign()
+        for variable, value in others.weights:
+            variable.assign(value)
+        self.torn = False
+
+    def _handles(self) -> list[tf.Tensor]:
+        return [handle for handle, _ in self._tables.values()]
+
+    def _entries(
+        self, folder: SnapshotFolder, manifest: Manifest
+    ) -> list[TableEntry]:
+        """The entries of all tables that are served, in their order."""
+        path = folder.version_path(manifest.version)
+        entries = []
+        for key, (_, here) in self._tables.items():
+            name = self._saved_names.get(key, key)
+            entry = manifest.table(name)
+            if entry is None:
+                raise OtherModelError(
+                    f"{path}: has no table {name!r}, which the model reads; it "
+                    f"has {_list(t.name for t in manifest.tables)} (see "
+                    "`rename`)"
+                )
+            for what in ("dim", "dtype"):
+                if getattr(entry, what) != here[what]:
+                    raise OtherModelError(
+                        f"{path}: the table {name!r} has {what} "
+                        f"{getattr(entry, what)}, but that of the model has "
+                        f"{here[what]}; wanted equal {what}s"
+                    )
+            entries.append(entry)
+        return entries
+
+    def _read_others(
+        self, folder: SnapshotFolder, manifest: Manifest
+    ) -> _Others:
+        files = {
+            blob.file: entry.bytes
+            for blob in manifest.blobs
+            for entry in manifest.files
+            if entry.file == blob.file
+        }
+        return _Others(
+            self._id_tables.read(folder, manifest),
+            self._read_weights(folder, manifest),
+            sum(files.values()),
+        )
+
+    def _read_weights(
+        self, folder: SnapshotFolder, manifest: Manifest
+    ) -> list[tuple[tf.Variable, tf.Tensor]]:
+        """The model's weights with what a version has for them."""
+        if not self._weights:
+            return []
+        path = folder.version_path(manifest.version)
+        saved = blobs.read(folder, manifest, WEIGHT) or blobs.read(
+            folder, manifest, DENSE
+        )
+        names = model_variables.match(list(saved), list(self._weights))
+        absent = [name for name in self._weights if name not in names]
+        if absent:
+            raise OtherModelError(
+                f"{path}: has no weights {_list(absent)}, which the model "
+                f"reads; it has {_list(saved)}. Save them (save_model, or "
+                "`dense` of save), or use weights='keep' to serve those of the "
+                "SavedModel"
+            )
+        pairs = []
+        for name, variable in self._weights.items():
+            array = saved[names[name]]
+            wrong = model_variables.difference(array, variable)
+            if wrong:
+                raise OtherModelError(
+                    f"{path}: the weight {name!r} has {wrong}"
+                )
+            pairs.append((variable, tf.constant(array, variable.dtype)))
+        return pairs
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

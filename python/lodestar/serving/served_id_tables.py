@@ -1,0 +1,162 @@
+"""The id tables of a loaded model, and how a snapshot's take their place."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.serving.errors import OtherModelError
+from lodestar.snapshot import blobs
+from lodestar.snapshot.errors import CorruptSnapshotError
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import Manifest
+from lodestar.snapshot.saving import ID_TABLE
+
+
+@dataclasses.dataclass
+class _Table:
+    handle: tf.Tensor
+    key_dtype: tf.DType
+    # Of the arrays that it holds; None: those of the SavedModel.
+    digest: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class IdTableUpdate:
+    """What an id table is to hold; checked."""
+
+    table: _Table
+    keys: tf.Tensor
+    ids: np.ndarray
+    digest: bytes
+
+    def assign(self) -> None:
+        """Makes it all that the table holds."""
+        gen_ops.lodestar_id_table_import(
+            self.table.handle, self.keys, tf.constant(self.ids, tf.int64)
+        )
+        self.table.digest = self.digest
+
+
+class ServedIdTables:
+    """The id tables of a loaded model.
+
+    Args:
+        loaded: What `tf.saved_model.load` gave.
+        document: Its features.json.
+    """
+
+    def __init__(self, loaded: Any, document: Mapping[str, Any]):
+        self._tables = {
+            entry["key"]: _Table(
+                loaded.id_tables[entry["key"]].resource_handle,
+                tf.as_dtype(entry["key_dtype"]),
+            )
+            for entry in document["id_tables"]
+        }
+
+    def read(
+        self, folder: SnapshotFolder, manifest: Manifest
+    ) -> list[IdTableUpdate]:
+        """The tables that a version changes. Those that it lacks stay.
+
+        Raises:
+            CorruptSnapshotError: Arrays do not fit together.
+            OtherModelError: A table has keys of another type, or an IdLookup,
+                whose numbering is part of the model, another vocabulary.
+        """
+        saved: dict[str, dict[str, np.ndarray]] = {}
+        for name, array in blobs.read(folder, manifest, ID_TABLE).items():
+            key, _, part = name.rpartition("/")
+            if key in self._tables:
+                saved.setdefault(key, {})[part] = array
+        path = folder.version_path(manifest.version)
+        updates = []
+        for key, arrays in saved.items():
+            table = self._tables[key]
+            digest = _digest(arrays)
+            if digest == table.digest:
+                continue
+            what = f"{path}: the id table {key!r}"
+            keys = _keys(what, arrays, table.key_dtype)
+            if "vocabulary" in arrays:
+                _check_vocabulary(what, keys, table)
+                continue
+            _check_ids(what, keys, arrays["ids"])
+            updates.append(IdTableUpdate(table, keys, arrays["ids"], digest))
+        return updates
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    digest = hashlib.blake2b()
+    for part, array in sorted(arrays.items()):
+        digest.update(f"{part} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.digest()
+
+
+def _keys(
+    what: str, arrays: Mapping[str, np.ndarray], dtype: tf.DType
+) -> tf.Tensor:
+    parts = set(arrays) - {"lengths"}
+    if parts not in ({"keys", "ids"}, {"vocabulary"}):
+        raise CorruptSnapshotError(f"{what} has the arrays {sorted(arrays)}")
+    keys = arrays["keys" if "keys" in parts else "vocabulary"]
+    if any(array.ndim != 1 for array in arrays.values()):
+        raise CorruptSnapshotError(f"{what} has arrays that are no vectors")
+    found = "string" if "lengths" in arrays else keys.dtype.name
+    if found != dtype.name:
+        raise OtherModelError(
+            f"{what} has {found} keys, but that of the model has {dtype.name} "
+            "keys; wanted the same"
+        )
+    if "lengths" not in arrays:
+        return tf.constant(keys, dtype)
+    lengths = arrays["lengths"].astype(np.int64)
+    if lengths.min(initial=0) < 0 or lengths.sum() != len(keys):
+        raise CorruptSnapshotError(
+            f"{what} has keys of {len(keys)} bytes, but their lengths add up "
+            f"to {lengths.sum()}"
+        )
+    text = keys.tobytes()
+    ends = np.cumsum(lengths).tolist()
+    return tf.constant(
+        [text[a:b] for a, b in zip([0, *ends], ends)], tf.string, [len(ends)]
+    )
+
+
+def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:
+    if ids.dtype != np.int64 or len(ids) != len(keys):
+        raise CorruptSnapshotError(
+            f"{what} has {len(keys)} keys, but {len(ids)} {ids.dtype} ids; "
+            "wanted as many int64"
+        )
+    if len(set(keys.numpy().tolist())) != len(keys):
+        raise CorruptSnapshotError(f"{what} has a key twice")
+
+
+def _check_vocabulary(what: str, keys: tf.Tensor, table: _Table) -> None:
+    """Raises SnapshotError unless the table has the keys of an IdLookup.
+
+    Before them, in the order of ids, a mask token may stand.
+    """
+    here, ids = (
+        tensor.numpy().tolist()
+        for tensor in gen_ops.lodestar_id_table_export(
+            table.handle, Tkeys=table.key_dtype
+        )
+    )
+    if ids[:1] == [0] and len(here) > len(keys):
+        here = here[1:]
+    if here != keys.numpy().tolist():
+        raise OtherModelError(
+            f"{what}, of an IdLookup, has another vocabulary ({len(keys)} "
+            f"keys) than the model ({len(here)}), which numbers its ids; "
+            "export the model again"
+        )

@@ -1,0 +1,88 @@
+"""A model that is trained and saved, for what follows its snapshots."""
+
+import pathlib
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+
+class Trainer:
+    """Trains a small model, exported before its first step.
+
+    Args:
+        folder: Holds the export and the snapshots.
+        eviction: Of its table.
+    """
+
+    def __init__(self, folder, eviction=None):
+        self.exported = pathlib.Path(folder, "model")
+        self.snapshots = pathlib.Path(folder, "snapshots")
+        self.table = lodestar.EmbeddingVariable(
+            4, name="clicks", eviction=eviction
+        )
+        clicks = keras.Input((None,), dtype="int64", ragged=True, name="clicks")
+        rows = lodestar.layers.DynamicEmbedding(
+            table=self.table, combiner="mean"
+        )(clicks)
+        score = keras.layers.Dense(1)(rows)
+        self.model = keras.Model(
+            {"clicks": clicks}, {"score": score, "rows": rows}
+        )
+        self.model.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer(
+                keras.optimizers.Adagrad(0.1)
+            ),
+            {"score": "mse", "rows": None},
+        )
+        rng = np.random.default_rng(5)
+        self.ids = np.unique(rng.integers(-(2**63), 2**63 - 1, 64))
+        splits = np.sort(np.append(rng.integers(0, 65, 31), [0, 64]))
+        self.features = {
+            "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
+        }
+        self._rng = rng
+        lodestar.export.saved_model(self.model, self.exported)
+
+    def train(self):
+        """A step on half of the ids, some of them new."""
+        ids = self._rng.choice(self.ids, [8, 4], replace=False)
+        features = {"clicks": tf.RaggedTensor.from_tensor(ids)}
+        self.model.train_on_batch(features, {"score": self._rng.random((8, 1))})
+
+    def save(self, delta=False, **options):
+        return lodestar.snapshot.save_model(
+            self.snapshots, self.model, delta=delta, **options
+        )
+
+    def weights(self):
+        """What `dense` of a snapshot takes."""
+        return {
+            variable.path: variable
+            for variable in self.model.weights
+            if 0 not in variable.shape
+        }
+
+    def outputs(self):
+        return self.model(self.features, training=False)
+
+
+def table_file(snapshots, version):
+    return snapshots / f"{version:08d}" / "table-00000"
+
+
+def flip_byte(path):
+    """Flips a byte in the middle of a file; twice, it is as it was."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
