@@ -1,0 +1,53 @@
+"""Trains until it is told to stop, and saves what it has learned meanwhile.
+
+    trainer.py OUTPUT STEPS SECONDS
+
+exports the untrained model to OUTPUT/model and waits for a line on standard
+input. Then it trains for SECONDS, or until standard input ends. Every STEPS
+steps a snapshot goes to OUTPUT/snapshots, and an article appears.
+"""
+
+import os
+import pathlib
+import sys
+import threading
+import time
+
+os.environ.setdefault("LODESTAR_QUIET_START", "1")
+
+
+def main(output: pathlib.Path, steps: int, seconds: float) -> None:
+    """Trains and saves."""
+    # First: it quiets TensorFlow's start.
+    import lodestar
+
+    # isort: split
+    from news import NewsSite, build_model
+
+    site, model = NewsSite(), build_model()
+    lodestar.export.saved_model(model, output / "model")
+    if not sys.stdin.readline():
+        return
+    stopped = threading.Event()
+    threading.Thread(
+        target=lambda: (sys.stdin.read(), stopped.set()), daemon=True
+    ).start()
+    end = time.monotonic() + seconds
+    article, saved = site.publish(), False
+    while time.monotonic() < end and not stopped.is_set():
+        for _ in range(steps):
+            model.train_on_batch(*site.batch())
+        lodestar.snapshot.save_model(
+            output / "snapshots",
+            model,
+            delta=saved,
+            metadata={"article": article, "saving": time.time()},
+        )
+        article, saved = site.publish(), True
+
+
+if __name__ == "__main__":
+    try:
+        main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    except KeyboardInterrupt:
+        sys.exit(130)
