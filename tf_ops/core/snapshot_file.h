@@ -88,6 +88,8 @@ class SnapshotFileWriter {
 
  private:
   static constexpr int64_t kBufferBytes = int64_t{4} << 20;
+  // As many go to the disk at once: fewer would keep the caller waiting for it.
+  static constexpr int64_t kStartBytes = int64_t{64} << 20;
 
   explicit SnapshotFileWriter(const std::string& path);
 
@@ -106,6 +108,7 @@ class SnapshotFileWriter {
   SnapshotTotals totals_;
   int64_t bytes_ = 0;
   int64_t written_ = 0;
+  int64_t started_ = 0;  // bytes that the disk was told to take
   uint32_t crc_ = 0;
 };
 

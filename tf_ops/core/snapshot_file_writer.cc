@@ -195,13 +195,17 @@ Status SnapshotFileWriter::WriteOut() {
     if (count < 0) return Fail("write", errno);
     done += count;
   }
-#ifdef SYNC_FILE_RANGE_WRITE
-  // The disk begins now, beside what fills the next buffer. A file system that
-  // cannot do this does it all when the file is synced.
-  (void)sync_file_range(file_, written_, done, SYNC_FILE_RANGE_WRITE);
-#endif
   written_ += done;
   buffered_ = 0;
+#ifdef SYNC_FILE_RANGE_WRITE
+  // The disk begins now, beside what fills the next buffers. A file system that
+  // cannot do this does it all when the file is synced.
+  if (written_ - started_ >= kStartBytes) {
+    (void)sync_file_range(file_, started_, written_ - started_,
+                          SYNC_FILE_RANGE_WRITE);
+    started_ = written_;
+  }
+#endif
   return Status();
 }
 
