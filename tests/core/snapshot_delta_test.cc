@@ -46,15 +46,31 @@ TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
                  "'adagrad'");
   expect_refused(Table(false, RowType::kFloat64), StatusCode::kInvalidArgument,
                  "holds float64 rows");
+}
+
+TEST(SnapshotDeltaTest, ACapIsKept) {
   TablePolicies policies;
-  policies.eviction.max_rows = 10;
-  const auto capped = MustLoad({WholeFile({1, 2})}, *MakeStore(policies));
-  const std::string path = NewPath("delta");
-  FileMaker(path, Table(false)).Finish();
-  const Status status = ApplyFile(path, capped.get());
+  policies.eviction.max_rows = 3;
+  const auto capped = MustLoad({WholeFile({1, 2, 3})}, *MakeStore(policies));
+  const auto before = Export(*capped);
+  const SnapshotTable table = Table(false);
+  const std::string full = NewPath("delta");
+  FileMaker(full, table).AddRows({RowRecord(table, 4, 9)}).Finish();
+  const Status status = ApplyFile(full, capped.get());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("the table has a cap of 10 rows"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find("leads to 4 rows, but the table's cap is 3 rows"),
+      std::string::npos)
+      << status.message();
+  ExpectEqual(Export(*capped), before);
+  // Removed rows make room.
+  const std::string fits = NewPath("delta");
+  FileMaker(fits, table)
+      .AddIds(BlockKind::kRemoved, {1, 2, 7})
+      .AddRows({RowRecord(table, 4, 9), RowRecord(table, 2, 8)})
+      .Finish();
+  ASSERT_TRUE(ApplyFile(fits, capped.get()).ok());
+  EXPECT_EQ(Export(*capped).ids, (std::vector<int64_t>{2, 3, 4}));
 }
 
 TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {

@@ -43,12 +43,6 @@ Status SnapshotDelta::CheckTable() const {
                              initializer.seed(), " and ", initializer.salt());
     }
   }
-  const int64_t max_rows = store_->policies_.eviction.max_rows;
-  if (max_rows > 0) {
-    return FailedPrecondition("the table has a cap of ", max_rows,
-                              " rows, which the delta '", path,
-                              "' might exceed on the way");
-  }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
       SnapshotLoading::CheckOptimizer(path, table_.optimizer, *store_));
@@ -139,10 +133,26 @@ Status SnapshotDelta::CheckPending() const {
   return Status();
 }
 
+Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
+  const int64_t max_rows = store_->policies_.eviction.max_rows;
+  if (max_rows == 0) return Status();
+  std::vector<RowRef> gone(removed_.size());
+  store_->FindAll(removed_, gone, nullptr);
+  const auto is_found = [](const RowRef& ref) { return ref.found(); };
+  const int64_t rows = store_->size() + refs.size() -
+                       std::count_if(refs.begin(), refs.end(), is_found) -
+                       std::count_if(gone.begin(), gone.end(), is_found);
+  if (rows <= max_rows) return Status();
+  return FailedPrecondition("'", file_->path(), "' leads to ", rows,
+                            " rows, but the table's cap is ", max_rows,
+                            " rows");
+}
+
 // Nothing but memory for what is to come changes.
 Status SnapshotDelta::Reserve() {
   std::vector<RowRef> refs(ids_.size());
   store_->FindAll(ids_, refs, nullptr);
+  LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
   std::vector<std::vector<uint32_t>> tags(store_->shards_.size());
   for (size_t i = 0; i < ids_.size(); ++i) {
     if (refs[i].found()) continue;
@@ -168,21 +178,17 @@ Status SnapshotDelta::Apply(Counts* counts) try {
   SnapshotLoading::Pending pending;
   LODESTAR_RETURN_IF_ERROR(pending.Build(pending_.View(), *store_));
   LODESTAR_RETURN_IF_ERROR(Attach());
-  const SnapshotLoading records(store_, table_, options_.reset_slots);
-  SnapshotScan scan(*file_, /*payloads=*/true);
-  SnapshotFileReader::Block block;
-  for (bool more = true; more;) {
-    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
-    if (!more) break;
-    // A snapshot of the table may be under way.
+  if (store_->policies_.eviction.max_rows == 0) {
+    LODESTAR_RETURN_IF_ERROR(WriteAll());
+  } else {
     ImageBudget::Global().Wait();
-    if (block.kind == BlockKind::kRows) {
-      LODESTAR_RETURN_IF_ERROR(WriteRows(records, block));
-    } else if (block.kind == BlockKind::kSharedRows) {
-      records.WriteShared(block);
-    }
+    const EmbeddingStore::ShardLocks locks(*store_);
+    holds_shards_ = true;
+    std::vector<RowRef> refs(ids_.size());
+    store_->FindAll(ids_, refs, nullptr);
+    LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
+    LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
-  Remove();
   pending.Install(store_);
   store_->step_.store(table_.step, std::memory_order_relaxed);
   store_->own_step_.store(table_.own_step, std::memory_order_relaxed);
@@ -192,6 +198,31 @@ Status SnapshotDelta::Apply(Counts* counts) try {
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while the delta '", file_->path(),
                            "' is taken in");
+}
+
+Status SnapshotDelta::WriteAll() {
+  Remove();
+  const SnapshotLoading records(store_, table_, options_.reset_slots);
+  SnapshotScan scan(*file_, /*payloads=*/true);
+  SnapshotFileReader::Block block;
+  for (bool more = true; more;) {
+    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
+    if (!more) break;
+    // A snapshot of the table may be under way.
+    if (!holds_shards_) ImageBudget::Global().Wait();
+    if (block.kind == BlockKind::kRows) {
+      LODESTAR_RETURN_IF_ERROR(WriteRows(records, block));
+    } else if (block.kind == BlockKind::kSharedRows) {
+      records.WriteShared(block);
+    }
+  }
+  return Status();
+}
+
+std::unique_lock<std::mutex> SnapshotDelta::LockShard(
+    EmbeddingStore::Shard* shard) const {
+  return holds_shards_ ? std::unique_lock<std::mutex>()
+                       : std::unique_lock<std::mutex>(shard->mutex);
 }
 
 // Rows from before the optimizer was attached get what its slots begin with.
@@ -228,7 +259,7 @@ Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
   if (begin == end) return Status();
   EmbeddingStore::Shard& shard = *store_->shards_[number];
   if (shard.order != nullptr) SortByAge(begin, end, groups);
-  std::lock_guard<std::mutex> lock(shard.mutex);
+  const std::unique_lock<std::mutex> lock = LockShard(&shard);
   std::vector<uint32_t> found(end - begin);
   std::vector<uint32_t> tags;
   for (uint32_t k = begin; k < end; ++k) {
@@ -295,7 +326,7 @@ void SnapshotDelta::Remove() {
   for (int64_t id : removed_) {
     const EmbeddingStore::Place place = store_->PlaceOf(id);
     EmbeddingStore::Shard& shard = *store_->shards_[place.shard];
-    std::lock_guard<std::mutex> lock(shard.mutex);
+    const std::unique_lock<std::mutex> lock = LockShard(&shard);
     const uint32_t row = EmbeddingStore::FindRow(shard, place.tag, id);
     if (row == LeafIndex::kNoRow) continue;
     store_->RemoveRow(&shard, place.tag, row);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,14 +31,16 @@ class SnapshotDelta {
   // Reads and checks all of the file, and reserves memory for its rows.
   // `store` has to live for as long as the delta.
   // DataLoss, InvalidArgument, FailedPrecondition and ResourceExhausted: as
-  // LoadChain; the table is as it was. FailedPrecondition: it has a cap, too.
+  // LoadChain; the table is as it was.
   static Status Open(const std::string& path, EmbeddingStore* store,
                      const LoadOptions& options,
                      std::unique_ptr<SnapshotDelta>* out);
 
   // Reads the file again and writes it to the table, on this thread, once.
-  // Rows switch one by one; look-ups of the others never wait, of a row that
-  // is written for no longer than that takes.
+  // Rows switch one by one, removed ones first; look-ups of the others never
+  // wait, of a row that is written for no longer than that takes. Where there
+  // is a cap, who adds or removes rows waits for the end.
+  // FailedPrecondition: rows have come since Open, and the cap has no room.
   // DataLoss, ResourceExhausted: the file has changed since Open, or someone
   // else took the memory; the table holds a part of it.
   Status Apply(Counts* counts);
@@ -51,7 +54,12 @@ class SnapshotDelta {
   Status CheckTable() const;
   Status ReadAll();
   Status CheckPending() const;
+  // With `refs` of ids_.
+  Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
+  Status WriteAll();
+  // None if all of them are held.
+  std::unique_lock<std::mutex> LockShard(EmbeddingStore::Shard* shard) const;
   Status ReserveShard(uint32_t number, Span<const uint32_t> tags);
   Status Attach();
   Status WriteRows(const SnapshotLoading& records,
@@ -69,6 +77,7 @@ class SnapshotDelta {
   std::vector<int64_t> ids_;      // of its rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending
   PendingBlocks pending_;
+  bool holds_shards_ = false;
   Counts counts_;
 };
 

@@ -223,7 +223,7 @@ REGISTER_OP("Lodestar>SnapshotApply")
 Takes deltas into embedding variables that are read meanwhile: rows switch one
 by one. All files are read and checked first; an error changes no variable.
 
-handles: N different embedding variables without a cap, which must hold the
+handles: N different embedding variables, which must hold the
   state that the deltas begin with.
 files: [N], a delta of each.
 base: The state's name, of which they note changes from here on; empty: none.
@@ -233,7 +233,8 @@ optimizer_slots: 'reset' keeps the variable's optimizer out of it: optimizer
   slots in the file are left out, and those of written rows begin anew.
 DATA_LOSS, naming file and byte, if a file is damaged.
 INVALID_ARGUMENT if a file is no delta, or of rows of another dim or dtype.
-FAILED_PRECONDITION if the optimizers differ, or the variable has a cap.
+FAILED_PRECONDITION if the optimizers differ, or there are then more rows than the
+  variable's cap.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotVerifyFile")
