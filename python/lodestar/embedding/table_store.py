@@ -93,7 +93,15 @@ def load_tables(
             old = {}
             if table is not tables[-1]:  # that one is loaded whole or not
                 old = table.export_all()
-            _load(table, store, prefix, header)
+            try:
+                saved = _read(table, store, prefix, header)
+            except (KeyError, ValueError, TypeError) as error:
+                raise ValueError(
+                    f"The saved table for {table!r} is damaged: "
+                    f"{type(error).__name__}: {error}."
+                ) from error
+            saved_state.check(table, saved)
+            _import(table, saved)
             before.append((table, old))
     except BaseException:
         for table, old in before:
@@ -132,12 +140,12 @@ def _read_header(
     return header
 
 
-def _load(
+def _read(
     table: EmbeddingVariable,
     store: Mapping[str, Any],
     prefix: str,
     header: Mapping[str, Any],
-) -> None:
+) -> dict[str, Any]:
     saved: dict[str, Any] = {
         "optimizer": header["optimizer"],
         "slot_names": np.array(header["slot_names"], np.object_),
@@ -162,8 +170,7 @@ def _load(
             saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
-    saved_state.check(table, saved)
-    _import(table, saved)
+    return saved
 
 
 def _import(table: EmbeddingVariable, saved: Mapping[str, Any]) -> None:

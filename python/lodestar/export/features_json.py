@@ -18,6 +18,8 @@ from lodestar.version import __version__
 FILE_NAME = "features.json"
 FORMAT = "lodestar.features"
 FORMAT_VERSION = 1
+# What is read again.
+_KEYS = ("signature", "padding_id", "inputs_given", "inputs", "signatures")
 
 
 def write(folder: str, document: Mapping[str, Any]) -> None:
@@ -30,7 +32,7 @@ def read(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads that of an exported folder.
 
     Raises:
-        ValueError: It is none, or of a newer format.
+        ValueError: It is none, of a newer format, or damaged.
         tf.errors.NotFoundError: There is none.
     """
     path = os.path.join(os.fspath(folder), FILE_NAME)
@@ -50,6 +52,9 @@ def read(folder: str | os.PathLike) -> dict[str, Any]:
             f"Lodestar {document.get('lodestar_version')} wrote it, this is "
             f"{__version__}."
         )
+    absent = [key for key in _KEYS if key not in document]
+    if absent:
+        raise ValueError(f"{path} is damaged: it has no {absent}.")
     return document
 
 

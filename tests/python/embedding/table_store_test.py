@@ -62,3 +62,23 @@ def test_all_tables_or_none():
             np.testing.assert_array_equal(table.export_all()[name], want, name)
     table_store.load_tables(tables[:2], store, ["2_", "3_"])
     assert [int(table.size()) for table in tables] == [2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("ids_0", None),
+        ("slot_inits", np.array([b"x"])),
+        ("header", np.frombuffer(b'{"dim": 2, "dtype": "float32"}', np.uint8)),
+    ],
+)
+def test_a_damaged_store(name, value):
+    store = {}
+    table_store.save_table(trained(3), store)
+    del store[name]
+    if value is not None:
+        store[name] = value
+    table = trained(1)
+    with pytest.raises(ValueError, match="table for <.*'stored'.* is damaged"):
+        table_store.load_table(table, store)
+    assert table.size() == 1

@@ -185,3 +185,22 @@ def test_a_file_that_is_none(text, message, tmp_path):
 def test_no_file(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match="features.json"):
         features_json.read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["signature", "inputs", "signatures"])
+def test_a_part_is_missing(key, tmp_path):
+    whole = {
+        "format": "lodestar.features",
+        "format_version": 1,
+        "signature": "ragged",
+        "padding_id": {},
+        "inputs_given": False,
+        "inputs": [],
+        "signatures": {},
+    }
+    features_json.write(tmp_path, whole)
+    assert features_json.read(tmp_path) == whole
+    del whole[key]
+    features_json.write(tmp_path, whole)
+    with pytest.raises(ValueError, match=f"damaged: it has no .'{key}'"):
+        features_json.read(tmp_path)
