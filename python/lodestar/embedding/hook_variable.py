@@ -71,6 +71,7 @@ class HookVariable(keras.Variable):
         # for the cycle collector.
         self._table = weakref.ref(table)
         self.row_optimizer: keras.optimizers.Optimizer | None = None
+        self.in_layer = False  # that writes the table to Keras's files
         self._managed = False  # by the wrapper
         self._recorded = False  # in a look-up
         self._scaled_by_keras = False

@@ -204,6 +204,7 @@ class DynamicEmbedding(keras.layers.Layer):
         )
         self.table = table
         self.hook = table.hook
+        self.hook.in_layer = True
         if not self.trainable:
             self.hook.trainable = False  # as setting `trainable` later does
         self.grow = check_flag("grow", grow)

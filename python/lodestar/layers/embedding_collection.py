@@ -113,6 +113,7 @@ class EmbeddingCollection(keras.layers.Layer):
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
             setattr(self, f"hook_{index}", table.hook)
+            table.hook.in_layer = True
             if not self.trainable:
                 table.hook.trainable = False
         self.supports_jit = False

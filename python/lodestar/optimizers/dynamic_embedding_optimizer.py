@@ -1,6 +1,7 @@
 """The optimizer wrapper that sends sparse gradients to tables."""
 
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -135,6 +136,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         self.nonfinite = nonfinite
         # Optimizers with a product over steps, and their products.
         self._nadams: list[keras.optimizers.Optimizer] = []
+        self._prepared: list[weakref.ref[HookVariable]] = []
         self._u_products: list[keras.Variable] = []
         waiting_wrappers.add(self)
         self._replays = _Replays()
@@ -200,6 +202,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     def _prepare(self, hook: HookVariable) -> None:
         """Checks, and makes what the table needs beside its own rows."""
         hook.manage()
+        self._prepared.append(weakref.ref(hook))
         optimizer = self._optimizer_of(hook)
         row_optimizers.check_supported(
             optimizer, own=optimizer is not self.inner_optimizer
@@ -416,7 +419,21 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         return apply_updates(applies, self.nonfinite)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes `variables`, and gradients that wait for their update."""
+        """Writes `variables`, and gradients that wait for their update.
+
+        Warns of tables that no layer writes beside it.
+        """
+        hooks = [hook for ref in self._prepared if (hook := ref()) is not None]
+        lost = [repr(hook.table) for hook in hooks if not hook.in_layer]
+        if lost:
+            warnings.warn(
+                f"Optimizer '{self.name}' trains {', '.join(lost)}, but the "
+                "rows are not in the file that is written: no layer of "
+                "lodestar holds them. Hold each in a "
+                "lodestar.layers.DynamicEmbedding(table=table), or save a "
+                "tf.train.Checkpoint.",
+                stacklevel=2,
+            )
         super().save_own_variables(store)
         for i, member in enumerate(self._gradient_sums.members):
             table_store.save_table(member.sums, store, _SUM.format(i))

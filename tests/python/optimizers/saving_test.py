@@ -1,5 +1,7 @@
 """Tests of saving: training goes on as if nothing had been."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -128,3 +130,46 @@ def test_loss_scale_wrapper_in_a_keras_file(tmp_path):
     fit(model)
     fit(loaded)
     assert_equal(model, loaded)
+
+
+class TrainsItsOwnTable(keras.Model):
+    """Keras sees neither the table nor its hook."""
+
+    def __init__(self, lookup):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.table = lodestar.EmbeddingVariable(2, name="mine")
+        self.rows = lookup and lodestar.layers.DynamicEmbedding(
+            table=self.table, combiner="sum"
+        )
+
+    def call(self, ids, training=False):
+        return self.dense(self.table.lookup(ids, combiner="sum"))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            rows = self.table.lookup(data[0], combiner="sum", training=True)
+            loss = tf.reduce_mean((self.dense(rows) - data[1]) ** 2)
+        variables = [*self.dense.trainable_variables, self.table.hook]
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+    def get_config(self):
+        return {"lookup": bool(self.rows)}
+
+
+@pytest.mark.parametrize("in_a_layer", [False, True])
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5"])
+def test_rows_that_no_layer_saves(in_a_layer, name, tmp_path):
+    model = TrainsItsOwnTable(in_a_layer)
+    model(X)
+    model.compile(wrap(keras.optimizers.Adam(0.05)), "mse", run_eagerly=True)
+    fit(model, epochs=1)
+    save = model.save if name == "m.keras" else model.save_weights
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        save(tmp_path / name)
+    lost = [str(w.message) for w in caught if "trains <" in str(w.message)]
+    assert len(lost) == (0 if in_a_layer else 1), lost
+    for message in lost:
+        assert "'mine'" in message and "are not in the file" in message
