@@ -1,0 +1,117 @@
+"""Tests of id tables that snapshots bring: what does not fit is refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.serving.served_id_tables import ServedIdTables
+from lodestar.snapshot import blobs
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+
+WORDS = {
+    "keys": np.frombuffer(b"abc", np.uint8),
+    "lengths": np.array([1, 2]),
+    "ids": np.array([5, 6]),
+}
+
+
+class Version:
+    """Stands for the folder and the manifest of a version."""
+
+    version = 3
+
+    def version_path(self, version):
+        return f"snapshots/{version:08d}"
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Reads `arrays` as the saved content of a served table of words."""
+    table = lodestar.lookup.IdTable(["x", "yy"])
+    loaded = tf.Module()
+    loaded.id_tables = {"words": table}
+    served = ServedIdTables(
+        loaded, {"id_tables": [{"key": "words", "key_dtype": "string"}]}
+    )
+
+    def read(arrays, name="words"):
+        named = {f"{name}/{part}": array for part, array in arrays.items()}
+        monkeypatch.setattr(blobs, "read", lambda *_: named)
+        return served.read(Version(), Version())
+
+    read.table = table
+    return read
+
+
+def test_keys_and_ids_take_the_place_of_the_old_ones(read):
+    (update,) = read(WORDS)
+    assert read.table.lookup(["x", "a"]).numpy().tolist() == [0, -1]
+    update.assign()
+    found = read.table.lookup(["x", "a", "bc"]).numpy().tolist()
+    assert found == [-1, 5, 6]
+    # The same once more is no update.
+    assert read(WORDS) == []
+    (update,) = read({**WORDS, "ids": np.array([6, 5])})
+    update.assign()
+    assert read.table.lookup(["a", "bc"]).numpy().tolist() == [6, 5]
+
+
+def test_none_and_those_of_tables_that_are_not_served(read):
+    assert read({}) == [] and read(WORDS, "others") == []
+    empty = {
+        "keys": np.zeros(0, np.uint8),
+        "lengths": np.zeros(0, np.int64),
+        "ids": np.zeros(0, np.int64),
+    }
+    (update,) = read(empty)
+    update.assign()
+    assert int(read.table.size()) == 0
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"ids": np.array([5])}, "has 2 keys, but 1 int64 ids"),
+        ({"ids": np.array([5.0, 6.0])}, "but 2 float64 ids; wanted as many"),
+        ({"ids": np.array([[5, 6]])}, "has arrays that are no vectors"),
+        ({"lengths": np.array([1, 3])}, "of 3 bytes, but their lengths add up"),
+        ({"lengths": np.array([4, -1])}, "but their lengths add up to 3"),
+        ({"keys": np.frombuffer(b"aab", np.uint8)}, None),
+        (
+            {"keys": np.frombuffer(b"aa", np.uint8), "lengths": [1, 1]},
+            "has a key twice",
+        ),
+        ({"more": np.array([1])}, "has the arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_together(read, changes, message):
+    arrays = {k: np.array(v) for k, v in {**WORDS, **changes}.items()}
+    if message is None:
+        assert len(read(arrays)) == 1
+        return
+    with pytest.raises(CorruptSnapshotError, match=message) as caught:
+        read(arrays)
+    assert str(caught.value).startswith(
+        "snapshots/00000003: the id table 'words' has"
+    )
+
+
+def test_keys_of_another_type(read):
+    with pytest.raises(SnapshotError, match="has int32 keys, but that of the"):
+        read({"keys": np.array([1, 2], np.int32), "ids": np.array([5, 6])})
+
+
+def test_the_vocabulary_of_an_id_lookup_is_compared(read):
+    def vocabulary(text, lengths):
+        return {
+            "vocabulary": np.frombuffer(text, np.uint8),
+            "lengths": np.array(lengths),
+        }
+
+    assert read(vocabulary(b"xyy", [1, 2])) == []
+    # As if `x` were a mask token, which has the id 0.
+    assert read(vocabulary(b"yy", [2])) == []
+    for text, lengths in ((b"yyx", [2, 1]), (b"x", [1]), (b"xyyz", [1, 2, 1])):
+        with pytest.raises(SnapshotError, match="has another vocabulary"):
+            read(vocabulary(text, lengths))
