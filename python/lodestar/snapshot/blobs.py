@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -24,6 +25,11 @@ def to_array(name: str, value: object) -> np.ndarray:
         ValueError: It holds no numbers.
     """
     try:
+        if isinstance(value, keras.Variable):
+            value = value.value
+        if tf.is_tensor(value) or isinstance(value, tf.Variable):
+            # NumPy itself cannot make an array of a bfloat16 scalar.
+            value = tf.convert_to_tensor(value).numpy()
         array = np.array(value)
         dtype = tf.as_dtype(array.dtype)
     except (TypeError, ValueError) as error:

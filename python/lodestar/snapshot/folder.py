@@ -51,11 +51,23 @@ def local_path(path: str | os.PathLike) -> str:
     return text
 
 
+@contextlib.contextmanager
+def _errors_name(path: str) -> Iterator[None]:
+    """Makes errors of an open file name it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from None
+
+
 def sync_file(path: str) -> None:
     """Brings the bytes of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with _errors_name(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -271,15 +283,14 @@ class SnapshotFolder:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with _errors_name(path):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise SnapshotLockedError(
                     f"{path}: is held by {_holder(descriptor)}; wanted one "
                     "writer at a time"
                 ) from None
-            holder = {"process": os.getpid(), "host": socket.gethostname()}
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+            _note_holder(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -304,11 +315,14 @@ class SnapshotFolder:
         version = max([at_least, *(n + 1 for n in numbers)])
         os.mkdir(self.version_path(version))
         sync_file(self.path)
-        versions = set(self.versions())
-        for number in numbers:
-            if number not in versions:
-                shutil.rmtree(self.version_path(number), ignore_errors=True)
+        self._remove_leftovers(version)
         return version
+
+    def _remove_leftovers(self, before: int) -> None:
+        versions = set(self.versions())
+        for number in self.numbers():
+            if number < before and number not in versions:
+                shutil.rmtree(self.version_path(number), ignore_errors=True)
 
     def commit(self, manifest: Manifest) -> None:
         """Makes the folder with the manifest's files a version.
@@ -317,7 +331,7 @@ class SnapshotFolder:
         """
         path = self.version_path(manifest.version)
         partial = os.path.join(path, _PARTIAL)
-        with open(partial, "wb") as file:
+        with _errors_name(partial), open(partial, "wb") as file:
             file.write(manifest_lib.encode(manifest))
             file.flush()
             os.fsync(file.fileno())
@@ -357,6 +371,8 @@ class SnapshotFolder:
         unneeded = [v for v in reversed(versions) if v not in needed]
         for version in unneeded:
             self.remove(version)
+        # Not those above the newest version, whose numbers would come again.
+        self._remove_leftovers(max(versions, default=0))
         return unneeded
 
 
@@ -364,6 +380,16 @@ def _numbers(numbers: Sequence[int]) -> str:
     shown = [str(number) for number in numbers[-8:]]
     more = ["..."] if len(numbers) > len(shown) else []
     return ", ".join(more + shown) or "none"
+
+
+def _note_holder(descriptor: int) -> None:
+    holder = {"process": os.getpid(), "host": socket.gethostname()}
+    note = json.dumps(holder).encode()
+    # A full disk must not keep one from removing versions.
+    with contextlib.suppress(OSError):
+        if os.pread(descriptor, 4096, 0) != note:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, note, 0)
 
 
 def _holder(descriptor: int) -> str:

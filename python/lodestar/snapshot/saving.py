@@ -352,8 +352,7 @@ class _Saving:
 
     def _abort(self) -> None:
         try:
-            if self._snapshot is not None:
-                # Ended already if it was cancelled.
+            if self._snapshot is not None and not self.cancelled:
                 with contextlib.suppress(tf.errors.OpError):
                     snapshot_ops.end(self._snapshot, "")
             if self._version is not None:
@@ -413,7 +412,8 @@ class PendingSnapshot:
         """Gives it up, and waits until nothing of it is left.
 
         Returns:
-            Whether it was given up; False if it has been written, or failed.
+            Whether it was given up, now or before; False if it has been
+            written, or failed.
         """
         if not self.done():
             self._saving.cancel()

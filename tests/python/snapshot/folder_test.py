@@ -107,6 +107,20 @@ def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
         assert folder.begin_version(at_least=9) == 9
 
 
+def test_remove_unneeded_takes_leftovers_with_it(folder):
+    with folder.lock():
+        for _ in range(3):
+            add(folder, None, table("t", True))
+        os.unlink(folder.manifest_path(1))
+        above = folder.begin_version()
+        assert folder.numbers() == [2, 3, above]
+        os.unlink(folder.manifest_path(2))
+        assert folder.remove_unneeded(5) == []
+        # A number above the newest version would come again.
+        assert folder.numbers() == [3, above]
+        assert add(folder, None, table("t", True)) == above + 1
+
+
 def test_numbers_of_more_than_eight_digits(folder):
     with folder.lock():
         assert folder.begin_version(at_least=10**8) == 10**8

@@ -1,0 +1,171 @@
+"""A model that is trained, snapshotted, and goes on with one feature more.
+
+Monday's model knows the user of a click and learns with Adagrad. Its training
+is stopped in the middle and goes on from a snapshot as if nothing had been.
+Tuesday's model knows the item, too, and learns with Adam: it takes users and
+dense weights from Monday's snapshot, starts the items and the optimizer anew,
+and beats Monday's from its first epoch on.
+
+    .venv/bin/bazel run //examples:new_feature
+"""
+
+import argparse
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+USERS, ITEMS, CLICKS, BATCH = 5000, 500, 64_000, 256
+STEPS = CLICKS // BATCH
+
+
+def clicks(seed: int, features: list[str]) -> tf.data.Dataset:
+    """Batches of one day's clicks, again and again.
+
+    How likely a click is depends on the user and on the item.
+    """
+    tastes = np.random.default_rng(1)
+    user_taste = tastes.normal(size=USERS)
+    item_taste = tastes.normal(size=ITEMS)
+    rng = np.random.default_rng(seed)
+    user = rng.integers(0, USERS, CLICKS)
+    item = rng.integers(0, ITEMS, CLICKS)
+    score = 2 * (user_taste[user] + item_taste[item])
+    clicked = rng.random(CLICKS) < 1 / (1 + np.exp(-score))
+    # Ids as they come from a log: any 64 bits.
+    columns = {"user": user * 1_000_003 - 7, "item": item - (1 << 62)}
+    data = tf.data.Dataset.from_tensor_slices(
+        (
+            {name: columns[name] for name in features},
+            clicked.astype(np.float32),
+        )
+    )
+    return data.repeat().batch(BATCH)
+
+
+def make_model(
+    features: list[str], optimizer: keras.optimizers.Optimizer
+) -> keras.Model:
+    """A sum of embeddings under two dense layers: features do not show there."""
+    inputs = {
+        name: keras.Input((), dtype="int64", name=name) for name in features
+    }
+    rows = [
+        lodestar.layers.DynamicEmbedding(
+            8, embeddings_initializer="normal", name=f"{name}_rows"
+        )(inputs[name])
+        for name in features
+    ]
+    x = keras.layers.Add(name="sum")(rows) if len(rows) > 1 else rows[0]
+    x = keras.layers.Dense(16, activation="relu", name="hidden")(x)
+    out = keras.layers.Dense(1, activation="sigmoid", name="score")(x)
+    model = keras.Model(inputs, out)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer),
+        "binary_crossentropy",
+    )
+    return model
+
+
+def monday() -> keras.Model:
+    """The model of the user alone."""
+    keras.utils.set_random_seed(0)
+    return make_model(["user"], keras.optimizers.Adagrad(0.1, 1e-4))
+
+
+def main(folder: str) -> tuple[float, float]:
+    """Trains both days; returns their losses on clicks of a third day."""
+    some, all_ = ["user"], ["user", "item"]
+
+    def loss(model: keras.Model, features: list[str]) -> float:
+        test = clicks(3, features).take(STEPS // 4)
+        return model.evaluate(test, verbose=0)
+
+    # Monday, stopped after the first of two epochs. `reader` says where in the
+    # data training is; the snapshot holds that, too.
+    reader = lodestar.snapshot.ResumableDataset(clicks(1, some))
+    snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
+    monday().fit(
+        reader,
+        steps_per_epoch=STEPS,
+        epochs=1,
+        callbacks=[snapshots],
+        shuffle=False,
+        verbose=0,
+    )
+
+    # Another process would do the same: a model and reader made anew.
+    model = monday()
+    reader = lodestar.snapshot.ResumableDataset(clicks(1, some))
+    snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
+    report = snapshots.restore(model)
+    print(f"Monday goes on at step {report.step}: {report.restored}")
+    model.fit(
+        reader,
+        steps_per_epoch=STEPS,
+        epochs=2,
+        initial_epoch=report.metadata["epoch"] + 1,
+        callbacks=[snapshots],
+        shuffle=False,
+        verbose=0,
+    )
+    before = loss(model, some)
+
+    # Tuesday: a feature more, and Adam in place of Adagrad.
+    model = make_model(all_, keras.optimizers.Adam(0.01))
+    report = lodestar.snapshot.restore_model(
+        folder, model, missing="init", optimizer_slots="reset"
+    )
+    print(
+        f"Tuesday starts at step {report.step}: {report.restored}; new: "
+        f"{', '.join(report.initial)}"
+    )
+    model.fit(
+        clicks(2, all_),
+        steps_per_epoch=STEPS,
+        callbacks=[lodestar.callbacks.Snapshot(folder)],
+        shuffle=False,
+        verbose=0,
+    )
+    after = loss(model, all_)
+    print(
+        f"loss on Wednesday's clicks: Monday {before:.3f}, Tuesday {after:.3f}"
+    )
+    for info in lodestar.snapshot.list(folder):
+        print(
+            f"version {info.version}: {info.kind}, step {info.step}, "
+            f"{info.rows} rows, {info.bytes} bytes"
+        )
+
+    # Tables are restored in the same way without a model around them.
+    users = lodestar.EmbeddingVariable(8, name="users")
+    prices = lodestar.EmbeddingVariable(8, name="prices")
+    report = lodestar.snapshot.restore(
+        folder,
+        [users, prices],
+        rename={"user_rows": "users"},
+        missing="init",
+        extra="ignore",
+        optimizer_slots="reset",
+    )
+    print(
+        f"tables alone: {report.restored}; new: {', '.join(report.initial)}; "
+        f"not taken: {', '.join(report.ignored)}"
+    )
+    return before, after
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--snapshots", help="folder that stays; default: a temporary one"
+    )
+    chosen = parser.parse_args().snapshots
+    if chosen:
+        main(chosen)
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(temporary)

@@ -1,0 +1,335 @@
+"""The command line: `python -m lodestar.snapshot list|verify|inspect|compact`.
+
+Exit code 0, or 1 with one line on stderr that names what is wrong, or 2 for a
+command that is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.errors import describe_error
+from lodestar.snapshot import compaction, info, records, verifying
+from lodestar.snapshot.errors import SnapshotError
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.restoring import choose
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    options = _parser().parse_args(arguments)
+    commands = {
+        "list": _list,
+        "verify": _verify,
+        "inspect": _inspect,
+        "compact": _compact,
+    }
+    try:
+        for line in commands[options.command](options):
+            print(line)
+        # So that a reader who has gone is noticed here, and not at exit.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("lodestar.snapshot: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `... | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (SnapshotError, ValueError, OSError, tf.errors.OpError) as error:
+        print(f"lodestar.snapshot: {describe_error(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m lodestar.snapshot",
+        description="Folders of snapshots: what they hold, and whether it is "
+        "whole.",
+    )
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", dest="command"
+    )
+    for name, text in (
+        ("list", "the versions, the newest last"),
+        ("verify", "read every byte that a version needs against checksums"),
+        ("inspect", "what a version holds, or some of its rows"),
+        ("compact", "one full version of the newest chain, old ones removed"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("path", metavar="PATH", help="the folder")
+        if name in ("verify", "inspect"):
+            command.add_argument(
+                "--version", type=int, metavar="V", help="default: the newest"
+            )
+        if name == "inspect":
+            _add_inspect(command)
+        if name == "compact":
+            command.add_argument(
+                "--keep",
+                type=int,
+                default=1,
+                metavar="N",
+                help="newest versions to keep, the new one among them "
+                "(default 1)",
+            )
+    return parser
+
+
+def _add_inspect(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--table", metavar="NAME", help="this table alone")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--id", type=_id, metavar="N", help="the row of one id, and its version"
+    )
+    what.add_argument(
+        "--top",
+        choices=["frequency"],
+        help="the rows that most steps have seen",
+    )
+    what.add_argument(
+        "--diff",
+        metavar="OTHER",
+        help="rows that differ from another version of PATH, or from the newest "
+        "one of another folder; added are those that OTHER does not have",
+    )
+    command.add_argument(
+        "-n", type=_count, default=20, help="rows of --top (default 20)"
+    )
+
+
+def _id(text: str) -> int:
+    number = int(text, 0)
+    if not -(2**63) <= number < 2**64:
+        raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
+    # As tables take uint64: by its bits.
+    return number if number < 2**63 else number - 2**64
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _list(options: argparse.Namespace) -> Iterator[str]:
+    rows = [("version", "kind", "step", "time", "rows", "removed", "size")]
+    for found in info.list_snapshots(options.path):
+        kind = found.kind
+        if found.parent is not None:
+            kind += f" on {found.parent}"
+        if found.same_as is not None:
+            kind += f", as {found.same_as}"
+        rows.append(
+            (
+                str(found.version),
+                kind,
+                str(found.step),
+                found.time,
+                str(found.rows),
+                str(found.removed),
+                _size(found.bytes),
+            )
+        )
+    if len(rows) == 1:
+        raise SnapshotError(f"{options.path}: holds no snapshot")
+    yield from _columns(rows)
+
+
+def _verify(options: argparse.Namespace) -> Iterator[str]:
+    report = verifying.verify(options.path, options.version)
+    yield (
+        f"version {report.version} is whole: {_plural(report.files, 'file')} of "
+        f"{_plural(len(report.versions), 'version')}, {_size(report.bytes)}"
+    )
+
+
+def _compact(options: argparse.Namespace) -> Iterator[str]:
+    report = compaction.compact(options.path, options.keep)
+    removed = ", ".join(map(str, report.removed)) or "none"
+    yield f"version {report.version} is the newest; removed: {removed}"
+
+
+def _inspect(options: argparse.Namespace) -> Iterator[str]:
+    folder = SnapshotFolder(options.path)
+    chain = folder.chain(choose(folder, None, options.version))
+    tables = _tables(chain[-1], options.table, folder)
+    if options.id is not None:
+        for table in tables:
+            files = records.files_of(folder, chain, table.name)
+            yield from _id_lines(table, records.find_id(files, options.id))
+    elif options.top is not None:
+        for table in tables:
+            files = records.files_of(folder, chain, table.name)
+            yield f"table {table.name}"
+            columns = records.top(files, options.n)
+            lines = [("frequency", "id", "last seen")]
+            lines += [
+                (str(frequency), str(id_), str(last_seen))
+                for id_, frequency, last_seen in zip(*columns)
+            ]
+            yield from _columns(lines)
+    elif options.diff is not None:
+        yield from _diff_lines(folder, chain, tables, options.diff)
+    else:
+        yield from _version_lines(chain, tables)
+
+
+def _tables(
+    manifest: Manifest, name: str | None, folder: SnapshotFolder
+) -> Sequence[TableEntry]:
+    if name is None:
+        return manifest.tables
+    table = manifest.table(name)
+    if table is None:
+        names = ", ".join(repr(t.name) for t in manifest.tables) or "none"
+        raise SnapshotError(
+            f"{folder.version_path(manifest.version)}: has no table {name!r}; "
+            f"it has {names}"
+        )
+    return [table]
+
+
+def _version_lines(
+    chain: Sequence[Manifest], tables: Sequence[TableEntry]
+) -> Iterator[str]:
+    last = chain[-1]
+    needs = ", ".join(str(m.version) for m in chain[:-1])
+    yield f"version {last.version}: {last.kind}" + (
+        f", needs {needs}" if needs else ""
+    )
+    if last.same_as is not None:
+        yield f"same as version {last.same_as}"
+    yield f"step {last.step}, {last.time}, by Lodestar {last.lodestar}"
+    if last.metadata:
+        yield f"metadata {json.dumps(last.metadata)}"
+    for table in tables:
+        slots = ", ".join(table.slot_names)
+        optimizer = (
+            f"{table.optimizer} ({slots})" if slots else table.optimizer
+        ) or "no optimizer"
+        yield f"table {table.name}: {table.dim} x {table.dtype}, {optimizer}"
+        for manifest in reversed(chain):
+            part = manifest.table(table.name)
+            changes = f"{_plural(part.rows, 'row')}"
+            if not part.whole:
+                changes += f" changed, {part.removed} removed"
+            yield (
+                f"  version {manifest.version}: {changes}, {_size(part.bytes)}"
+            )
+            if part.whole:
+                break
+    for blob in last.blobs:
+        yield f"array {blob.name}: {list(blob.shape)} {blob.dtype}"
+    for file in last.files:
+        yield f"file {file.file}: {_size(file.bytes)}"
+
+
+def _id_lines(table: TableEntry, found: records.IdState) -> Iterator[str]:
+    if found.state == "missing":
+        ended = (
+            ""
+            if found.version is None
+            else f"; version {found.version} removed it"
+        )
+        yield f"table {table.name}: missing{ended}"
+        return
+    yield (
+        f"table {table.name}: {found.state}, last written in version "
+        f"{found.version}"
+    )
+    if found.state == "pending":
+        yield f"  sightings {found.frequency}, last seen {found.last_seen}"
+        return
+    yield f"  values {_numbers(found.values)}"
+    for name, slot in found.slots.items():
+        yield f"  slot {name} {_numbers(slot)}"
+    yield f"  frequency {found.frequency}, last seen {found.last_seen}"
+
+
+def _diff_lines(
+    folder: SnapshotFolder,
+    chain: Sequence[Manifest],
+    tables: Sequence[TableEntry],
+    other: str,
+) -> Iterator[str]:
+    # A number is a version of this folder; ./1 is a folder.
+    other_folder = folder if other.isdigit() else SnapshotFolder(other)
+    version = int(other) if other.isdigit() else None
+    other_chain = other_folder.chain(choose(other_folder, None, version))
+    for table in tables:
+        there = other_chain[-1].table(table.name)
+        if there is None:
+            yield f"table {table.name}: only in version {chain[-1].version}"
+            continue
+        if (there.dim, there.dtype) != (table.dim, table.dtype):
+            yield (
+                f"table {table.name}: {there.dim} x {there.dtype} in {other}, "
+                f"{table.dim} x {table.dtype} here"
+            )
+            continue
+        found = records.difference(
+            records.files_of(other_folder, other_chain, table.name),
+            records.files_of(folder, chain, table.name),
+        )
+        largest = ""
+        if found.largest_id is not None:
+            largest = (
+                f"; largest |difference| {found.largest:g}, of id "
+                f"{found.largest_id}"
+            )
+        yield (
+            f"table {table.name}: {found.added} added, {found.removed} "
+            f"removed, {found.changed} changed, {found.equal} equal{largest}"
+        )
+    here = {table.name for table in chain[-1].tables}
+    for table in other_chain[-1].tables:
+        if table.name not in here:
+            yield f"table {table.name}: only in {other}"
+
+
+def _numbers(values: np.ndarray) -> str:
+    return " ".join(f"{value:g}" for value in values.astype(np.float64))
+
+
+def _size(size: int) -> str:
+    if size < 1000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 1000 or unit == "TB":
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        cells = [cell.rjust(w) for cell, w in zip(row, widths)]
+        yield "  ".join(cells)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""The records of a table's files, read block by block.
+
+What a table holds is in its newest file first: a row there is the row, an id
+that is removed there is gone, and all others are as the file before has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import Manifest, TableEntry
+
+_ROWS, _REMOVED, _PENDING = 2, 3, 4
+_PENDING_RECORD = np.dtype(
+    [("id", "<i8"), ("last_seen", "<i8"), ("sightings", "<u4"), ("zero", "<u4")]
+)
+# Rows of a part of a table that `states` holds at a time.
+_PART_BYTES = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFile:
+    """A file of a table, and the version that it is of."""
+
+    path: str
+    entry: TableEntry
+    version: int
+
+    def row_type(self) -> np.dtype:
+        """Of a record: id, last_seen, frequency, values, slot_0, slot_1, ..."""
+        dtype = np.dtype(tf.as_dtype(self.entry.dtype).as_numpy_dtype)
+        slot = np.dtype("f8" if dtype == np.float64 else "f4")
+        # bfloat16 as its bits: NumPy cannot hold it inside of a record.
+        value = dtype if dtype.kind == "f" else np.dtype(np.uint16)
+        fields = [("id", "<i8", 0), ("last_seen", "<i8", 8)]
+        fields += [("frequency", "<u4", 16)]
+        offset = 24
+        columns = [("values", value)]
+        columns += [
+            (f"slot_{i}", slot) for i in range(len(self.entry.slot_names))
+        ]
+        for name, kind in columns:
+            fields.append((name, (kind, (self.entry.dim,)), offset))
+            offset += -(-kind.itemsize * self.entry.dim // 8) * 8
+        names, formats, offsets = zip(*fields)
+        return np.dtype(
+            {
+                "names": names,
+                "formats": formats,
+                "offsets": offsets,
+                "itemsize": offset,
+            }
+        )
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """The values of records, of the table's dtype `[N, dim]`."""
+        dtype = tf.as_dtype(self.entry.dtype).as_numpy_dtype
+        return np.ascontiguousarray(rows["values"]).view(dtype)
+
+    def blocks(self) -> Iterator[snapshot_ops.Block]:
+        """All blocks, each checked."""
+        offset: int | None = snapshot_ops.FIRST_BLOCK
+        while offset is not None:
+            with corrupt_files():
+                block = snapshot_ops.read_block(self.path, offset)
+            offset = block.next
+            yield block
+
+    def contents(self) -> Iterator[tuple[str, np.ndarray]]:
+        """("rows" | "removed" | "pending", records), in the file's order."""
+        types = {
+            _ROWS: ("rows", self.row_type()),
+            _REMOVED: ("removed", np.dtype("<i8")),
+            _PENDING: ("pending", _PENDING_RECORD),
+        }
+        for block in self.blocks():
+            if block.kind not in types:
+                continue
+            name, dtype = types[block.kind]
+            if len(block.payload) != block.count * dtype.itemsize:
+                raise CorruptSnapshotError(
+                    f"{self.path}: a block of {block.count} {name} has "
+                    f"{len(block.payload)} bytes, wanted "
+                    f"{block.count * dtype.itemsize}"
+                )
+            yield name, np.frombuffer(block.payload, dtype)
+
+
+def files_of(
+    folder: SnapshotFolder, chain: Sequence[Manifest], name: str
+) -> list[TableFile]:
+    """A table's files, the newest first, each of its full size."""
+    found = []
+    for manifest in reversed(chain):
+        entry = manifest.table(name)
+        path = folder.file_path(manifest.version, entry.file)
+        folder.check_size(path, entry)
+        found.append(TableFile(path, entry, manifest.version))
+        if entry.whole:
+            break
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class IdState:
+    """What a snapshot has of one id.
+
+    Attributes:
+        state: "resident", "pending" (waits for admission) or "missing".
+        version: In which it was last written or removed; None if never.
+        values: Of its row, `[dim]`.
+        slots: Name -> values of the optimizer slot.
+        frequency: Steps that have seen it.
+        last_seen: The last of those steps.
+    """
+
+    state: str
+    version: int | None = None
+    values: np.ndarray | None = None
+    slots: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    frequency: int | None = None
+    last_seen: int | None = None
+
+
+def find_id(files: Sequence[TableFile], id_: int) -> IdState:
+    """Looks one id up in a table's files, the newest first."""
+    waiting = IdState("missing")
+    for file in files:
+        removed = False
+        for name, records in file.contents():
+            if name == "removed":
+                removed |= bool((records == id_).any())
+                continue
+            found = records[records["id"] == id_]
+            if not len(found):
+                continue
+            record = found[0]
+            if name == "rows":
+                return IdState(
+                    "resident",
+                    file.version,
+                    file.values(found)[0],
+                    {
+                        slot: record[f"slot_{i}"]
+                        for i, slot in enumerate(file.entry.slot_names)
+                    },
+                    int(record["frequency"]),
+                    int(record["last_seen"]),
+                )
+            # All that wait are in every file.
+            if file is files[0]:
+                waiting = IdState(
+                    "pending",
+                    file.version,
+                    frequency=int(record["sightings"]),
+                    last_seen=int(record["last_seen"]),
+                )
+        if removed and waiting.state == "missing":
+            return IdState("missing", file.version)
+        if removed:
+            break
+    return waiting
+
+
+class _Seen:
+    """Ids that newer files have said what they are."""
+
+    def __init__(self):
+        self._ids = np.zeros(0, np.int64)
+
+    def unseen(self, ids: np.ndarray) -> np.ndarray:
+        """Which of `ids` are none of them."""
+        return ~np.isin(ids, self._ids)
+
+    def add(self, ids: Sequence[np.ndarray]) -> None:
+        """Adds the ids of a file."""
+        self._ids = np.unique(np.concatenate([self._ids, *ids]))
+
+
+def rows_of(
+    files: Sequence[TableFile],
+) -> Iterator[tuple[TableFile, np.ndarray]]:
+    """The rows of a table, block by block; each id once.
+
+    Memory: the ids of all files but the oldest, and a block.
+    """
+    seen = _Seen()
+    for number, file in enumerate(files):
+        ids = []
+        for name, records in file.contents():
+            if name == "rows":
+                yield file, records[seen.unseen(records["id"])]
+                records = records["id"]
+            if name != "pending" and number + 1 < len(files):
+                ids.append(records)
+        seen.add(ids)
+
+
+def top(
+    files: Sequence[TableFile], n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, frequencies and last-seen steps of the `n` most frequent rows.
+
+    Equal ones by ascending id.
+    """
+    best = np.zeros(
+        0, [("id", "<i8"), ("last_seen", "<i8"), ("frequency", "<u4")]
+    )
+    for _, rows in rows_of(files):
+        more = np.zeros(len(rows), best.dtype)
+        for name in best.dtype.names:
+            more[name] = rows[name]
+        best = np.concatenate([best, more])
+        order = np.lexsort((best["id"], -best["frequency"].astype(np.int64)))
+        best = best[order[:n]]
+    return best["id"], best["frequency"], best["last_seen"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How the rows of a table differ between two snapshots.
+
+    Attributes:
+        added: Rows that only the second has.
+        removed: Rows that only the first has.
+        changed: Rows of both with other values.
+        equal: Rows of both with the same values.
+        largest: The largest |difference| of two values.
+        largest_id: Whose it is; None without a changed row.
+    """
+
+    added: int
+    removed: int
+    changed: int
+    equal: int
+    largest: float
+    largest_id: int | None
+
+
+def difference(
+    first: Sequence[TableFile], second: Sequence[TableFile]
+) -> Difference:
+    """Compares the values of two tables of one dim and dtype.
+
+    A part of the ids at a time, so that memory stays bounded; the files are
+    read once for each part.
+    """
+    size = sum(file.entry.bytes for file in (*first, *second))
+    parts = size // _PART_BYTES + 1
+    counts = np.zeros(4, np.int64)  # added, removed, changed, equal
+    largest, largest_id = 0.0, None
+    for part in range(parts):
+        (ids, values), (other_ids, other_values) = (
+            _part(files, part, parts) for files in (first, second)
+        )
+        both, at, other_at = np.intersect1d(
+            ids, other_ids, assume_unique=True, return_indices=True
+        )
+        a, b = values[at], other_values[other_at]
+        bits = np.dtype(f"u{a.dtype.itemsize}")
+        changed = (a.view(bits) != b.view(bits)).any(axis=1)
+        counts += [
+            len(other_ids) - len(both),
+            len(ids) - len(both),
+            changed.sum(),
+            len(both) - changed.sum(),
+        ]
+        if changed.any():
+            distance = np.abs(
+                a[changed].astype(np.float64) - b[changed].astype(np.float64)
+            ).max(axis=1)
+            place = int(distance.argmax())
+            if largest_id is None or distance[place] > largest:
+                largest = float(distance[place])
+                largest_id = int(both[changed][place])
+    return Difference(*counts.tolist(), largest, largest_id)
+
+
+def _part(
+    files: Sequence[TableFile], part: int, parts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and values of a part of the rows."""
+    dim = files[0].entry.dim
+    dtype = tf.as_dtype(files[0].entry.dtype).as_numpy_dtype
+    ids = [np.zeros(0, np.int64)]
+    values = [np.zeros((0, dim), dtype)]
+    for file, rows in rows_of(files):
+        mixed = rows["id"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        chosen = rows[(mixed >> np.uint64(32)) % np.uint64(parts) == part]
+        ids.append(chosen["id"])
+        values.append(file.values(chosen))
+    return np.concatenate(ids), np.concatenate(values)

@@ -1,0 +1,34 @@
+"""examples/new_feature.py: a feature more, and Adam in place of Adagrad."""
+
+import os
+import pathlib
+import re
+
+import pytest
+
+FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
+
+
+@pytest.fixture
+def main(monkeypatch):
+    """The example's entry."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import new_feature
+
+    # A seventh of the clicks.
+    monkeypatch.setattr(new_feature, "CLICKS", 9216)
+    monkeypatch.setattr(new_feature, "STEPS", 36)
+    return new_feature.main
+
+
+def test_the_new_feature_helps(main, tmp_path, capsys):
+    before, after = main(str(tmp_path))
+    assert after < before - 0.02
+    said = capsys.readouterr().out
+    assert "Monday goes on at step 36: {'user_rows':" in said
+    assert "Tuesday starts at step 72: {'user_rows':" in said
+    assert "; new: item_rows\n" in said
+    assert re.search(r"version \d+: delta, step 72, \d+ rows", said)
+    assert re.search(
+        "tables alone: {'users': .*new: prices; not taken: item", said
+    )

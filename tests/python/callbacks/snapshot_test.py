@@ -1,0 +1,225 @@
+"""The Snapshot callback: when it saves, and that training resumes bitwise."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.callbacks import Snapshot
+from lodestar.callbacks import snapshot as module
+from lodestar.embedding.hook_variable import as_hook
+from lodestar.snapshot import saving
+from lodestar.snapshot.folder import SnapshotFolder
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+def model():
+    keras.utils.set_random_seed(3)
+    ids = keras.Input((2,), dtype="int64", name="ids")
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
+    x = keras.layers.Dropout(0.3, seed=1)(keras.layers.Dense(3)(rows))
+    m = keras.Model(ids, keras.layers.Dense(1)(x))
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adam(0.05)
+        ),
+        "mse",
+    )
+    return m
+
+
+def batches():
+    rng = np.random.default_rng(5)
+    ids = rng.integers(0, 200, (400, 2))
+    y = rng.normal(size=(400, 1)).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, y))
+    return data.shuffle(100, seed=2).repeat().batch(8)
+
+
+def fit(m, callback, steps=6, epochs=2, data=None, **options):
+    m.fit(
+        batches() if data is None else data,
+        steps_per_epoch=steps,
+        epochs=epochs,
+        verbose=0,
+        callbacks=[callback],
+        **options,
+    )
+
+
+def state(m):
+    """All that training goes on from, bit by bit."""
+    variables = list(m.variables) + list(m.optimizer.variables)
+    variables = [v for v in variables if as_hook(v) is None]
+    table = m.get_layer("user").table.export_all()
+    return [v.numpy().tobytes() for v in variables] + [
+        repr(np.array(t.numpy()).tolist())
+        if t.dtype == tf.string
+        else t.numpy().tobytes()
+        for t in table.values()
+    ]
+
+
+def kinds(path):
+    return [(info.kind, info.step) for info in snapshot.list(path)]
+
+
+def test_every_epoch(path):
+    fit(model(), Snapshot(path, metadata={"name": "x"}))
+    assert kinds(path) == [("full", 6), ("delta", 12)]
+    assert [info.metadata for info in snapshot.list(path)] == [
+        {"epoch": epoch, "batch": 5, "name": "x"} for epoch in range(2)
+    ]
+
+
+def test_every_n_steps_and_at_the_end(path, monkeypatch):
+    _write_at_once(monkeypatch)
+    fit(model(), Snapshot(path, 5))
+    assert [step for _, step in kinds(path)] == [5, 10, 12]
+    assert [info.metadata["batch"] for info in snapshot.list(path)] == [4, 3, 5]
+
+
+def _write_at_once(monkeypatch):
+    """Every snapshot is written before the next batch ends."""
+    save_model = module.save_model
+
+    def save(*args, **options):
+        pending = save_model(*args, **options)
+        pending._outcome.ended.wait()
+        return pending
+
+    monkeypatch.setattr(module, "save_model", save)
+
+
+def test_nothing_is_saved_twice(path):
+    m, callback = model(), Snapshot(path)
+    fit(m, callback)
+    fit(m, callback, epochs=1)
+    assert [step for _, step in kinds(path)] == [6, 12, 18]
+
+
+def test_steps_per_execution(path, monkeypatch):
+    _write_at_once(monkeypatch)
+    m = model()
+    m.compile(m.optimizer, "mse", steps_per_execution=2)
+    fit(m, Snapshot(path, 3), epochs=1)
+    assert [step for _, step in kinds(path)] == [4, 6]
+
+
+@pytest.mark.parametrize("deltas, wanted", [(0, "fff"), (1, "fdf"), (5, "fdd")])
+def test_deltas_between_two_full_ones(path, deltas, wanted):
+    fit(model(), Snapshot(path, deltas_per_full=deltas), epochs=3)
+    assert "".join(kind[0] for kind, _ in kinds(path)) == wanted
+
+
+def test_old_versions_go(path):
+    fit(model(), Snapshot(path, deltas_per_full=1, keep=1), epochs=5)
+    assert [info.version for info in snapshot.list(path)] == [5]
+    fit(model(), Snapshot(path + "2", deltas_per_full=2, keep=2), epochs=5)
+    assert [info.version for info in snapshot.list(path + "2")] == [4, 5]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_resumed_training_is_bitwise_equal(path, version):
+    whole, reader = model(), snapshot.ResumableDataset(batches())
+    fit(whole, Snapshot(path, iterator=reader), epochs=4, data=reader)
+    resumed, reader = model(), snapshot.ResumableDataset(batches())
+    callback = Snapshot(path, iterator=reader)
+    report = callback.restore(resumed, version=version)
+    assert report.metadata["epoch"] == version - 1
+    fit(
+        resumed,
+        callback,
+        epochs=4,
+        initial_epoch=report.metadata["epoch"] + 1,
+        data=reader,
+    )
+    assert state(resumed) == state(whole)
+    assert snapshot.list(path)[-1].step == 24
+
+
+def test_deltas_go_on_after_a_restore(path):
+    fit(model(), Snapshot(path))
+    m, callback = model(), Snapshot(path)
+    callback.restore(m)
+    fit(m, callback, epochs=1)
+    assert kinds(path) == [("full", 6), ("delta", 12), ("delta", 18)]
+
+
+def test_it_waits_for_another_writer(path, monkeypatch):
+    folder = SnapshotFolder(path)
+    lock = folder.acquire()
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            folder.release(lock)
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    fit(model(), Snapshot(path), epochs=1)
+    assert kinds(path) == [("full", 6)] and len(slept) == 3
+
+
+def test_another_writer_that_stays_is_an_error(path, monkeypatch):
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0)
+    with SnapshotFolder(path).lock():
+        with pytest.raises(snapshot.SnapshotLockedError, match="is held by"):
+            fit(model(), Snapshot(path), epochs=1)
+
+
+@pytest.mark.parametrize("every", ["epoch", 2])
+def test_errors(path, every):
+    with open(path, "w"):
+        pass  # no folder
+    with pytest.raises(OSError, match="snapshots"):
+        fit(model(), Snapshot(path, every))
+    m = model()
+    with pytest.warns(RuntimeWarning, match="not written to .*snapshots: "):
+        fit(m, Snapshot(path, every, on_error="warn"))
+    assert int(m.optimizer.iterations) == 12
+    os.unlink(path)
+    fit(m, Snapshot(path, every, on_error="warn"))
+    assert snapshot.list(path)[-1].step == 24
+
+
+def test_errors_of_the_thread(path, monkeypatch):
+    def write(snapshot_, paths):
+        raise tf.errors.ResourceExhaustedError(None, None, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(saving.snapshot_ops, "write", write)
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="no room"):
+            fit(model(), Snapshot(path, 1))
+    assert snapshot.list(path) == []
+    fit(model(), Snapshot(path, 1))
+    assert snapshot.list(path)[-1].step == 12
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"every_n_steps": 0}, "`every_n_steps`=0 is not 'epoch' or a number"),
+        ({"every_n_steps": "batch"}, "`every_n_steps`='batch'"),
+        ({"every_n_steps": True}, "`every_n_steps`=True"),
+        ({"deltas_per_full": -1}, "`deltas_per_full`=-1 is not 0 or more"),
+        ({"keep": 0}, "`keep` is 0, wanted 1 or more"),
+        (
+            {"on_error": "skip"},
+            r"`on_error`='skip' is not in \('raise', 'warn'\)",
+        ),
+        ({"path": "s3://b"}, "`path` is 's3://b'; wanted a folder of a local"),
+    ],
+)
+def test_bad_arguments(path, options, message):
+    with pytest.raises(ValueError, match=message):
+        Snapshot(**{"path": path, **options})

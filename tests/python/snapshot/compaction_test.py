@@ -1,0 +1,166 @@
+"""Compaction: the same rows in one full version, and nobody loses theirs."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import snapshot_tables as st
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.snapshot.folder import SnapshotFolder
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+@pytest.fixture
+def saved(path):
+    """Two tables, a full snapshot and two deltas."""
+    a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
+    words = lodestar.lookup.IdTable(["x", "y"], name="words")
+    st.train([a, b], tf.range(200, dtype=tf.int64), by)
+    snapshot.save(path, [a, b, words], dense={"w": np.arange(3)})
+    for step in range(2):
+        st.train([a, b], st.numbers(step, 1000 + step), by)
+        a.remove([50 + step, 1000])
+        snapshot.save(
+            path,
+            [a, b, words],
+            delta=True,
+            dense={"w": np.arange(3) + step},
+            metadata={"step": step},
+        )
+    return a, b
+
+
+def same(path, saved, **options):
+    new = [st.table("a"), st.table("b", dim=2)]
+    snapshot.restore(path, new, extra="ignore", **options)
+    return [st.content(t) for t in new] == [st.content(t) for t in saved]
+
+
+def test_a_chain_becomes_one_full_version(path, saved):
+    before = snapshot.list(path)[-1]
+    report = snapshot.compact(path)
+    assert report == snapshot.CompactReport(4, (1, 2, 3))
+    (info,) = snapshot.list(path)
+    assert (info.version, info.kind, info.parent, info.same_as) == (
+        4,
+        "full",
+        None,
+        3,
+    )
+    assert (info.step, info.time, info.metadata) == (
+        before.step,
+        before.time,
+        before.metadata,
+    )
+    assert info.tables["a"].rows == int(saved[0].size())
+    assert same(path, saved)
+    assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
+    words = lodestar.lookup.IdTable(["q"], name="words")
+    snapshot.restore(path, words, extra="ignore")
+    assert int(words.lookup(tf.constant("y"))) == 1
+    snapshot.verify(path)
+    assert sorted(os.listdir(path)) == ["00000004", "LOCK"]
+
+
+def test_a_full_version_stays_and_old_ones_go(path, saved):
+    full = snapshot.save(path, list(saved))
+    assert snapshot.compact(path, keep=2) == snapshot.CompactReport(4, ())
+    assert snapshot.compact(path) == snapshot.CompactReport(4, (1, 2, 3))
+    assert snapshot.compact(path) == snapshot.CompactReport(4, ())
+    assert [i.version for i in snapshot.list(path)] == [full.version]
+
+
+def test_kept_versions_keep_what_they_need(path, saved):
+    assert snapshot.compact(path, keep=3) == snapshot.CompactReport(4, ())
+    assert same(path, saved, version=3) and same(path, saved)
+    assert snapshot.compact(path, keep=1).removed == (1, 2, 3)
+
+
+def test_the_trainer_goes_on_with_deltas(path, saved):
+    snapshot.compact(path)
+    st.train(list(saved), st.numbers(7), st.optimizer())
+    info = snapshot.save(path, list(saved), delta=True)
+    assert (info.kind, info.parent, info.rows) == ("delta", 4, 2)
+    assert same(path, saved)
+    # Again, from what another process would restore.
+    new = [st.table("a"), st.table("b", dim=2)]
+    snapshot.restore(path, new)
+    assert snapshot.compact(path).version == 6
+    st.train(new, st.numbers(9), st.optimizer())
+    info = snapshot.save(path, new, delta=True)
+    assert (info.kind, info.parent) == ("delta", 6)
+    assert same(path, new)
+
+
+def test_it_may_end_at_any_step(path, saved, monkeypatch, tmp_path):
+    copy = str(tmp_path / "copy")
+    shutil.copytree(path, copy)
+    call = 0
+    while True:
+        call += 1
+        shutil.rmtree(path)
+        shutil.copytree(copy, path)
+        with monkeypatch.context() as patched:
+            ended = st.runs_to_its_end(patched, call, snapshot.compact, path)
+        assert same(path, saved), call
+        snapshot.verify(path)
+        for version in SnapshotFolder(path).versions():
+            assert SnapshotFolder(path).chain(version)
+        # And it can be done again.
+        report = snapshot.compact(path)
+        assert same(path, saved) and report.version >= 4
+        assert sorted(os.listdir(path)) == [f"{report.version:08d}", "LOCK"]
+        if ended:
+            break
+    assert call > 15
+
+
+def test_damage_is_found_and_nothing_is_removed(path, saved):
+    with open(os.path.join(path, "00000002", "table-00000"), "r+b") as file:
+        file.seek(100)
+        byte = file.read(1)
+        file.seek(100)
+        file.write(bytes([byte[0] ^ 4]))
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match="00000002/table-00000"
+    ):
+        snapshot.compact(path)
+    assert [i.version for i in snapshot.list(path)] == [1, 2, 3]
+    assert sorted(os.listdir(path)) == [
+        "00000001",
+        "00000002",
+        "00000003",
+        "LOCK",
+    ]
+
+
+def test_damage_of_what_is_copied_is_found(path, saved):
+    with open(os.path.join(path, "00000003", "blobs"), "r+b") as file:
+        file.seek(100)
+        file.write(b"\xff\xff")
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match="00000003/blobs: has"
+    ):
+        snapshot.compact(path)
+    assert [i.version for i in snapshot.list(path)] == [1, 2, 3]
+
+
+def test_bad_arguments(path, saved):
+    for keep in (0, -1, 1.5, None, True):
+        with pytest.raises(ValueError, match="`keep` is .*, wanted 1 or more"):
+            snapshot.compact(path, keep)
+    with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
+        snapshot.compact(path + "2")
+    assert not os.path.exists(path + "2")
+    with SnapshotFolder(path).lock():
+        with pytest.raises(snapshot.SnapshotLockedError):
+            snapshot.compact(path)

@@ -1,0 +1,257 @@
+"""Restoring: names, what differs between both sides, and damaged files."""
+
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import snapshot_tables as st
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.snapshot import restoring
+from lodestar.snapshot.folder import SnapshotFolder
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+@pytest.fixture
+def saved(path):
+    """Two tables, full and a delta."""
+    a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
+    st.train([a, b], tf.range(200, dtype=tf.int64), by)
+    snapshot.save(path, [a, b], dense={"w": np.arange(1000)})
+    st.train([a, b], st.numbers(3, 1000), by)
+    a.remove([5, 6])
+    snapshot.save(path, [a, b], delta=True, dense={"w": np.arange(1000) + 1})
+    return a, b
+
+
+def test_the_report_says_what_was_done(path, saved):
+    new = {"x": st.table("a"), "c": st.table("c")}
+    st.fill(new["c"], [1])
+    before = st.content(new["c"])
+    report = snapshot.restore(
+        path, new, rename={"a": "x"}, missing="init", extra="ignore"
+    )
+    assert report.version == 2 and report.step == 2
+    assert report.path == os.path.join(path, "00000002")
+    assert report.restored == {"x": 199}
+    assert report.initial == ("c",) and report.ignored == ("b",)
+    assert st.content(new["x"]) == st.content(saved[0])
+    assert st.content(new["c"]) == before
+
+
+def test_by_step_and_version(path, saved):
+    new = [st.table("a"), st.table("b", dim=2)]
+    assert snapshot.restore(path, new, 1).version == 1
+    assert snapshot.restore(path, new, step=2).version == 2
+    assert snapshot.restore(path, new, version=1).step == 1
+    assert snapshot.restore(path, new).version == 2
+    with pytest.raises(
+        snapshot.SnapshotError, match="step 9; it has those of 1, 2"
+    ):
+        snapshot.restore(path, new, 9)
+    with pytest.raises(
+        snapshot.SnapshotError, match="no version 9; it has 1, 2"
+    ):
+        snapshot.restore(path, new, version=9)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 64])
+def test_any_number_of_shards(path, saved, shards):
+    new = st.table("a", num_shards=shards)
+    snapshot.restore(path, new, extra="ignore")
+    assert st.content(new) == st.content(saved[0])
+
+
+def test_a_restore_keeps_the_salt_that_was_saved(path, saved):
+    new = st.table("q", seed=5)
+    snapshot.restore(path, new, rename={"a": "q"}, extra="ignore")
+    for t in (saved[0], new):
+        st.train(t, st.numbers(77_777), st.optimizer())
+    assert st.content(new) == st.content(saved[0])
+
+
+def test_new_optimizer_slots(path, saved):
+    new, by = st.table("a"), st.optimizer("adam")
+    snapshot.restore(path, new, extra="ignore", optimizer_slots="reset")
+    assert st.rows_of(new) == st.rows_of(saved[0])
+    assert new.export().optimizer == ""
+    st.train(new, st.numbers(3), by)
+    assert new.export().optimizer == "adam"
+
+
+def _refused(path, tables, message, kind=snapshot.SnapshotError, **options):
+    """A restore that fails and leaves the tables as they were."""
+    found = list(tables.values()) if isinstance(tables, dict) else tables
+    before = [st.content(t) for t in found]
+    with pytest.raises(kind, match=message):
+        snapshot.restore(path, tables, **options)
+    assert [st.content(t) for t in found] == before
+
+
+def _two(**options):
+    tables = [st.table("a", **options), st.table("b", dim=2)]
+    for t in tables:
+        st.fill(t, range(5))
+    return tables
+
+
+def test_names_that_do_not_match(path, saved):
+    a, b = _two()
+    _refused(path, [a], "2: has the table 'b', which is not among .* 'a'. Use")
+    c = st.table("c")
+    _refused(path, [a, b, c], "2: has no table 'c'; it has 'a', 'b'. Use")
+    _refused(
+        path, [a, b], "`rename` has 'z', but .*'a', 'b'", rename={"z": "a"}
+    )
+    _refused(
+        path, [a, b], "makes 'a' 'z', but the tables here", rename={"a": "z"}
+    )
+    _refused(path, [a, b], "two tables .* are 'b' here", rename={"a": "b"})
+
+
+def test_kinds_that_do_not_match(path, saved):
+    word = lodestar.lookup.IdTable(["x"], name="b")
+    with pytest.raises(
+        snapshot.SnapshotError,
+        match="'b' is an embedding, but 'b' here is IdTable",
+    ):
+        snapshot.restore(path, [st.table("a"), word])
+    snapshot.save(path, word)
+    _refused(path, [st.table("b")], "'b' is an id table, but 'b' here is <Emb")
+    with pytest.raises(
+        snapshot.SnapshotError,
+        match="'b' is an IdTable of string keys in the snapshot, but an IdTable "
+        "of int64 keys here",
+    ):
+        snapshot.restore(path, lodestar.lookup.IdTable([1], name="b"))
+
+
+def test_another_dim_or_dtype(path, saved):
+    _, b = _two()
+    for t, message in (
+        (st.table("a", dim=5), "'a' has dim 4, but <Emb.* dim=5 .*equal dims"),
+        (
+            st.table("a", dtype="float64"),
+            "'a' has dtype float32, but <Emb.* dtype=float64> .*equal dtypes",
+        ),
+    ):
+        _refused(path, [b, t], f"00000002: the table {message}")
+
+
+def test_another_optimizer(path, saved):
+    a, b = _two()
+    st.train(b, st.numbers(1), st.optimizer("adam"))
+    _refused(
+        path,
+        [a, b],
+        "(?s)adagrad.*adam|adam.*adagrad",
+        (tf.errors.FailedPreconditionError, snapshot.SnapshotError),
+    )
+
+
+def test_more_rows_than_the_cap(path, saved):
+    a, b = _two(eviction=lodestar.MaxRows(50))
+    _refused(path, [a, b], "50", tf.errors.FailedPreconditionError)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"missing": "skip"},
+            r"`missing`='skip' is not in \('error', 'init'\)",
+        ),
+        ({"extra": True}, r"`extra`=True is not in \('error', 'ignore'\)"),
+        ({"optimizer_slots": ""}, "`optimizer_slots`='' is not in"),
+        ({"rename": ["a"]}, r"`rename` is \['a'\], wanted a dict"),
+        ({"version": 0}, "`version` is 0, wanted 1 or more"),
+        ({"version": "1"}, "`version` is '1'"),
+        ({"step": 1, "version": 1}, "`step`=1 and `version`=1: give one"),
+        ({"step": 1.5}, "`step` is 1.5"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(path, saved, options, message):
+    _refused(path, _two(), message, ValueError, **options)
+
+
+def test_no_snapshots(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(
+            snapshot.SnapshotError, match=f"{path}: holds no snapshot"
+        ):
+            snapshot.restore(path, st.table())
+        with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
+            snapshot.load_dense(path)
+
+
+def test_a_version_without_manifest_is_none(path, saved):
+    os.makedirs(os.path.join(path, "00000003"))
+    shutil.copy(
+        os.path.join(path, "00000002", "MANIFEST"),
+        os.path.join(path, "00000003", "MANIFEST.partial"),
+    )
+    assert snapshot.restore(path, _two()).version == 2
+
+
+def test_a_damaged_newest_version_names_the_one_before(path, saved):
+    with open(os.path.join(path, "00000002", "table-00001"), "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    tables = _two()
+    _refused(
+        path,
+        tables,
+        r"00000002/table-00001.*\boffset|byte \d+.*version=1 is the snapshot before",
+        snapshot.CorruptSnapshotError,
+    )
+    assert snapshot.restore(path, tables, version=1).version == 1
+
+
+def test_a_missing_parent_is_named(path, saved):
+    os.unlink(os.path.join(path, "00000001", "MANIFEST"))
+    _refused(path, _two(), "on version 1, but .*00000001/MANIFEST is missing")
+
+
+def test_the_newest_may_go_while_it_is_read(path, saved, monkeypatch):
+    folder = SnapshotFolder(path)
+    apply = restoring.Plan.apply
+
+    def apply_late(plan):
+        if plan.manifest.version == 2:
+            snapshot.compact(path)
+        return apply(plan)
+
+    monkeypatch.setattr(restoring.Plan, "apply", apply_late)
+    tables = [st.table("a"), st.table("b", dim=2)]
+    assert snapshot.restore(path, tables).version == 3
+    assert folder.versions() == [3]
+    assert st.content(tables[0]) == st.content(saved[0])
+
+
+def test_a_model_takes_tables_only(path):
+    def model():
+        ids = keras.Input((2,), dtype="int64")
+        rows = lodestar.layers.DynamicEmbedding(3, combiner="sum", name="user")
+        return keras.Model(ids, keras.layers.Dense(1)(rows(ids)))
+
+    first, second = model(), model()
+    st.fill(first.get_layer("user").table, range(20))
+    snapshot.save(path, first)
+    kernel = second.layers[-1].kernel.numpy()
+    assert snapshot.restore(path, second).restored == {"user": 20}
+    np.testing.assert_array_equal(second.layers[-1].kernel.numpy(), kernel)
+    assert st.content(second.get_layer("user").table) == st.content(
+        first.get_layer("user").table
+    )

@@ -1,0 +1,529 @@
+"""Saving: full snapshots, deltas, what may run beside, and errors."""
+
+import dataclasses
+import gc
+import os
+import threading
+
+import numpy as np
+import pytest
+import snapshot_tables as st
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.snapshot.found_tables import find_tables
+from lodestar.snapshot.saving import Content, begin
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+def restored(path, like, **options):
+    """What a restore into a new table gives."""
+    new = lodestar.EmbeddingVariable.from_config(
+        {**like.get_config(), "num_shards": 3}
+    )
+    snapshot.restore(path, {like.name: new}, extra="ignore", **options)
+    return st.content(new)
+
+
+def test_a_full_snapshot_holds_everything(path):
+    t, by = st.table(), st.optimizer()
+    for step in range(3):
+        st.train(t, st.numbers(1, 2, 2**62, -5, step), by)
+    info = snapshot.save(path, t, metadata={"day": 3})
+    assert (info.version, info.kind, info.parent, info.step) == (
+        1,
+        "full",
+        None,
+        3,
+    )
+    assert info.rows == 5 and info.removed == 0 and info.seconds > 0
+    assert info.metadata == {"day": 3}
+    (entry,) = info.tables.values()
+    assert entry.name == "t" and entry.whole and entry.rows == 5
+    assert (entry.dim, entry.dtype) == (4, "float32")
+    assert entry.optimizer == "adagrad" and len(entry.slot_names) == 1
+    assert entry.bytes == info.bytes
+    assert entry.bytes == os.path.getsize(os.path.join(info.path, entry.file))
+    assert restored(path, t) == st.content(t)
+    assert snapshot.list(path) == [dataclasses.replace(info, seconds=None)]
+
+
+def test_deltas_hold_what_changed_only(path):
+    t, by = st.table(), st.optimizer()
+    st.train(t, tf.range(1000, dtype=tf.int64), by)
+    full = snapshot.save(path, t)
+    states = [st.content(t)]
+    st.train(t, st.numbers(3, 7, 5000), by)
+    t.remove([8, 9, 10_000])
+    delta = snapshot.save(path, t, delta=True)
+    states.append(st.content(t))
+    assert (delta.kind, delta.parent, delta.version) == ("delta", 1, 2)
+    assert delta.rows == 3 and delta.removed >= 2
+    assert delta.bytes < full.bytes / 10
+    # An id that comes again, and nothing at all.
+    st.train(t, st.numbers(8), by)
+    third = snapshot.save(path, t, delta=True)
+    states.append(st.content(t))
+    assert (third.rows, third.parent) == (1, 2)
+    empty = snapshot.save(path, t, delta=True)
+    states.append(st.content(t))
+    assert (empty.rows, empty.removed, empty.kind) == (0, 0, "delta")
+    for version, state in enumerate(states, 1):
+        assert restored(path, t, version=version) == state
+
+
+def test_a_delta_on_nothing_is_full(path):
+    t = st.table()
+    st.fill(t, range(10))
+    info = snapshot.save(path, t, delta=True)
+    assert (info.kind, info.parent, info.rows) == ("full", None, 10)
+
+
+def test_a_new_table_is_whole_inside_of_a_delta(path):
+    a, b = st.table("a"), st.table("b")
+    st.fill(a, range(100))
+    st.fill(b, range(50))
+    snapshot.save(path, a)
+    st.fill(a, [5], scale=2)
+    info = snapshot.save(path, [a, b], delta=True)
+    assert (info.kind, info.parent) == ("delta", 1)
+    assert [(t.whole, t.rows) for t in info.tables.values()] == [
+        (False, 1),
+        (True, 50),
+    ]
+    assert restored(path, a) == st.content(a)
+    assert restored(path, b) == st.content(b)
+
+
+def test_a_table_that_was_left_out_is_whole_when_it_comes_again(path):
+    a, b = st.table("a"), st.table("b")
+    st.fill(a, range(10))
+    st.fill(b, range(10))
+    snapshot.save(path, [a, b])
+    snapshot.save(path, [a], delta=True)
+    st.fill(b, [3], scale=2)
+    info = snapshot.save(path, [a, b], delta=True)
+    assert [t.whole for t in info.tables.values()] == [False, True]
+    assert restored(path, b) == st.content(b)
+
+
+def test_tables_that_swap_names_are_whole(path):
+    a, b = st.table("a"), st.table("b")
+    st.fill(a, range(10))
+    st.fill(b, range(10, 20))
+    snapshot.save(path, {"a": a, "b": b})
+    st.fill(a, [3], scale=2)
+    info = snapshot.save(path, {"a": b, "b": a}, delta=True)
+    assert info.kind == "full"
+    new = st.table("b")
+    snapshot.restore(path, new, extra="ignore")
+    assert st.rows_of(new) == st.rows_of(a)
+
+
+def test_a_delta_elsewhere_is_full(path):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    other = path + "2"
+    assert snapshot.save(other, t, delta=True).kind == "full"
+    # Its changes count from the other folder's version from here on.
+    st.fill(t, [4], scale=3)
+    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert restored(path, t) == st.content(t) == restored(path, t, version=2)
+
+
+def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
+    t = st.table()
+    for change in (t.clear, lambda: t.import_(t.export())):
+        st.fill(t, range(10))
+        snapshot.save(path, t)
+        change()
+        info = snapshot.save(path, t, delta=True)
+        assert info.kind == "full"
+        assert restored(path, t) == st.content(t)
+
+
+def test_an_optimizer_that_comes_between_is_saved(path):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    st.train(t, st.numbers(2), st.optimizer("adam"))
+    snapshot.save(path, t, delta=True)
+    assert restored(path, t) == st.content(t)
+
+
+def test_after_a_restore_deltas_go_on(path):
+    t, by = st.table(), st.optimizer()
+    st.train(t, tf.range(100, dtype=tf.int64), by)
+    snapshot.save(path, t)
+    st.train(t, st.numbers(1, 2), by)
+    snapshot.save(path, t, delta=True)
+    new = st.table()
+    snapshot.restore(path, new)
+    st.train(new, st.numbers(5), by)
+    info = snapshot.save(path, new, delta=True)
+    assert (info.kind, info.parent, info.rows) == ("delta", 2, 1)
+    assert restored(path, t) == st.content(new)
+    # The first table's changes count from version 2, which is not the newest.
+    assert snapshot.save(path, t, delta=True).kind == "full"
+
+
+def test_a_restore_of_an_older_version_does_not_go_on_from_the_newest(path):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    st.fill(t, [1], scale=2)
+    snapshot.save(path, t, delta=True)
+    snapshot.restore(path, t, version=1)
+    st.fill(t, [2], scale=2)
+    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert restored(path, t) == st.content(t)
+
+
+def test_a_restore_without_slots_does_not_go_on(path):
+    t, by = st.table(), st.optimizer()
+    st.train(t, tf.range(10, dtype=tf.int64), by)
+    snapshot.save(path, t)
+    new = st.table()
+    snapshot.restore(path, new, optimizer_slots="reset")
+    info = snapshot.save(path, new, delta=True)
+    assert info.kind == "full" and info.tables["t"].slot_names == ()
+
+
+def test_a_version_that_was_removed_by_hand_does_not_come_again(path):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    snapshot.save(path, t, delta=True)
+    last = snapshot.save(path, t, delta=True)
+    for name in os.listdir(last.path):
+        os.unlink(os.path.join(last.path, name))
+    os.rmdir(last.path)
+    info = snapshot.save(path, t, delta=True)
+    assert (info.version, info.kind) == (4, "full")
+    assert restored(path, t) == st.content(t)
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "missing"])
+def test_a_delta_does_not_build_on_what_cannot_be_read(path, damage):
+    t = st.table()
+    st.fill(t, range(10))
+    first = snapshot.save(path, t)
+    second = snapshot.save(path, t, delta=True)
+    if damage == "corrupt":
+        with open(os.path.join(second.path, "MANIFEST"), "r+b") as file:
+            file.write(b"?")
+    else:
+        os.unlink(os.path.join(first.path, "MANIFEST"))
+    info = snapshot.save(path, t, delta=True)
+    assert (info.kind, info.version) == ("full", 3)
+    assert restored(path, t) == st.content(t)
+
+
+def test_dense_arrays_come_back(path):
+    dense = {
+        "a": tf.Variable([[1.5, 2]]),
+        "b/c": tf.constant([1, -2], tf.bfloat16),
+        "d": np.float64(4),
+        "e": np.zeros((0, 3), bool),
+        "f": np.asfortranarray(np.arange(6, dtype=np.int8).reshape(2, 3)),
+        "g": tf.constant(3, tf.float16),
+    }
+    t = st.table()
+    snapshot.save(path, t, dense=dense)
+    dense["a"].assign([[7, 7]])
+    found = snapshot.load_dense(path)
+    assert list(found) == list(dense)
+    np.testing.assert_array_equal(found["a"], [[1.5, 2]])
+    for name in ("b/c", "d", "e", "f", "g"):
+        wanted = np.asarray(
+            dense[name] if name in "def" else dense[name].numpy()
+        )
+        assert found[name].dtype == wanted.dtype
+        np.testing.assert_array_equal(found[name], wanted)
+    snapshot.save(path, t, delta=True)
+    assert snapshot.load_dense(path) == {}
+    assert list(snapshot.load_dense(path, version=1)) == list(dense)
+
+
+def test_big_arrays_come_back(path):
+    big = np.arange(20 << 20, dtype=np.int32)  # above what a block may hold
+    snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
+    found = snapshot.load_dense(path)
+    assert int(found["x"]) == 1 and int(found["y"]) == 2
+    assert (found["big"] == big).all()
+    snapshot.verify(path)
+
+
+def test_a_thread_writes_the_moment_at_which_it_began(path):
+    t, by = st.table(dim=16), st.optimizer()
+    st.train(t, tf.range(200_000, dtype=tf.int64), by)
+    before = st.content(t)
+    pending = snapshot.save(path, t, blocking=False)
+    for _ in range(5):
+        st.train(t, tf.range(0, 200_000, 7, dtype=tf.int64), by)
+        t.remove(tf.range(0, 1000, 3, dtype=tf.int64))
+    info = pending.wait(60)
+    assert pending.done() and pending.wait() == info
+    assert restored(path, t) == before
+    after = st.content(t)
+    assert after != before
+    snapshot.save(path, t, delta=True)
+    assert restored(path, t) == after
+
+
+def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
+    # Both begin with zeros and learn the same, so they differ within a step
+    # only.
+    tables = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+    by = st.optimizer("sgd")
+    ids = tf.range(1, 3000, dtype=tf.int64)
+    st.train(tables, ids, by)
+    stop = threading.Event()
+
+    def loop():
+        while not stop.is_set():
+            st.train(tables, ids, by)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        steps = set()
+        for i in range(8):
+            snapshot.save(path, tables, delta=i % 4 != 0)
+            new = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+            snapshot.restore(path, new)
+            one, other = (st.content(t) for t in new)
+            assert one["rows"] == other["rows"]
+            assert int(new[0].step) == int(new[1].step)
+            steps.add(int(new[0].step))
+        assert len(steps) > 1
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_it_may_end_at_any_step(path, monkeypatch):
+    # As a process that dies there: nothing is undone from there on.
+    t, by = st.table(), st.optimizer()
+    st.train(t, tf.range(50, dtype=tf.int64), by)
+    states = {snapshot.save(path, t).version: st.content(t)}
+    for steps in range(1, 100):
+        st.train(t, st.numbers(steps, steps + 1), by)
+        state = st.content(t)
+        with monkeypatch.context() as patched:
+            ended = st.runs_to_its_end(
+                patched,
+                steps,
+                lambda: snapshot.save(path, t, True, dense={"w": 1}),
+            )
+        newest = snapshot.list(path)[-1].version
+        if newest not in states:
+            states[newest] = state
+        assert restored(path, t) == states[newest]
+        snapshot.verify(path)
+        if ended:
+            break
+    assert 8 < steps < 99
+
+
+def test_cancel_leaves_nothing(path):
+    t = st.table(dim=16)
+    st.fill(t, range(300_000))
+    snapshot.save(path, t)
+    st.fill(t, range(100), scale=2)
+    state = st.content(t)
+    pending = snapshot.save(path, t, blocking=False)
+    cancelled = pending.cancel()
+    assert pending.done() and pending.cancel() == cancelled
+    if cancelled:
+        with pytest.raises(snapshot.SnapshotError, match="was cancelled"):
+            pending.wait()
+        assert [info.version for info in snapshot.list(path)] == [1]
+    # The changes since version 1 are not lost.
+    info = snapshot.save(path, t, delta=True)
+    assert restored(path, t) == state
+    assert info.kind == "delta"
+
+
+def test_errors_of_the_thread_come_at_wait(path):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    st.fill(t, [3], scale=2)
+    pending = _pending_that_fails(path, t)
+    with pytest.raises((OSError, tf.errors.OpError), match="00000002"):
+        pending.wait(60)
+    assert [info.version for info in snapshot.list(path)] == [1]
+    info = snapshot.save(path, t, delta=True)
+    assert (info.kind, info.parent, info.rows) == ("delta", 1, 1)
+    assert restored(path, t) == st.content(t)
+
+
+def test_an_error_that_nobody_waits_for_warns(path):
+    t = st.table()
+    snapshot.save(path, t)
+    pending = _pending_that_fails(path, t)
+    while not pending.done():
+        pass
+    with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
+        del pending
+        gc.collect()
+
+
+def _pending_that_fails(path, t):
+    """A snapshot whose folder goes before it is written."""
+
+    def write_files(folder):
+        os.rmdir(folder)
+        return ()
+
+    content = Content(find_tables(t), write_files=write_files)
+    return begin(path, content, True, metadata=None, step=None, blocking=False)
+
+
+def test_two_at_once_are_refused(path):
+    t, other = st.table("a"), st.table("b")
+    st.fill(t, range(200_000))
+    pending = snapshot.save(path, t, blocking=False)
+    try:
+        with pytest.raises(
+            snapshot.SnapshotLockedError,
+            match=f"LOCK: is held by process {os.getpid()}",
+        ):
+            snapshot.save(path, other)
+    finally:
+        pending.wait()
+    snapshot.save(path, other)
+
+
+def test_one_table_in_two_folders_at_once_is_refused(path):
+    t = st.table()
+    st.fill(t, range(400_000))
+    pending = snapshot.save(path, t, blocking=False)
+    if not pending.done():
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            snapshot.save(path + "2", t)
+        assert snapshot.list(path + "2") == []
+    pending.wait()
+    assert snapshot.save(path + "2", t).rows == 400_000
+
+
+def test_id_tables_go_whole(path):
+    words = lodestar.lookup.IdTable(["a", "", "\u00e9"], name="words")
+    numbers = lodestar.lookup.IdTable([7, -9], [3, 1], name="numbers")
+    lookup = lodestar.layers.IdLookup(["x", "y"], name="lookup")
+    info = snapshot.save(path, [words, numbers, lookup])
+    assert (info.kind, info.rows, info.step) == ("full", 0, 0)
+    new = [
+        lodestar.lookup.IdTable(["z"], name="words"),
+        lodestar.lookup.IdTable(
+            [], key_dtype=tf.int64, name="numbers", mutable=True
+        ),
+        lodestar.layers.IdLookup(name="lookup"),
+    ]
+    report = snapshot.restore(path, new)
+    assert report.restored == {"words": 3, "numbers": 2, "lookup": 2}
+    for old, loaded in zip((words, numbers), new):
+        for wanted, found in zip(old.export(), loaded.export()):
+            assert wanted.numpy().tolist() == found.numpy().tolist()
+    assert new[2].get_vocabulary() == ["[UNK]", "x", "y"]
+    t = st.table()
+    info = snapshot.save(path, [t, words], delta=True)
+    assert info.kind == "full"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dim", [1, 3])
+def test_row_types(path, dtype, dim):
+    t, by = st.table(dim=dim, dtype=dtype), st.optimizer("adam")
+    for ids in ([1, 2, 3], [2, 3, 4]):
+        st.train(t, st.numbers(*ids), by)
+        snapshot.save(path, t, delta=True)
+        assert restored(path, t) == st.content(t)
+    snapshot.verify(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"admission": lodestar.MinCount(3)},
+        {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
+        {"eviction": lodestar.MaxRows(6)},
+        {"missing": lodestar.SharedRows(4)},
+        {"eviction": lodestar.MaxAge(2), "num_shards": 7},
+    ],
+    ids=lambda options: type(list(options.values())[0]).__name__,
+)
+def test_policies(path, options):
+    t, by = st.table(**options), st.optimizer()
+    states = []
+    for step in range(6):
+        st.train(t, st.numbers(step, step + 1, step + 2, 100), by)
+        if "eviction" in options:
+            t.evict()
+        snapshot.save(path, t, delta=step > 0)
+        states.append(st.content(t))
+    for version, state in enumerate(states, 1):
+        new = lodestar.EmbeddingVariable.from_config(t.get_config())
+        snapshot.restore(path, new, version=version)
+        assert st.content(new) == state
+        # And goes on as the first one does.
+    other = st.optimizer()
+    other.iterations.assign(by.iterations)
+    st.train(t, st.numbers(5, 6, 200), by)
+    st.train(new, st.numbers(5, 6, 200), other)
+    assert st.content(new) == st.content(t)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"path": "gs://b/x"},
+            "`path` is 'gs://b/x'; wanted a folder of a local",
+        ),
+        ({"tables": []}, "`tables` holds no table"),
+        ({"delta": "yes"}, "`delta` is 'yes', wanted True or False"),
+        ({"blocking": 1}, "`blocking` is 1, wanted True or False"),
+        ({"step": 1.5}, "`step` is 1.5, wanted a 64-bit integer"),
+        ({"step": 2**63}, "`step` is 9223372036854775808"),
+        ({"step": "a"}, "`step` is 'a'"),
+        ({"metadata": {"a": object()}}, "`metadata` cannot be written as JSON"),
+        ({"dense": [1]}, "`dense` is no dict"),
+        ({"dense": {"": 1}}, "`dense` is no dict"),
+        ({"dense": {"a": "text"}}, r"dense\['a'\] holds text, wanted numbers"),
+        ({"dense": {"a": tf.constant("x")}}, r"dense\['a'\]"),
+        ({"dense": {"a": [[1], [2, 3]]}}, r"dense\['a'\] is no array"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bad_arguments(path, options, message):
+    t = st.table()
+    with pytest.raises(ValueError, match=message):
+        snapshot.save(**{"path": path, "tables": t, **options})
+    assert snapshot.list(path) == []
+    # Nothing keeps the folder or the table.
+    assert snapshot.save(path, t).kind == "full"
+
+
+def test_inside_of_a_tf_function_is_refused(path):
+    t = st.table()
+
+    @tf.function
+    def f():
+        snapshot.save(path, t)
+
+    with pytest.raises(RuntimeError, match="`snapshot.save` returns Python"):
+        f()
+
+
+def test_a_given_step_is_kept(path):
+    info = snapshot.save(path, st.table(), step=np.int64(-7))
+    assert info.step == -7 and snapshot.list(path)[0].step == -7

@@ -1,0 +1,120 @@
+"""Verifying: every byte of every file that a version needs counts."""
+
+import os
+
+import numpy as np
+import pytest
+import snapshot_tables as st
+
+from lodestar import snapshot
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A full snapshot, one that nobody needs, and a delta."""
+    path = str(tmp_path / "snapshots")
+    t, other = st.table(), st.table("other")
+    st.fill(t, range(40))
+    st.fill(other, range(3))
+    snapshot.save(path, [t, other], dense={"w": np.arange(5)})
+    st.fill(t, [1, 50], scale=2)
+    t.remove([2])
+    snapshot.save(path, [t, other], delta=True, dense={"w": np.arange(6)})
+    return path
+
+
+def files(path):
+    return sorted(
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(path)
+        for name in names
+        if name != "LOCK"
+    )
+
+
+def test_a_whole_snapshot(path):
+    report = snapshot.verify(path)
+    assert (report.version, report.versions, report.files) == (2, (1, 2), 5)
+    needed = [
+        file
+        for file in files(path)
+        if not file.endswith(("MANIFEST", "00000001/blobs"))
+    ]
+    assert report.bytes == sum(map(os.path.getsize, needed))
+    assert snapshot.verify(path, version=1).versions == (1,)
+
+
+def test_every_byte_of_every_file(path):
+    unneeded = os.path.join(path, "00000001", "blobs")
+    for file in files(path):
+        with open(file, "rb") as opened:
+            data = opened.read()
+        step = max(1, len(data) // 150)
+        for place in [*range(0, len(data), step), len(data) - 1]:
+            bad = bytearray(data)
+            bad[place] ^= 1 << place % 8
+            with open(file, "wb") as opened:
+                opened.write(bad)
+            if file == unneeded:
+                snapshot.verify(path)
+            else:
+                with pytest.raises(snapshot.CorruptSnapshotError, match=file):
+                    snapshot.verify(path)
+        with open(file, "wb") as opened:
+            opened.write(data)
+    snapshot.verify(path)
+
+
+@pytest.mark.parametrize("name", ["table-00000", "table-00001", "blobs"])
+def test_files_of_other_lengths(path, name):
+    file = os.path.join(path, "00000002", name)
+    with open(file, "rb") as opened:
+        data = opened.read()
+    for other, message in (
+        (data[:-1], rf"cut short at byte {len(data) - 1}: has .* {len(data)}"),
+        (b"", rf"cut short at byte 0: has 0 bytes, wanted {len(data)}"),
+        (data + b"x", rf"goes on at byte {len(data)}"),
+    ):
+        with open(file, "wb") as opened:
+            opened.write(other)
+        with pytest.raises(
+            snapshot.CorruptSnapshotError, match=f"{file}: .*{message}"
+        ):
+            snapshot.verify(path)
+    os.unlink(file)
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match=f"{file}: is missing"
+    ):
+        snapshot.verify(path)
+
+
+def test_all_that_is_wrong_is_named(path):
+    for name in ("table-00000", "blobs"):
+        os.truncate(os.path.join(path, "00000002", name), 20)
+    with pytest.raises(
+        snapshot.CorruptSnapshotError,
+        match="table-00000: is cut short.*; .*blobs: is cut short",
+    ):
+        snapshot.verify(path)
+
+
+def test_a_file_of_another_version_in_its_place(path):
+    one, two = (
+        os.path.join(path, version, "table-00000")
+        for version in ("00000001", "00000002")
+    )
+    with open(one, "rb") as opened:
+        data = opened.read()
+    with open(two, "wb") as opened:
+        opened.write(data)
+    with pytest.raises(snapshot.CorruptSnapshotError, match=two):
+        snapshot.verify(path)
+
+
+def test_no_such_version(path):
+    with pytest.raises(
+        snapshot.SnapshotError, match="no version 7; it has 1, 2"
+    ):
+        snapshot.verify(path, version=7)
+    with pytest.raises(ValueError, match="`version` is -1"):
+        snapshot.verify(path, version=-1)
