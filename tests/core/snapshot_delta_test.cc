@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -112,6 +113,49 @@ TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
   EXPECT_EQ(live->size(), 3);
   EXPECT_EQ(live->step(), 11);
   EXPECT_EQ(live->Stats().removed, 1);
+}
+
+// Removed twice since the base, and made again each time.
+TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
+  const auto live = MustLoad({WholeFile({1, 2, 3})}, *MakeStore());
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false);
+  FileMaker(path, table)
+      .AddIds(BlockKind::kRemoved, {2, 3, 2, 3, 2})
+      .AddRows({RowRecord(table, 2, 9)})
+      .Finish();
+  SnapshotDelta::Counts counts;
+  ASSERT_TRUE(ApplyFile(path, live.get(), &counts).ok());
+  EXPECT_EQ(counts.written, 1);
+  EXPECT_EQ(counts.removed, 1);
+  const EmbeddingRows rows = Export(*live);
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 9, 9, 9}));
+}
+
+// Its file is read again, and may have been written to meanwhile.
+TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
+  const auto live = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  const EmbeddingRows before = Export(*live);
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false);
+  FileMaker(path, table)
+      .AddRows({RowRecord(table, 1, 9), RowRecord(table, 2, 9)})
+      .Finish();
+  std::unique_ptr<SnapshotDelta> delta;
+  ASSERT_TRUE(SnapshotDelta::Open(path, live.get(), {}, &delta).ok());
+  // Records that are larger than there are bytes.
+  std::string bytes = ReadAll(path);
+  const int64_t rows = bytes.size() - 80 - 32 - 2 * table.record_bytes();
+  SetNumber<uint64_t>(&bytes, rows + 8, 2 * table.record_bytes());
+  Reseal(&bytes, rows);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+  SnapshotDelta::Counts counts;
+  const Status status = delta->Apply(&counts);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("records in"), std::string::npos)
+      << status.message();
+  ExpectEqual(Export(*live), before);
 }
 
 // Rows hold one number each: none is ever half of one delta and half of

@@ -105,6 +105,7 @@ Status SnapshotDelta::ReadAll() {
   }
   // An id that is removed and then written has its row all the time.
   std::sort(removed_.begin(), removed_.end());
+  removed_.erase(std::unique(removed_.begin(), removed_.end()), removed_.end());
   std::vector<int64_t> gone;
   std::set_difference(removed_.begin(), removed_.end(), ids_.begin(),
                       ids_.end(), std::back_inserter(gone));
@@ -208,6 +209,8 @@ Status SnapshotDelta::WriteAll() {
   for (bool more = true; more;) {
     LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
     if (!more) break;
+    // It may have been written to since it was checked.
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
     // A snapshot of the table may be under way.
     if (!holds_shards_) ImageBudget::Global().Wait();
     if (block.kind == BlockKind::kRows) {
