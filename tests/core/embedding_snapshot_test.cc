@@ -186,6 +186,29 @@ TEST(EmbeddingSnapshotTest, OptimizerSlotsThatComeLaterAreNotInIt) {
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
+// An import attaches the table's, the next update those of shared rows.
+TEST(EmbeddingSnapshotTest, SharedRowsGetTheSlotsThatSnapshotsSayTheyHave) {
+  TablePolicies policies;
+  policies.shared_rows = 5;
+  const Store store = MakeStore(policies);
+  See(store.get(), Range(0, 10));
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  rows.optimizer = {"adagrad", {"accumulator"}, {0.5f}};
+  rows.slots.Resize(RowType::kFloat32, 10 * kDim);
+  const Status status = store->Import(View(rows), false, nullptr);
+  ASSERT_TRUE(status.ok()) << status.message();
+  TableContent content;
+  auto snapshot = BeginSnapshot(store, "");
+  EXPECT_EQ(SaveInto(snapshot.get(), &content).shared_rows, 5);
+  snapshot->Commit("a");
+  EXPECT_TRUE(content == ContentOf(*store));
+  Apply(store.get(), {5000}, kRules[1]);  // to one of them
+  snapshot = BeginSnapshot(store, "a");
+  EXPECT_EQ(SaveInto(snapshot.get(), &content).shared_rows, 1);
+  EXPECT_TRUE(content == ContentOf(*store));
+}
+
 TEST(EmbeddingSnapshotTest, AnAbortedOneLosesNothing) {
   const Store store = MakeStore();
   See(store.get(), Range(0, 2000));

@@ -50,8 +50,17 @@ void EmbeddingStore::AttachShared(AttachedOptimizer optimizer) {
   if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
   std::lock_guard<std::mutex> lock(shared_->shards_[0]->mutex);
   if (shared_->AttachmentOf(optimizer) != kNoAttachment) return;
-  // An import, under this lock too, may have brought another one.
-  if (AttachmentOf(optimizer) == kNoAttachment) return;
+  {
+    std::lock_guard<std::mutex> optimizer_lock(optimizer_mutex_);
+    // An import, under the shard's lock too, may have brought another one.
+    if (optimizer_.name != optimizer.name ||
+        optimizer_.slot_names != optimizer.slot_names) {
+      return;
+    }
+    // The table's own: an export and a snapshot have told of them already. As
+    // many numbers, so that this needs no memory.
+    optimizer.slot_inits = optimizer_.slot_inits;
+  }
   shared_->Attach(std::move(optimizer));
 }
 
