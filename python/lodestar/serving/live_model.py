@@ -365,12 +365,7 @@ class LiveModel:
         if not self._content.is_delta(self._folder, chain[-1]):
             self._take_whole(chain)
             return
-        try:
-            taken = self._content.take_delta(self._folder, chain[-1])
-        except tf.errors.FailedPreconditionError:
-            # A table with a cap takes no deltas.
-            self._take_whole(chain)
-            return
+        taken = self._content.take_delta(self._folder, chain[-1])
         self._note(chain[-1], taken, began)
 
     def _take_whole(self, chain: list[Manifest]) -> None:
