@@ -233,8 +233,10 @@ class ChainMaker {
       counter = static_cast<uint8_t>(Draw(256));
     }
     const std::string sketch(model_.sketch.begin(), model_.sketch.end());
-    file->Add(BlockKind::kSketch, 64, sketch.substr(0, 64));
-    file->Add(BlockKind::kSketch, 36, sketch.substr(64));
+    // Threads come to them in another order.
+    for (int64_t i = 0; i < 100; i += 2) {
+      file->Add(BlockKind::kSketch, 2, sketch.substr(i, 2));
+    }
   }
 
   const Case case_;
@@ -341,8 +343,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"threads", RowType::kFloat32, AdmissionPolicy::Kind::kAll,
              EvictionPolicy::Order::kLru, 0, -1, 0, false, 4},
         Case{"min_count", RowType::kFloat32, AdmissionPolicy::Kind::kMinCount},
-        Case{"sketch", RowType::kFloat32,
-             AdmissionPolicy::Kind::kCountingBloom},
+        Case{"sketch", RowType::kFloat32, AdmissionPolicy::Kind::kCountingBloom,
+             EvictionPolicy::Order::kLru, 0, -1, 0, false, 4},
         Case{"lru", RowType::kFloat32, AdmissionPolicy::Kind::kAll,
              EvictionPolicy::Order::kLru, 600},
         Case{"lfu", RowType::kFloat32, AdmissionPolicy::Kind::kAll,

@@ -24,13 +24,13 @@ constexpr int64_t kSalt = 12;
 
 inline std::unique_ptr<EmbeddingStore> MakeStore(
     const TablePolicies& policies = TablePolicies(), int64_t shards = 4,
-    RowType type = RowType::kFloat32) {
+    RowType type = RowType::kFloat32, int dim = kDim) {
   RowInitializer initializer;
   EXPECT_TRUE(
       RowInitializer::Create("uniform", -1.0f, 1.0f, 1, 2, &initializer).ok());
   std::unique_ptr<EmbeddingStore> store;
   EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, shards, initializer, &store, policies, type)
+      EmbeddingStore::Create(dim, shards, initializer, &store, policies, type)
           .ok());
   return store;
 }
