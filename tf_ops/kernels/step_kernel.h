@@ -10,7 +10,6 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/platform/threadpool.h"
 #include "tf_ops/core/step_gate.h"
 #include "tf_ops/kernels/embedding_resource.h"
 #include "tf_ops/kernels/status_util.h"
@@ -18,7 +17,9 @@
 namespace lodestar {
 
 // Calls `entered` inside the gate of all steps. It may be later, on a thread
-// that computes; no thread waits for it.
+// that runs kernels; no thread waits for it. Not on one of those that kernels
+// share their loops among: steps that wait there for their shares would keep
+// all of them from taking one.
 inline void EnterStep(tensorflow::OpKernelContext* ctx,
                       std::function<void()> entered) {
   StepGate& gate = StepGate::Global();
@@ -26,9 +27,10 @@ inline void EnterStep(tensorflow::OpKernelContext* ctx,
     entered();
     return;
   }
-  auto* workers = ctx->device()->tensorflow_cpu_worker_threads()->workers;
-  gate.Enter(
-      [workers, entered = std::move(entered)] { workers->Schedule(entered); });
+  // A copy: `ctx` may be gone before the call of it is over.
+  gate.Enter([runner = *ctx->runner(), entered = std::move(entered)] {
+    runner(entered);
+  });
 }
 
 // Input 0 is the variable's handle. The attribute inside_step: a step has been

@@ -1,6 +1,9 @@
 """Updates of several tables as one step."""
 
 import concurrent.futures
+import os
+import threading
+import time
 
 import keras
 import pytest
@@ -8,6 +11,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._library import gen_ops
+from lodestar.ops import snapshot_ops
 from lodestar.optimizers.row_optimizers import RowUpdate
 from lodestar.optimizers.table_updates import TableUpdate, apply_updates
 
@@ -126,3 +130,42 @@ def test_many_callers_of_many_tables():
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: step(), range(200)))
     assert [_value(t) for t in tables] == [[-200.0, -200.0]] * 2
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
+    # More than there are threads for their loops, which are long enough to be
+    # shared among threads.
+    tables = [_table(f"t{i}") for i in range(os.cpu_count() + 2)]
+    gradient = tf.IndexedSlices(
+        tf.ones([10000, 2]),
+        tf.range(10000, dtype=tf.int64),
+        tf.constant([-1, 2]),
+    )
+
+    def update(table):
+        row_update = _update(table).update
+        apply_updates([TableUpdate(table, gradient, row_update)], "pass")
+
+    def start(call, *arguments):
+        thread = threading.Thread(target=call, args=arguments, daemon=True)
+        thread.start()
+        return thread
+
+    steps = [tf.function(update) if in_graph else update for _ in tables]
+    for table, step in zip(tables, steps, strict=True):
+        table.insert_or_assign(range(10000), tf.zeros([10000, 2]))
+        step(table)
+    for _ in range(3):
+        held = gen_ops.lodestar_begin_step([tables[0].resource_handle])
+        # It waits for that step, and the others for it; then it is dropped.
+        threads = [start(snapshot_ops.begin, [tables[0].resource_handle], [""])]
+        time.sleep(0.1)
+        threads += map(start, steps, tables)
+        time.sleep(0.1)
+        gen_ops.lodestar_end_step(held)
+        end = time.monotonic() + 60
+        for thread in threads:
+            thread.join(max(0, end - time.monotonic()))
+        assert not any(thread.is_alive() for thread in threads)
+    assert [_value(table) for table in tables] == [[-2.0, -2.0]] * len(tables)
