@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -107,6 +108,15 @@ TEST(StepGate, AFlipsErrorIsTold) {
             "full");
   EXPECT_TRUE(gate.TryEnter());
   gate.Exit();
+}
+
+TEST(StepGate, AFlipThatFindsNoMemoryIsOver) {
+  StepGate gate;
+  const Status status = gate.Flip([]() -> Status { throw std::bad_alloc(); });
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Exit();
+  EXPECT_TRUE(gate.Flip([] { return Status(); }).ok());
 }
 
 TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {

@@ -1,5 +1,6 @@
 #include "tf_ops/core/step_gate.h"
 
+#include <new>
 #include <utility>
 
 namespace lodestar {
@@ -40,22 +41,27 @@ Status StepGate::Flip(const std::function<Status()>& flip,
   ++flips_;
   const bool alone = changed_.wait_for(
       lock, at_most, [this] { return inside_ == 0 && !flipping_; });
+  const int64_t inside = inside_;
   Status status;
   if (alone) {
     flipping_ = true;
     lock.unlock();
-    status = flip();
+    try {
+      status = flip();
+    } catch (const std::bad_alloc&) {
+      // So short that it needs no memory itself.
+      status = Status(StatusCode::kResourceExhausted, "out of memory");
+    }
     lock.lock();
     flipping_ = false;
     changed_.notify_all();
-  } else {
-    status = FailedPrecondition(
-        "a snapshot found no moment between two optimizer steps for ",
-        at_most.count(), " ms: ", inside_, " were under way all the time");
   }
   --flips_;
   LetIn(std::move(lock));
-  return status;
+  if (alone) return status;
+  return FailedPrecondition(
+      "a snapshot found no moment between two optimizer steps for ",
+      at_most.count(), " ms: ", inside, " were under way all the time");
 }
 
 void StepGate::Close() {

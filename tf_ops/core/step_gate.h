@@ -43,7 +43,8 @@ class StepGate {
 
   // Waits until no one is inside, at most so long, and calls `flip` while none
   // comes in. FailedPrecondition: some step was inside all the time, and
-  // nothing was called. Else what `flip` returns.
+  // nothing was called. ResourceExhausted: `flip` threw std::bad_alloc. Else
+  // what it returns.
   Status Flip(const std::function<Status()>& flip,
               std::chrono::milliseconds at_most = std::chrono::minutes(1));
 
