@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
@@ -104,9 +105,9 @@ def restore(
         CorruptSnapshotError: A file is not what was written; names it, and
             the offset where bytes are wrong. Give `version` for another one.
         SnapshotError: There is no such version; or a table is missing, too
-            many, or of another dim, dtype or optimizer (names both sides).
-        tf.errors.OpError: A file cannot be read, memory ran out, or there are
-            more rows than a table's cap.
+            many, or of another dim, dtype or optimizer (names both sides), or
+            has more rows than the cap of the one here.
+        tf.errors.OpError: A file cannot be read, or memory ran out.
     """
     found = find_tables(tables)
     options = check_options(rename, missing, extra, optimizer_slots)
@@ -341,13 +342,21 @@ class Plan:
         # Without the snapshot's optimizer slots a table is not what a delta
         # would begin with.
         base = self.manifest.base if slots == "require" else ""
-        with corrupt_files():
-            rows = snapshot_ops.restore(
-                [table.resource_handle for table in tables],
-                [[path for path, _ in files] for files in self._files.values()],
-                base,
-                optimizer_slots=slots,
-            )
+        chains = [[path for path, _ in f] for f in self._files.values()]
+        try:
+            with corrupt_files():
+                rows = snapshot_ops.restore(
+                    [table.resource_handle for table in tables],
+                    chains,
+                    base,
+                    optimizer_slots=slots,
+                )
+        except (
+            tf.errors.FailedPreconditionError,
+            tf.errors.InvalidArgumentError,
+        ) as error:
+            # Another optimizer, a cap: what only the op can see.
+            raise SnapshotError(describe_error(error)) from None
         for there, table in zip(names, tables):
             note_saved(table, base, there)
         return dict(zip(names.values(), rows))

@@ -3,6 +3,8 @@
 import dataclasses
 import gc
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -527,3 +529,28 @@ def test_inside_of_a_tf_function_is_refused(path):
 def test_a_given_step_is_kept(path):
     info = snapshot.save(path, st.table(), step=np.int64(-7))
     assert info.step == -7 and snapshot.list(path)[0].step == -7
+
+
+_SAVE_AND_END = """
+import sys
+import lodestar
+import snapshot_tables as st
+t = st.table(dim=16)
+st.fill(t, range(100_000))
+lodestar.snapshot.save(sys.argv[1], t, blocking=False)
+"""
+
+
+def test_a_process_that_ends_waits_for_its_snapshot(path):
+    subprocess.run(
+        [sys.executable, "-c", _SAVE_AND_END, path],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [os.path.dirname(__file__), *sys.path]
+            ),
+        },
+        check=True,
+    )
+    assert snapshot.list(path)[0].rows == 100_000
+    snapshot.verify(path)
