@@ -358,7 +358,7 @@ class Plan:
             # Another optimizer, a cap: what only the op can see.
             raise SnapshotError(describe_error(error)) from None
         for there, table in zip(names, tables):
-            note_saved(table, base, there)
+            note_saved(table, base, there, self.manifest.time)
         return dict(zip(names.values(), rows))
 
 

@@ -36,16 +36,26 @@ DENSE = "dense/"
 ID_TABLE = "id_table/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
 
-# Under which name, in which version, each table's content is known to be: the
-# changes that it notes are of no use to a table of another name.
-_saved_as: weakref.WeakKeyDictionary[EmbeddingVariable, tuple[str, str]] = (
-    weakref.WeakKeyDictionary()
-)
+# Under which name, in which version of which time, each table's content is
+# known to be: the changes that it notes are of no use to a table of another
+# name, or to a version of the same number in a copy of the folder.
+_saved_as: weakref.WeakKeyDictionary[
+    EmbeddingVariable, tuple[str, str, str]
+] = weakref.WeakKeyDictionary()
 
 
-def note_saved(table: EmbeddingVariable, base: str, name: str) -> None:
-    """Says that the table is, but for what it notes, `name` in `base`."""
-    _saved_as[table] = (base, name)
+def note_saved(
+    table: EmbeddingVariable, base: str, name: str, time: str
+) -> None:
+    """Says that the table is, but for what it notes, `name` in `base`.
+
+    Args:
+        table: The table.
+        base: Of the version, or "" if the table notes no changes.
+        name: Of the table there.
+        time: Of the version.
+    """
+    _saved_as[table] = (base, name, time)
 
 
 def save(
@@ -229,14 +239,15 @@ class _Saving:
         same = {parent.base}
         if parent.same_as is not None:
             same.add(f"{parent.root}/{parent.same_as}")
-        known = base in same and _saved_as.get(table) == (base, name)
+        saved_as = (base, name, parent.time)
+        known = base in same and _saved_as.get(table) == saved_as
         return base if known else ""
 
     def _least_version(self) -> int:
         """Above all that the tables know, should someone have removed some."""
         least = 1
         for table in self._tables:
-            root, _, version = _saved_as.get(table, ("", ""))[0].partition("/")
+            root, _, version = _saved_as.get(table, ("",))[0].partition("/")
             if root == self._root:
                 least = max(least, int(version) + 1)
         return least
@@ -276,7 +287,7 @@ class _Saving:
             if self._snapshot is not None:
                 snapshot_ops.end(self._snapshot, manifest.base)
             for name, table in zip(self._names, self._tables):
-                note_saved(table, manifest.base, name)
+                note_saved(table, manifest.base, name, manifest.time)
         finally:
             self._release()
         seconds = time.perf_counter() - self._began

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -138,6 +139,22 @@ def test_a_delta_elsewhere_is_full(path):
     st.fill(t, [4], scale=3)
     assert snapshot.save(path, t, delta=True).kind == "full"
     assert restored(path, t) == st.content(t) == restored(path, t, version=2)
+
+
+def test_a_delta_does_not_build_on_the_same_number_in_a_copy(path):
+    t, other = st.table(), st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    copy = path + "2"
+    shutil.copytree(path, copy)
+    snapshot.restore(copy, other)
+    st.fill(other, [3], scale=2)
+    # Both folders have a version 2; only the copy's has the new row.
+    assert snapshot.save(path, t, delta=True).version == 2
+    assert snapshot.save(copy, other, delta=True).version == 2
+    snapshot.restore(copy, t)
+    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert restored(path, t) == st.content(t)
 
 
 def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
