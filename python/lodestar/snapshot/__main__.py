@@ -114,8 +114,17 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _integer(text: str, base: int = 10) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an integer"
+        ) from None
+
+
 def _id(text: str) -> int:
-    number = int(text, 0)
+    number = _integer(text, 0)
     if not -(2**63) <= number < 2**64:
         raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
     # As tables take uint64: by its bits.
@@ -123,7 +132,7 @@ def _id(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    number = _integer(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return number

@@ -278,6 +278,13 @@ def test_bad_commands(capsys, command):
     )
 
 
+def test_a_number_that_is_none_is_named(capsys):
+    for command in ("inspect s --id 4x", "inspect s --top frequency -n 4x"):
+        with pytest.raises(SystemExit):
+            main(command.split())
+        assert "'4x' is not an integer" in capsys.readouterr().err
+
+
 def test_as_a_process(path):
     environment = {
         name: value
