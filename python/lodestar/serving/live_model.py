@@ -113,6 +113,12 @@ class LiveModel:
         self._poll_seconds = _check_seconds(poll_seconds)
         self._folder = SnapshotFolder(snapshots)
         document = features_json.read(path)
+        if "stock" in document:
+            raise ValueError(
+                f"`path` is {os.fspath(path)!r}, which stock_saved_model "
+                "wrote: its tables cannot change. Wanted a folder of "
+                "lodestar.export.saved_model."
+            )
         self._loaded = tf.saved_model.load(os.fspath(path))
         self._content = ServedContent(
             self._loaded, document, dict(rename or {}), weights

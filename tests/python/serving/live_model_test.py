@@ -565,6 +565,9 @@ def test_wrong_arguments(trainer, tmp_path):
         LiveModel(trainer.exported, "gs://bucket/snapshots")
     with pytest.raises(tf.errors.NotFoundError, match="features.json"):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
+    lodestar.export.stock_saved_model(trainer.model, tmp_path / "stock")
+    with pytest.raises(ValueError, match="/stock', which stock_saved_model"):
+        LiveModel(tmp_path / "stock", trainer.snapshots)
 
 
 class TestIdTables:
