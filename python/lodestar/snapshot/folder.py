@@ -112,7 +112,7 @@ class SnapshotFolder:
         return [
             number
             for number in self.numbers()
-            if os.path.lexists(self.manifest_path(number))
+            if _exists(self.manifest_path(number))
         ]
 
     def manifest(self, version: int) -> Manifest:
@@ -186,7 +186,7 @@ class SnapshotFolder:
         while found[-1].parent is not None:
             child = found[-1]
             path = self.manifest_path(child.version)
-            if not os.path.lexists(self.manifest_path(child.parent)):
+            if not _exists(self.manifest_path(child.parent)):
                 raise SnapshotError(
                     f"{path}: is a delta on version {child.parent}, but "
                     f"{self.manifest_path(child.parent)} is missing"
@@ -276,9 +276,7 @@ class SnapshotFolder:
 
     def acquire(self) -> int:
         """As `lock`; what it returns is for `release`."""
-        if not os.path.isdir(self.path):
-            os.makedirs(self.path, exist_ok=True)
-            sync_file(os.path.dirname(os.path.abspath(self.path)))
+        _make_folders(os.path.abspath(self.path))
         path = os.path.join(self.path, LOCK)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -347,8 +345,9 @@ class SnapshotFolder:
         with contextlib.suppress(OSError):
             os.unlink(self.manifest_path(version))
             sync_file(self.version_path(version))
-        if not os.path.lexists(self.manifest_path(version)):
-            shutil.rmtree(self.version_path(version), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if not _exists(self.manifest_path(version)):
+                shutil.rmtree(self.version_path(version), ignore_errors=True)
 
     def remove_unneeded(self, keep: int) -> list[int]:
         """Removes all but the `keep` newest versions and what those need.
@@ -376,10 +375,34 @@ class SnapshotFolder:
         return unneeded
 
 
+def _exists(path: str) -> bool:
+    """Whether there is such a file; OSError if that cannot be told.
+
+    `os.path.exists` takes any error for a no, and a version whose manifest a
+    network file system fails to show for a moment for a leftover.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _numbers(numbers: Sequence[int]) -> str:
     shown = [str(number) for number in numbers[-8:]]
     more = ["..."] if len(numbers) > len(shown) else []
     return ", ".join(more + shown) or "none"
+
+
+def _make_folders(path: str) -> None:
+    """Makes a folder and those above it, and brings their names to the disk."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    _make_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    sync_file(above)
 
 
 def _note_holder(descriptor: int) -> None:

@@ -1,12 +1,14 @@
 """The folder of snapshots: versions, chains, the lock, what a crash leaves."""
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
 
 import pytest
 
+from lodestar.snapshot import folder as folder_lib
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -105,6 +107,38 @@ def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
         assert folder.numbers() == [1, 3]
         folder.remove(3)
         assert folder.begin_version(at_least=9) == 9
+
+
+def test_a_version_that_cannot_be_seen_for_a_moment_is_no_leftover(
+    folder, monkeypatch
+):
+    with folder.lock():
+        add(folder, None, table("t", True))
+        lstat = os.lstat
+
+        def fails(path, *args, **options):
+            if str(path).endswith("MANIFEST"):
+                raise OSError(errno.ESTALE, "Stale file handle", path)
+            return lstat(path, *args, **options)
+
+        monkeypatch.setattr(os, "lstat", fails)
+        with pytest.raises(OSError, match="Stale"):
+            folder.begin_version()
+        with pytest.raises(OSError, match="Stale"):
+            folder.versions()
+        monkeypatch.undo()
+    assert folder.versions() == [1]
+    assert os.path.exists(folder.file_path(1, "table-t"))
+
+
+def test_the_names_of_all_new_folders_are_brought_to_the_disk(
+    tmp_path, monkeypatch
+):
+    synced = []
+    monkeypatch.setattr(folder_lib, "sync_file", synced.append)
+    with SnapshotFolder(tmp_path / "a" / "b" / "c").lock():
+        pass
+    assert synced == [str(tmp_path / name) for name in ("", "a", "a/b")]
 
 
 def test_remove_unneeded_takes_leftovers_with_it(folder):
