@@ -165,7 +165,7 @@ def check_step(step: Any) -> int:
     try:
         number = int(step)
         exact = number == step
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact or not _MIN_STEP <= number <= _MAX_STEP:
         raise ValueError(f"`step` is {step!r}, wanted a 64-bit integer.")
@@ -205,7 +205,7 @@ class _Saving:
             steps = [begun.step for begun in self._begun]
             self._step = max(steps, default=0) if step is None else step
         except BaseException:
-            self._abort()
+            self.abort()
             raise
 
     def _find_parent(self) -> tuple[Manifest | None, str]:
@@ -277,7 +277,7 @@ class _Saving:
                 self._folder.commit(manifest)
                 self._committed = True
         except BaseException:
-            self._abort()
+            self.abort()
             if self.cancelled:
                 raise SnapshotError(
                     f"{self._folder.path}: the snapshot was cancelled"
@@ -361,7 +361,8 @@ class _Saving:
             with contextlib.suppress(tf.errors.OpError):
                 snapshot_ops.end(snapshot, "")
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Ends it and leaves nothing of it."""
         try:
             if self._snapshot is not None and not self.cancelled:
                 with contextlib.suppress(tf.errors.OpError):
@@ -391,7 +392,12 @@ class PendingSnapshot:
             args=(saving, self._outcome),
             name="lodestar-snapshot",
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            # No thread to be had: the folder must not stay locked.
+            saving.abort()
+            raise
 
     def done(self) -> bool:
         """Whether it has been written, or has failed."""

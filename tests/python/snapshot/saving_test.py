@@ -396,6 +396,25 @@ def test_an_error_that_nobody_waits_for_warns(path):
         gc.collect()
 
 
+def test_no_thread_to_be_had_leaves_nothing(path, monkeypatch):
+    t = st.table()
+
+    def fails(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError, match="can't start"):
+            snapshot.save(path, t, blocking=False)
+    assert snapshot.list(path) == []
+    snapshot.save(path, t)
+
+
+def test_a_step_without_end_is_refused(path):
+    with pytest.raises(ValueError, match="`step` is inf, wanted a 64-bit"):
+        snapshot.save(path, st.table(), step=float("inf"))
+
+
 def _pending_that_fails(path, t):
     """A snapshot whose folder goes before it is written."""
 
