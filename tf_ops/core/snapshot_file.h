@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/arena.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/core/status.h"
 
@@ -87,11 +88,12 @@ class SnapshotFileWriter {
   uint32_t crc() const { return crc_; }
 
  private:
-  static constexpr int64_t kBufferBytes = int64_t{4} << 20;
+  // Stays in the cache of a core while it is filled and written.
+  static constexpr int64_t kBufferBytes = int64_t{1} << 20;
   // As many go to the disk at once: fewer would keep the caller waiting for it.
   static constexpr int64_t kStartBytes = int64_t{64} << 20;
 
-  explicit SnapshotFileWriter(const std::string& path);
+  explicit SnapshotFileWriter(const std::string& path) : path_(path) {}
 
   Status AppendBlock(BlockKind kind, int64_t count, const void* payload,
                      int64_t bytes);
@@ -102,7 +104,9 @@ class SnapshotFileWriter {
 
   const std::string path_;
   int file_ = -1;  // closed
-  std::unique_ptr<char[]> buffer_;
+  Arena memory_;
+  // Begins on a page: the system is slow to copy from elsewhere.
+  char* buffer_ = nullptr;
   int64_t buffered_ = 0;  // bytes that are still to be written
   Status status_;         // of what failed first
   SnapshotTotals totals_;

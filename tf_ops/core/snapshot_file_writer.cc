@@ -104,12 +104,13 @@ Status FileError(const std::string& path, const char* operation, int error) {
                              "': ", std::generic_category().message(error)));
 }
 
-SnapshotFileWriter::SnapshotFileWriter(const std::string& path)
-    : path_(path), buffer_(new char[kBufferBytes]) {}
-
 Status SnapshotFileWriter::Create(
     const std::string& path, std::unique_ptr<SnapshotFileWriter>* out) try {
   std::unique_ptr<SnapshotFileWriter> writer(new SnapshotFileWriter(path));
+  writer->buffer_ = static_cast<char*>(writer->memory_.Allocate(kBufferBytes));
+  if (writer->buffer_ == nullptr) {
+    return ResourceExhausted("out of memory for writing '", path, "'");
+  }
   writer->file_ =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (writer->file_ < 0) return FileError(path, "create", errno);
@@ -178,7 +179,7 @@ Status SnapshotFileWriter::Write(const void* data, int64_t bytes) {
   bytes_ += bytes;
   while (bytes > 0) {
     const int64_t count = std::min(bytes, kBufferBytes - buffered_);
-    std::memcpy(buffer_.get() + buffered_, next, count);
+    std::memcpy(buffer_ + buffered_, next, count);
     buffered_ += count;
     next += count;
     bytes -= count;
@@ -190,7 +191,7 @@ Status SnapshotFileWriter::Write(const void* data, int64_t bytes) {
 Status SnapshotFileWriter::WriteOut() {
   int64_t done = 0;
   while (done < buffered_) {
-    const ssize_t count = write(file_, buffer_.get() + done, buffered_ - done);
+    const ssize_t count = write(file_, buffer_ + done, buffered_ - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Fail("write", errno);
     done += count;
@@ -220,7 +221,6 @@ int SnapshotFileWriter::Close() {
   const int result = close(file_);
   const int error = errno;
   file_ = -1;
-  buffer_.reset();
   return result == 0 ? 0 : error;
 }
 
