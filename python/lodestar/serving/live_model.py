@@ -111,7 +111,10 @@ class LiveModel:
                 f"`weights`={weights!r} is not in ('require', 'keep')."
             )
         self._poll_seconds = _check_seconds(poll_seconds)
-        self._folder = SnapshotFolder(snapshots)
+        # The working directory may change while it follows.
+        self._folder = SnapshotFolder(
+            os.path.abspath(SnapshotFolder(snapshots).path)
+        )
         document = features_json.read(path)
         if "stock" in document:
             raise ValueError(

@@ -60,6 +60,15 @@ def check(
                 f"the keys of the table {name!r} have {len(keys)} bytes, but "
                 f"lengths that add up to {lengths.sum()}"
             )
+    if (
+        isinstance(table, IdLookup)
+        and count == 0
+        and len(to_arrays(table)["vocabulary"]) > 0
+    ):
+        raise SnapshotError(
+            f"the table {name!r} has no vocabulary in the snapshot, but one "
+            "here, which it keeps"
+        )
     if "ids" in arrays and len(arrays["ids"]) != count:
         raise CorruptSnapshotError(
             f"the table {name!r} has {count} keys, but {len(arrays['ids'])} ids"

@@ -154,9 +154,11 @@ def begin(
             raise ValueError(f"`{name}` is {flag!r}, wanted True or False.")
     if step is not None:
         step = check_step(step)
-    saving = _Saving(
-        SnapshotFolder(path), content, delta, check_metadata(metadata), step
-    )
+    folder = SnapshotFolder(path)
+    if not blocking:
+        # The working directory may change meanwhile.
+        folder = SnapshotFolder(os.path.abspath(folder.path))
+    saving = _Saving(folder, content, delta, check_metadata(metadata), step)
     return saving.finish() if blocking else PendingSnapshot(saving)
 
 
@@ -442,15 +444,8 @@ class PendingSnapshot:
 
     def __del__(self):
         outcome = getattr(self, "_outcome", None)
-        if outcome is None or outcome.told or outcome.error is None:
-            return
-        warnings.warn(
-            f"A snapshot was not written, and nobody waited for it: "
-            f"{outcome.error}",
-            RuntimeWarning,
-            source=self,
-            stacklevel=2,
-        )
+        if outcome is not None:
+            outcome.drop()
 
 
 class _Outcome:
@@ -461,6 +456,34 @@ class _Outcome:
         self.info: SnapshotInfo | None = None
         self.error: BaseException | None = None
         self.told = False
+        # The collector may drop it on the thread that ends it.
+        self._lock = threading.RLock()
+        self._dropped = False
+
+    def end(self) -> None:
+        """Nothing more comes of it."""
+        with self._lock:
+            self.ended.set()
+            self._warn_if_lost()
+
+    def drop(self) -> None:
+        """Nobody can wait for it any more."""
+        with self._lock:
+            self._dropped = True
+            self._warn_if_lost()
+
+    def _warn_if_lost(self) -> None:
+        if not (self._dropped and self.ended.is_set()):
+            return
+        if self.told or self.error is None:
+            return
+        self.told = True
+        warnings.warn(
+            "A snapshot was not written, and nobody waited for it: "
+            f"{self.error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _finish(saving: _Saving, outcome: _Outcome) -> None:
@@ -469,4 +492,4 @@ def _finish(saving: _Saving, outcome: _Outcome) -> None:
     except BaseException as error:
         outcome.error = error
     finally:
-        outcome.ended.set()
+        outcome.end()

@@ -396,6 +396,28 @@ def test_an_error_that_nobody_waits_for_warns(path):
         gc.collect()
 
 
+def test_so_does_one_that_comes_after_it_was_dropped(path):
+    t = st.table()
+    snapshot.save(path, t)
+    with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
+        pending = _pending_that_fails(path, t)
+        thread = pending._thread
+        del pending
+        gc.collect()
+        thread.join(60)
+
+
+def test_a_new_working_directory_does_not_move_it(tmp_path, monkeypatch):
+    t = st.table()
+    st.fill(t, range(10))
+    monkeypatch.chdir(tmp_path)
+    pending = snapshot.save("snapshots", t, blocking=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    pending.wait(60)
+    assert restored(tmp_path / "snapshots", t) == st.content(t)
+
+
 def test_no_thread_to_be_had_leaves_nothing(path, monkeypatch):
     t = st.table()
 
@@ -475,6 +497,19 @@ def test_id_tables_go_whole(path):
     t = st.table()
     info = snapshot.save(path, [t, words], delta=True)
     assert info.kind == "full"
+
+
+def test_an_empty_vocabulary_does_not_replace_one(path):
+    t = st.table()
+    st.fill(t, [1])
+    snapshot.save(path, [t, lodestar.layers.IdLookup(name="lookup")])
+    new = st.table()
+    lookup = lodestar.layers.IdLookup(["x"], name="lookup")
+    with pytest.raises(
+        snapshot.SnapshotError, match="'lookup' has no vocabulary in the snap"
+    ):
+        snapshot.restore(path, [new, lookup])
+    assert int(new.size()) == 0 and lookup.get_vocabulary() == ["[UNK]", "x"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
