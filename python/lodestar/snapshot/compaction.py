@@ -89,7 +89,7 @@ def _merge(folder: SnapshotFolder, chain: list[Manifest]) -> int:
             )
         )
     except BaseException:
-        folder.remove(version)
+        folder.discard(version)
         raise
     return version
 

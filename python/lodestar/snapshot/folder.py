@@ -337,6 +337,12 @@ class SnapshotFolder:
         os.rename(partial, self.manifest_path(manifest.version))
         sync_file(path)
 
+    def discard(self, version: int) -> None:
+        """Removes what was to become a version; one that is seen stays."""
+        with contextlib.suppress(OSError):
+            if not _exists(self.manifest_path(version)):
+                self.remove(version)
+
     def remove(self, version: int) -> None:
         """Removes a version, or what was to become one; no error if it cannot.
 

@@ -364,13 +364,13 @@ class _Saving:
                 snapshot_ops.end(snapshot, "")
 
     def abort(self) -> None:
-        """Ends it and leaves nothing of it."""
+        """Ends it; nothing is left of it that is no version."""
         try:
             if self._snapshot is not None and not self.cancelled:
                 with contextlib.suppress(tf.errors.OpError):
                     snapshot_ops.end(self._snapshot, "")
             if self._version is not None:
-                self._folder.remove(self._version)
+                self._folder.discard(self._version)
         finally:
             self._release()
 

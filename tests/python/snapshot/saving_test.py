@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
+from lodestar.snapshot import folder
 from lodestar.snapshot.found_tables import find_tables
 from lodestar.snapshot.saving import Content, begin
 
@@ -405,6 +406,28 @@ def test_so_does_one_that_comes_after_it_was_dropped(path):
         del pending
         gc.collect()
         thread.join(60)
+
+
+def test_a_version_that_was_seen_stays(path, monkeypatch):
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    st.fill(t, [3], scale=2)
+    sync = folder.sync_file
+
+    def fails_at_the_end(synced):
+        sync(synced)
+        if os.path.exists(os.path.join(synced, "MANIFEST")):
+            raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "sync_file", fails_at_the_end)
+        with pytest.raises(OSError, match="the disk is gone"):
+            snapshot.save(path, t, delta=True)
+    assert [info.version for info in snapshot.list(path)] == [1, 2]
+    # Nor is its number given again, nor a change lost.
+    assert snapshot.save(path, t, delta=True).version == 3
+    assert restored(path, t) == st.content(t)
 
 
 def test_a_new_working_directory_does_not_move_it(tmp_path, monkeypatch):
