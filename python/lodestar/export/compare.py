@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.ragged import LoDTensor
+
 
 class MismatchError(ValueError):
     """An export gives other scores than the model."""
@@ -52,6 +54,10 @@ def compare(
                 f"but {of_export} in the export through {signature!r}."
             )
 
+    wanted, found = (
+        x.to_ragged() if isinstance(x, LoDTensor) else x
+        for x in (wanted, found)
+    )
     wanted, found = (
         x if isinstance(x, tf.RaggedTensor) else tf.convert_to_tensor(x)
         for x in (wanted, found)

@@ -13,6 +13,7 @@ from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
 from lodestar.export.signatures import PlainTensors, Specs
 from lodestar.export.traces import LookUpCall, RowsSignature, SeenLookUp
+from lodestar.ragged import LoDTensor
 from lodestar.version import __version__
 
 FILE_NAME = "features.json"
@@ -220,6 +221,11 @@ def _arguments(
 
 
 def _output(name: str, output: Any) -> dict[str, Any]:
+    if isinstance(output, LoDTensor):
+        return {
+            **_output(name, output.values),
+            "lod_levels": output.num_levels,
+        }
     entry = {
         "name": name,
         "dtype": output.dtype.name,

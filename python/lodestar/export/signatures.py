@@ -131,7 +131,10 @@ def named_outputs(outputs: Any) -> dict[str, Any]:
             outputs = [outputs]
         named = {f"output_{i}": x for i, x in enumerate(outputs)}
     for name, output in named.items():
-        if not tf.is_tensor(output):
+        if not (
+            tf.is_tensor(output)
+            or isinstance(output, tf.experimental.ExtensionType)
+        ):
             raise ValueError(
                 f"the output {name!r} of `model` is a "
                 f"{type(output).__name__}; wanted a tensor, or a dict or list "

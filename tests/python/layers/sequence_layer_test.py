@@ -153,6 +153,7 @@ def test_saved_and_exported(make, levels, tmp_path):
         x_values=x.flat_values, **dict(zip(names, splits, strict=True))
     )
     assert _values(served["output_0"]) == want
+    lodestar.export.verify(model, path, x)
     # A dense signature would take padding for rows: it is refused.
     with pytest.raises(ValueError, match="lodestar.export.saved_model"):
         model.export(str(tmp_path / "dense"), verbose=False)
