@@ -80,17 +80,17 @@ def compare(
     that changes its speed changes both.
 
     Args:
-      work: What is done.
-      ours: Called with a feed; returns an array or tensor.
-      baseline: The same by other means.
-      feeds: Batches, each used once a run.
-      against: What the baseline is.
-      items: Keys or ids in a feed.
-      wanted: The ratio to reach, baseline time over ours; or what else is
-        wanted, in words.
-      runs: Timed runs of each side, after one that is not timed.
-      baseline_feeds: The same batches as the baseline takes them.
-      same_result: Whether both sides must return the same numbers.
+        work: What is done.
+        ours: Called with a feed; returns an array or tensor.
+        baseline: The same by other means.
+        feeds: Batches, each used once a run.
+        against: What the baseline is.
+        items: Keys or ids in a feed.
+        wanted: The ratio to reach, baseline time over ours; or what else is
+            wanted, in words.
+        runs: Timed runs of each side, after one that is not timed.
+        baseline_feeds: The same batches as the baseline takes them.
+        same_result: Whether both sides must return the same numbers.
     """
     sides = [(ours, feeds), (baseline, baseline_feeds or feeds)]
     sums = [checksum(np.asarray(side(feed[0]))) for side, feed in sides]

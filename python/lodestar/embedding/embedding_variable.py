@@ -23,6 +23,7 @@ from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.ops import embedding_ops
+from lodestar.ops.flat_values import map_flat
 
 _STATES = ("missing", "pending", "resident")
 _names = itertools.count()
@@ -307,7 +308,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         if training is None:
             training = _private.tape_is_recording()
         if combiner is None:
-            return ids_lib.map_flat(
+            return map_flat(
                 lambda flat: self.lookup_flat(
                     flat,
                     insert=training and grow,
@@ -508,7 +509,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
 
     def frequency(self, ids: Any) -> Any:
         """How many steps have seen each id, int64 shaped as `ids`; 0: no row."""
-        return ids_lib.map_flat(
+        return map_flat(
             lambda flat: gen_ops.lodestar_embedding_frequency(
                 self.resource_handle, flat
             ),

@@ -1,28 +1,18 @@
 """Ids as users have them -> int64 tensors, dense, ragged or sparse."""
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar.ops.flat_values import map_flat
+
 IdTensor = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
 
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 _MASK = (1 << 64) - 1
-
-
-def map_flat(
-    function: Callable[[tf.Tensor], tf.Tensor], ids: IdTensor
-) -> IdTensor:
-    """Applies an elementwise `function` to the values of `ids`."""
-    if isinstance(ids, tf.RaggedTensor):
-        return ids.with_flat_values(function(ids.flat_values))
-    if isinstance(ids, tf.SparseTensor):
-        return ids.with_values(function(ids.values))
-    return function(ids)
 
 
 def _to_tensor(ids: Any, name: str) -> IdTensor:

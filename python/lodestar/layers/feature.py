@@ -14,6 +14,7 @@ from lodestar.embedding.lookup_arguments import (
     check_id,
     check_salt,
 )
+from lodestar.ops.flat_values import map_flat
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,9 +73,7 @@ class Feature:
         ids = ids_lib.to_int64(ids, strings=True)
         if self.salt is None:
             return ids
-        return ids_lib.map_flat(
-            lambda flat: ids_lib.salted(flat, self.salt), ids
-        )
+        return map_flat(lambda flat: ids_lib.salted(flat, self.salt), ids)
 
     @property
     def salt_word(self) -> int | None:

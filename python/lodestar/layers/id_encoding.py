@@ -15,19 +15,19 @@ def encode(ids, mode: str, size: int, *, dtype: str, sparse: bool):
     """Returns rows of `size` numbers; ids of `size` and above count for nothing.
 
     Args:
-      ids: int64 of any shape; ragged or sparse of rank 2 unless `mode` is
-        "one_hot".
-      mode: "one_hot": a row for each id (a last axis of length 1 goes away);
-        "multi_hot" or "count": a row for each last axis.
-      size: The length of a row.
-      dtype: Of the rows.
-      sparse: Whether they are a SparseTensor.
+        ids: int64 of any shape; ragged or sparse of rank 2 unless `mode` is
+            "one_hot".
+        mode: "one_hot": a row for each id (a last axis of length 1 goes away);
+            "multi_hot" or "count": a row for each last axis.
+        size: The length of a row.
+        dtype: Of the rows.
+        sparse: Whether they are a SparseTensor.
 
     Returns:
-      `[..., size]`.
+        `[..., size]`.
 
     Raises:
-      ValueError: ragged or sparse ids where they are not taken.
+        ValueError: ragged or sparse ids where they are not taken.
     """
     is_dense = isinstance(ids, tf.Tensor)
     if not is_dense and (mode == "one_hot" or ids.shape.rank != 2):

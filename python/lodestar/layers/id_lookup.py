@@ -9,6 +9,7 @@ import tensorflow as tf
 from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
+from lodestar.ops.flat_values import map_flat
 
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
@@ -61,31 +62,32 @@ class IdLookup(keras.layers.Layer):
     `.keras` files; `get_config` does not hold it.
 
     Args:
-      vocabulary: Keys, all different, with or without the special tokens before
-        them; a list, array or tensor, or the path of a file with one key a line;
-        or None, for `adapt` or `set_vocabulary`.
-      num_oov_indices: Ids for unknown keys. With one, all get it; with more,
-        strings are spread by `tf.strings.to_hash_bucket_fast` and integers by
-        their remainder; with 0 an unknown key is an error.
-      mask_token: The key with id 0, or None.
-      oov_token: What `invert=True` gives for an unknown key's id; by default
-        "[UNK]", or -1.
-      vocabulary_dtype: "string" or "int64"; by default that of `vocabulary`,
-        or "string".
-      invert: Turns ids into keys instead.
-      output_mode: "int", "one_hot", "multi_hot" or "count": a row of zeros and
-        ones for each key, or for each last axis which keys it has, or how often.
-      max_tokens: The most ids that there may be, special tokens included;
-        `adapt` keeps the most frequent keys.
-      pad_to_max_tokens: Makes the last axis of rows `max_tokens` long.
-      sparse: Whether rows are a SparseTensor.
-      **kwargs: As for every Keras layer.
+        vocabulary: Keys, all different, with or without the special tokens
+            before them; a list, array or tensor, or the path of a file with one
+            key a line; or None, for `adapt` or `set_vocabulary`.
+        num_oov_indices: Ids for unknown keys. With one, all get it; with more,
+            strings are spread by `tf.strings.to_hash_bucket_fast` and integers
+            by their remainder; with 0 an unknown key is an error.
+        mask_token: The key with id 0, or None.
+        oov_token: What `invert=True` gives for an unknown key's id; by default
+            "[UNK]", or -1.
+        vocabulary_dtype: "string" or "int64"; by default that of `vocabulary`,
+            or "string".
+        invert: Turns ids into keys instead.
+        output_mode: "int", "one_hot", "multi_hot" or "count": a row of zeros
+            and ones for each key, or for each last axis which keys it has, or
+            how often.
+        max_tokens: The most ids that there may be, special tokens included;
+            `adapt` keeps the most frequent keys.
+        pad_to_max_tokens: Makes the last axis of rows `max_tokens` long.
+        sparse: Whether rows are a SparseTensor.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: an option out of range, or a vocabulary that is empty, too
-        large, or has a key twice or a special token among its keys.
-      tf.errors.OpError: a vocabulary file that cannot be read, as
-        `IdTable.import_file` says.
+        ValueError: an option out of range, or a vocabulary that is empty, too
+            large, or has a key twice or a special token among its keys.
+        tf.errors.OpError: a vocabulary file that cannot be read, as
+            `IdTable.import_file` says.
     """
 
     def __init__(
@@ -172,13 +174,13 @@ class IdLookup(keras.layers.Layer):
         """Takes a vocabulary in place of the one there is.
 
         Args:
-          vocabulary: As the layer's argument.
+            vocabulary: As the layer's argument.
 
         Raises:
-          ValueError: no key, too many, a key twice, or a special token among
-            them; another number of keys than before, where rows have one number
-            for each.
-          tf.errors.OpError: a file that cannot be read.
+            ValueError: no key, too many, a key twice, or a special token among
+                them; another number of keys than before, where rows have one
+                number for each.
+            tf.errors.OpError: a file that cannot be read.
         """
         with tf.init_scope():
             if isinstance(vocabulary, str):
@@ -246,9 +248,9 @@ class IdLookup(keras.layers.Layer):
         Special tokens are passed over. What was learned before is forgotten.
 
         Args:
-          data: An array or tensor, dense, ragged or sparse; a list; a
-            `tf.data.Dataset` or another iterable of such batches.
-          steps: Batches to read; all by default.
+            data: An array or tensor, dense, ragged or sparse; a list; a
+                `tf.data.Dataset` or another iterable of such batches.
+            steps: Batches to read; all by default.
         """
         batches = [data]
         if isinstance(data, tf.data.Dataset) or (
@@ -324,11 +326,11 @@ class IdLookup(keras.layers.Layer):
         ):
             inputs = tf.convert_to_tensor(inputs)
         if self.invert:
-            return id_table_ops.map_flat(inputs, self._keys_of)
+            return map_flat(self._keys_of, inputs)
         if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
             inputs = tf.cast(inputs, tf.int64)
         keys = self._table.convert_keys(inputs)
-        ids = id_table_ops.map_flat(keys, self._ids_of)
+        ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":
             return ids
         return id_encoding.encode(
@@ -426,8 +428,8 @@ class IdLookup(keras.layers.Layer):
         """Loads what `save_own_variables` saved.
 
         Raises:
-          ValueError: nothing was saved, or keys of the other dtype, or none
-            for a layer that has a vocabulary.
+            ValueError: nothing was saved, or keys of the other dtype, or none
+                for a layer that has a vocabulary.
         """
         names = sorted(store.keys())
         if "vocabulary" not in names:

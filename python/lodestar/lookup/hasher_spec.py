@@ -8,9 +8,9 @@ class HasherSpec(NamedTuple):
     """A hash, as TensorFlow's lookup tables name them.
 
     Attributes:
-      hasher: "fasthash", "stronghash" or "legacy": the hash of
-        `tf.strings.to_hash_bucket_fast`, `_strong` and `to_hash_bucket`.
-      key: Two words for "stronghash", else None.
+        hasher: "fasthash", "stronghash" or "legacy": the hash of
+            `tf.strings.to_hash_bucket_fast`, `_strong` and `to_hash_bucket`.
+        key: Two words for "stronghash", else None.
     """
 
     hasher: str
@@ -25,10 +25,10 @@ def StrongHashSpec(key: Sequence[int]) -> HasherSpec:  # noqa: N802
     """Returns the hash that outsiders cannot aim at a bucket.
 
     Args:
-      key: Two unsigned 64-bit words.
+        key: Two unsigned 64-bit words.
 
     Raises:
-      ValueError: `key` is not two integers.
+        ValueError: `key` is not two integers.
     """
     return _checked(HasherSpec("stronghash", tuple(key)))
 
@@ -58,7 +58,7 @@ def hasher_attributes(spec) -> tuple[str, list[int]]:
     """Returns the op's `hasher` and `hasher_key` of a spec, ours or TensorFlow's.
 
     Raises:
-      ValueError: not a spec; a strong hash without a key of two integers.
+        ValueError: not a spec; a strong hash without a key of two integers.
     """
     spec = _checked(spec)
     # The attribute is signed; the words are bit patterns.

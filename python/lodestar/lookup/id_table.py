@@ -40,7 +40,7 @@ def as_keys(keys, key_dtype: tf.DType | None):
     """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
 
     Raises:
-      ValueError: integers of Python or NumPy beyond `key_dtype`.
+        ValueError: integers of Python or NumPy beyond `key_dtype`.
     """
     if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
         return keys
@@ -133,23 +133,23 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
     table may be read and written by any number of threads at once.
 
     Args:
-      keys: `[N]` string or integers; or a `tf.lookup` initializer with int64
-        values.
-      values: `[N]` integers, or None to number the keys 0, 1, 2, ...
-      default_value: The id of a key that is not there.
-      key_dtype: The dtype of keys, string or any integer type; by default that
-        of `keys`. A uint64 key is taken for the int64 of its bits, as in
-        TensorFlow.
-      mutable: Whether `insert` and `remove` are allowed.
-      name: A name; the resource's own name is unique in any case.
+        keys: `[N]` string or integers; or a `tf.lookup` initializer with int64
+            values.
+        values: `[N]` integers, or None to number the keys 0, 1, 2, ...
+        default_value: The id of a key that is not there.
+        key_dtype: The dtype of keys, string or any integer type; by default
+            that of `keys`. A uint64 key is taken for the int64 of its bits, as
+            in TensorFlow.
+        mutable: Whether `insert` and `remove` are allowed.
+        name: A name; the resource's own name is unique in any case.
 
     Raises:
-      TypeError: keys of another dtype; values that are no integers, or of an
-        initializer that are not int64.
-      ValueError: keys that are no vector, or beyond `key_dtype`; values of
-        another number.
-      tf.errors.InvalidArgumentError: a key with two values (names the key).
-      tf.errors.ResourceExhaustedError: no memory.
+        TypeError: keys of another dtype; values that are no integers, or of an
+            initializer that are not int64.
+        ValueError: keys that are no vector, or beyond `key_dtype`; values of
+            another number.
+        tf.errors.InvalidArgumentError: a key with two values (names the key).
+        tf.errors.ResourceExhaustedError: no memory.
     """
 
     def __init__(
@@ -228,8 +228,8 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         Integers of a narrower type are widened.
 
         Raises:
-          TypeError: keys of another kind.
-          ValueError: integers of Python or NumPy beyond the key dtype.
+            TypeError: keys of another kind.
+            ValueError: integers of Python or NumPy beyond the key dtype.
         """
         wanted = self._key_dtype
         keys = as_keys(keys, wanted)
@@ -252,14 +252,14 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         """Returns the ids of keys.
 
         Args:
-          keys: Dense of any rank, ragged of any depth, or sparse.
-          default_value: In place of the table's.
+            keys: Dense of any rank, ragged of any depth, or sparse.
+            default_value: In place of the table's.
 
         Returns:
-          int64 ids of the same kind and shape.
+            int64 ids of the same kind and shape.
 
         Raises:
-          TypeError: keys of another kind.
+            TypeError: keys of another kind.
         """
         if default_value is None:
             default_value = self._default_value
@@ -275,13 +275,13 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         """Adds keys, or gives them other ids; the last of equal keys wins.
 
         Args:
-          keys: Any shape.
-          values: Integers of that shape.
+            keys: Any shape.
+            values: Integers of that shape.
 
         Raises:
-          tf.errors.FailedPreconditionError: the table is not mutable.
-          tf.errors.InvalidArgumentError: shapes that differ.
-          tf.errors.ResourceExhaustedError: no memory; the table is as before.
+            tf.errors.FailedPreconditionError: the table is not mutable.
+            tf.errors.InvalidArgumentError: shapes that differ.
+            tf.errors.ResourceExhaustedError: no memory; the table is as before.
         """
         return gen_ops.lodestar_id_table_insert(
             handle=self.resource_handle,
@@ -293,7 +293,7 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         """Removes keys; those that are not there are passed over.
 
         Raises:
-          tf.errors.FailedPreconditionError: the table is not mutable.
+            tf.errors.FailedPreconditionError: the table is not mutable.
         """
         return gen_ops.lodestar_id_table_remove(
             handle=self.resource_handle, keys=self.convert_keys(keys)
@@ -303,12 +303,12 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         """Makes these keys all that the table holds.
 
         Args:
-          keys: Any shape; a key may repeat with the same id.
-          values: Integers of that shape.
+            keys: Any shape; a key may repeat with the same id.
+            values: Integers of that shape.
 
         Raises:
-          tf.errors.InvalidArgumentError: a key with two values (names the key);
-            the table is as before.
+            tf.errors.InvalidArgumentError: a key with two values (names the
+                key); the table is as before.
         """
         return gen_ops.lodestar_id_table_import(
             handle=self.resource_handle,
@@ -332,20 +332,20 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         `tf.io.gfile` knows; if its name ends in ".gz" it is decompressed.
 
         Args:
-          path: The file.
-          key_column: Where in a line the key is: a column from 0, or a
-            `tf.lookup.TextFileIndex`.
-          value_column: The same of the id.
-          delimiter: One character, between columns.
-          vocab_size: The number of lines to read; all by default.
+            path: The file.
+            key_column: Where in a line the key is: a column from 0, or a
+                `tf.lookup.TextFileIndex`.
+            value_column: The same of the id.
+            delimiter: One character, between columns.
+            vocab_size: The number of lines to read; all by default.
 
         Raises:
-          ValueError: an option out of range.
-          tf.errors.NotFoundError: no such file (names it).
-          tf.errors.InvalidArgumentError: an empty line, one with too few
-            columns or a number that is none, a key with two ids (all name the
-            file and the line); too few lines (names the file). The table is as
-            before.
+            ValueError: an option out of range.
+            tf.errors.NotFoundError: no such file (names it).
+            tf.errors.InvalidArgumentError: an empty line, one with too few
+                columns or a number that is none, a key with two ids (all name
+                the file and the line); too few lines (names the file). The
+                table is as before.
         """
         for option, column in (
             ("key_column", key_column),

@@ -9,6 +9,7 @@ from lodestar.lookup.hasher_spec import (
 )
 from lodestar.lookup.id_table import IdTable, as_keys
 from lodestar.ops import id_table_ops
+from lodestar.ops.flat_values import map_flat
 
 
 class IdTableWithHashBuckets(tf.Module):
@@ -27,20 +28,20 @@ class IdTableWithHashBuckets(tf.Module):
     True
 
     Args:
-      table: An immutable IdTable, or None for buckets alone.
-      num_oov_buckets: 0 gives the table's default value to unknown keys.
-      hasher_spec: `FastHashSpec`, `LegacyHashSpec` or `StrongHashSpec(key)`.
-      name: A name.
-      key_dtype: The dtype of the keys that are looked up, by default that of
-        `table`, or string. With integer keys in the table, any integer type: a
-        key is cast to that of the table first.
+        table: An immutable IdTable, or None for buckets alone.
+        num_oov_buckets: 0 gives the table's default value to unknown keys.
+        hasher_spec: `FastHashSpec`, `LegacyHashSpec` or `StrongHashSpec(key)`.
+        name: A name.
+        key_dtype: The dtype of the keys that are looked up, by default that of
+            `table`, or string. With integer keys in the table, any integer
+            type: a key is cast to that of the table first.
 
     Raises:
-      TypeError: `table` is another thing; a `key_dtype` that is not of the
-        table's kind.
-      ValueError: a mutable table (its buckets would move as it grows); a
-        negative number of buckets, or none without a table; a hash that is none
-        of ours.
+        TypeError: `table` is another thing; a `key_dtype` that is not of the
+            table's kind.
+        ValueError: a mutable table (its buckets would move as it grows); a
+            negative number of buckets, or none without a table; a hash that is
+            none of ours.
     """
 
     def __init__(
@@ -115,14 +116,14 @@ class IdTableWithHashBuckets(tf.Module):
         """Returns the ids of keys.
 
         Args:
-          keys: Dense of any rank, ragged of any depth, or sparse.
+            keys: Dense of any rank, ragged of any depth, or sparse.
 
         Returns:
-          int64 ids of the same kind and shape.
+            int64 ids of the same kind and shape.
 
         Raises:
-          TypeError: keys of another kind.
-          ValueError: integers of Python or NumPy beyond the key dtype.
+            TypeError: keys of another kind.
+            ValueError: integers of Python or NumPy beyond the key dtype.
         """
         if self._key_dtype != self._table.key_dtype:
             keys = self._cast(keys)
@@ -145,7 +146,7 @@ class IdTableWithHashBuckets(tf.Module):
                 f"{self._key_dtype.name}"
             )
         if self._as_text:
-            return id_table_ops.map_flat(keys, tf.strings.as_string)
+            return map_flat(tf.strings.as_string, keys)
         return tf.cast(keys, self._table.key_dtype)
 
     def __getitem__(self, keys):

@@ -24,18 +24,18 @@ def index_table_from_tensor(
     """Numbers a vocabulary; other keys get a bucket or `default_value`.
 
     Args:
-      vocabulary_list: `[N]` keys, all different.
-      num_oov_buckets: Buckets after the N ids; 0 for `default_value` instead.
-      default_value: The id of a key that is not there, without buckets.
-      hasher_spec: The hash of unknown keys.
-      dtype: The dtype of keys.
-      name: A name.
+        vocabulary_list: `[N]` keys, all different.
+        num_oov_buckets: Buckets after the N ids; 0 for `default_value` instead.
+        default_value: The id of a key that is not there, without buckets.
+        hasher_spec: The hash of unknown keys.
+        dtype: The dtype of keys.
+        name: A name.
 
     Returns:
-      An IdTable, or with buckets an IdTableWithHashBuckets.
+        An IdTable, or with buckets an IdTableWithHashBuckets.
 
     Raises:
-      ValueError, TypeError, tf.errors.InvalidArgumentError: as these two.
+        ValueError, TypeError, tf.errors.InvalidArgumentError: as these two.
     """
     table = IdTable(
         vocabulary_list, default_value=default_value, key_dtype=dtype, name=name
@@ -58,25 +58,25 @@ def index_table_from_file(
     """Reads a vocabulary from a file, one key a line by default.
 
     Args:
-      vocabulary_file: A path that `tf.io.gfile` reads.
-      num_oov_buckets: Buckets after the ids; 0 for `default_value` instead.
-      vocab_size: The number of lines to read; all by default.
-      default_value: The id of a key that is not there, without buckets.
-      hasher_spec: The hash of unknown keys.
-      key_dtype: The dtype of keys.
-      name: A name.
-      key_column_index: The column of keys, or a `tf.lookup.TextFileIndex`.
-      value_column_index: The column of ids, or a `tf.lookup.TextFileIndex`.
-      delimiter: One character, between columns.
+        vocabulary_file: A path that `tf.io.gfile` reads.
+        num_oov_buckets: Buckets after the ids; 0 for `default_value` instead.
+        vocab_size: The number of lines to read; all by default.
+        default_value: The id of a key that is not there, without buckets.
+        hasher_spec: The hash of unknown keys.
+        key_dtype: The dtype of keys.
+        name: A name.
+        key_column_index: The column of keys, or a `tf.lookup.TextFileIndex`.
+        value_column_index: The column of ids, or a `tf.lookup.TextFileIndex`.
+        delimiter: One character, between columns.
 
     Returns:
-      An IdTable, or with buckets an IdTableWithHashBuckets.
+        An IdTable, or with buckets an IdTableWithHashBuckets.
 
     Raises:
-      ValueError: an option out of range.
-      tf.errors.NotFoundError: no such file (names it).
-      tf.errors.InvalidArgumentError: a malformed line (names file and line), as
-        `IdTable.import_file` says.
+        ValueError: an option out of range.
+        tf.errors.NotFoundError: no such file (names it).
+        tf.errors.InvalidArgumentError: a malformed line (names file and line),
+            as `IdTable.import_file` says.
     """
     table = IdTable(
         [], default_value=default_value, key_dtype=key_dtype, name=name

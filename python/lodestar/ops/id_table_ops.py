@@ -1,10 +1,9 @@
 """Id table ops over dense, ragged and sparse keys."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.flat_values import map_flat
 from lodestar.ops.stand_ins import replaceable
 
 # What the ops of `Lodestar>IdTable` take as keys: all that TensorFlow's tables
@@ -22,23 +21,14 @@ KEY_DTYPES = (
 )
 
 
-def map_flat(x, function: Callable[[tf.Tensor], tf.Tensor]):
-    """Applies a shape-keeping function to the flat values of any tensor."""
-    if isinstance(x, tf.RaggedTensor):
-        return tf.ragged.map_flat_values(function, x)
-    if isinstance(x, tf.SparseTensor):
-        return tf.SparseTensor(x.indices, function(x.values), x.dense_shape)
-    return function(x)
-
-
 @replaceable
 def find(handle: tf.Tensor, keys, default_value):
     """Returns int64 ids of the keys' shape; `default_value` where missing."""
     return map_flat(
-        keys,
         lambda flat: gen_ops.lodestar_id_table_find(
             handle=handle, keys=flat, default_value=default_value
         ),
+        keys,
     )
 
 
@@ -57,7 +47,6 @@ def find_or_hash(
     The buckets' ids begin at `first_bucket`, or after the table's if it is -1.
     """
     return map_flat(
-        keys,
         lambda flat: gen_ops.lodestar_id_table_find_or_hash(
             handle=handle,
             keys=flat,
@@ -66,4 +55,5 @@ def find_or_hash(
             hasher_key=hasher_key,
             first_bucket=first_bucket,
         ),
+        keys,
     )

@@ -8,6 +8,7 @@ import tensorflow as tf
 from lodestar.export.stock.id_index import IdIndex
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
+from lodestar.ops.flat_values import map_flat
 
 
 class _Table(tf.Module):
@@ -73,8 +74,8 @@ class StockIdTables:
     def _find(self, handle: tf.Tensor, keys: Any, default_value: Any) -> Any:
         table = self._of(handle)
         default_value = tf.cast(default_value, tf.int64)
-        return id_table_ops.map_flat(
-            keys, lambda flat: table.find(_as_int64(flat), default_value)
+        return map_flat(
+            lambda flat: table.find(_as_int64(flat), default_value), keys
         )
 
     def _find_or_hash(
@@ -108,7 +109,7 @@ class StockIdTables:
                 bucket = tf.strings.to_hash_bucket_fast(text, num_oov_buckets)
             return table.find(flat, bucket + first_bucket)
 
-        return id_table_ops.map_flat(keys, find)
+        return map_flat(find, keys)
 
 
 def _as_int64(keys: tf.Tensor) -> tf.Tensor:

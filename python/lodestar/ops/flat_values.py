@@ -1,0 +1,15 @@
+"""Elementwise functions over dense, ragged and sparse tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+def map_flat(function: Callable[[tf.Tensor], tf.Tensor], x: Any) -> Any:
+    """Returns `x`, of any kind, with its flat values mapped by `function`."""
+    if isinstance(x, tf.RaggedTensor):
+        return x.with_flat_values(function(x.flat_values))
+    if isinstance(x, tf.SparseTensor):
+        return x.with_values(function(x.values))
+    return function(x)
