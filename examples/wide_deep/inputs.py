@@ -16,6 +16,8 @@ CONVERTED = ("csv", "tsv")
 # What says how files are read, by the names that the readers have for it.
 _READING = (
     "label",
+    "categorical",
+    "numeric",
     "key_type",
     "layout",
     "nnz_per_slot",

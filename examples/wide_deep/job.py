@@ -70,6 +70,7 @@ def _run(options: Options) -> int:
     checkpoints = Checkpoints(model, options.output / "checkpoints")
     checkpoints.restore()
     steps = options.epochs * training.steps
+    report.show_slots(data.reader.slots)
     _announce(checkpoints.steps, steps, options.batch_size)
     speed = train(
         model,

@@ -23,6 +23,8 @@ _OF_DATA = (
     "format",
     "slots",
     "label",
+    "categorical",
+    "numeric",
     "key_type",
     "layout",
     "nnz_per_slot",
@@ -76,6 +78,19 @@ def parse(arguments: list[str] | None = None) -> Options:
         metavar="COLUMN[=POSITIVE]",
         help="label column of CSV files: 0 and 1, or 1 where it says POSITIVE"
         " (default: label)",
+    )
+    data.add_argument(
+        "--categorical",
+        type=_names,
+        metavar="A,B",
+        help="columns of CSV files that are ids (default: texts, and whole"
+        " numbers that look like ids; see docs/data.md)",
+    )
+    data.add_argument(
+        "--numeric",
+        type=_names,
+        metavar="A,B",
+        help="columns of CSV files that are numbers (default: the others)",
     )
     data.add_argument(
         "--key-type",
@@ -254,6 +269,10 @@ def _at_least(least: int, most: int = 2**63 - 1):
         return value
 
     return integer
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _counts(text: str) -> list[int]:

@@ -12,6 +12,8 @@ class Options:
     format: str | None
     slots: pathlib.Path | None
     label: str | None
+    categorical: list[str] | None
+    numeric: list[str] | None
     key_type: str | None
     layout: str | None
     nnz_per_slot: list[int] | None

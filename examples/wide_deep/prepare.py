@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import warnings
 from typing import Any
 
 import folder
@@ -135,7 +136,11 @@ def _make(options: Options, inputs: Inputs | None, path: pathlib.Path) -> Data:
     """Fills the folder; paths in the result are relative to it."""
     if inputs is None:
         return _generated(options, path)
-    source = inputs.open()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        source = inputs.open()
+    for warning in caught:
+        print(f"Note: {warning.message}")
     source.spec.to_yaml(path / "slots.yaml")
     if inputs.format in CONVERTED:
         reader, files = _converted(source, path)

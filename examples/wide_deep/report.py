@@ -1,9 +1,11 @@
-"""The table that ends a run."""
+"""What a run prints of its data, and the table that ends it."""
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 
 import lodestar
+from lodestar.data import SlotSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +23,21 @@ class Results:
     saved_model_bytes: int
     served: int
     difference: float
+
+
+def show_slots(slots: SlotSpec) -> None:
+    """Prints what the model takes each slot for."""
+    used = SlotSpec(slots.used)
+    for title, names in (
+        ("Label", used.names("label")),
+        ("Numbers", used.names("dense")),
+        ("Ids", used.names("sparse")),
+        ("One-hot", used.names("one_hot")),
+        ("Not used", [slot.name for slot in slots if not slot.used]),
+    ):
+        if names:
+            text = f"{title + ':':<10}{', '.join(names)}"
+            print(textwrap.fill(text, 79, subsequent_indent=" " * 10))
 
 
 def show(results: Results) -> None:

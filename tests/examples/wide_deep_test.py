@@ -109,6 +109,28 @@ def test_csv_files(main, tmp_path, rng, capsys):
     assert found["100 served scores"].startswith("differ by at most")
 
 
+def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
+    users = np.tile(np.arange(150), 6)
+    likes = rng.random(150) < 0.5
+    lines = [
+        f"{user},{i},{i % 9},{likes[user]:d}\n" for i, user in enumerate(users)
+    ]
+    file = tmp_path / "in.csv"
+    file.write_text("user,line,page,label\n" + "".join(rng.permutation(lines)))
+    arguments = ["--data", file, "--epochs", 4, "--batch-size", 64]
+    arguments += ["--learning-rate", 0.1, "--output", tmp_path / "out"]
+    arguments += ["--numeric", "line", "--categorical", "page"]
+    assert main(*arguments) == 0
+    text = capsys.readouterr().out
+    assert f"Note: {file}: column user: whole numbers, taken for ids" in text
+    slots = "Label:    label\nNumbers:  line\nIds:      user, page\n"
+    assert slots + "Training" in text
+    # As a number, a user says nothing.
+    assert float(table(text)["AUC, held-out data"]) > 0.9
+    assert main(*arguments[:-1], "page,line") == 2
+    assert "name another --output" in capsys.readouterr().err
+
+
 BAD_FILES = {
     "missing": None,
     "empty": b"",
@@ -177,6 +199,8 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
     [
         (["--label", "y"], "--label needs --data"),
         (["--key-type", "int64"], "--key-type needs --data"),
+        (["--numeric", "a"], "--numeric needs --data"),
+        (["--categorical", "a,b"], "--categorical needs --data"),
         (["--data", "x", "--format", "avro"], "invalid choice: 'avro'"),
         (["--data", "x", "--nnz-per-slot", "1,0"], "0 is not at least 1"),
         (["--epochs", "0"], "0 is not at least 1"),

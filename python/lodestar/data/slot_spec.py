@@ -567,13 +567,14 @@ def _entries(content: Mapping, section: str, default: Any):
     return [(name, default) for name in _names(content, section)]
 
 
-def _names(content: Mapping, section: str) -> list[Any]:
+def _names(content: Mapping, section: str) -> dict[str, None]:
+    """The names of a list, in its order, as a set is asked for them."""
     found = content.get(section, [])
     if not isinstance(found, list):
         raise ValueError(
             f"key '{section}': wanted a list of slot names, found {found!r}"
         )
-    names = []
+    names: dict[str, None] = {}
     for name in found:
         if not isinstance(name, str):
             raise ValueError(
@@ -582,7 +583,7 @@ def _names(content: Mapping, section: str) -> list[Any]:
             )
         if name in names:
             raise ValueError(f"key '{section}': {name!r} occurs twice")
-        names.append(name)
+        names[name] = None
     return names
 
 

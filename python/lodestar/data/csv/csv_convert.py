@@ -1,4 +1,4 @@
-"""CSV to MultiSlot text: numeric columns become float slots, others id slots."""
+"""CSV to MultiSlot text: numbers become float slots, all else id slots."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def convert_csv(
 ) -> SlotSpec:
     """Writes a CSV file with a header as MultiSlot text.
 
-    Reads the file twice: once to see which columns are numeric (every value
-    that is there is a number), once to write. A numeric column becomes a dense
-    float slot of its name, 0 where missing; any other column a sparse id slot,
-    empty where missing, else one id, `hash_ids(column, value)`; a column without
+    Reads the file twice: once to see which columns are numbers, once to write.
+    A column of numbers becomes a dense float slot of its name, 0 where missing;
+    any other column a sparse id slot, empty where missing, else one id,
+    `hash_ids(column, value)`. Columns of text are ids, and so are whole numbers
+    of many values that come back; docs/data.md has the rule. A column without
     any value is an id slot. Memory does not grow with the file.
 
     Beside `target` the slot file `target + ".slots.yaml"` is written. Both
@@ -43,8 +44,8 @@ def convert_csv(
             the column's value is POSITIVE (or POSITIVE and a full stop, as in
             some copies of the census data), 0 at any other value.
         delimiter: None finds it in the header.
-        categorical: Columns that are id slots even if all values are numbers.
-        numeric: Columns that must be numbers; another value is an error.
+        categorical: Columns that are ids, whatever they hold.
+        numeric: Columns that are numbers; another value is an error.
         missing: Texts that stand for a missing value.
         on_start: Called before each pass with what it does and the file's bytes.
         on_progress: Called with the number of bytes of each piece read.
@@ -59,7 +60,9 @@ def convert_csv(
             one. Nothing is left behind.
 
     Warns:
-        UserWarning: The last line has no newline, so the file may be cut short.
+        UserWarning: Columns of whole numbers were taken for ids, or for numbers
+            though they may be ids; or the last line has no newline, so the file
+            may be cut short.
     """
     path = os.fspath(source)
     size = 0

@@ -58,15 +58,16 @@ class CsvReader:
             raise DataError(f"{self.path}: is a folder")
         self._has_header = columns is None
         self.columns = self._read_header() if columns is None else list(columns)
+        self._index = {name: i for i, name in enumerate(self.columns)}
 
     def column_index(self, name: str) -> int:
         """The position of a column, or DataError naming the columns there are."""
-        if name not in self.columns:
+        if name not in self._index:
             raise DataError(
                 f"{self.path}: unknown column '{name}'; the columns are "
                 + ", ".join(self.columns)
             )
-        return self.columns.index(name)
+        return self._index[name]
 
     @property
     def delimiter(self) -> str | None:
@@ -117,17 +118,19 @@ class CsvReader:
     def _read_header(self) -> list[str]:
         for _, fields in self._records():
             names = [field.strip() for field in fields]
-            for name in names:
+            seen: set[str] = set()
+            for number, name in enumerate(names, 1):
                 if not name:
                     raise DataError(
-                        f"{self.path}:1: column {names.index(name) + 1} of the "
-                        "header has no name"
+                        f"{self.path}:1: column {number} of the header has no "
+                        "name"
                     )
-                if names.count(name) > 1:
+                if name in seen:
                     raise DataError(
                         f"{self.path}:1: column '{name}' occurs twice in the "
                         "header"
                     )
+                seen.add(name)
             return names
         raise DataError(f"{self.path}: the file is empty")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.csv.csv_columns import CsvColumns, as_number
 from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
@@ -30,7 +32,9 @@ _CRITEO_LINE = re.compile(
 # Python converts no more than 4300 digits.
 _INTEGER = re.compile("-?[0-9]{1,4000}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]+", re.ASCII)
+# Rows read at a time, fewer where they have many fields.
 _CHUNK_ROWS = 2048
+_CHUNK_CELLS = 1 << 20
 # Distinct label texts kept to show and to compare.
 _MAX_LABEL_TEXTS = 1000
 # Numbers below round to a float32 that is finite.
@@ -61,8 +65,8 @@ def is_criteo_line(line: str) -> bool:
 class CsvTable:
     """CSV files whose columns are slots.
 
-    Without `slots` the files are read once to see which columns are numeric:
-    those become dense slots, the others id slots.
+    Without `slots` the files are read once to see which columns are numbers,
+    see `CsvColumns`: those become dense slots, the others id slots.
 
     Attributes:
         spec: The slots.
@@ -90,8 +94,8 @@ class CsvTable:
             label: `COLUMN[=POSITIVE]`; None is the column "label", or with
                 `slots` as they say.
             delimiter: None finds it in the header.
-            categorical: Columns that are id slots even if they look numeric.
-            numeric: Columns that must be numbers.
+            categorical: Columns that are ids.
+            numeric: Columns that are numbers.
             missing: Texts that stand for a missing value.
             ids: One of `ID_FORMS`; None is "int" with `slots`, "hash" without.
             skip: Called with what is wrong with a row that is left out; None
@@ -126,20 +130,18 @@ class CsvTable:
                 "and --numeric"
             )
         name = self._label_column(reader, label)
-        if self._columns == CRITEO_COLUMNS and not (categorical or numeric):
-            categorical, numeric = CRITEO_IDS, CRITEO_NUMBERS
         _check_kinds(reader, name, categorical, numeric)
-        kinds = {
-            column: column not in categorical
-            for column in self._columns
-            if column != name
-        }
-        self._find_numeric(paths, name, kinds, frozenset(numeric))
+        categorical, numeric = set(categorical), set(numeric)
+        if self._columns == CRITEO_COLUMNS:
+            categorical |= set(CRITEO_IDS) - numeric
+            numeric |= set(CRITEO_NUMBERS) - categorical
+        found = self._find_numeric(paths, name, categorical, numeric)
         self.spec = SlotSpec(
             [Slot.label(name)]
             + [
-                Slot.dense(column) if is_numeric else Slot.sparse(column)
-                for column, is_numeric in kinds.items()
+                Slot.dense(column) if column in found else Slot.sparse(column)
+                for column in self._columns
+                if column != name
             ]
         )
 
@@ -153,13 +155,7 @@ class CsvTable:
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         """The columns of a file as `SampleWriter.write_batch` takes them."""
         reader = self._reader(path)
-        chunk: list[Row] = []
-        for row in reader.rows(self._skip):
-            chunk.append(row)
-            if len(chunk) == _CHUNK_ROWS:
-                yield from self._parsed(reader, chunk)
-                chunk = []
-        if chunk:
+        for chunk in _chunks(reader.rows(self._skip), len(self._columns)):
             yield from self._parsed(reader, chunk)
         if reader.ends_without_newline and not self._inferred:
             warnings.warn(_cut_text(reader), stacklevel=2)
@@ -202,8 +198,9 @@ class CsvTable:
         wanted = [name for slot in slots for name in column_names(slot)]
         for name in wanted:
             reader.column_index(name)
+        known = set(wanted)
         for name in reader.columns:
-            if name not in wanted:
+            if name not in known:
                 raise DataError(
                     f"{reader.path}: no slot has the column '{name}'; the "
                     f"slots are {', '.join(slots.names())}"
@@ -213,31 +210,27 @@ class CsvTable:
         self,
         paths: Sequence[str],
         label: str,
-        kinds: dict[str, bool],
-        forced: frozenset[str],
-    ) -> None:
-        """Leaves in `kinds` True for the numeric columns; checks all labels."""
-        # Columns that may still be numeric, and whether a value was seen.
-        seen = {
-            self._columns.index(name): False
-            for name, kind in kinds.items()
-            if kind
-        }
+        categorical: set[str],
+        numeric: set[str],
+    ) -> set[str]:
+        """The columns that are numbers; checks all labels."""
+        label_at = self._columns.index(label)
+        numeric_at = [i for i, c in enumerate(self._columns) if c in numeric]
+        given = {label, *categorical, *numeric}
+        open_at = [i for i, c in enumerate(self._columns) if c not in given]
+        names = [self._columns[i] for i in open_at]
+        columns = CsvColumns(names, self._missing)
         texts = _LabelTexts()
         num_positive = 0
         for path in paths:
             reader = self._reader(path)
-            for line, fields in reader.rows(self.quiet()._skip):
-                try:
-                    text = fields[self._columns.index(label)]
-                    value = _label_value(text, self._positive)
-                    self._see(fields, seen, forced)
-                except _BadCell as bad:
-                    if self._skip is None:
-                        raise bad.at(reader, line, label) from bad
-                    continue
-                texts.add(text)
-                num_positive += value
+            good = self._good_rows(reader, label_at, numeric_at)
+            for rows in _chunks(good, len(self._columns)):
+                columns.add([fields[i] for _, fields in rows] for i in open_at)
+                for _, fields in rows:
+                    text = fields[label_at]
+                    texts.add(text)
+                    num_positive += _label_value(text, self._positive)
             if reader.ends_without_newline:
                 # Valid CSV, but also what a file cut within its last field is.
                 cut = _cut_text(reader)
@@ -249,25 +242,30 @@ class CsvTable:
                 f"{paths[0]}: column '{label}': no label is "
                 f"{self._positive!r}; found {texts.some()}"
             )
-        for name in kinds:
-            at = self._columns.index(name)
-            kinds[name] = seen.get(at, False) or name in forced
+        for note in columns.notes():
+            warnings.warn(f"{paths[0]}: {note}", stacklevel=4)
+        found = zip(names, columns.numeric(), strict=True)
+        return numeric | {name for name, is_number in found if is_number}
 
-    def _see(
-        self, fields: list[str], seen: dict[int, bool], forced: frozenset[str]
-    ) -> None:
-        """Drops from `seen` the columns that a row shows to be no numbers."""
-        for i in list(seen):
-            if fields[i] in self._missing:
+    def _good_rows(
+        self, reader: CsvReader, label_at: int, numeric_at: Sequence[int]
+    ) -> Iterator[Row]:
+        """The rows whose label, and what must be a number, is valid."""
+        for line, fields in reader.rows(self.quiet()._skip):
+            try:
+                _label_value(fields[label_at], self._positive)
+                for i in numeric_at:
+                    text = fields[i]
+                    if text not in self._missing and as_number(text) is None:
+                        raise _BadCell(
+                            f"{text!r} is not a number", self._columns[i]
+                        )
+            except _BadCell as bad:
+                if self._skip is None:
+                    label = self._columns[label_at]
+                    raise bad.at(reader, line, label) from bad
                 continue
-            if _number(fields[i]) is not None:
-                seen[i] = True
-            elif self._columns[i] in forced:
-                raise _BadCell(
-                    f"{fields[i]!r} is not a number", self._columns[i]
-                )
-            else:
-                del seen[i]
+            yield line, fields
 
     def _parsed(
         self, reader: CsvReader, chunk: list[Row]
@@ -373,13 +371,13 @@ class CsvTable:
             return 0.0
         if not self._inferred:
             return self._typed_float(text)
-        value = _number(text)
+        value = as_number(text)
         if value is None or not abs(value) < _FLOAT_LIMIT:
             raise _BadCell(f"{text!r} is not a finite float32")
         return value
 
     def _typed_float(self, text: str) -> float:
-        value = _number(text)
+        value = as_number(text)
         if value is None or _FLOAT_LIMIT <= abs(value) < np.inf:
             raise _BadCell(f"{text!r} is not a float32")
         return value
@@ -474,17 +472,14 @@ def _cut_text(reader: CsvReader) -> str:
     )
 
 
+def _chunks(rows: Iterator[Row], num_columns: int) -> Iterator[list[Row]]:
+    most = max(1, min(_CHUNK_ROWS, _CHUNK_CELLS // num_columns))
+    while chunk := list(itertools.islice(rows, most)):
+        yield chunk
+
+
 def _dtype(slot: Slot) -> type:
     return np.float64 if slot.dtype == "float" else np.uint64
-
-
-def _number(text: str) -> float | None:
-    """The number that `text` is, NaN included; None if it is none."""
-    try:
-        # float() also takes "1_000", which is no number in a file.
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def _integer(text: str) -> int:
@@ -505,7 +500,7 @@ def _label_value(text: str, positive: str | None) -> int:
         if text:
             return int(text in (positive, positive + "."))
     else:
-        value = _number(text)
+        value = as_number(text)
         if value in (0.0, 1.0):
             return int(value)
     wanted = "0 or 1" if positive is None else "a value"

@@ -61,7 +61,7 @@ class CsvWriter(SampleWriter):
             raise
 
     def _header(self) -> bytes:
-        names: list[str] = []
+        names: dict[str, None] = {}
         for slot in self._spec:
             for name in column_names(slot):
                 if name in names:
@@ -78,7 +78,7 @@ class CsvWriter(SampleWriter):
                         f"{self._path}: slot {slot.name!r}: no column can have "
                         "a name with a NUL or with blanks around it"
                     )
-                names.append(name)
+                names[name] = None
         self._num_columns = len(names)
         text = io.StringIO()
         csv.writer(

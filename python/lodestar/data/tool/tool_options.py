@@ -261,13 +261,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "--categorical",
         type=_names,
         metavar="A,B",
-        help="csv: columns that are id slots even if they look numeric",
+        help="csv: columns that are ids (default: texts, and whole numbers "
+        "that look like ids; see docs/data.md)",
     )
     reading.add_argument(
         "--numeric",
         type=_names,
         metavar="A,B",
-        help="csv: columns whose values must be numbers",
+        help="csv: columns that are numbers (default: the others)",
     )
     reading.add_argument(
         "--ids",

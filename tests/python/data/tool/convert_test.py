@@ -1,5 +1,8 @@
 """CSV to MultiSlot, as a function."""
 
+import time
+import warnings
+
 import numpy as np
 import pytest
 from census import CENSUS
@@ -77,6 +80,59 @@ def test_ids_that_look_like_numbers(tmp_path):
     assert spec.names("sparse") == ["C1"]
     features, _ = read(tmp_path)
     assert features["C1"].to_list() == ids("C1", "1e3", "2e5")
+
+
+def views(rng, rows=6000):
+    """Of a log of views: MovieLens's columns, as text."""
+    columns = [
+        rng.integers(1, 944, rows),
+        np.minimum(rng.zipf(1.3, rows), 600),
+        rng.integers(1, 6, rows),
+        np.sort(rng.integers(874_724_710, 893_286_638, rows)),
+    ]
+    return "user,item,rating,time\n" + "".join(
+        ",".join(map(str, row)) + "\n" for row in zip(*columns)
+    )
+
+
+def test_whole_numbers_that_come_back_are_ids_and_it_is_said(tmp_path, rng):
+    text = views(rng)
+    with pytest.warns(UserWarning) as caught:
+        spec = convert(tmp_path, text, "rating=5")
+    assert spec.names("sparse") == ["user", "item"]
+    assert spec.names("dense") == ["time"]
+    assert [str(w.message).partition(": ")[2] for w in caught] == [
+        "columns user, item: whole numbers, taken for ids; --numeric user,item "
+        "makes numbers of them",
+        "column time: whole numbers, taken for numbers; --categorical time "
+        "makes ids of them",
+    ]
+    first = text.split("\n")[1].split(",")
+    features, _ = read(tmp_path)
+    assert features["user"][0].numpy().tolist() == ids("user", first[0])[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        spec = convert(
+            tmp_path, text, "rating=5", numeric=["user"],
+            categorical=["item", "time"],
+        )  # fmt: skip
+    assert spec.names("dense") == ["user"]
+
+
+def test_many_columns_take_time_in_proportion(tmp_path):
+    def seconds(count):
+        began = time.process_time()
+        names = [f"c{i}" for i in range(count)]
+        cells = [("7", "x")[i % 2] for i in range(count)]
+        rows = ["y," + ",".join(names), "1," + ",".join(cells), ""]
+        spec = convert(tmp_path, "\n".join(rows))
+        assert spec.names() == ["y", *names]
+        SlotSpec.from_yaml(slots_path(tmp_path / "out"))
+        return time.process_time() - began
+
+    seconds(10)  # what comes with the first call
+    # 16 times as many; a pass over all names for each would be 70 times it.
+    assert seconds(16_000) < 35 * seconds(1000)
 
 
 def test_a_column_without_values_is_an_id_slot(tmp_path):
