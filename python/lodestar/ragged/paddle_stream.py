@@ -1,7 +1,11 @@
-"""Paddle's own stream of a tensor with its LoD, read and written.
+"""Paddle's own streams, read and written.
 
-    uint32 0 | uint64 levels | for each: uint64 bytes, uint64 offsets
-    uint32 0 | int32 bytes of a TensorDesc | TensorDesc | numbers, row-major
+A tensor:           uint32 0 | int32 bytes of a TensorDesc | TensorDesc
+                    | numbers, row-major
+with its LoD:       uint32 0 | uint64 levels | for each: uint64 bytes, uint64
+                    offsets | the tensor
+of selected rows:   uint32 0 | uint64 rows | int64 rows | int64 height
+                    | the tensor
 
 Everything is little-endian. TensorDesc is a protocol buffer of two fields,
 `data_type` (1) and `dims` (2, repeated), all varints.
@@ -38,29 +42,45 @@ def _varint(number: int) -> bytes:
 
 def write(values: np.ndarray, levels: list[np.ndarray]) -> bytes:
     """Returns the stream of rows and their levels."""
-    number = _TYPES.get(tf.as_dtype(values.dtype))
-    if number is None:
-        raise TypeError(f"Paddle has no dtype for `values` of {values.dtype}")
     stream = [struct.pack("<IQ", 0, len(levels))]
     for level in levels:
         offsets = level.astype("<u8").tobytes()
         stream += [struct.pack("<Q", len(offsets)), offsets]
+    return b"".join([*stream, _write_tensor(values)])
+
+
+def write_selected_rows(
+    rows: np.ndarray, values: np.ndarray, height: int
+) -> bytes:
+    """Returns the stream of the values of some rows of `height`."""
+    head = struct.pack("<IQ", 0, len(rows))
+    head += rows.astype("<i8").tobytes() + struct.pack("<q", height)
+    return head + _write_tensor(values)
+
+
+def _write_tensor(values: np.ndarray) -> bytes:
+    number = _TYPES.get(tf.as_dtype(values.dtype))
+    if number is None:
+        raise TypeError(f"Paddle has no dtype for `values` of {values.dtype}")
     desc = b"\x08" + _varint(number)
     desc += b"".join(b"\x10" + _varint(dim) for dim in values.shape)
-    stream += [struct.pack("<Ii", 0, len(desc)), desc]
     # The bytes of NumPy on every machine that TensorFlow is built for.
-    return b"".join([*stream, values.tobytes()])
+    return struct.pack("<Ii", 0, len(desc)) + desc + values.tobytes()
 
 
 class _Reader:
     """Takes pieces off the front of bytes, and knows where it stands."""
 
-    def __init__(self, stream: bytes):
+    def __init__(self, stream: bytes, of: str):
         self._stream = stream
+        self._of = of
         self._at = 0
 
     def error(self, problem: str) -> ValueError:
-        return ValueError(f"`stream` is no LoD tensor of Paddle: {problem}")
+        return ValueError(f"`stream` is no {self._of} of Paddle: {problem}")
+
+    def part(self, size: int, what: str) -> "_Reader":
+        return _Reader(self.take(size, what), self._of)
 
     def left(self) -> int:
         return len(self._stream) - self._at
@@ -114,7 +134,7 @@ def _read_desc(desc: _Reader) -> tuple[tf.DType, list[int]]:
 
 def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
     """Returns the rows and levels of a stream; the levels are not checked."""
-    reader = _Reader(bytes(stream))
+    reader = _Reader(bytes(stream), "LoD tensor")
     reader.version("the LoD")
     levels = []
     for k in range(reader.number("<Q", "the number of levels")):
@@ -125,9 +145,23 @@ def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
             )
         offsets = reader.take(size, f"level {k}")
         levels.append(np.frombuffer(offsets, "<i8"))
+    return _read_tensor(reader), levels
+
+
+def read_selected_rows(stream: bytes) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns the rows, values and height of a stream; rows are not checked."""
+    reader = _Reader(bytes(stream), "SelectedRows")
+    reader.version("the rows")
+    count = reader.number("<Q", "the number of rows")
+    rows = np.frombuffer(reader.take(8 * count, "the rows"), "<i8")
+    height = reader.number("<q", "the height")
+    return rows, _read_tensor(reader), height
+
+
+def _read_tensor(reader: _Reader) -> np.ndarray:
     reader.version("the values")
     size = reader.number("<i", "the size of the description")
-    dtype, dims = _read_desc(_Reader(reader.take(size, "the description")))
+    dtype, dims = _read_desc(reader.part(size, "the description"))
     count = 1
     for dim in dims:
         count *= dim
@@ -137,4 +171,4 @@ def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
             f"{count * dtype.size} bytes, found {reader.left()}"
         )
     values = reader.take(reader.left(), "the values")
-    return np.frombuffer(values, dtype.as_numpy_dtype).reshape(dims), levels
+    return np.frombuffer(values, dtype.as_numpy_dtype).reshape(dims)

@@ -1,9 +1,13 @@
 """SelectedRows: some rows of a tall tensor, as sparse gradients are."""
 
+from collections.abc import Sequence
+
+import keras
 import tensorflow as tf
 
 from lodestar.ops import selected_rows_ops
-from lodestar.ragged.arguments import as_int64, as_values, as_vector
+from lodestar.ragged import paddle_stream
+from lodestar.ragged.arguments import after, as_int64, as_values, as_vector
 
 
 class SelectedRows(tf.experimental.ExtensionType):
@@ -77,7 +81,173 @@ class SelectedRows(tf.experimental.ExtensionType):
 
     def to_indexed_slices(self) -> tf.IndexedSlices:
         """Returns IndexedSlices over the same buffers, with `dense_shape`."""
-        return tf.IndexedSlices(self.values, self.rows, self._dense_shape())
+        return tf.IndexedSlices(self.values, self.rows, self.dense_shape)
+
+    @property
+    def dense_shape(self) -> tf.Tensor:
+        """The complete shape: int64, `height` and the shape of a row."""
+        row_shape = tf.shape(self.values, out_type=tf.int64)[1:]
+        return tf.concat([[self.height], row_shape], 0)
+
+    @staticmethod
+    def concat(tensors: Sequence["SelectedRows"]) -> "SelectedRows":
+        """Appends rows and values; it means the sum of all.
+
+        Paddle's sum of SelectedRows. `merge` adds up what is there twice.
+
+        Raises:
+          TypeError: one is no SelectedRows; different dtypes.
+          ValueError: no tensor, rows of different shapes.
+          tf.errors.InvalidArgumentError: different heights.
+        """
+        tensors = list(tensors)
+        if not tensors:
+            raise ValueError("`tensors` is empty, wanted one or more")
+        for i, x in enumerate(tensors):
+            if not isinstance(x, SelectedRows):
+                raise TypeError(
+                    f"`tensors[{i}]` must be SelectedRows, found {type(x)}"
+                )
+            tensors[0]._check_like(x.values, f"tensors[{i}]", "`tensors[0]`")
+        checks = [
+            tf.debugging.assert_equal(
+                x.height,
+                tensors[0].height,
+                f"`tensors[{i}]` and `tensors[0]` have different heights",
+            )
+            for i, x in enumerate(tensors)
+        ]
+        height = tensors[0].height
+        for check in checks:
+            height = after(check, height)
+        return SelectedRows(
+            tf.concat([x.rows for x in tensors], 0),
+            tf.concat([x.values for x in tensors], 0),
+            height,
+        )
+
+    def index(self, keys) -> tf.Tensor:
+        """Returns where each key first is in `rows`: int64, -1 where it is not.
+
+        Args:
+          keys: int64 or int32, of any shape, which the result has.
+
+        Raises:
+          TypeError: keys that are no integers.
+        """
+        keys = as_int64("keys", keys)
+        order = tf.argsort(self.rows, stable=True)
+        ascending = tf.gather(self.rows, order)
+        places = tf.searchsorted(
+            ascending, tf.reshape(keys, [-1]), out_type=tf.int64
+        )
+        places = tf.reshape(places, tf.shape(keys))
+        # One more, for a key beyond all rows, which no key is.
+        ascending = tf.concat([ascending, [-1]], 0)
+        order = tf.concat([tf.cast(order, tf.int64), [-1]], 0)
+        found = (tf.gather(ascending, places) == keys) & (keys >= 0)
+        return tf.where(found, tf.gather(order, places), -1)
+
+    def has_key(self, keys) -> tf.Tensor:
+        """Returns whether `rows` have each of the keys, of any shape."""
+        return self.index(keys) >= 0
+
+    def find(self, keys) -> tf.Tensor:
+        """Returns the rows `keys` of the dense tensor, which is not made.
+
+        The sum of what is there more than once, zero where nothing is. 16-bit
+        floats are summed in float32. Differentiable in `values`.
+
+        Args:
+          keys: int64 or int32, of any shape, which the result has before the
+            shape of a row.
+
+        Raises:
+          TypeError: keys that are no integers.
+        """
+        merged = self.merge()
+        places = merged.index(keys)
+        count = tf.shape(merged.values, out_type=tf.int64)[0]
+        nothing = tf.zeros(self.dense_shape[1:], self.values.dtype)
+        values = tf.concat([merged.values, nothing[tf.newaxis]], 0)
+        return tf.gather(values, tf.where(places < 0, count, places))
+
+    def add_to(self, dense):
+        """Adds the values to the rows of a dense tensor or variable.
+
+        A row that is there more than once is added as often; 16-bit floats are
+        summed in float32 first.
+
+        Args:
+          dense: `dense_shape`, of the dtype of `values`: a Tensor, or a
+            variable of TensorFlow or Keras, which is changed in place.
+
+        Returns:
+          The sum, differentiable in both; or the variable itself.
+
+        Raises:
+          TypeError: another dtype.
+          ValueError: another static shape.
+          tf.errors.InvalidArgumentError: another shape at run time.
+        """
+        variable = dense.value if isinstance(dense, keras.Variable) else dense
+        in_place = isinstance(variable, tf.Variable)
+        if not in_place:
+            variable = tf.convert_to_tensor(dense)
+        self._check_like(variable, "dense", "the selected rows")
+        merged = self.merge()
+        check = tf.debugging.assert_equal(
+            tf.shape(variable, tf.int64),
+            self.dense_shape,
+            "`dense` has another shape than the selected rows",
+        )
+        rows = after(check, merged.rows)
+        if in_place:
+            variable.scatter_add(tf.IndexedSlices(merged.values, rows))
+            return dense
+        return tf.tensor_scatter_nd_add(
+            variable, rows[:, tf.newaxis], merged.values
+        )
+
+    def _check_like(self, x, name: str, like: str) -> None:
+        """Raises unless `x` has rows as these in all that is known of it."""
+        if x.dtype != self.values.dtype:
+            raise TypeError(
+                f"`{name}` has dtype {x.dtype.name}, but {like} "
+                f"has {self.values.dtype.name}"
+            )
+        wanted = self.values.shape[1:]
+        if not x.shape[1:].is_compatible_with(wanted):
+            raise ValueError(
+                f"`{name}` has rows of shape {x.shape[1:]}, but {like} has "
+                f"{wanted}"
+            )
+
+    def to_paddle_stream(self) -> bytes:
+        """Returns the bytes in which Paddle saves SelectedRows.
+
+        Raises:
+          ValueError: in a graph, which has no values.
+          TypeError: a dtype that Paddle does not have, such as string.
+        """
+        if not hasattr(self.values, "numpy"):
+            raise ValueError(
+                "`to_paddle_stream` needs eager values, found a graph's"
+            )
+        return paddle_stream.write_selected_rows(
+            self.rows.numpy(), self.values.numpy(), int(self.height)
+        )
+
+    @classmethod
+    def from_paddle_stream(cls, stream: bytes) -> "SelectedRows":
+        """Reads SelectedRows that Paddle saved.
+
+        Raises:
+          ValueError: bytes that are none, or more (says what and where).
+          tf.errors.InvalidArgumentError: another number of rows than values, a
+            row outside of the height (names index and value).
+        """
+        return cls(*paddle_stream.read_selected_rows(stream))
 
     def merge(self) -> "SelectedRows":
         """Returns each row once, in ascending order, with the sum of its values.
@@ -96,11 +266,6 @@ class SelectedRows(tf.experimental.ExtensionType):
         16-bit floats are summed in float32.
         """
         return _sums(self.values, self.rows, self.height)
-
-    def _dense_shape(self):
-        return tf.concat(
-            [[self.height], tf.shape(self.values, out_type=tf.int64)[1:]], 0
-        )
 
 
 def _sums(values: tf.Tensor, places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import LoDTensor
+from lodestar.ragged import SelectedRows
 
 # LoD [[0, 2, 2, 5]] over float32 [5, 1]: the LoD, then the tensor.
 LOD = (
@@ -134,6 +135,79 @@ def test_what_is_no_stream():
     @tf.function
     def graph(values):
         return LoDTensor(values, ()).to_paddle_stream()
+
+    with pytest.raises(ValueError, match="`to_paddle_stream` needs eager"):
+        graph(tf.ones([1]))
+
+
+# Rows 5 3 of a height of 10, over float32 [2, 1].
+SELECTED = (
+    bytes(4)
+    + bytes([2, *[0] * 7])
+    + bytes([5, *[0] * 7])
+    + bytes([3, *[0] * 7])
+    + bytes([10, *[0] * 7])
+    + bytes(4)
+    + bytes([6, 0, 0, 0])
+    + bytes([8, 5, 16, 2, 16, 1])
+    + np.array([1, 2], "<f4").tobytes()
+)
+
+
+def test_the_formats_bytes_of_selected_rows():
+    x = SelectedRows([5, 3], [[1.0], [2.0]], 10)
+    assert x.to_paddle_stream() == SELECTED
+    back = SelectedRows.from_paddle_stream(SELECTED)
+    assert back.rows.numpy().tolist() == [5, 3]
+    assert back.values.numpy().tolist() == [[1.0], [2.0]]
+    assert int(back.height) == 10
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0)])
+@pytest.mark.parametrize("count", [0, 7])
+def test_selected_rows_come_back(count, shape, dtype, rng):
+    values = tf.cast(rng.integers(2, size=(count, *shape)), dtype)
+    x = SelectedRows(rng.integers(2**40, size=count), values, 2**40)
+    back = SelectedRows.from_paddle_stream(x.to_paddle_stream())
+    np.testing.assert_array_equal(back.rows, x.rows)
+    assert back.values.dtype == dtype
+    np.testing.assert_array_equal(back.values, values)
+    assert int(back.height) == 2**40
+
+
+@pytest.mark.parametrize("end", range(len(SELECTED)))
+def test_cut_streams_of_selected_rows_are_refused(end):
+    with pytest.raises(ValueError, match="is no SelectedRows of Paddle"):
+        SelectedRows.from_paddle_stream(SELECTED[:end])
+
+
+def test_what_is_no_stream_of_selected_rows():
+    def read(at, byte):
+        stream = bytearray(SELECTED)
+        stream[at] = byte
+        SelectedRows.from_paddle_stream(bytes(stream))
+
+    with pytest.raises(ValueError, match="the version of the rows is 1, wante"):
+        read(0, 1)
+    with pytest.raises(ValueError, match="the rows at byte 12 wants 1844674"):
+        read(11, 32)
+    with pytest.raises(ValueError, match="take 8 bytes, found 9"):
+        SelectedRows.from_paddle_stream(SELECTED + b"x")
+    invalid = tf.errors.InvalidArgumentError
+    with pytest.raises(invalid, match=r"`rows\[0\]` is 11, wanted 0 to 9"):
+        read(12, 11)
+    with pytest.raises(invalid, match=r"`rows\[0\]` is 5, wanted 0 to 3"):
+        read(28, 4)
+    # Sixteen bytes fewer of rows are sixteen more of what comes after them.
+    with pytest.raises(ValueError, match="is no SelectedRows of Paddle"):
+        read(4, 0)
+    with pytest.raises(TypeError, match="Paddle has no dtype for `values`"):
+        SelectedRows([0], ["a"], 1).to_paddle_stream()
+
+    @tf.function
+    def graph(values):
+        return SelectedRows([0], values, 1).to_paddle_stream()
 
     with pytest.raises(ValueError, match="`to_paddle_stream` needs eager"):
         graph(tf.ones([1]))

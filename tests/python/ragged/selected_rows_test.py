@@ -1,5 +1,6 @@
 """lodestar.ragged.SelectedRows."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -157,3 +158,162 @@ def test_the_op_refuses_what_python_does_not_send(changed, message):
     }
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_selected_rows_validate(**arguments)
+
+
+def test_the_complete_shape():
+    x = SelectedRows([5, 3], tf.ones([2, 4, 3]), 10)
+    assert x.dense_shape.numpy().tolist() == [10, 4, 3]
+    assert SelectedRows([], tf.ones([0]), 0).dense_shape.numpy().tolist() == [0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 60])
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2)])
+def test_keys_are_found(count, shape, rng):
+    rows = rng.integers(20, size=count)
+    values = rng.normal(size=(count, *shape))
+    x = SelectedRows(rows, values, 20)
+    keys = np.array([[*range(-2, 7)], [*range(13, 22)]])
+    first = [*rows]
+    wanted = [[first.index(k) if k in first else -1 for k in r] for r in keys]
+    for dtype in (np.int32, np.int64):
+        at = x.index(keys.astype(dtype))
+        assert at.dtype == tf.int64
+        assert at.numpy().tolist() == wanted
+    assert x.has_key(keys).numpy().tolist() == np.isin(keys, rows).tolist()
+    dense = np.zeros([20, *shape])
+    np.add.at(dense, rows, values)
+    inside = ((keys >= 0) & (keys < 20)).reshape(keys.shape + (1,) * len(shape))
+    np.testing.assert_allclose(
+        x.find(keys), np.where(inside, dense[keys % 20], 0), atol=1e-12
+    )
+    assert x.index(5).shape == () and x.find(5).shape == shape
+    assert x.index(tf.zeros([0, 2], tf.int64)).shape == (0, 2)
+
+
+def test_keys_that_are_none():
+    x = SelectedRows([2**40, 0], tf.ones([2]), 2**62)
+    assert x.index([2**40, 2**63 - 1, -(2**63), 1]).numpy().tolist() == [
+        *(0, -1, -1, -1)
+    ]
+    for method in (x.index, x.has_key, x.find):
+        with pytest.raises(TypeError, match="`keys` has dtype float32"):
+            method([1.0])
+
+
+def test_concat_means_the_sum(rng):
+    parts = [
+        SelectedRows(rng.integers(9, size=n), rng.normal(size=(n, 2)), 9)
+        for n in (4, 0, 7)
+    ]
+    x = SelectedRows.concat(parts)
+    assert x.rows.shape == (11,)
+    np.testing.assert_allclose(
+        x.to_dense(), sum(part.to_dense() for part in parts)
+    )
+    assert SelectedRows.concat(iter(parts[:1])).rows.shape == (4,)
+
+
+def test_what_concat_refuses():
+    x = SelectedRows([0], [[1.0, 2.0]], 9)
+    concat = SelectedRows.concat
+    with pytest.raises(ValueError, match="`tensors` is empty"):
+        concat([])
+    with pytest.raises(TypeError, match=r"`tensors\[1\]` must be SelectedRows"):
+        concat([x, x.values])
+    with pytest.raises(
+        TypeError, match=r"`tensors\[1\]` has dtype int32, but `tensors\[0\]` h"
+    ):
+        concat([x, SelectedRows([0], [[1, 2]], 9)])
+    with pytest.raises(
+        ValueError, match=r"`tensors\[1\]` has rows of shape \(\), but `tensor"
+    ):
+        concat([x, SelectedRows([0], [1.0], 9)])
+    other = SelectedRows([0], [[1.0, 2.0]], 8)
+    message = r"`tensors\[1\]` and `tensors\[0\]` have different heights"
+    for run in (concat, tf.function(concat)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            run([x, other])
+
+
+def as_tensor(dense):
+    return dense, dense
+
+
+def as_variable(dense):
+    variable = tf.Variable(dense)
+    return variable, variable
+
+
+def as_keras_variable(dense):
+    variable = keras.Variable(dense, dtype=dense.dtype.name)
+    return variable, variable.value
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("kind", [as_tensor, as_variable, as_keras_variable])
+def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
+    rows, values = rng.integers(5, size=20), rng.integers(4, size=(20, 2))
+    before = rng.integers(4, size=(5, 2))
+    wanted = before.copy()
+    np.add.at(wanted, rows, values)
+    x = SelectedRows(rows, tf.cast(values, dtype), 5)
+    dense, holder = kind(tf.cast(before, dtype))
+
+    def add():
+        y = x.add_to(dense)
+        assert kind is as_tensor or y is dense
+        return tf.convert_to_tensor(y)
+
+    got = (tf.function(add) if wrap else add)()
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(tf.cast(got, tf.int64), wanted)
+    if kind is not as_tensor:
+        np.testing.assert_array_equal(tf.cast(holder, tf.int64), wanted)
+
+
+def test_many_small_16_bit_values_are_added():
+    # One after another in float16 they end at 2048.
+    x = SelectedRows(np.zeros(4096, int), tf.ones([4096], tf.float16), 1)
+    assert x.add_to(tf.zeros([1], tf.float16)).numpy() == [4096]
+    assert x.add_to(tf.Variable([0.0], dtype=tf.float16)).numpy() == [4096]
+    assert x.find(0) == 4096
+
+
+def test_what_cannot_be_added_to():
+    x = SelectedRows([0, 2], [[1.0], [2.0]], 3)
+    variable = tf.Variable(tf.zeros([4, 1]))
+    message = "`dense` has another shape than the selected rows"
+    for dense in (variable, tf.zeros([2, 1])):
+        for run in (x.add_to, tf.function(x.add_to)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                run(dense)
+    assert variable.numpy().sum() == 0
+    with pytest.raises(TypeError, match="`dense` has dtype int32, but the sel"):
+        x.add_to(tf.zeros([3, 1], tf.int32))
+    with pytest.raises(ValueError, match=r"`dense` has rows of shape \(2,\)"):
+        x.add_to(tf.zeros([3, 2]))
+
+
+@pytest.mark.parametrize("method", ["find", "add_to", "concat"])
+def test_gradients_of_parts(method, rng):
+    def run(values, dense):
+        x = SelectedRows([4, 1, 4, 0], values, 5)
+        if method == "find":
+            return x.find([[4, 3], [0, 4]]) ** 2 + tf.reduce_sum(dense) * 0
+        if method == "add_to":
+            return x.add_to(dense) ** 2
+        x = SelectedRows.concat([x, x])
+        return x.to_dense() ** 2 + dense * 0
+
+    for theory, numeric in zip(
+        *tf.test.compute_gradient(
+            run,
+            [
+                tf.constant(rng.normal(size=(4, 2))),
+                tf.constant(rng.normal(size=(5, 2))),
+            ],
+        ),
+        strict=True,
+    ):
+        np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-7)
