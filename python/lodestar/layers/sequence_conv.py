@@ -8,17 +8,19 @@ import tensorflow as tf
 from lodestar import sequence
 from lodestar.layers.sequence_layer import SequenceLayer
 from lodestar.sequence import nesting
+from lodestar.sequence.windows import rows_around
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequenceConv(SequenceLayer):
-    """Convolves each innermost sequence of a ragged input, zeros around it.
+    """Convolves each innermost sequence of a ragged input.
 
     Row i of the result is the activation of rows `i + start` to
     `i + start + kernel_size - 1` of its sequence times the kernel, plus the
-    bias; see `lodestar.sequence.conv`. With an odd `kernel_size` and the
-    default `start` it is what `keras.layers.Conv1D` with padding "same" makes
-    of each sequence alone, whose weights fit.
+    bias; see `lodestar.sequence.conv`. Around a sequence are zeros, or rows
+    that are trained. With zeros, an odd `kernel_size` and the default `start`
+    it is what `keras.layers.Conv1D` with padding "same" makes of each sequence
+    alone, whose weights fit.
 
     Input: a RaggedTensor or LoDTensor `[B, None, D]` or deeper, of a static D;
     symbolic inputs are `keras.Input(..., ragged=True)`. Output: nested as the
@@ -38,6 +40,10 @@ class SequenceConv(SequenceLayer):
       bias_regularizer: Penalty of the bias.
       kernel_constraint: Constraint of the kernel.
       bias_constraint: Constraint of the bias.
+      padding_trainable: Whether the rows around a sequence are a weight, the
+        same for every sequence, instead of zeros. Paddle's `paddingTrainable`.
+      padding_initializer: Of these rows, `[above + below, D]`: as many as the
+        filters reach above a sequence's first row and below its last.
       **kwargs: As for every Keras layer.
 
     Raises:
@@ -58,6 +64,8 @@ class SequenceConv(SequenceLayer):
         bias_regularizer: Any = None,
         kernel_constraint: Any = None,
         bias_constraint: Any = None,
+        padding_trainable: bool = False,
+        padding_initializer: Any = "zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -75,9 +83,11 @@ class SequenceConv(SequenceLayer):
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.padding_trainable = bool(padding_trainable)
+        self.padding_initializer = keras.initializers.get(padding_initializer)
 
     def build(self, input_shape):
-        """Makes the kernel and the bias."""
+        """Makes the kernel, the bias and the rows around sequences."""
         self._check_rows(input_shape)
         self.kernel = self.add_weight(
             name="kernel",
@@ -95,19 +105,32 @@ class SequenceConv(SequenceLayer):
                 regularizer=self.bias_regularizer,
                 constraint=self.bias_constraint,
             )
+        self.padding = None
+        if self.padding_trainable:
+            around = sum(rows_around(self.kernel_size, self.start))
+            self.padding = self.add_weight(
+                name="padding",
+                shape=(around, input_shape[-1]),
+                initializer=self.padding_initializer,
+            )
 
     def call(self, inputs):
         """Convolves `inputs`."""
         self.check_ragged(inputs)
         dtype = self.compute_dtype
+
+        def cast(weight):
+            if weight is None:
+                return None
+            return keras.ops.cast(weight, dtype)
+
         convolved = sequence.conv(
             inputs.with_flat_values(tf.cast(inputs.flat_values, dtype)),
-            tf.reshape(keras.ops.cast(self.kernel, dtype), [-1, self.filters]),
+            tf.reshape(cast(self.kernel), [-1, self.filters]),
             self.kernel_size,
             start=self.start,
-            bias=None
-            if self.bias is None
-            else keras.ops.cast(self.bias, dtype),
+            bias=cast(self.bias),
+            padding=cast(self.padding),
         )
         rows, splits = nesting.flatten("input", convolved)
         return nesting.pack_like(convolved, self.activation(rows), splits)
@@ -154,5 +177,9 @@ class SequenceConv(SequenceLayer):
             ),
             "bias_constraint": keras.constraints.serialize(
                 self.bias_constraint
+            ),
+            "padding_trainable": self.padding_trainable,
+            "padding_initializer": keras.initializers.serialize(
+                self.padding_initializer
             ),
         }

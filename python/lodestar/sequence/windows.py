@@ -4,7 +4,7 @@ import numbers
 
 import tensorflow as tf
 
-from lodestar.ops import sequence_context_ops
+from lodestar.ops import sequence_context_ops, sequence_expand_ops
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
@@ -56,6 +56,83 @@ def enumerate(
         return nesting.pack_like(x, windows, splits)
 
 
+def rows_around(filter_size: int, start: int | None) -> tuple[int, int]:
+    """Returns how far filters reach above a sequence's first row and below.
+
+    Args:
+      filter_size: Rows that a filter sees.
+      start: Where it begins, counted from its row; None is
+        `-(filter_size // 2)`.
+    """
+    start = _start(filter_size, start)
+    return max(-start, 0), max(start + filter_size - 1, 0)
+
+
+def _start(filter_size: int, start: int | None) -> int:
+    nesting.check_count("filter_size", filter_size)
+    if start is None:
+        return -(filter_size // 2)
+    if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
+        raise ValueError(f"`start` is {start!r}, wanted -2^31 to 2^31")
+    return start
+
+
+def _convolve(
+    rows: tf.Tensor,
+    splits: tf.Tensor,
+    weight: tf.Tensor,
+    start: int,
+    filter_size: int,
+) -> tf.Tensor:
+    """Returns windows of the rows times `weight`, of its dtype."""
+    windows = sequence_context_ops.sequence_context(
+        rows, splits, tf.zeros([], rows.dtype), start, filter_size
+    )
+    # Not -1, which is nothing's size where there are no rows.
+    shape = tf.shape(windows, out_type=tf.int64)
+    flat = tf.reshape(windows, tf.stack([shape[0], tf.reduce_prod(shape[1:])]))
+    flat = tf.ensure_shape(flat, [None, weight.shape[0]])
+    return tf.matmul(tf.cast(flat, weight.dtype), weight)
+
+
+def _convolved_padding(
+    padding: tf.Tensor,
+    splits: tf.Tensor,
+    weight: tf.Tensor,
+    start: int,
+    filter_size: int,
+) -> tf.Tensor:
+    """Returns what the rows around sequences add to each row of the result.
+
+    It depends on how far a row is from the ends of its sequence alone, so it is
+    computed once for each such distance, and picked for each row.
+    """
+    above, below = rows_around(filter_size, start)
+
+    def one(rows, count, start):
+        return _convolve(
+            rows, tf.constant([0, count], tf.int64), weight, start, filter_size
+        )
+
+    def picked(table, places, count):
+        # Of rows further away there is nothing to add.
+        table = tf.pad(table, [[0, 1], [0, 0]])
+        return tf.gather(table, tf.minimum(places, count))
+
+    rows = tf.range(splits[-1])
+    begins, ends = (
+        sequence_expand_ops.sequence_expand_as(ends, splits)
+        for ends in (splits[:-1], splits[1:])
+    )
+    # A filter i rows after the first one has the rows above from their i-th on.
+    upper = one(padding[:above], above, 0)
+    # One i rows before the last ends at the rows below without their last i.
+    lower = one(padding[above:], below, 1 - filter_size)[::-1]
+    return picked(upper, rows - begins, above) + picked(
+        lower, ends - 1 - rows, below
+    )
+
+
 def conv(
     x: tf.RaggedTensor | LoDTensor,
     weight: tf.Tensor,
@@ -64,19 +141,21 @@ def conv(
     *,
     start: int | None = None,
     bias: tf.Tensor | None = None,
+    padding: tf.Tensor | None = None,
     name: str | None = None,
 ) -> tf.RaggedTensor | LoDTensor:
     """Convolves each sequence with one filter bank.
 
-    The semantics of Paddle's `sequence_conv`, with zeros around a sequence
-    (Paddle's trainable rows there are not offered). Row i of the result is
-    rows `i + start` to `i + start + filter_size - 1` of the same sequence,
-    side by side, times `weight`. Keeps `[N, filter_size * dim]` numbers for
-    the gradient.
+    The semantics of Paddle's `sequence_conv`. Row i of the result is rows
+    `i + start` to `i + start + filter_size - 1` of the same sequence, side by
+    side, times `weight`; around a sequence there are zeros, or the rows of
+    `padding`. Keeps `[N, filter_size * dim]` numbers for the gradient.
 
     >>> x = tf.RaggedTensor.from_row_lengths([[1.0], [2.0], [4.0]], [2, 1])
     >>> conv(x, [[1.0], [1.0], [1.0]]).to_list()
     [[[3.0], [3.0]], [[4.0]]]
+    >>> conv(x, [[1.0], [1.0], [1.0]], padding=[[10.0], [20.0]]).to_list()
+    [[[13.0], [23.0]], [[34.0]]]
 
     Args:
       x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
@@ -88,26 +167,28 @@ def conv(
       start: Where a filter begins, counted from its row; by default
         `-(filter_size // 2)`.
       bias: `[out]`, added to each row, of the dtype of x; None is none.
+      padding: `[above + below, dim]`, of the dtype of x, the same for every
+        sequence: first the `above = max(0, -start)` rows before it, the last
+        of them next to it, then the `below = max(0, start + filter_size - 1)`
+        rows after it. Paddle's `PaddingData` of `paddingTrainable`. None is
+        zeros.
       name: A name for the op.
 
     Returns:
-      Rows `[N, out]`, nested as x is. Differentiable in x, weight and bias.
+      Rows `[N, out]`, nested as x is. Differentiable in x, weight, bias and
+      padding.
 
     Raises:
       TypeError: x is neither, or of another dtype.
       ValueError: x has no level or no rows `[N, dim]`; another `filter_size`
-        or `stride`; a `start` beyond 2^31; a static shape of `weight` or `bias`
-        that does not fit.
+        or `stride`; a `start` beyond 2^31; a static shape of `weight`, `bias`
+        or `padding` that does not fit.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows, or
         shapes that do not fit at run time.
     """
-    nesting.check_count("filter_size", filter_size)
+    start = _start(filter_size, start)
     if stride != 1:
         raise ValueError(f"`stride` is {stride!r}, wanted 1")
-    if start is None:
-        start = -(filter_size // 2)
-    if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
-        raise ValueError(f"`start` is {start!r}, wanted -2^31 to 2^31")
     rows, splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
     if rows.shape.rank not in (None, 2):
         raise ValueError(f"`x` must have rows [N, dim], found {rows.shape}")
@@ -121,16 +202,23 @@ def conv(
                 f"[filter_size * dim, out] with {filter_size} * {dim} rows"
             )
         compute = tf.float32 if rows.dtype.size == 2 else rows.dtype
-        windows = sequence_context_ops.sequence_context(
-            rows, splits[-1], tf.zeros([], rows.dtype), start, filter_size
-        )
-        # Not -1, which is nothing's size where there are no rows.
-        shape = tf.shape(windows, out_type=tf.int64)
-        flat = tf.reshape(
-            windows, tf.stack([shape[0], tf.reduce_prod(shape[1:])])
-        )
-        flat = tf.ensure_shape(flat, [None, height])
-        convolved = tf.matmul(tf.cast(flat, compute), tf.cast(weight, compute))
+        wide = tf.cast(weight, compute)
+        wide = tf.ensure_shape(wide, [height, None])
+        convolved = _convolve(rows, splits[-1], wide, start, filter_size)
+        if padding is not None:
+            padding = tf.convert_to_tensor(padding, rows.dtype)
+            around = sum(rows_around(filter_size, start))
+            if not padding.shape.is_compatible_with([around, dim]):
+                raise ValueError(
+                    f"`padding` has shape {padding.shape}, wanted "
+                    f"({around}, {dim})"
+                )
+            padding = tf.ensure_shape(padding, [around, dim])
+            # Not before the splits have been checked.
+            with tf.control_dependencies([convolved]):
+                convolved += _convolved_padding(
+                    padding, splits[-1], wide, start, filter_size
+                )
         if bias is not None:
             bias = tf.convert_to_tensor(bias, rows.dtype)
             if not bias.shape.is_compatible_with(weight.shape[1:]):

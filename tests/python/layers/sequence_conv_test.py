@@ -193,3 +193,80 @@ def test_sizes_are_checked(arguments, message):
 def test_rows_without_a_static_width_are_refused(shape):
     with pytest.raises(ValueError, match="static D, found the shape"):
         SequenceConv(1)(keras.Input(shape, ragged=True))
+
+
+def test_rows_around_sequences_are_trained(rng):
+    x = _batch(rng)
+    layer = SequenceConv(
+        3, 4, -1, padding_trainable=True, padding_initializer="ones"
+    )
+    with tf.GradientTape() as tape:
+        y = layer(x)
+        loss = tf.reduce_sum(y.flat_values**2)
+    # One row above, two below; after the kernel and the bias.
+    assert [w.shape for w in layer.weights] == [(4, 4, 3), (3,), (3, 4)]
+    assert layer.padding.path.endswith("/padding")
+    np.testing.assert_array_equal(
+        y.flat_values,
+        lodestar.sequence.conv(
+            x,
+            tf.reshape(layer.kernel.value, [-1, 3]),
+            4,
+            start=-1,
+            bias=layer.bias.value,
+            padding=np.ones([3, 4], np.float32),
+        ).flat_values,
+    )
+    gradients = tape.gradient(loss, layer.trainable_variables)
+    assert all(np.any(g != 0, axis=-1).all() for g in gradients[2:])
+    plain = SequenceConv(3, 4, -1)
+    plain.build(x.shape)
+    assert len(plain.weights) == 2 and plain.padding is None
+
+
+def test_trained_rows_are_saved_and_exported(tmp_path, rng):
+    # Only the ends of a sequence tell 1 0 from 0 1.
+    inputs = keras.Input((None, 1), ragged=True, name="x")
+    rows = SequenceConv(
+        4, 2, -1, padding_trainable=True, padding_initializer="glorot_normal"
+    )(inputs)
+    outputs = keras.layers.Dense(1)(SequencePool("sum")(rows))
+    model = keras.Model(inputs, outputs)
+    x = _batch(rng, 1)
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    before = model.layers[1].padding.numpy()
+    model.fit(x, np.arange(5.0), epochs=3, verbose=0)
+    assert (model.layers[1].padding.numpy() != before).any()
+    want = model(x)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(x), want)
+    lodestar.export.saved_model(model, str(tmp_path / "exported"))
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_allclose(
+        served.serve({"x": x})["output_0"], want, atol=1e-6
+    )
+
+
+def test_padding_under_a_mixed_policy(rng):
+    x = _batch(rng)
+    options = dict(padding_trainable=True, padding_initializer="ones")
+    layer = SequenceConv(2, dtype="mixed_float16", **options)
+    assert layer(x).dtype == tf.float16
+    assert layer.padding.dtype == "float32"
+    exact = SequenceConv(2, **options)
+    exact.build(x.shape)
+    exact.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        layer(x).flat_values, exact(x).flat_values, rtol=1e-2, atol=1e-2
+    )
+    again = SequenceConv.from_config(layer.get_config())
+    assert again.padding_trainable
+    assert isinstance(again.padding_initializer, keras.initializers.Ones)
+
+
+def test_filters_of_one_row_have_no_rows_around(rng):
+    layer = SequenceConv(2, 1, padding_trainable=True)
+    x = _batch(rng)
+    assert layer(x).flat_values.shape == (13, 2)
+    assert layer.padding.shape == (0, 4)

@@ -89,6 +89,73 @@ def test_conv_matches_numpy(lengths, dtype, rng):
             np.testing.assert_array_equal(got.row_lengths(), lengths)
 
 
+def padded_windows(rows, lengths, start, size, padding):
+    """As `windows_of`, with rows of `padding` around each sequence."""
+    above = max(-start, 0)
+    windows = []
+    for b, length in enumerate(lengths):
+        first = sum(lengths[:b])
+        for i in range(length):
+            for at in range(i + start, i + start + size):
+                if at < 0:
+                    windows.append(padding[above + at])
+                elif at < length:
+                    windows.append(rows[first + at])
+                else:
+                    windows.append(padding[above + at - length])
+    dim = padding.shape[1]
+    return np.reshape(windows, (len(rows), size * dim))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_padding_matches_numpy(lengths, dtype, rng):
+    for filter_size, start, dim in (
+        (3, None, 4),
+        (1, None, 3),
+        (4, None, 1),
+        (5, -4, 2),
+        (5, 0, 2),
+        (3, 2, 2),
+        (2, -5, 3),
+        (3, None, 0),
+    ):
+        first = -(filter_size // 2) if start is None else start
+        around = max(-first, 0) + max(first + filter_size - 1, 0)
+        rows = rng.integers(-4, 5, (sum(lengths), dim)).astype(np.float64)
+        weight = rng.integers(-4, 5, (filter_size * dim, 5)).astype(np.float64)
+        padding = rng.integers(-4, 5, (around, dim)).astype(np.float64)
+        windows = padded_windows(rows, lengths, first, filter_size, padding)
+        got = lodestar.sequence.conv(
+            ragged_of(tf.cast(rows, dtype), lengths),
+            tf.cast(weight, dtype),
+            filter_size,
+            start=start,
+            padding=tf.cast(padding, dtype),
+        )
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(
+            got.flat_values.numpy(),
+            (windows @ weight).astype(dtype.as_numpy_dtype),
+        )
+        zeros = tf.zeros([around, dim], dtype)
+        np.testing.assert_array_equal(
+            lodestar.sequence.conv(
+                got.with_flat_values(tf.cast(rows, dtype)),
+                tf.cast(weight, dtype),
+                filter_size,
+                start=start,
+                padding=zeros,
+            ).flat_values,
+            lodestar.sequence.conv(
+                got.with_flat_values(tf.cast(rows, dtype)),
+                tf.cast(weight, dtype),
+                filter_size,
+                start=start,
+            ).flat_values,
+        )
+
+
 def test_both_keep_the_levels_and_kind_of_their_input():
     x = LoDTensor.from_lengths([[1.0], [2.0], [3.0]], [[2, 1], [1, 0, 2]])
     y = lodestar.sequence.conv(x, [[1.0], [10.0]], 2, start=0)
@@ -169,6 +236,66 @@ def test_conv_gradients_are_numeric_ones_to_second_order(
     check_gradients(conv, rows, weight, bias)
 
 
+@pytest.mark.parametrize("filter_size, start", [(3, None), (2, 1), (5, -3)])
+def test_gradients_of_padding(filter_size, start, rng):
+    first = -(filter_size // 2) if start is None else start
+    around = max(-first, 0) + max(first + filter_size - 1, 0)
+
+    def conv(rows, weight, padding):
+        x = tf.RaggedTensor.from_row_lengths(rows, [2, 0, 3, 1])
+        return lodestar.sequence.conv(
+            x, weight, filter_size, start=start, padding=padding
+        ).flat_values
+
+    check_gradients(
+        conv,
+        tf.constant(rng.normal(size=(6, 2))),
+        tf.constant(rng.normal(size=(filter_size * 2, 3))),
+        tf.constant(rng.normal(size=(around, 2))),
+    )
+
+
+@pytest.mark.parametrize("lengths", [[], [0, 0]], ids=str)
+def test_padding_of_nothing(lengths):
+    padding = tf.ones([2, 2])
+    with tf.GradientTape() as tape:
+        tape.watch(padding)
+        y = lodestar.sequence.conv(
+            ragged_of(tf.zeros([0, 2]), lengths),
+            tf.ones([6, 3]),
+            padding=padding,
+        )
+    assert y.flat_values.shape == (0, 3)
+    np.testing.assert_array_equal(
+        tape.gradient(y.flat_values, padding), np.zeros([2, 2])
+    )
+
+
+def test_padding_of_unknown_shapes():
+    @tf.function(
+        input_signature=[
+            tf.RaggedTensorSpec([None, None, None], tf.float32, 1),
+            tf.TensorSpec(None),
+            tf.TensorSpec(None),
+        ]
+    )
+    def conv(x, weight, padding):
+        return lodestar.sequence.conv(x, weight, padding=padding)
+
+    x = tf.RaggedTensor.from_row_lengths([[1.0], [2.0], [4.0]], [2, 1])
+    weight = tf.ones([3, 1])
+    got = conv(x, weight, [[10.0], [20.0]])
+    assert got.to_list() == [[[13], [23]], [[34]]]
+    for padding in ([[10.0]], [[10.0, 1.0]] * 2, [1.0, 2.0]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            conv(x, weight, padding)
+    bad = tf.RaggedTensor.from_row_splits(
+        x.flat_values, tf.constant([0, 2**62], tf.int64), validate=False
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="there are 3 ro"):
+        conv(bad, weight, [[10.0], [20.0]])
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 def test_conv_gradients_of_shorter_floats(dtype, rng):
     rows = rng.integers(-3, 4, (90, 4))
@@ -221,6 +348,12 @@ def test_what_is_refused():
         conv(x, tf.ones([4, 4]))
     with pytest.raises(ValueError, match=r"`bias` has shape \(3,\), wanted"):
         conv(x, weight, bias=tf.ones([3]))
+    for rows in (1, 3):
+        message = rf"`padding` has shape \({rows}, 2\), wanted \(2, 2\)"
+        with pytest.raises(ValueError, match=message):
+            conv(x, weight, padding=tf.ones([rows, 2]))
+    with pytest.raises(ValueError, match=r"shape \(0, 2\), wanted \(5, 2\)"):
+        conv(x, weight, start=3, padding=tf.ones([0, 2]))
     with pytest.raises(ValueError, match=r"`x` must have rows \[N, dim\]"):
         conv(tf.ragged.constant([[1.0]]), weight)
     with pytest.raises(TypeError, match="dtype int32, wanted one of float16"):
