@@ -12,6 +12,9 @@ class CsrBuilder:
     >>> [x.tolist() for x in builder.build()]
     [[0, 2, 2], [7, 8]]
 
+    HugeCTR's loops call `new_row` once more at the end. With `num_rows` that
+    call closes the last row; without, it would begin one more.
+
     Args:
       num_rows: How many rows it may hold; slots x batch for a CSR of several
         slots. None is no bound.
@@ -49,27 +52,38 @@ class CsrBuilder:
     def new_row(self) -> None:
         """Begins a row, to which values are pushed until the next one begins.
 
+        After `num_rows` rows it closes the last one, once.
+
         Raises:
-          IndexError: `num_rows` rows have begun.
+          IndexError: the last of `num_rows` rows is closed.
         """
-        if self._row_bound is not None and self.num_rows >= self._row_bound:
+        if self._closed:
             raise IndexError(
                 f"row {self.num_rows} is out of bound: `num_rows` is "
-                f"{self._row_bound}"
+                f"{self._row_bound}, and the last row is closed"
             )
-        self._begins.append(self.num_values)
+        if self.num_rows == self._row_bound:
+            self._closed = True
+        else:
+            self._begins.append(self.num_values)
 
     def push_back(self, value) -> None:
         """Adds a value to the row begun last.
 
         Raises:
-          IndexError: no row has begun, or `max_values` values are there.
+          IndexError: no row has begun, the last one is closed, or `max_values`
+            values are there.
           OverflowError: an integer that the dtype does not hold.
           ValueError: what is no number of the dtype.
         """
         at = self.num_values
         if not self._begins:
             raise IndexError(f"value {value} has no row: call `new_row` first")
+        if self._closed:
+            raise IndexError(
+                f"value {value} has no row: `num_rows` is {self._row_bound}, "
+                "and the last row is closed"
+            )
         if self._value_bound is not None and at >= self._value_bound:
             raise IndexError(
                 f"value {value} at index {at} of row {self.num_rows - 1} is "
@@ -78,11 +92,14 @@ class CsrBuilder:
         self._values.append(self._as_dtype(value, at))
 
     def roll_back(self) -> None:
-        """Gives up the row begun last.
+        """Gives up the row begun last, or opens it again if it is closed.
 
         Raises:
           IndexError: no row has begun.
         """
+        if self._closed:
+            self._closed = False
+            return
         if not self._begins:
             raise IndexError("there is no row to give up")
         del self._values[self._begins.pop() :]
@@ -91,6 +108,7 @@ class CsrBuilder:
         """Gives up all rows."""
         self._begins = []
         self._values = []
+        self._closed = False
 
     def build(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns int64 row offsets, one more than rows, and the values.

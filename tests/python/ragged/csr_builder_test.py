@@ -57,10 +57,6 @@ def test_out_of_bound():
     with pytest.raises(IndexError, match="value 7 has no row"):
         builder.push_back(7)
     builder.new_row()
-    with pytest.raises(
-        IndexError, match="row 1 is out of bound: `num_rows` is 1"
-    ):
-        builder.new_row()
     builder.push_back(7)
     builder.push_back(8)
     with pytest.raises(
@@ -70,6 +66,45 @@ def test_out_of_bound():
         builder.push_back(9)
     # A refused call changes nothing.
     assert [x.tolist() for x in builder.build()] == [[0, 2], [7, 8]]
+
+
+def test_the_last_call_of_hugectrs_loop_closes_the_last_row():
+    builder = CsrBuilder(num_rows=4, max_values=9)
+    for row in ([4], [], [6, 7], [8]):
+        builder.new_row()
+        for value in row:
+            builder.push_back(value)
+    open_ = [x.tolist() for x in builder.build()]
+    builder.new_row()
+    assert builder.num_rows == 4
+    assert [x.tolist() for x in builder.build()] == open_
+    assert open_ == [[0, 1, 1, 3, 4], [4, 6, 7, 8]]
+    with pytest.raises(
+        IndexError, match="row 4 is out of bound: `num_rows` is 4, and the last"
+    ):
+        builder.new_row()
+    with pytest.raises(
+        IndexError, match="value 9 has no row: `num_rows` is 4, and the last"
+    ):
+        builder.push_back(9)
+    assert [x.tolist() for x in builder.build()] == open_
+    builder.roll_back()  # the closing, then the row
+    builder.push_back(9)
+    builder.roll_back()
+    assert [x.tolist() for x in builder.build()] == [[0, 1, 1, 3], [4, 6, 7]]
+    builder.new_row()
+    builder.new_row()
+    builder.reset()
+    builder.new_row()
+    assert builder.num_rows == 1
+
+
+def test_a_closing_call_of_no_rows():
+    builder = CsrBuilder(num_rows=0)
+    builder.new_row()
+    with pytest.raises(IndexError, match="value 1 has no row: call"):
+        builder.push_back(1)
+    assert [x.tolist() for x in builder.build()] == [[0], []]
 
 
 def test_values_that_the_dtype_does_not_hold():
