@@ -4,17 +4,18 @@ import keras
 
 from lodestar import sequence
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
+from lodestar.sequence import nesting
 from lodestar.sequence.pool import check_combiner
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequencePool(SequenceLayer):
-    """Pools the innermost sequences of a ragged input to one row each.
+    """Pools the sequences of a level of a ragged input to one row each.
 
     Input: a RaggedTensor or LoDTensor, `[B, None, ...]` or deeper; symbolic
     inputs are `keras.Input(..., ragged=True)`. Output: the input's shape
-    without its innermost ragged dimension, of the same dtype whatever the
-    dtype policy; see `lodestar.sequence.pool`.
+    without its innermost ragged dimension, or those from `level` on, of the
+    same dtype whatever the dtype policy; see `lodestar.sequence.pool`.
 
     A dense input is refused: its padding would be pooled, too. `model.export`
     and `tf.saved_model.save` give models dense inputs, so export with
@@ -23,33 +24,50 @@ class SequencePool(SequenceLayer):
     Args:
       combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
       pad_value: What an empty sequence gives.
+      level: The level whose units become a row each, straight from all rows
+        they hold: 0 for the outermost; -1 is the last.
       **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: another combiner; an input that is not ragged.
+      ValueError: another combiner; a level below -1; an input that is not
+        ragged, or has no such level.
     """
 
-    def __init__(self, combiner: str = "sum", pad_value: float = 0.0, **kwargs):
+    def __init__(
+        self,
+        combiner: str = "sum",
+        pad_value: float = 0.0,
+        level: int = -1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         check_combiner(combiner)
+        nesting.check_count("level", level, -1)
         self.combiner = combiner
         self.pad_value = float(pad_value)
+        self.level = int(level)
 
     def call(self, inputs):
         """Pools `inputs`."""
         self.check_ragged(inputs)
-        return sequence.pool(inputs, self.combiner, pad_value=self.pad_value)
+        return sequence.pool(
+            inputs, self.combiner, self.level, pad_value=self.pad_value
+        )
 
     def compute_output_shape(self, input_shape):
-        """Returns the input's shape without its innermost ragged dimension."""
-        rank = ragged_rank(input_shape)
-        return (*input_shape[:rank], *input_shape[rank + 1 :])
+        """Returns the input's shape without the levels that are pooled."""
+        levels = ragged_rank(input_shape)
+        above = self._levels_above(levels)
+        return (*input_shape[: above + 1], *input_shape[levels + 1 :])
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(
-            inputs, ragged=ragged_rank(inputs.shape) > 1
+            inputs, ragged=self._levels_above(ragged_rank(inputs.shape)) > 0
         )
+
+    def _levels_above(self, levels: int) -> int:
+        return nesting.check_level("level", self.level, levels)
 
     def get_config(self):
         """Returns what `from_config` needs."""
@@ -57,4 +75,5 @@ class SequencePool(SequenceLayer):
             **super().get_config(),
             "combiner": self.combiner,
             "pad_value": self.pad_value,
+            "level": self.level,
         }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops.stand_ins import replaceable
 
 
 def lod_validate(num_rows: tf.Tensor, levels: Sequence[tf.Tensor]):
@@ -20,6 +21,7 @@ def lod_from_lengths(lengths: Sequence[tf.Tensor]):
     return list(gen_ops.lodestar_lod_from_lengths(lengths=lengths))
 
 
+@replaceable
 def lod_to_absolute(levels: Sequence[tf.Tensor]):
     """Returns the levels in row offsets."""
     return list(gen_ops.lodestar_lod_to_absolute(levels=levels))
@@ -49,11 +51,17 @@ def lod_slice(
 
 
 def lod_from_sparse(
-    indices: tf.Tensor, dense_shape: tf.Tensor, num_levels: int
+    indices: tf.Tensor,
+    dense_shape: tf.Tensor,
+    num_levels: int,
+    drop_columns: bool,
 ) -> list[tf.Tensor]:
     """Returns the levels of a sparse tensor of `num_levels + 1` dimensions."""
     return list(
         gen_ops.lodestar_lod_from_sparse(
-            indices=indices, dense_shape=dense_shape, num_levels=num_levels
+            indices=indices,
+            dense_shape=dense_shape,
+            num_levels=num_levels,
+            drop_columns=drop_columns,
         )
     )

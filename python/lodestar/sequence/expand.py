@@ -58,10 +58,7 @@ def expand(
         units; splits that are none.
     """
     _, levels = nesting.flatten("y", y)
-    if not -1 <= ref_level < len(levels):
-        raise ValueError(
-            f"`ref_level` is {ref_level}, wanted -1 to {len(levels) - 1}"
-        )
+    ref_level = nesting.check_level("ref_level", ref_level, len(levels))
     nested = _is_nested(x)
     if nested:
         rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)

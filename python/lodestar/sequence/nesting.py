@@ -43,6 +43,19 @@ def check_count(name: str, count, least: int = 1) -> None:
         )
 
 
+def check_level(name: str, level: int, num_levels: int) -> int:
+    """Returns which level is meant, from 0 on; -1 is the last.
+
+    Raises:
+      ValueError: there is no such level (calls it `name`).
+    """
+    if not isinstance(level, numbers.Integral) or not -1 <= level < num_levels:
+        raise ValueError(
+            f"`{name}` is {level!r}, wanted -1 to {num_levels - 1}"
+        )
+    return num_levels - 1 if level == -1 else int(level)
+
+
 def as_maxlen(maxlen) -> tf.Tensor:
     """Returns a number of steps, a scalar tensor or a number, as int64."""
     if isinstance(maxlen, numbers.Number):

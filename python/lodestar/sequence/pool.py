@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lodestar.ops import sequence_pool_ops
+from lodestar.ops import lod_ops, sequence_pool_ops
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
@@ -28,57 +28,67 @@ def check_combiner(combiner: str) -> None:
 def pool(
     x: tf.RaggedTensor | LoDTensor,
     combiner: str = "sum",
+    level: int = -1,
     *,
     pad_value: float = 0.0,
     with_index: bool = False,
     name: str | None = None,
 ):
-    """Pools the innermost sequences to one row each.
+    """Pools the sequences of a level, the innermost one, to one row each.
 
     The semantics of Paddle's `sequence_pool`, whose `average` is mean here and
     whose `sqrt` is sqrtn (the sum over the root of the length).
 
     >>> pool(tf.ragged.constant([[1., 3.], [], [2., 4., 6.]]), "mean").numpy()
     array([2., 0., 4.], dtype=float32)
+    >>> paragraphs = tf.ragged.constant([[[1., 3.], [8.]], [[5.]]])
+    >>> pool(paragraphs, "mean", level=0).numpy()   # of words, not of means
+    array([4., 5.], dtype=float32)
 
     Args:
       x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
         int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit floats
         are summed in float32. Integer means are cut toward zero.
       combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
+      level: The level whose units become a row each, straight from all rows
+        they hold: 0 for the outermost; -1 is the last.
       pad_value: What an empty sequence gives: a Python number, or a scalar
         tensor of the dtype of x, which gets no gradient (nor does a Variable).
       with_index: For "max", also returns which row won.
       name: A name for the op.
 
     Returns:
-      `[B, ...]`, a Tensor if x has one level, else a RaggedTensor or LoDTensor
-      (as x is) with the levels above. Differentiable in x. With `with_index` a
-      pair of it and the int64 row indices of the first maxima, -1 in empty
-      sequences.
+      `[B, ...]`, a Tensor if there is no level above `level`, else a
+      RaggedTensor or LoDTensor (as x is) with the levels above. Differentiable
+      in x. With `with_index` a pair of it and the int64 row indices of the
+      first maxima, -1 in empty sequences.
 
     Raises:
       TypeError: x is neither, or of another dtype; a `pad_value` tensor of
         another dtype than x.
       ValueError: another combiner; `with_index` without "max"; x has no
-        level; a `pad_value` that is none of x's integers.
+        level, or not this one; a `pad_value` that is none of x's integers.
       tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     check_combiner(combiner)
     if with_index and combiner != "max":
         raise ValueError(f"`with_index` goes with 'max', not {combiner!r}")
     values, splits = nesting.flatten("x", x, _DTYPES)
+    level = nesting.check_level("level", level, len(splits))
     with tf.name_scope(name or "sequence_pool"):
+        above, row_splits = splits[:level], splits[level]
+        if level + 1 < len(splits):
+            row_splits = lod_ops.lod_to_absolute(splits)[level]
         pooled, index = sequence_pool_ops.sequence_pool(
             values,
-            splits[-1],
+            row_splits,
             combiner,
             as_dtype_of("pad_value", pad_value, values.dtype, "`x`"),
         )
-        pooled = nesting.pack_like(x, pooled, splits[:-1])
+        pooled = nesting.pack_like(x, pooled, above)
         if not with_index:
             return pooled
-        return pooled, nesting.pack_like(x, index, splits[:-1])
+        return pooled, nesting.pack_like(x, index, above)
 
 
 def first_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):

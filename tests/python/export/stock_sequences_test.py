@@ -42,8 +42,10 @@ def check(function, compare=np.testing.assert_array_equal):
 def test_the_bits_of_our_ops(dtype, step, longest, bags, rng):
     x = ragged(rng, dtype, step, longest, bags)
     values, splits = x.values, x.row_splits
+    nested = tf.RaggedTensor.from_row_lengths(x, [bags // 2, 0, -(-bags // 2)])
     for combiner in ("sum", "mean", "sqrtn", "first", "last"):
         check(lambda c=combiner: sequence.pool(x, c, pad_value=3))
+        check(lambda c=combiner: sequence.pool(nested, c, 0))
     check(lambda: sequence.pool(x, "max", pad_value=3, with_index=True))
     check(lambda: sequence.pad(x, 2))
     check(lambda: sequence.pad(x, maxlen=70))
@@ -96,6 +98,9 @@ def test_bad_arguments_are_errors():
     with stand_ins(sequences.functions()):
         with pytest.raises(error, match="do not ascend"):
             sequence.pool(bad)
+        nested = tf.RaggedTensor.from_row_lengths(bad, [2])
+        with pytest.raises(error, match="do not ascend"):
+            sequence.pool(nested, level=0)
         with pytest.raises(error, match="a sequence has"):
             sequence.pad(x, maxlen=1)
         for lengths in ([2, 4], [2, -1], [2]):
@@ -111,7 +116,9 @@ def test_a_model_of_sequence_layers(tmp_path):
     layers = lodestar.layers
     ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
     rows = layers.DynamicEmbedding(3, missing="initial")(ids)
-    wide = layers.SequenceConv(4, 3)(rows)
+    wide = layers.SequenceConv(
+        4, 3, padding_trainable=True, padding_initializer="ones"
+    )(rows)
     padded = layers.SequencePad(maxlen=6)(wide)
     again = layers.SequencePool("max")(layers.SequenceUnpad()([padded, rows]))
     pooled = layers.SequencePool("mean")(layers.SequenceSoftmax()(rows))

@@ -117,3 +117,57 @@ def test_what_is_refused():
         SequencePool()(keras.Input((4, 3)))
     with pytest.raises(ValueError, match="needs a ragged input, found a dense"):
         SequencePool()(tf.ones([4, 3]))
+
+
+def test_a_level_above_the_innermost_in_a_model(tmp_path):
+    inputs = keras.Input((None, None, 2), ragged=True, name="x")
+    outputs = SequencePool("mean", level=0)(inputs)
+    assert (outputs.shape, bool(outputs.ragged)) == ((None, 2), False)
+    model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
+    model.compile("sgd", "mse")
+    x = tf.ragged.constant(
+        [[[[1.0, 2.0], [3.0, 4.0]], [[8.0, 0.0]]], [], [[[5.0, 5.0]], []]],
+        ragged_rank=2,
+        inner_shape=(2,),
+    )
+    np.testing.assert_array_equal(
+        SequencePool("mean", level=0)(x), [[4, 2], [0, 0], [5, 5]]
+    )
+    batches = tf.data.Dataset.from_tensor_slices((x, np.ones([3, 1]))).batch(2)
+    model.fit(batches, verbose=0)
+    wanted = model(x).numpy()
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(loaded(x), wanted)
+    assert loaded.layers[1].level == 0
+    lodestar.export.saved_model(model, str(tmp_path / "served"))
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_allclose(served.serve({"x": x})["output_0"], wanted)
+
+
+def test_a_level_between_keeps_those_above():
+    inputs = keras.Input((None, None, None, 2), ragged=True)
+    outputs = SequencePool(level=1)(inputs)
+    assert (outputs.shape, bool(outputs.ragged)) == ((None, None, 2), True)
+    x = lodestar.LoDTensor.from_lengths(
+        tf.ones([3, 2]), [[2, 0], [1, 1], [2, 1]]
+    )
+    y = SequencePool(level=1)(x)
+    assert y.to_list() == [[[2, 2], [1, 1]], []]
+    np.testing.assert_array_equal(
+        keras.Model(inputs, outputs)(x.to_ragged()).flat_values, y.values
+    )
+
+
+def test_levels_that_are_none():
+    for level in (-2, 0.5, "0"):
+        with pytest.raises(
+            ValueError, match="`level` is .*, wanted an integer"
+        ):
+            SequencePool(level=level)
+    layer = SequencePool(level=1)
+    with pytest.raises(ValueError, match="`level` is 1, wanted -1 to 0"):
+        layer(keras.Input((None, 3), ragged=True))
+    with pytest.raises(ValueError, match="`level` is 1, wanted -1 to 0"):
+        layer(tf.ragged.constant([[1.0]]))

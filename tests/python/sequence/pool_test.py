@@ -350,3 +350,111 @@ def test_static_shapes_of_the_ops():
     for values, row_splits in (([], [2]), ([3], []), ([3], [2, 2]), ([3], [0])):
         with pytest.raises(ValueError):
             shapes(values, row_splits, "sum")
+
+
+# 9 1 5 rows in the units of level 0, of 3 1 2 sequences.
+PARAGRAPHS = [[3, 1, 2], [3, 2, 4, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_a_level_is_pooled_straight_over_its_rows(combiner, dtype, rng):
+    values = (rng.normal(size=(15, 3)) * 20).astype(dtype.as_numpy_dtype)
+    for lengths, splits in (
+        (PARAGRAPHS, [0, 9, 10, 15]),
+        ([[0, 3, 0], [2, 0, 4], [3, 2, 4, 1, 2, 3]], [0, 0, 15, 15]),
+    ):
+        x = LoDTensor.from_lengths(values, lengths)
+        wanted = reference(values, splits, combiner, 7)
+        wanted = np.trunc(wanted) if dtype.is_integer else wanted
+        for y in (x, x.to_ragged()):
+            got = lodestar.sequence.pool(y, combiner, level=0, pad_value=7)
+            assert isinstance(got, tf.Tensor)
+            np.testing.assert_array_equal(
+                got,
+                lodestar.sequence.pool(
+                    tf.RaggedTensor.from_row_splits(values, splits),
+                    combiner,
+                    pad_value=7,
+                ),
+            )
+            np.testing.assert_allclose(
+                tf.cast(got, tf.float64), wanted, rtol=2e-2, atol=0.2
+            )
+        # Level 1 of three keeps level 0; the last level is -1.
+        last = lodestar.sequence.pool(x, combiner, len(lengths) - 1)
+        np.testing.assert_array_equal(
+            last.values, lodestar.sequence.pool(x, combiner).values
+        )
+        if len(lengths) == 3:
+            middle = lodestar.sequence.pool(x, combiner, 1)
+            assert middle.lengths()[0].numpy().tolist() == [0, 3, 0]
+            np.testing.assert_array_equal(
+                middle.values,
+                lodestar.sequence.pool(x.level(1), combiner, 0),
+            )
+
+
+def test_the_maximum_over_the_rows_of_a_level():
+    rows = np.array([4, 8, 1, 7, 7, 2, 9, 0, 3, 5, 6, 2, 8, 8, 1.0])
+    x = LoDTensor.from_lengths(rows, PARAGRAPHS)
+    assert x.absolute()[0].numpy().tolist() == [0, 9, 10, 15]
+    pooled, index = lodestar.sequence.pool(x, "max", level=0, with_index=True)
+    assert pooled.numpy().tolist() == [
+        rows[0:9].max(),
+        rows[9:10].max(),
+        rows[10:15].max(),
+    ]
+    assert index.numpy().tolist() == [6, 9, 12]
+
+
+def test_a_mean_of_words_is_not_a_mean_of_means():
+    x = tf.ragged.constant([[[1.0, 3.0], [8.0]], [[5.0]], [], [[], []]])
+    mean = lodestar.sequence.pool
+    assert mean(x, "mean", level=0).numpy().tolist() == [4, 5, 0, 0]
+    assert mean(mean(x, "mean"), "mean").numpy().tolist() == [5, 5, 0, 0]
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_gradients_of_a_level(combiner, rng):
+    rows = tf.constant(rng.permutation(30).reshape(15, 2) / 10.0)
+
+    def pooled(rows):
+        x = LoDTensor.from_lengths(rows, PARAGRAPHS)
+        return lodestar.sequence.pool(x, combiner, level=0)
+
+    check_gradients(pooled, rows)
+
+
+def test_levels_in_a_function_of_unknown_sizes():
+    @tf.function(
+        input_signature=[
+            tf.RaggedTensorSpec([None] * 4, tf.float32, 3, tf.int32)
+        ]
+    )
+    def pooled(x):
+        return [lodestar.sequence.pool(x, "sum", k) for k in range(3)]
+
+    lists = [[[[1.0, 2.0], []], [[3.0]]], [[]]]
+    x = tf.ragged.constant(lists, ragged_rank=3, row_splits_dtype=tf.int32)
+    outer, middle, inner = pooled(x)
+    assert outer.numpy().tolist() == [6, 0]
+    assert middle.to_list() == [[3, 3], [0]]
+    assert inner.to_list() == [[[3, 0], [3]], [[]]]
+    assert inner.row_splits.dtype == tf.int32
+
+
+def test_levels_that_are_none():
+    x = LoDTensor.from_lengths([1.0, 2.0], [[2], [1, 1]])
+    for level in (2, -2, 0.0, None):
+        with pytest.raises(ValueError, match="`level` is .*, wanted -1 to 1"):
+            lodestar.sequence.pool(x, "sum", level)
+    for lod, message in (
+        ([[0, 2], [0, 3, 2]], r"`lod\[1\]\[1\]`=3 is greater than"),
+        ([[0, 1], [0, 1, 2]], r"`lod\[0\]` ends at 1, but there are 2 units"),
+        ([[0, 2], [0, 1, 1]], "ends at 1, but there are 2 rows"),
+        ([[0, 2**62], [0, 1, 2]], "but there are 2 units"),
+    ):
+        x = LoDTensor([1.0, 2.0], [np.array(level) for level in lod])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            lodestar.sequence.pool(x, "sum", 0)

@@ -3,12 +3,13 @@
 Each takes and gives what the function of its name in `lodestar.ops` does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from lodestar.export.stock import segments
 from lodestar.ops import (
+    lod_ops,
     sequence_context_ops,
     sequence_expand_ops,
     sequence_pad_ops,
@@ -21,6 +22,7 @@ from lodestar.ops import (
 def functions() -> dict[Callable, Callable]:
     """What `ops.stand_ins.stand_ins` takes."""
     return {
+        lod_ops.lod_to_absolute: lod_to_absolute,
         sequence_context_ops.sequence_context: sequence_context,
         sequence_expand_ops.sequence_expand: sequence_expand,
         sequence_expand_ops.sequence_expand_as: sequence_expand_as,
@@ -52,6 +54,16 @@ def _shaped(x: tf.Tensor, lead: list, values: tf.Tensor) -> tf.Tensor:
     """`x`, whose shape is `lead` and that of a row of `values`."""
     shape = tf.TensorShape(lead).concatenate(values.shape[1:])
     return tf.ensure_shape(x, shape)
+
+
+def lod_to_absolute(levels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Bit for bit."""
+    absolute = [segments.checked(levels[-1], levels[-1][-1], "rows")]
+    for level in reversed(levels[:-1]):
+        units = tf.size(absolute[0], tf.int64) - 1
+        level = segments.checked(level, units, "units")
+        absolute.insert(0, tf.gather(absolute[0], level))
+    return absolute
 
 
 def sequence_pool(
