@@ -177,8 +177,22 @@ TEST(LodTest, SlicesThatAreRefusedNameIndexAndValue) {
 }
 
 Status FromSparse(const std::vector<int64_t>& indices,
-                  const std::vector<int64_t>& shape, Levels* levels) {
-  return LodFromSparse(indices, shape, levels);
+                  const std::vector<int64_t>& shape, Levels* levels,
+                  bool drop_columns = false) {
+  return LodFromSparse(indices, shape, drop_columns, levels);
+}
+
+TEST(LodTest, ColumnsOfSparseTensorsAreDropped) {
+  // A diagonal, and a row of two values with a gap before and between them.
+  Levels levels;
+  ASSERT_TRUE(FromSparse({0, 0, 1, 1, 2, 2}, {4, 3}, &levels, true).ok());
+  EXPECT_EQ(levels, (Levels{{0, 1, 2, 3, 3}}));
+  ASSERT_TRUE(FromSparse({1, 3, 1, 8}, {3, 9}, &levels, true).ok());
+  EXPECT_EQ(levels, (Levels{{0, 0, 2, 2}}));
+  // Order and bounds are checked all the same.
+  EXPECT_FALSE(FromSparse({1, 3, 1, 3}, {3, 9}, &levels, true).ok());
+  EXPECT_FALSE(FromSparse({1, 8, 1, 3}, {3, 9}, &levels, true).ok());
+  EXPECT_FALSE(FromSparse({1, 9}, {3, 9}, &levels, true).ok());
 }
 
 TEST(LodTest, LevelsOfSparseTensors) {
@@ -444,7 +458,7 @@ TEST_F(LodFuzzTest, SparseTensorsGiveTheirLevelsOrNone) {
     if (changed && !indices.empty()) indices[Any(indices.size())] = number();
     if (changed && Any(2) == 0) shape[Any(shape.size())] = number();
     Levels back;
-    if (!LodFromSparse(indices, shape, &back).ok()) {
+    if (!LodFromSparse(indices, shape, false, &back).ok()) {
       ASSERT_TRUE(changed);
       continue;
     }

@@ -167,7 +167,7 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
 }
 
 Status LodFromSparse(Span<const int64_t> indices,
-                     Span<const int64_t> dense_shape,
+                     Span<const int64_t> dense_shape, bool drop_columns,
                      std::vector<std::vector<int64_t>>* levels) {
   const int64_t rank = dense_shape.size();
   const int64_t last = rank - 1;
@@ -222,7 +222,7 @@ Status LodFromSparse(Span<const int64_t> indices,
           begin_units(k, index[k] - (k == moved ? from : -1)));
     }
     const int64_t wanted = moved == last ? from + 1 : 0;
-    if (index[last] != wanted) {
+    if (!drop_columns && index[last] != wanted) {
       return InvalidArgument("`indices[", rows, "][", last, "]` is ",
                              index[last], ", wanted ", wanted,
                              ": the values of a unit stand side by side");

@@ -64,14 +64,16 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
 // The levels of a sparse tensor, one less than it has dimensions. `indices` is
 // row-major, dense_shape.size() numbers a value. Level 0 has dense_shape[0]
 // units; a unit of an upper level holds as many as its last index says, those
-// without values being empty.
+// without values being empty. With `drop_columns` the last number of an index
+// only orders the values of a unit.
 // InvalidArgument, naming index and value: a negative dimension, an index
 // outside of its dimension, indices that repeat or are not in row-major order,
-// values of a unit that do not stand side by side from 0.
+// values of a unit that do not stand side by side from 0 where columns are not
+// dropped.
 // ResourceExhausted: more units than memory has addresses.
 // REQUIRES: dense_shape.size() >= 2, and it divides indices.size().
 Status LodFromSparse(Span<const int64_t> indices,
-                     Span<const int64_t> dense_shape,
+                     Span<const int64_t> dense_shape, bool drop_columns,
                      std::vector<std::vector<int64_t>>* levels);
 
 }  // namespace lodestar

@@ -135,7 +135,10 @@ class LodSliceOp : public tensorflow::OpKernel {
 
 class LodFromSparseOp : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit LodFromSparseOp(tensorflow::OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_columns", &drop_columns_));
+  }
   void Compute(OpKernelContext* ctx) override {
     CatchBadAlloc(ctx, [&] {
       const Tensor& indices = ctx->input(0);
@@ -152,9 +155,10 @@ class LodFromSparseOp : public tensorflow::OpKernel {
                                        indices.shape().DebugString(),
                                        ", wanted [N,", rank, "]"));
       std::vector<std::vector<int64_t>> levels;
-      OP_REQUIRES_OK(ctx, ToTensorFlow(LodFromSparse(
-                              FlatSpan<int64_t>(indices),
-                              FlatSpan<int64_t>(dense_shape), &levels)));
+      OP_REQUIRES_OK(ctx,
+                     ToTensorFlow(LodFromSparse(FlatSpan<int64_t>(indices),
+                                                FlatSpan<int64_t>(dense_shape),
+                                                drop_columns_, &levels)));
       for (int k = 0; k < ctx->num_outputs(); ++k) {
         Tensor* output = nullptr;
         OP_REQUIRES_OK(
@@ -165,6 +169,9 @@ class LodFromSparseOp : public tensorflow::OpKernel {
       }
     });
   }
+
+ private:
+  bool drop_columns_;
 };
 
 #define REGISTER(name) \

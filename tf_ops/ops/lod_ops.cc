@@ -144,6 +144,7 @@ REGISTER_OP("Lodestar>LodFromSparse")
     .Input("dense_shape: int64")
     .Output("levels: num_levels * int64")
     .Attr("num_levels: int >= 1")
+    .Attr("drop_columns: bool = false")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &unused));
@@ -159,10 +160,11 @@ Offset levels of a sparse tensor.
 indices: [N, num_levels + 1], in row-major order.
 dense_shape: [num_levels + 1]; level 0 gets dense_shape[0] units.
 levels: Offsets, outermost level first; the last level covers N rows.
+drop_columns: Whether values of an innermost unit may stand at any columns.
 INVALID_ARGUMENT, naming index and value, if an index is outside of its
 dimension, repeats, is not in row-major order, or if the values of an innermost
-unit do not stand side by side from 0. RESOURCE_EXHAUSTED if there are more units
-than fit memory.
+unit do not stand side by side from 0 and columns are not dropped.
+RESOURCE_EXHAUSTED if there are more units than fit memory.
 )doc");
 
 }  // namespace lodestar

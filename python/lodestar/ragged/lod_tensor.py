@@ -117,21 +117,31 @@ class LoDTensor(tf.experimental.ExtensionType):
         return cls._checked(values, levels)
 
     @classmethod
-    def from_lengths(cls, values, lengths: Sequence) -> "LoDTensor":
+    def from_lengths(
+        cls, values, lengths: Sequence, absolute: bool = False
+    ) -> "LoDTensor":
         """Builds one from `recursive_sequence_lengths`, outermost level first.
+
+        >>> absolute = [[9, 1, 5], [3, 2, 4, 1, 2, 3]]
+        >>> LoDTensor.from_lengths(range(15), absolute, absolute=True).lengths()
+        [3, 1, 2], [3, 2, 4, 1, 2, 3]
 
         Args:
           values: `[N, ...]`.
           lengths: Vectors of unit lengths, int64 or int32.
+          absolute: Whether the lengths of every level count rows, not units of
+            the next level. Empty units then belong to the unit after them.
 
         Raises:
           ValueError: no level, or a level that is no vector.
           tf.errors.InvalidArgumentError: a negative length, or lengths that do
-            not add up (names level and index).
+            not add up (names level and index, absolute ones as offsets).
         """
         values = as_values(values)
         lengths = as_one_level_or_more("lengths", lengths)
         levels = lod_ops.lod_from_lengths(lengths)
+        if absolute:
+            levels = lod_ops.lod_from_absolute(levels)
         return cls._checked(values, levels)
 
     @classmethod
@@ -161,24 +171,31 @@ class LoDTensor(tf.experimental.ExtensionType):
         )
 
     @classmethod
-    def from_sparse(cls, sparse_tensor: tf.SparseTensor) -> "LoDTensor":
+    def from_sparse(
+        cls, sparse_tensor: tf.SparseTensor, columns: str = "keep"
+    ) -> "LoDTensor":
         """Takes the values of a SparseTensor; a level fewer than dimensions.
 
-        An innermost unit's values stand side by side from 0. An upper level has
-        as many units as its indices name, so that those at its end that are
-        empty do not come back from `to_sparse`; level 0 has `dense_shape[0]`.
+        An upper level has as many units as its indices name, so that those at
+        its end that are empty do not come back from `to_sparse`; level 0 has
+        `dense_shape[0]`.
 
         Args:
           sparse_tensor: Of static rank 2 or more, in row-major order;
             `tf.sparse.reorder` makes it so.
+          columns: "keep" wants an innermost unit's values side by side from
+            column 0, so that their places say what their columns were. "drop"
+            takes them from any columns, whose numbers are lost: a diagonal
+            matrix gives units of one value each.
 
         Raises:
           TypeError: not a SparseTensor.
-          ValueError: no static rank of 2 or more.
+          ValueError: no static rank of 2 or more; other `columns`.
           tf.errors.InvalidArgumentError: indices that repeat, are out of order
-            or of `dense_shape`, or leave a gap (names index and value).
+            or of `dense_shape`, or leave a gap that "keep" does not take (names
+            index and value).
         """
-        return cls(*sparse.from_sparse(sparse_tensor))
+        return cls(*sparse.from_sparse(sparse_tensor, columns))
 
     def to_sparse(self) -> tf.SparseTensor:
         """Returns a SparseTensor: a dimension a level, one for rows.
@@ -396,6 +413,86 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns every level in row offsets, outermost first."""
         return tuple(lod_ops.lod_to_absolute(self.lod))
 
+    def level(self, level: int) -> "LoDTensor":
+        """Returns the same rows without the levels above `level`.
+
+        Its units are the units of `level`: `len(x.level(1))`, `x.level(1)[2]`
+        and `for unit in x.level(1)`. Copies nothing.
+
+        Raises:
+          ValueError: `level` is not one of the levels.
+        """
+        self._check_level(level)
+        return LoDTensor(self.values, self.lod[level:])
+
+    def __len__(self) -> int:
+        """The number of outermost units; of rows, if there is no level.
+
+        Raises:
+          TypeError: a graph does not know it.
+        """
+        count = self._count_units()
+        if not isinstance(count, int):
+            raise TypeError(
+                "`len` of a LoDTensor whose units a graph does not know; "
+                "`tf.size(x.lod[0]) - 1` is a tensor of it"
+            )
+        return count
+
+    def __bool__(self):
+        raise TypeError(
+            "a LoDTensor is neither true nor false; ask `len(x) > 0`, or "
+            "`x is not None`"
+        )
+
+    def __getitem__(self, key):
+        """Outermost unit `key`, or the units of a slice such as `x[1:3]`.
+
+        Args:
+          key: An integer, which counts from the end if it is negative, also a
+            scalar tensor; or a slice of step 1, whose bounds are cut to what
+            there is, as those of a list are.
+
+        Returns:
+          Of an integer what the unit holds: a LoDTensor of a level less, or of
+          the only level its rows, a Tensor. Of a slice a LoDTensor.
+
+        Raises:
+          TypeError: another key.
+          ValueError: another step.
+          IndexError: no such unit; in a graph that does not know how many there
+            are an InvalidArgumentError.
+        """
+        count = self._count_units()
+        if isinstance(key, slice):
+            return self._units(*parts.slice_bounds(key, count))
+        index = parts.unit_index(key, count)
+        if not self.lod:
+            return self.values[index]
+        unit = self._units(index, index + 1)
+        return unit.level(1) if unit.num_levels > 1 else unit.values
+
+    def __iter__(self):
+        """Yields what `self[i]` is, unit by unit.
+
+        Raises:
+          TypeError: a graph does not know how many there are.
+        """
+        return (self[i] for i in range(len(self)))
+
+    def _units(self, begin, end) -> "LoDTensor":
+        if not self.lod:
+            return LoDTensor(self.values[begin:end], ())
+        return self.slice(0, begin, end)
+
+    def _count_units(self) -> int | tf.Tensor:
+        """How many outermost units, or rows, there are; an int where known."""
+        counted, extra = (self.lod[0], 1) if self.lod else (self.values, 0)
+        count = counted.shape[:1].num_elements()
+        if count is None:
+            count = tf.shape(counted, out_type=tf.int64)[0]
+        return count - extra
+
     def slice(self, level: int, begin, end) -> "LoDTensor":
         """Returns units `[begin, end)` of a level, without the levels above.
 
@@ -421,11 +518,14 @@ class LoDTensor(tf.experimental.ExtensionType):
         rows, levels = self._cut(level, begin, end)
         return LoDTensor(self.values, tuple(levels)).lengths(), rows
 
-    def _cut(self, level, begin, end):
+    def _check_level(self, level: int) -> None:
         if not 0 <= level < self.num_levels:
             raise ValueError(
                 f"`level` is {level}, wanted 0 to {self.num_levels - 1}"
             )
+
+    def _cut(self, level, begin, end):
+        self._check_level(level)
         return lod_ops.lod_slice(
             tf.shape(self.values, out_type=tf.int64)[0],
             self.lod,
@@ -466,18 +566,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """
         if num_places < 1:
             raise ValueError(f"`num_places` is {num_places}, wanted 1 or more")
-        if self.lod:
-            counted, extra = self.lod[0], 1
-        else:
-            counted, extra = self.values, 0
-        units = counted.shape[:1].num_elements()
-        if units is None:
-            units = tf.shape(counted, out_type=tf.int64)[0]
-        points = parts.split_points(units - extra, num_places)
+        points = parts.split_points(self._count_units(), num_places)
         return [
-            self.slice(0, begin, end)
-            if self.lod
-            else LoDTensor(self.values[begin:end], ())
+            self._units(begin, end)
             for begin, end in zip(points[:-1], points[1:], strict=True)
         ]
 

@@ -1,10 +1,11 @@
 """Putting LoDs together and taking them apart, level by level."""
 
+import numbers
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import Parts
+from lodestar.ragged.arguments import Parts, as_int64
 
 
 def concat(parts: Sequence[Parts]) -> Parts:
@@ -55,3 +56,47 @@ def split_points(units: int | tf.Tensor, num_places: int) -> list:
     return [tf.where(i < count, i * size, units) for i in range(num_places)] + [
         units
     ]
+
+
+def _is_integer(key) -> bool:
+    return isinstance(key, numbers.Integral) and not isinstance(key, bool)
+
+
+def unit_index(key, count: int | tf.Tensor):
+    """Returns which of `count` units `key` means, from 0 on."""
+    if tf.is_tensor(key):
+        key = as_int64("key", key, 0)
+        static = tf.get_static_value(key)
+        key = key if static is None else int(static)
+    elif not _is_integer(key):
+        raise TypeError(
+            f"units are taken by an integer or a slice, found {key!r}"
+        )
+    if isinstance(key, tf.Tensor) or isinstance(count, tf.Tensor):
+        return tf.where(key < 0, key + count, key)
+    if not -count <= key < count:
+        raise IndexError(f"there is no unit {key}: there are {count}")
+    return key % count
+
+
+def slice_bounds(key: slice, count: int | tf.Tensor) -> tuple:
+    """Returns the first unit of a slice of `count`, and that after its last."""
+    if key.step not in (None, 1):
+        raise ValueError(f"a slice of units has step {key.step!r}, wanted 1")
+    bounds = (key.start, key.stop)
+    if isinstance(count, int) and all(
+        bound is None or _is_integer(bound) for bound in bounds
+    ):
+        begin, end, _ = key.indices(count)
+        return begin, max(begin, end)
+    begin, end = (
+        as_int64(name, default if bound is None else bound, 0)
+        for name, bound, default in zip(
+            ("begin", "end"), bounds, (0, count), strict=True
+        )
+    )
+    begin, end = (
+        tf.clip_by_value(tf.where(x < 0, x + count, x), 0, count)
+        for x in (begin, end)
+    )
+    return begin, tf.maximum(begin, end)

@@ -6,8 +6,10 @@ from lodestar.ops import lod_ops
 from lodestar.ragged.arguments import Parts
 
 
-def from_sparse(sparse: tf.SparseTensor) -> Parts:
+def from_sparse(sparse: tf.SparseTensor, columns: str) -> Parts:
     """Returns the values and levels of a sparse tensor."""
+    if columns not in ("keep", "drop"):
+        raise ValueError(f"`columns` is {columns!r}, wanted 'keep' or 'drop'")
     if not isinstance(sparse, tf.SparseTensor):
         raise TypeError(
             f"`sparse` must be a SparseTensor, found {type(sparse)}"
@@ -19,7 +21,7 @@ def from_sparse(sparse: tf.SparseTensor) -> Parts:
             f"{sparse.shape}"
         )
     levels = lod_ops.lod_from_sparse(
-        sparse.indices, sparse.dense_shape, rank - 1
+        sparse.indices, sparse.dense_shape, rank - 1, columns == "drop"
     )
     return sparse.values, tuple(levels)
 

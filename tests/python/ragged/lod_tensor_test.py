@@ -286,3 +286,73 @@ def test_repr_in_a_graph():
 
     x = LoDTensor.from_lengths([1.0], [[1]])
     assert b"levels=1" in graph(x).numpy()
+
+
+def test_lengths_that_all_count_rows():
+    x = LoDTensor.from_lengths(
+        np.arange(15), [[9, 1, 5], [3, 2, 4, 1, 2, 3]], absolute=True
+    )
+    assert [level.numpy().tolist() for level in x.lengths()] == [
+        [3, 1, 2],
+        [3, 2, 4, 1, 2, 3],
+    ]
+    assert x.absolute()[0].numpy().tolist() == [0, 9, 10, 15]
+    # Of one level both are one; empty units belong to the unit after them.
+    x = LoDTensor.from_lengths([1, 2], [np.array([0, 2, 0])], absolute=True)
+    assert lod(x) == [[0, 0, 2, 2]]
+    x = LoDTensor.from_lengths([1, 2], [[1, 1], [0, 1, 0, 1, 0]], absolute=True)
+    assert x.lengths()[0].numpy().tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "lengths, message",
+    [
+        (
+            [[8, 7], [3, 2, 4, 1, 2, 3]],
+            r"`lod\[0\]\[1\]`=8 is not an offset of",
+        ),
+        (
+            [[9, 1, 4], [3, 2, 4, 1, 2, 3]],
+            "ends at 14, but there are 15 rows i",
+        ),
+        ([[9, 1, 4], [3, 2, 4, 1, 2, 2]], "ends at 14, but there are 15 rows"),
+        ([[9, -1, 7], [9, 6]], r"`lengths\[0\]\[1\]` is -1, wanted 0 or more"),
+        ([[], [9, 6]], "ends at 0, but there are 15 rows"),
+    ],
+)
+def test_lengths_of_rows_that_do_not_nest(lengths, message):
+    lengths = [np.array(level, np.int64) for level in lengths]
+
+    def build(*lengths):
+        return LoDTensor.from_lengths(np.arange(15), lengths, absolute=True)
+
+    for run in (build, tf.function(build)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            run(*lengths)
+
+
+def test_one_level_beside_itself_under_one_more():
+    rows = np.arange(6.0)
+    one = LoDTensor.from_offsets(rows, [[0, 2, 3, 6]])
+    # Innermost level first; what is above counts rows.
+    two = LoDTensor.from_offsets(
+        rows, [[0, 2, 3, 6], [0, 6]], order="inner_first", absolute=True
+    )
+    assert lod(one) == [[0, 2, 3, 6]]
+    assert lod(two) == [[0, 3], [0, 2, 3, 6]]
+    assert two.level(1).to_list() == one.to_list()
+    assert two.to_list() == [one.to_list()]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ends at 6, but"):
+        LoDTensor.from_offsets(rows, [[0, 2, 3, 6], [0, 6]])
+
+
+def test_sequences_of_images(rng):
+    images = rng.normal(size=(6, 32, 32)).astype(np.float32)
+    x = LoDTensor.from_lengths(images, [[3, 1, 2]])
+    assert [unit.shape.as_list() for unit in x] == [
+        [3, 32, 32],
+        [1, 32, 32],
+        [2, 32, 32],
+    ]
+    assert x.to_ragged().shape.as_list() == [3, None, 32, 32]
+    np.testing.assert_array_equal(x[2], images[4:])

@@ -261,3 +261,122 @@ def test_gradient_flows_through_parts():
 
     theory, numeric = tf.test.compute_gradient(parts, [values])
     np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)
+
+
+NESTED = [[[1, 2], []], [], [[3], [4, 5, 6]]]
+
+
+def test_units_of_every_level_are_those_of_lists():
+    x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
+    assert len(x) == 3
+    assert [unit.to_list() for unit in x] == NESTED
+    for i in range(-3, 3):
+        assert x[i].to_list() == NESTED[i]
+        assert x[tf.constant(i)].to_list() == NESTED[i]
+        assert x[np.int64(i)].to_list() == NESTED[i]
+    inner = x.level(1)
+    sequences = [sequence for unit in NESTED for sequence in unit]
+    assert len(inner) == 4
+    assert [unit.numpy().tolist() for unit in inner] == sequences
+    assert inner[3].numpy().tolist() == [4, 5, 6]
+    assert isinstance(inner[3], tf.Tensor)
+    rows = LoDTensor(x.values, ())
+    assert (len(rows), rows[-1], [*rows][1]) == (6, 6, 2)
+    assert rows[1:3].values.numpy().tolist() == [2, 3]
+    with pytest.raises(ValueError, match="`level` is 2, wanted 0 to 1"):
+        x.level(2)
+
+
+bounds = [None, *range(-5, 6)]
+
+
+def test_slices_are_those_of_lists():
+    x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
+    spec = LoDTensor.Spec([None], tf.int64, 2)
+
+    @tf.function(input_signature=[spec, *[tf.TensorSpec([], tf.int64)] * 2])
+    def cut(x, begin, end):
+        return x[begin:end], x[:end], x[begin:]
+
+    for begin in bounds:
+        for end in bounds:
+            assert x[begin:end].to_list() == NESTED[begin:end]
+            if begin is not None and end is not None:
+                got = cut(x, begin, end)
+                assert [y.to_list() for y in got] == [
+                    NESTED[begin:end],
+                    NESTED[:end],
+                    NESTED[begin:],
+                ]
+
+
+def test_units_in_a_graph_that_does_not_know_how_many():
+    spec = LoDTensor.Spec([None], tf.int64, 2)
+    count = [tf.TensorSpec([], tf.int64)]
+
+    @tf.function(input_signature=[spec, *count])
+    def unit(x, i):
+        return x[i]
+
+    @tf.function(input_signature=[spec])
+    def last(x):
+        return x[-1]
+
+    x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
+    for i in range(-3, 3):
+        assert unit(x, i).to_list() == NESTED[i]
+    assert last(x).to_list() == NESTED[-1]
+    for i in (-4, 3):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            unit(x, i)
+
+    @tf.function(input_signature=[spec])
+    def counted(x):
+        return len(x)
+
+    @tf.function(input_signature=[spec])
+    def walked(x):
+        return [y.values for y in x]
+
+    for function in (counted, walked):
+        with pytest.raises(TypeError, match="units a graph does not know"):
+            function(x)
+
+    @tf.function
+    def known(x):
+        return [tf.reduce_sum(y.values) for y in x], len(x)
+
+    sums, units = known(x)
+    assert ([int(s) for s in sums], units) == ([3, 0, 18], 3)
+
+
+def test_the_gradient_of_a_unit(rng):
+    def second(rows):
+        return LoDTensor.from_lengths(rows, [[1, 3, 1]])[1] ** 2
+
+    theory, numeric = tf.test.compute_gradient(
+        second, [tf.constant(rng.normal(size=(5, 2)))]
+    )
+    np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)
+
+
+def test_what_is_no_unit():
+    x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
+    for i in (3, -4, tf.constant(3)):
+        with pytest.raises(IndexError, match="no unit -?[34]: there are 3"):
+            x[i]
+    for key in ("a", None, 1.0, True, (0, 1), ...):
+        with pytest.raises(TypeError, match="by an integer or a slice, found"):
+            x[key]
+    with pytest.raises(TypeError, match="`key` has dtype float32"):
+        x[tf.constant(1.0)]
+    with pytest.raises(TypeError, match="`begin` has dtype float32"):
+        x[0.5:]
+    with pytest.raises(ValueError, match="has step 2, wanted 1"):
+        x[::2]
+    empty = LoDTensor.from_lengths(tf.zeros([0, 2]), [np.zeros(0, np.int64)])
+    assert (len(empty), [*empty], len(empty[:3])) == (0, [], 0)
+    with pytest.raises(IndexError, match="no unit 0: there are 0"):
+        empty[0]
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(x)

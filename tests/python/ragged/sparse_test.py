@@ -148,3 +148,64 @@ def test_what_python_refuses():
         LoDTensor.from_sparse(vector)
     with pytest.raises(ValueError, match="needs a level"):
         LoDTensor([1.0], ()).to_sparse()
+
+
+def test_a_diagonal_matrix_without_its_column_numbers():
+    n = 4
+    diagonal = tf.SparseTensor(
+        [[i, i] for i in range(n)], [1.0, 2.0, 3.0, 4.0], [n, n]
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`indices\[1\]\[1\]` is 1, wanted 0",
+    ):
+        LoDTensor.from_sparse(diagonal)
+    x = LoDTensor.from_sparse(diagonal, columns="drop")
+    assert x.lengths()[0].numpy().tolist() == [1] * n
+    assert x.to_list() == [[1.0], [2.0], [3.0], [4.0]]
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_dropped_columns_are_those_of_what_is_there(rank, rng):
+    for _ in range(20):
+        dense = rng.integers(0, 3, rng.integers(1, 5, rank)).astype(np.float64)
+        got = LoDTensor.from_sparse(tf.sparse.from_dense(dense), columns="drop")
+        wanted = tf.ragged.stack(
+            [r[r != 0] for r in dense.reshape(-1, dense.shape[-1])]
+        )
+        rows = got if rank == 2 else got.level(1)
+        found = [r for r in rows.to_list() if r]
+        assert found == [r for r in wanted.to_list() if r]
+        assert len(got) == len(dense)
+
+
+def test_dropped_columns_in_a_function_with_a_gradient():
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def squares(values):
+        sparse = tf.SparseTensor([[0, 4], [0, 7], [2, 1]], values, [3, 9])
+        x = LoDTensor.from_sparse(sparse, "drop")
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            y = LoDTensor.from_sparse(
+                tf.SparseTensor(sparse.indices, values, sparse.dense_shape),
+                "drop",
+            )
+            loss = tf.reduce_sum(y.values**2)
+        return x.lengths()[0], tape.gradient(loss, values)
+
+    lengths, gradient = squares(tf.constant([1.0, 2.0, 3.0]))
+    assert lengths.numpy().tolist() == [2, 0, 1]
+    assert gradient.numpy().tolist() == [2, 4, 6]
+
+
+def test_dropped_columns_are_in_order_all_the_same():
+    for indices, message in (
+        ([[0, 3], [0, 3]], "repeats"),
+        ([[0, 3], [0, 1]], "wanted row-major order"),
+        ([[0, 9]], "wanted 0 to 8"),
+    ):
+        sparse = tf.SparseTensor(indices, [1.0] * len(indices), [2, 9])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            LoDTensor.from_sparse(sparse, "drop")
+    with pytest.raises(ValueError, match="`columns` is 'lose', wanted 'keep'"):
+        LoDTensor.from_sparse(sparse, "lose")
