@@ -16,11 +16,15 @@
 #include <vector>
 
 #include "tests/core/rows_view.h"
+#include "tf_ops/core/admission.h"
+#include "tf_ops/core/batch_unique.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/hash.h"
 
 namespace lodestar {
 namespace {
+
+using Admit = EmbeddingStore::SightingOptions::Admit;
 
 TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   auto store = MakeStore(MinCount(3));
@@ -41,6 +45,93 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   EXPECT_EQ(stats.pending, 0);
   EXPECT_EQ(stats.admitted, 1);
   EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
+}
+
+// Sees a batch of ids that may repeat, as a look-up does.
+void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
+              Admit admit = Admit::kByPolicy, bool count = true,
+              const ParallelFor* parallel = nullptr) {
+  std::vector<int64_t> unique;
+  std::vector<int64_t> positions(batch.size());
+  BatchUnique(batch, nullptr, &unique, positions);
+  std::vector<uint32_t> occurrences;
+  if (store->counts_occurrences()) {
+    occurrences = CountOccurrences(positions, unique.size());
+  }
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  options.count = count;
+  options.admit = admit;
+  std::vector<RowRef> refs(unique.size());
+  ASSERT_TRUE(
+      store->FindOrInsert(unique, options, refs, parallel, nullptr, occurrences)
+          .ok());
+}
+
+TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
+  for (const EvictionPolicy& eviction :
+       {EvictionPolicy(), MaxRows(1000).eviction,
+        MaxRows(1000, Order::kLfu).eviction}) {
+    for (int64_t shards : {1, 7}) {
+      for (int threads : {1, 8}) {
+        TablePolicies policies = MinCount(10);
+        policies.admission.count_occurrences = true;
+        policies.eviction = eviction;
+        auto store = MakeStore(policies, shards);
+        const ParallelFor parallel = Threads(threads);
+        std::map<int64_t, int64_t> counts;
+        std::mt19937_64 rng(5);
+        for (int i = 0; i < 60; ++i) {
+          std::vector<int64_t> batch;
+          for (int k = 0; k < 30; ++k)
+            batch.push_back(rng() % 40 * (rng() % 3));
+          for (int64_t id : batch) ++counts[id];
+          SeeBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
+          if (i % 3 == 2) Advance(store.get());
+          const EmbeddingRows rows = Export(*store);
+          std::map<int64_t, int64_t> found;
+          for (size_t r = 0; r < rows.ids.size(); ++r) {
+            EXPECT_GE(rows.frequencies[r], 10);
+            found[rows.ids[r]] = rows.frequencies[r];
+          }
+          for (size_t r = 0; r < rows.pending_ids.size(); ++r) {
+            EXPECT_LT(rows.pending_sightings[r], 10);
+            found[rows.pending_ids[r]] = rows.pending_sightings[r];
+          }
+          ASSERT_EQ(found, counts);
+        }
+      }
+    }
+  }
+}
+
+TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0x10u), 0xffffffffu);
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xfu), 0xffffffffu);
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xeu), 0xfffffffeu);
+  const std::vector<int64_t> positions = {1, kNoPosition, 0, 1, 1};
+  EXPECT_EQ(CountOccurrences(positions, 3), (std::vector<uint32_t>{1, 3, 0}));
+}
+
+TEST(EmbeddingPoliciesTest, ALookUpMayAdmitAllOrNone) {
+  for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
+    auto store = MakeStore(policies);
+    SeeBatch(store.get(), {7, 7}, Admit::kNone);
+    Advance(store.get());
+    SeeBatch(store.get(), {7}, Admit::kNone);
+    EXPECT_EQ(store->size(), 0);  // though seen often enough
+    SeeBatch(store.get(), {8}, Admit::kAll);
+    SeeBatch(store.get(), {7}, Admit::kByPolicy, false);
+    const EmbeddingRows rows = Export(*store);
+    EXPECT_EQ(rows.ids, (std::vector<int64_t>{7, 8}));
+    EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1}));
+    EXPECT_TRUE(rows.pending_ids.empty());
+  }
+  auto open = MakeStore(TablePolicies());
+  SeeBatch(open.get(), {7}, Admit::kNone);
+  EXPECT_EQ(open->size(), 0);
+  SeeBatch(open.get(), {7}, Admit::kAll);
+  EXPECT_EQ(open->size(), 1);
 }
 
 TEST(EmbeddingPoliciesTest, AnAssignedIdWaitsNoLonger) {

@@ -19,6 +19,12 @@
 
 namespace lodestar {
 
+// Sightings and frequencies stop at 2^32 - 1.
+inline uint32_t SaturatingAdd(uint32_t a, uint32_t b) {
+  const uint32_t sum = a + b;
+  return sum < a ? 0xffffffffu : sum;
+}
+
 // Exact counts. They lie as rows of no columns do, so that they grow without a
 // pause too. Not thread-safe: the shard's mutex is held.
 class PendingIds {

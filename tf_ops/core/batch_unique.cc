@@ -50,4 +50,14 @@ void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
   unique->resize(count);
 }
 
+std::vector<uint32_t> CountOccurrences(Span<const int64_t> positions,
+                                       int64_t num_unique) {
+  std::vector<uint32_t> occurrences(num_unique, 0);
+  for (int64_t position : positions) {
+    if (position == kNoPosition) continue;
+    occurrences[position] += occurrences[position] != 0xffffffffu;
+  }
+  return occurrences;
+}
+
 }  // namespace lodestar

@@ -19,6 +19,11 @@ constexpr int64_t kNoPosition = -1;
 void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
                  std::vector<int64_t>* unique, Span<int64_t> positions);
 
+// How often each of `num_unique` ids occurs in the batch; at most 2^32 - 1.
+// REQUIRES: positions as BatchUnique filled them.
+std::vector<uint32_t> CountOccurrences(Span<const int64_t> positions,
+                                       int64_t num_unique);
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_BATCH_UNIQUE_H_

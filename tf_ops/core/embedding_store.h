@@ -183,6 +183,9 @@ class EmbeddingStore {
                                 std::unique_ptr<EmbeddingStore>* out);
 
   int dim() const { return dim_; }
+  bool counts_occurrences() const {
+    return policies_.admission.count_occurrences;
+  }
   // Of the numbers of every row that goes in or out.
   RowType type() const { return type_; }
   // Of a row's numbers.
@@ -199,17 +202,26 @@ class EmbeddingStore {
                const ParallelFor* parallel) const;
 
   struct SightingOptions {
+    // Who gets a row.
+    enum class Admit {
+      kByPolicy,
+      kAll,   // at once
+      kNone,  // only sightings are counted
+    };
     bool insert = false;  // make rows of ids that have none
-    bool count = false;   // count a sighting of each id, once a step
+    bool count = false;   // count sightings
+    Admit admit = Admit::kByPolicy;
   };
   // Distinct ids of one table, and where their rows are: none for those that
   // admission holds back or that find no room under the cap. resident[i], if
-  // wanted: whether unique_ids[i] had a row before.
+  // wanted: whether unique_ids[i] had a row before. occurrences[i], where
+  // counts_occurrences(): how often unique_ids[i] is in the batch.
   struct TableIds {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
     Span<RowRef> refs;
     char* resident = nullptr;
+    Span<const uint32_t> occurrences;
   };
   // Rows are made in all of the tables, of which none comes twice, or in none.
   // ResourceExhausted: out of memory; nothing changed.
@@ -218,8 +230,9 @@ class EmbeddingStore {
                              const ParallelFor* parallel);
   Status FindOrInsert(Span<const int64_t> unique_ids,
                       const SightingOptions& options, Span<RowRef> refs,
-                      const ParallelFor* parallel, char* resident = nullptr) {
-    const TableIds ids = {this, unique_ids, refs, resident};
+                      const ParallelFor* parallel, char* resident = nullptr,
+                      Span<const uint32_t> occurrences = {}) {
+    const TableIds ids = {this, unique_ids, refs, resident, occurrences};
     return FindOrInsert(Span<const TableIds>(&ids, 1), options, parallel);
   }
 
@@ -471,15 +484,21 @@ class EmbeddingStore {
                             Span<const TableSighting> sightings,
                             const SightingOptions& options,
                             const ParallelFor* parallel);
-  // Counts a sighting of each row at step `now`, once.
-  void Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-             int64_t now) const;
+  // Counts a sighting of each row at step `now`, once; or its `occurrences`.
+  void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
+             Span<const uint32_t> occurrences) const;
   // The same of rows that go in an order, under all locks; `members` from
   // GroupByShard(ids).
   using IndexLists = std::vector<std::vector<int64_t>>;
   void TouchInOrder(Span<const int64_t> ids, const IndexLists& members,
                     Span<const RowRef> refs, int64_t now,
+                    Span<const uint32_t> occurrences,
                     const ParallelFor* parallel);
+  // Whether a sighting at step `now` is still to be counted.
+  static bool IsToCount(const RowMeta* meta, int64_t now,
+                        Span<const uint32_t> occurrences);
+  static void CountSighting(RowMeta* meta, int64_t now, int64_t i,
+                            Span<const uint32_t> occurrences);
   IndexLists GroupByShard(Span<const int64_t> ids) const;
 
   // Adds rows for the ids at `indices` that have none; fill(index, ref) writes
@@ -490,6 +509,9 @@ class EmbeddingStore {
     int64_t now = 0;         // the new rows' last sighting
     bool count = false;      // this is a sighting
     bool admission = false;  // of which an id may need several
+    SightingOptions::Admit admit = SightingOptions::Admit::kByPolicy;
+    // As many sightings; whoever gets a row has them counted afterwards.
+    Span<const uint32_t> occurrences;
     const std::function<Status()>* before_commit = nullptr;
     bool refuse_excess = false;  // fail where the cap binds
     // In place of the above, a number for each of the ids.

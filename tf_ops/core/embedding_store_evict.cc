@@ -43,6 +43,7 @@ EmbeddingStore::IndexLists EmbeddingStore::GroupByShard(
 void EmbeddingStore::TouchInOrder(Span<const int64_t> ids,
                                   const IndexLists& members,
                                   Span<const RowRef> refs, int64_t now,
+                                  Span<const uint32_t> occurrences,
                                   const ParallelFor* parallel) {
   const int64_t num_shards = static_cast<int64_t>(shards_.size());
   const auto body = [&](int64_t begin, int64_t end) {
@@ -67,21 +68,12 @@ void EmbeddingStore::TouchInOrder(Span<const int64_t> ids,
           if (row == LeafIndex::kNoRow) continue;
         }
         RowMeta* meta = shard.rows.meta(row);
-        const uint32_t frequency =
-            meta->frequency.load(std::memory_order_relaxed);
-        if (GuardHolds(StoreGuard::kSightingSet) &&
-            meta->last_seen.load(std::memory_order_relaxed) == now &&
-            frequency != 0) {
-          continue;
-        }
+        if (!IsToCount(meta, now, occurrences)) continue;
         const bool held =
             shard.rows.IsUnsaved(row) && shard.rows.Lock(row, ids[i]);
         shard.rows.BeforeWrite(row);
         shard.order->Remove(row);
-        meta->last_seen.store(now, std::memory_order_relaxed);
-        if (frequency != std::numeric_limits<uint32_t>::max()) {
-          meta->frequency.store(frequency + 1, std::memory_order_relaxed);
-        }
+        CountSighting(meta, now, i, occurrences);
         if (held) shard.rows.Unlock(row);
         shard.order->Add(row);
       }

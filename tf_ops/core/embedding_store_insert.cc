@@ -74,6 +74,8 @@ void EmbeddingStore::PlanSightings(Span<const int64_t> ids,
     }
     return;
   }
+  using Admit = SightingOptions::Admit;
+  const bool by_occurrence = !options.occurrences.empty();
   std::vector<char> kept(plan->indices.size());
   plan->frequencies.resize(plan->indices.size());
   for (size_t k = 0; k < plan->indices.size(); ++k) {
@@ -85,21 +87,27 @@ void EmbeddingStore::PlanSightings(Span<const int64_t> ids,
     const bool there = s.entry != LeafIndex::kNoRow;
     const bool this_step = GuardHolds(StoreGuard::kSightingSet) && there &&
                            pending.last_seen(s.entry) == options.now;
-    s.fresh = options.count && !this_step;
+    s.fresh = options.count && (by_occurrence || !this_step);
     if (sketch_ == nullptr || this_step) {
       s.sightings = there ? pending.sightings(s.entry) : 0;
     } else {
       s.sightings = sketch_->Estimate(id);
     }
-    if (s.fresh && s.sightings != std::numeric_limits<uint32_t>::max()) {
-      ++s.sightings;
+    const uint32_t before = s.sightings;
+    if (s.fresh) {
+      s.sightings = SaturatingAdd(
+          s.sightings, by_occurrence ? options.occurrences[s.index] : 1);
     }
-    s.admitted = s.sightings >= policy.min_count;
+    s.admitted =
+        options.admit == Admit::kAll ||
+        (options.admit == Admit::kByPolicy && s.sightings >= policy.min_count);
     kept[k] = s.admitted;
-    // An estimate may count strangers.
-    plan->frequencies[k] = sketch_ == nullptr
-                               ? s.sightings
-                               : static_cast<uint32_t>(policy.min_count);
+    plan->frequencies[k] = by_occurrence ? before : s.sightings;
+    if (sketch_ != nullptr) {
+      // An estimate may count strangers.
+      plan->frequencies[k] = static_cast<uint32_t>(
+          std::min<int64_t>(plan->frequencies[k], policy.min_count));
+    }
     plan->sighting_of[k] = plan->sightings.size();
     plan->sightings.push_back(s);
   }
@@ -374,7 +382,8 @@ Status EmbeddingStore::InsertMissing(Span<const int64_t> ids,
         fill(i, refs[i]);
         const int64_t last_seen =
             options.last_seen.empty() ? options.now : options.last_seen[i];
-        uint32_t frequency = options.count ? 1 : 0;
+        uint32_t frequency =
+            options.count && options.occurrences.empty() ? 1 : 0;
         if (!options.frequencies.empty()) {
           frequency = static_cast<uint32_t>(options.frequencies[i]);
         } else if (!plan.frequencies.empty()) {

@@ -14,13 +14,25 @@
 
 namespace lodestar {
 
+bool EmbeddingStore::IsToCount(const RowMeta* meta, int64_t now,
+                               Span<const uint32_t> occurrences) {
+  return !occurrences.empty() || !GuardHolds(StoreGuard::kSightingSet) ||
+         meta->last_seen.load(std::memory_order_relaxed) != now ||
+         meta->frequency.load(std::memory_order_relaxed) == 0;
+}
+
+void EmbeddingStore::CountSighting(RowMeta* meta, int64_t now, int64_t i,
+                                   Span<const uint32_t> occurrences) {
+  const uint32_t frequency = meta->frequency.load(std::memory_order_relaxed);
+  meta->last_seen.store(now, std::memory_order_relaxed);
+  meta->frequency.store(
+      SaturatingAdd(frequency, occurrences.empty() ? 1 : occurrences[i]),
+      std::memory_order_relaxed);
+}
+
 void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                           int64_t now) const {
-  const auto is_counted = [&](const RowMeta* meta) {
-    return GuardHolds(StoreGuard::kSightingSet) &&
-           meta->last_seen.load(std::memory_order_relaxed) == now &&
-           meta->frequency.load(std::memory_order_relaxed) != 0;
-  };
+                           int64_t now,
+                           Span<const uint32_t> occurrences) const {
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (i + kAhead < ids.size() && refs[i + kAhead].found()) {
       const RowRef& ahead = refs[i + kAhead];
@@ -29,20 +41,18 @@ void EmbeddingStore::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
     }
     if (!refs[i].found()) continue;
     RowRef ref = refs[i];
-    if (is_counted(ref.meta) && RowStore::Holds(ref.meta, ids[i])) continue;
+    if (!IsToCount(ref.meta, now, occurrences) &&
+        RowStore::Holds(ref.meta, ids[i])) {
+      continue;
+    }
     if (!RowStore::Lock(ref.meta, ids[i])) {
       EpochDomain::Guard guard(&epochs_);
       if (!LockAgain(ids[i], &ref)) continue;
     }
     RowMeta* const meta = ref.meta;
-    if (!is_counted(meta)) {
+    if (IsToCount(meta, now, occurrences)) {
       shards_[ref.shard]->rows.BeforeWrite(ref.row);
-      const uint32_t frequency =
-          meta->frequency.load(std::memory_order_relaxed);
-      meta->last_seen.store(now, std::memory_order_relaxed);
-      if (frequency != std::numeric_limits<uint32_t>::max()) {
-        meta->frequency.store(frequency + 1, std::memory_order_relaxed);
-      }
+      CountSighting(meta, now, i, occurrences);
     }
     RowStore::Unlock(meta);
   }
@@ -68,10 +78,16 @@ Status EmbeddingStore::InsertInAll(Span<const TableIds> tables,
                        parallel);
   };
   const TableIds& table = tables[0];
+  using Admit = SightingOptions::Admit;
+  if (options.admit == Admit::kNone && !table.store->UsesAdmission()) {
+    return others();
+  }
   InsertOptions insert;
   insert.now = sightings[0].now;
   insert.count = options.count;
   insert.admission = true;
+  insert.admit = options.admit;
+  insert.occurrences = table.occurrences;
   insert.before_commit = &others;
   return table.store->InsertMissing(
       table.unique_ids, sightings[0].missing, insert, table.refs, parallel,
@@ -133,9 +149,12 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   if (options.count) {
     for_each_range(20, [&](size_t t, int64_t first, int64_t count) {
       if (sightings[t].locks.has_value()) return;
-      tables[t].store->Touch(tables[t].unique_ids.subspan(first, count),
-                             tables[t].refs.subspan(first, count),
-                             sightings[t].now);
+      const TableIds& table = tables[t];
+      Span<const uint32_t> occurrences = table.occurrences;
+      if (!occurrences.empty()) occurrences = occurrences.subspan(first, count);
+      table.store->Touch(table.unique_ids.subspan(first, count),
+                         table.refs.subspan(first, count), sightings[t].now,
+                         occurrences);
     });
   }
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -144,7 +163,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     if (sightings[t].locks.has_value()) {
       sightings[t].locks->Lock();
       store.TouchInOrder(table.unique_ids, sightings[t].by_shard, table.refs,
-                         sightings[t].now, parallel);
+                         sightings[t].now, table.occurrences, parallel);
       sightings[t].locks.reset();
     }
     const int64_t missing = static_cast<int64_t>(sightings[t].missing.size());

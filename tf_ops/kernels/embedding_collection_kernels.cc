@@ -199,9 +199,13 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     CollectionBatch::Tally tally;
     if (counters != nullptr) batch.MakeTally(unique, &tally);
     std::vector<EmbeddingStore::TableIds> table_ids;
+    std::vector<std::vector<uint32_t>> occurrences(num_tables);
     for (int t = 0; t < num_tables; ++t) {
-      table_ids.push_back(
-          {tables->store(t), unique[t], (*refs)[t], resident[t].data()});
+      if (tables->store(t)->counts_occurrences()) {
+        occurrences[t] = CountOccurrences(positions[t], unique[t].size());
+      }
+      table_ids.push_back({tables->store(t), unique[t], (*refs)[t],
+                           resident[t].data(), occurrences[t]});
     }
     TF_RETURN_IF_ERROR(ToTensorFlow(
         EmbeddingStore::FindOrInsert(table_ids, options_, parallel)));

@@ -127,6 +127,11 @@ class SightingKernel : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("insert", &options_.insert));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("count", &options_.count));
+    std::string admit;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("admit", &admit));
+    using Admit = EmbeddingStore::SightingOptions::Admit;
+    if (admit == "all") options_.admit = Admit::kAll;
+    if (admit == "none") options_.admit = Admit::kNone;
   }
 
  protected:
@@ -148,7 +153,12 @@ class SightingKernel : public EmbeddingKernel {
             : std::count(positions->begin(), positions->end(), kNoPosition);
     store->CountBatch(positions->size(), unique.size(), padding);
     refs->resize(unique.size());
-    return ToTensorFlow(store->FindOrInsert(unique, options_, *refs, parallel));
+    std::vector<uint32_t> occurrences;
+    if (store->counts_occurrences()) {
+      occurrences = CountOccurrences(*positions, unique.size());
+    }
+    return ToTensorFlow(store->FindOrInsert(unique, options_, *refs, parallel,
+                                            nullptr, occurrences));
   }
 
   LookupAttributes lookup_;

@@ -20,6 +20,8 @@ inline absl::Status ReadAdmission(tensorflow::OpKernelConstruction* ctx,
                      ? AdmissionPolicy::Kind::kCountingBloom
                      : AdmissionPolicy::Kind::kAll;
   TF_RETURN_IF_ERROR(ctx->GetAttr("min_count", &policy->min_count));
+  TF_RETURN_IF_ERROR(
+      ctx->GetAttr("count_occurrences", &policy->count_occurrences));
   TF_RETURN_IF_ERROR(ctx->GetAttr("num_counters", &policy->num_counters));
   return ctx->GetAttr("num_hashes", &policy->num_hashes);
 }

@@ -221,7 +221,7 @@ positions: Of each table, the place in unique_ids of each id of its features,
 winners: Of each feature with combiner max, shaped as its rows: the place among
   its ids, truncated, of each largest number, or -1.
 insert: False makes no rows.
-count: Counts one sighting of each id, once a step.
+count: Counts the sightings of ids.
 INVALID_ARGUMENT, naming the feature, if the splits do not start at 0, descend
 or do not end at N, or weights are not shaped as ids.
 RESOURCE_EXHAUSTED if memory runs out; no table is changed then.

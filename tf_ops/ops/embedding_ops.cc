@@ -147,6 +147,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("num_shards: int = 0")
     .Attr("admission: {'all', 'min_count', 'counting_bloom'} = 'all'")
     .Attr("min_count: int = 1")
+    .Attr("count_occurrences: bool = false")
     .Attr("num_counters: int = 0")
     .Attr("num_hashes: int = 0")
     .Attr("max_rows: int = 0")
@@ -171,6 +172,8 @@ seed: With init_salt, id and column it decides a row's first value.
 num_shards: 0 leaves it to the op; never shows in a result.
 admission: What gives an unseen id a row: its first sighting, or its
   min_count-th, counted exactly or in a counting Bloom filter.
+count_occurrences: Each occurrence of an id in a look-up is a sighting, also in
+  the frequency of rows; else an id has one a step.
 num_counters, num_hashes: Of the filter.
 max_rows: Never more rows than this; 0 is no cap.
 max_rows_policy: Which rows make room: those seen longest ago, or least often.
@@ -217,6 +220,7 @@ REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
     .Attr(kDtype)
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
     .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
@@ -232,7 +236,9 @@ rows: ids.shape + [D].
 unique_ids: [U], in order of first occurrence, without padding.
 positions: [N], the place of each id in unique_ids, -1 for padding.
 insert: False makes no rows.
-count: Counts one sighting of each id, once a step.
+count: Counts the sightings of ids.
+admit: Which ids without a row get one: those that the admission lets in, all,
+  or none, whose sightings are counted all the same.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
@@ -251,6 +257,7 @@ REGISTER_OP("Lodestar>EmbeddingPooledLookup")
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
     .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
@@ -273,7 +280,9 @@ positions: [N], the place of each id in unique_ids, -1 for padding. With
 winners: For max [B, D], the place in ids of each largest number or -1; else
   [0, 0].
 insert: False makes no rows.
-count: Counts one sighting of each id, once a step.
+count: Counts the sightings of ids.
+admit: Which ids without a row get one: those that the admission lets in, all,
+  or none, whose sightings are counted all the same.
 INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");

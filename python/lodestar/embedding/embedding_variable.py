@@ -272,6 +272,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         count: bool = True,
         padding_id: int | None = None,
         default_id: int | None = None,
+        admit: bool | None = None,
     ) -> tf.Tensor | tf.RaggedTensor:
         """Reads rows, or bags of rows combined; differentiable.
 
@@ -289,6 +290,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             count: False: a training look-up counts no sighting.
             padding_id: An id that reads zeros; in no row, bag or gradient.
             default_id: With a combiner: the id whose row an empty bag reads.
+            admit: In a training look-up, in place of `admission`. True: every
+                unseen id gets a row at once. False: none does; their sightings
+                are counted. None: as `admission` says.
 
         Returns:
             Of `dtype`, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
@@ -305,6 +309,13 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         )
         grow = lookup_arguments.check_flag("grow", grow)
         count = lookup_arguments.check_flag("count", count)
+        if admit is not None:
+            admit = lookup_arguments.check_flag("admit", admit)
+            if admit and not grow:
+                raise ValueError(
+                    "`admit`=True gives unseen ids rows, which `grow`=False "
+                    "forbids; leave one of them out."
+                )
         if training is None:
             training = _private.tape_is_recording()
         if combiner is None:
@@ -313,6 +324,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                     flat,
                     insert=training and grow,
                     count=training and count,
+                    admit=admit,
                     padding_id=padding_id,
                 ),
                 ids,
@@ -323,6 +335,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             combiner,
             insert=training and grow,
             count=training and count,
+            admit=admit,
             padding_id=padding_id,
             default_id=default_id,
         )
@@ -334,6 +347,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         *,
         insert: bool,
         count: bool,
+        admit: bool | None = None,
         padding_id: int | None = None,
     ) -> tf.Tensor:
         """`lookup` of a dense int64 tensor without a combiner."""
@@ -346,6 +360,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 missing_row,
                 insert=insert,
                 count=count,
+                admit=admit,
                 missing=self._missing,
                 padding_id=padding_id,
             )
@@ -366,6 +381,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         *,
         insert: bool,
         count: bool,
+        admit: bool | None = None,
         padding_id: int | None = None,
         default_id: int | None = None,
     ) -> tf.Tensor:
@@ -381,6 +397,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             combiner=combiner,
             insert=insert,
             count=count,
+            admit=admit,
             missing=self._missing,
             padding_id=padding_id,
             default_id=default_id,
@@ -508,7 +525,10 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         return gen_ops.lodestar_embedding_compact(self.resource_handle)
 
     def frequency(self, ids: Any) -> Any:
-        """How many steps have seen each id, int64 shaped as `ids`; 0: no row."""
+        """How many sightings each id has had, int64 as `ids`; 0: no row.
+
+        Those of steps, or under `MinCount(unit="occurrence")` of occurrences.
+        """
         return map_flat(
             lambda flat: gen_ops.lodestar_embedding_frequency(
                 self.resource_handle, flat

@@ -43,23 +43,36 @@ class _Policy:
 class MinCount(_Policy):
     """Admission by exact counts: an id's n-th sighting gives it a row.
 
-    A step sees an id once, however often and in however many look-ups it
-    occurs. The first n - 1 sightings read as missing, and their gradients are
-    dropped. An id that waits takes about 40 bytes;
-    `evict` with `MaxAge` forgets those not seen for long.
+    The sightings before it read as missing, and their gradients are dropped.
+    An id that waits takes about 40 bytes; `evict` with `MaxAge` forgets those
+    not seen for long.
 
     Args:
         n: At least 1, which admits every id.
+        unit: What a sighting is, in the frequency of rows too. `"step"`: a step
+            sees an id once, however often and in however many look-ups it
+            occurs. `"occurrence"`: each occurrence of it in a look-up; one that
+            occurs n times in a batch gets its row at once.
     """
 
     n: int
+    unit: str = "step"
 
     def __post_init__(self):
         check_count("n", self.n, 1, "MinCount")
+        if self.unit not in ("step", "occurrence"):
+            raise ValueError(
+                f"`unit`={self.unit!r} of MinCount is not 'step' or "
+                "'occurrence'."
+            )
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""
-        return {"admission": "min_count", "min_count": int(self.n)}
+        return {
+            "admission": "min_count",
+            "min_count": int(self.n),
+            "count_occurrences": self.unit == "occurrence",
+        }
 
 
 @keras.saving.register_keras_serializable(package="lodestar")

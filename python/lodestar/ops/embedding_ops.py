@@ -21,6 +21,7 @@ from lodestar.ops.stand_ins import replaceable
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
+_ADMIT = {None: "policy", True: "all", False: "none"}
 MISSING = ("zeros", "initial", "vector", "shared")
 
 _Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
@@ -69,6 +70,7 @@ def find_or_insert(
     *,
     insert: bool = True,
     count: bool = True,
+    admit: bool | None = None,
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tf.Tensor:
@@ -81,6 +83,8 @@ def find_or_insert(
         missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
         insert: Whether an unseen id gets a row.
         count: Whether frequencies and last-seen steps are written.
+        admit: True: every unseen id gets a row; False: none does, its sighting
+            is counted; None: as the table's admission says.
         missing: As in `find`; what an id reads that gets no row.
         padding_id: Reads zeros, gets neither row nor gradient.
 
@@ -94,6 +98,7 @@ def find_or_insert(
         missing_row,
         insert=insert,
         count=count,
+        admit=_ADMIT[admit],
         missing=missing,
         use_padding=padding_id is not None,
         padding_id=padding_id or 0,
@@ -113,6 +118,7 @@ def pooled_lookup(
     combiner: str,
     insert: bool,
     count: bool,
+    admit: bool | None = None,
     missing: str = "zeros",
     padding_id: int | None = None,
     default_id: int | None = None,
@@ -130,6 +136,7 @@ def pooled_lookup(
             sqrtn = sum(w x) / sqrt(sum w^2).
         insert: Whether an unseen id gets a row.
         count: Whether frequencies and last-seen steps are written.
+        admit: As in `find_or_insert`.
         missing: As in `find`.
         padding_id: Left out of its bag, of the denominator too.
         default_id: The id whose row an empty bag reads; None: zeros.
@@ -147,6 +154,7 @@ def pooled_lookup(
         combiner=combiner,
         insert=insert,
         count=count,
+        admit=_ADMIT[admit],
         missing=missing,
         use_padding=padding_id is not None,
         padding_id=padding_id or 0,

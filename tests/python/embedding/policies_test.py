@@ -1,5 +1,7 @@
 """Tests of admission and eviction of EmbeddingVariable."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -55,6 +57,102 @@ def test_admission_counts_steps(admission):
     t.set_step(2)
     t.lookup([1], training=True)
     assert int(t.size()) == 0  # cleared: what was pending too
+
+
+def _look_up_dense(t, ids):
+    return t.lookup(ids, training=True)
+
+
+def _look_up_bags(t, ids):
+    bags = tf.RaggedTensor.from_row_lengths(ids, [1, 2])
+    return t.lookup(bags, training=True, combiner="sum")
+
+
+def _look_up_in_a_collection(t, ids):
+    layer = lodestar.layers.EmbeddingCollection(
+        {
+            name: lodestar.Feature(t, combiner=None, padding_id=-9)
+            for name in ("a", "b")
+        }
+    )
+    ids = tf.cast(ids, tf.int64)
+    return layer(
+        {"a": ids[:1], "b": tf.concat([ids[1:], [-9]], 0)}, training=True
+    )
+
+
+@pytest.mark.parametrize(
+    "look_up", [_look_up_dense, _look_up_bags, _look_up_in_a_collection]
+)
+@pytest.mark.parametrize("eviction", [None, lodestar.MaxRows(9, "lfu")])
+@pytest.mark.parametrize("graph", [False, True])
+def test_admission_by_occurrence(look_up, eviction, graph):
+    t = table(
+        admission=lodestar.MinCount(4, unit="occurrence"),
+        eviction=eviction,
+        initializer="ones",
+    )
+    if graph:
+        signature = [tf.TensorSpec([3], tf.int64)]
+        call = tf.function(
+            lambda ids: look_up(t, ids), input_signature=signature
+        )
+    else:
+        call = functools.partial(look_up, t)
+    call([1, 2, 1])  # one step, though
+    call([1, 2, 3])
+    assert ids_of(t) == []
+    call([1, 3, 5])  # the fourth of id 1
+    assert ids_of(t) == [1]
+    call([1, 1, 2])
+    assert t.frequency([1, 2, 3]).numpy().tolist() == [6, 0, 0]
+    assert t.inspect([2, 3, 5, 7]).frequencies.numpy().tolist() == [3, 2, 1, 0]
+    again = lodestar.EmbeddingVariable.from_config(t.get_config())
+    look_up(again, [8, 8, 8])
+    look_up(again, [8, 9, 9])
+    assert ids_of(again) == [8]
+
+
+def test_four_ids_and_a_threshold_of_ten():
+    # Read as missing nine times; the tenth occurrence gives each a row.
+    t = lodestar.EmbeddingVariable(
+        32, initializer="ones", admission=lodestar.MinCount(10, "occurrence")
+    )
+    ids = tf.constant([828, 12, 2376, 8910], tf.int64)
+    for seen in range(1, 12):
+        rows = t.lookup(ids, training=True)
+        assert rows.shape == [4, 32]
+        np.testing.assert_array_equal(rows, np.full([4, 32], seen >= 10))
+    assert ids_of(t) == [12, 828, 2376, 8910]
+    assert set(t.frequency(ids).numpy()) == {11}
+
+
+@pytest.mark.parametrize("admission", [*ADMISSIONS, None])
+@pytest.mark.parametrize("combiner", [None, "sum"])
+def test_a_look_up_may_admit_all_or_none(admission, combiner):
+    t = table(admission=admission, initializer="ones")
+
+    def look_up(ids, **options):
+        return t.lookup([ids], training=True, combiner=combiner, **options)
+
+    for step in range(3):
+        t.set_step(step)
+        assert not look_up([1, 1], admit=False).numpy().any()
+    assert ids_of(t) == []
+    assert look_up([2], admit=True).numpy().all()
+    assert ids_of(t) == [2]
+    assert int(t.frequency([2])[0]) == 1
+    assert look_up([1]).numpy().all()  # seen often enough
+    assert ids_of(t) == [1, 2]
+    with tf.GradientTape() as tape:
+        rows = look_up([3], admit=True)
+    assert tape.gradient(rows, t.hook).indices.numpy().tolist() == [3]
+    t.lookup([[4]], training=False, combiner=combiner, admit=True)
+    assert ids_of(t) == [1, 2, 3]
+    with pytest.raises(ValueError, match="`admit`=True .* `grow`=False"):
+        look_up([5], admit=True, grow=False)
+    with pytest.raises(ValueError, match="`admit`=1.5 is not a Python bool"):
+        look_up([5], admit=1.5)
 
 
 @pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
@@ -381,6 +479,10 @@ def test_config_round_trip():
         (
             lambda: table(admission=lodestar.CountingBloom(2, 0.01, 2**62)),
             f"`expected_ids`={2**62} of CountingBloom takes .* at most 2",
+        ),
+        (
+            lambda: lodestar.MinCount(2, "batch"),
+            "`unit`='batch' of MinCount is not 'step' or 'occurrence'",
         ),
         (lambda: table(admission=3), "`admission`=3 is not None, MinCount"),
         (lambda: table(eviction=3), "`eviction` has 3, which is not MaxAge"),
