@@ -1,6 +1,6 @@
 // Kernels of what an embedding variable offers as a table: insert_or_assign,
 // remove, evict, clear, compact, size, frequency, step, stats, inspect, export
-// and import. Contracts: tf_ops/ops/embedding_ops.cc; algorithms:
+// and import. Contracts: tf_ops/ops/embedding_table_ops.cc; algorithms:
 // tf_ops/core/embedding_store.h.
 
 #include <algorithm>

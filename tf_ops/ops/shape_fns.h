@@ -17,6 +17,12 @@ constexpr char kMovedAttr[] =
     "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
     "uint16, uint32, uint64, bool, string}";
 
+// The dtypes that rows of tables may have, and those that they are updated as:
+// double for double, else float.
+constexpr char kRowDtype[] =
+    "dtype: {float, double, half, bfloat16} = DT_FLOAT";
+constexpr char kSlotDtype[] = "slot_dtype: {float, double} = DT_FLOAT";
+
 // The handle of a resource: a scalar.
 inline absl::Status CheckHandle(
     tensorflow::shape_inference::InferenceContext* c, int input = 0) {
