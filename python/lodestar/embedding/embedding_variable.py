@@ -89,11 +89,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         name: str | None = None,
     ):
         super().__init__(device="CPU")
-        self.dim = lookup_arguments.check_count("dim", dim, 1)
+        self.dim = lookup_arguments.check_size("dim", dim)
         if num_shards is not None:
-            num_shards = lookup_arguments.check_count(
-                "num_shards", num_shards, 1
-            )
+            num_shards = lookup_arguments.check_size("num_shards", num_shards)
         self.dtype = lookup_arguments.row_dtype(dtype)
         self.name = lookup_arguments.check_name(
             name or f"embedding_variable_{next(_names)}"

@@ -78,6 +78,7 @@ def check_lookup(
     check_id("padding_id", padding_id)
     check_id("default_id", default_id)
     check_combiner(combiner)
+    check_bag_axis("ids", ids, combiner)
     if combiner is None:
         if isinstance(ids, tf.SparseTensor):
             raise ValueError(
@@ -129,6 +130,20 @@ def check_integer(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_size(name: str, value: Any, least: int = 1) -> int:
+    """Returns `value`, of Python or NumPy, as an int.
+
+    Raises:
+        ValueError: It is no integer, below `least`, or above 63 bits.
+    """
+    integer = isinstance(value, numbers.Integral) and type(value) is not bool
+    if not (integer and least <= value < 2**63):
+        raise ValueError(
+            f"`{name}`={value!r} is not a 64-bit integer of at least {least}."
+        )
+    return int(value)
+
+
 def check_count(name: str, value: Any, least: int, owner: str = "") -> int:
     """Returns `value` as an int.
 
@@ -165,6 +180,19 @@ def check_salt(salt: Any) -> None:
     """Raises ValueError unless `salt` is None or text."""
     if salt is not None and not isinstance(salt, str):
         raise ValueError(f"`salt`={salt!r} is not None or text.")
+
+
+def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
+    """Raises ValueError for ids `[B]`, symbolic or not, and a combiner."""
+    if combiner is None or tf.TensorShape(ids.shape).rank != 1:
+        return
+    raise ValueError(
+        f"`{name}` has shape {tuple(ids.shape)}, and combiner={combiner!r} "
+        "pools the last axis, which here is the batch: all examples would "
+        "share one row. Give each example its own bag, [B, L] or [B, 1], as "
+        f"by tf.expand_dims({name}, -1) or keras.Input((1,), dtype='int64'); "
+        "or say combiner=None, which gives the row of each id."
+    )
 
 
 def check_combiner(combiner: str | None) -> None:

@@ -1,5 +1,6 @@
 """The Keras layer over one embedding variable."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -10,7 +11,9 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
+    check_bag_axis,
     check_flag,
+    check_size,
     check_training,
     get_optimizer,
 )
@@ -35,13 +38,17 @@ _REFUSED = {
     "mask_zero": (
         "0 is an id like any other. Say which id is padding: padding_id=0"
     ),
+    "input_length": "ids come in any number. Leave it out",
 }
+# Above it a row is more likely meant to be a number of ids.
+_WIDE = 2048
 
 
-def check_symbolic_ids(ids: Any, name: str) -> None:
-    """Raises ValueError for a symbolic input of a floating-point dtype."""
+def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
+    """Raises ValueError for symbolic floats, or a batch that would be a bag."""
     if keras.backend.is_float_dtype(ids.dtype):
         raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
+    check_bag_axis(name, ids, combiner)
 
 
 def symbolic_rows(
@@ -124,13 +131,15 @@ class DynamicEmbedding(keras.layers.Layer):
     Output: shaped as `ids` + `[D]`, with a combiner without the innermost axis.
 
     Raises:
-        ValueError: Bad arguments, ids of a floating-point dtype.
+        ValueError: Bad arguments, ids of a floating-point dtype, or ids `[B]`
+            with a combiner.
+        TypeError: A second positional argument.
     """
 
     def __init__(
         self,
         output_dim: int | None = None,
-        *,
+        *positional: Any,
         embeddings_initializer: Any = "uniform",
         combiner: str | None = None,
         padding_id: int | None = None,
@@ -147,8 +156,11 @@ class DynamicEmbedding(keras.layers.Layer):
         name: str | None = None,
         **kwargs: Any,
     ):
+        if positional:
+            raise TypeError(_two_sizes(output_dim, *positional))
         for refused, why in _REFUSED.items():
-            if kwargs.pop(refused, None) is not None:
+            # None and False are what Keras's Embedding is given by default.
+            if kwargs.pop(refused, None) not in (None, False):
                 raise ValueError(f"`{refused}` is not supported: {why}")
         kwargs.pop("autocast", None)
         super().__init__(dtype=dtype, name=name, autocast=False, **kwargs)
@@ -158,6 +170,9 @@ class DynamicEmbedding(keras.layers.Layer):
                 "exactly one of them."
             )
         if table is None:
+            output_dim = check_size("output_dim", output_dim)
+            if output_dim > _WIDE:
+                warnings.warn(_wide_rows(output_dim), stacklevel=2)
             self._own = {
                 "output_dim": output_dim,
                 "embeddings_initializer": embeddings_initializer,
@@ -250,7 +265,7 @@ class DynamicEmbedding(keras.layers.Layer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> keras.KerasTensor:
         """The symbolic result; see the class."""
-        check_symbolic_ids(ids, "ids")
+        check_symbolic_ids(ids, "ids", self.combiner)
         return symbolic_rows(
             ids, self.combiner, self.output_dim, self.compute_dtype
         )
@@ -299,6 +314,8 @@ class DynamicEmbedding(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
         """Makes a layer of the same arguments, without rows."""
         config = dict(config)
+        if isinstance(config.get("output_dim"), float):
+            config["output_dim"] = int(config["output_dim"])
         for name in ("table", "optimizer"):
             if isinstance(config.get(name), dict):
                 config[name] = keras.saving.deserialize_keras_object(
@@ -313,6 +330,26 @@ class DynamicEmbedding(keras.layers.Layer):
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
         table_store.load_table(self.table, store)
+
+
+def _two_sizes(*given: Any) -> str:
+    sizes = ", ".join(repr(value) for value in given)
+    dim = repr(given[1]) if len(given) == 2 else "D"
+    return (
+        f"DynamicEmbedding({sizes}) has {len(given)} positional arguments, and "
+        "there is one, `output_dim`, the numbers of a row. Rows appear as ids "
+        f"are seen, so no number of ids is given: write "
+        f"lodestar.layers.DynamicEmbedding(output_dim={dim})."
+    )
+
+
+def _wide_rows(output_dim: int) -> str:
+    return (
+        f"DynamicEmbedding(output_dim={output_dim}) makes rows of {output_dim} "
+        "numbers for each id. If that is meant to be a number of ids, leave it "
+        "out: rows appear as ids are seen, and `output_dim` is the numbers of "
+        "a row, as in DynamicEmbedding(output_dim=16)."
+    )
 
 
 def _is_text(value: Any, text: str) -> bool:

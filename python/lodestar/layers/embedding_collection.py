@@ -11,7 +11,10 @@ from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_training
+from lodestar.embedding.lookup_arguments import (
+    check_bag_axis,
+    check_training,
+)
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,
@@ -235,8 +238,10 @@ class EmbeddingCollection(keras.layers.Layer):
     ) -> dict[str, keras.KerasTensor]:
         """The symbolic results; see the class."""
         self._check_names(inputs, {} if weights is None else weights)
-        for name, _ in self._features:
-            check_symbolic_ids(inputs[name], f"inputs[{name!r}]")
+        for name, feature in self._features:
+            check_symbolic_ids(
+                inputs[name], f"inputs[{name!r}]", feature.combiner
+            )
         specs = {}
         for name, feature in self._features:
             rows = symbolic_rows(
@@ -332,6 +337,7 @@ class _Batch(NamedTuple):
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
     ids = ids_lib.to_int64(ids, strings=True, name=f"inputs[{name!r}]")
+    check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None:
         if isinstance(ids, tf.SparseTensor):
             raise ValueError(

@@ -10,9 +10,9 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
     check_combiner,
-    check_count,
     check_id,
     check_salt,
+    check_size,
 )
 from lodestar.ops.flat_values import map_flat
 
@@ -60,7 +60,7 @@ class Feature:
             )
         check_salt(self.salt)
         if self.max_length is not None:
-            check_count("max_length", self.max_length, 1)
+            check_size("max_length", self.max_length)
 
     def table_id(self, value: int | None) -> int | None:
         """The id under which the table knows `value`."""

@@ -42,6 +42,18 @@ LOOKUPS = {
         r"`ids`, a list, is no array .*tf.ragged.constant\(ids\)",
     ),
     "above 64 bits": ({"ids": [2**64]}, "`ids`, a list, is no array of 64-bit"),
+    "rank 1 with a combiner": (
+        {"ids": [1, 2, 3], "combiner": "mean"},
+        r"`ids` has shape \(3,\), and combiner='mean' pools .* is the batch: .*"
+        r"tf.expand_dims\(ids, -1\)",
+    ),
+    "sparse of rank 1 with a combiner": (
+        {
+            "ids": tf.SparseTensor([[0], [2]], [1, 2], [3]),
+            "combiner": "mean",
+        },
+        r"`ids` has shape \(3,\), and combiner='mean' pools .* is the batch",
+    ),
     "rank 0": ({"ids": 1}, r"`ids` has shape \(\); a combiner needs .* rank"),
     "combiner": ({"combiner": "avg"}, "`combiner`='avg' is not None or one of"),
     "sparse without a combiner": (
@@ -222,6 +234,14 @@ CALLS = {
         lambda _: lodestar.EmbeddingVariable(None),
         "`dim`=None is not a 64-bit integer of at least 1",
     ),
+    "dim as a float": (
+        lambda _: lodestar.EmbeddingVariable(16.0),
+        "`dim`=16.0 is not a 64-bit integer of at least 1",
+    ),
+    "max_length as a float": (
+        lambda t: lodestar.Feature(t, max_length=5.0),
+        "`max_length`=5.0 is not a 64-bit integer of at least 1",
+    ),
     "half a shard": (
         lambda _: lodestar.EmbeddingVariable(2, num_shards=2.5),
         "`num_shards`=2.5 is not a 64-bit integer of at least 1",
@@ -314,6 +334,14 @@ LAYERS = {
         r"`embeddings_constraint` is not .*UnitNormalization\(\)\(rows\)",
     ),
     "input_dim": ({"input_dim": 9}, "`input_dim` is not supported: .*MaxRows"),
+    "input_length": (
+        {"input_length": 5},
+        "`input_length` is not supported: ids come in any number",
+    ),
+    "output_dim as a float": (
+        {"output_dim": 16.0},
+        "`output_dim`=16.0 is not a 64-bit integer of at least 1",
+    ),
     "mask_zero": (
         {"mask_zero": True},
         "`mask_zero` is not supported: .*padding_id=0",
@@ -332,7 +360,7 @@ LAYERS = {
 def test_layer(name):
     options, message = LAYERS[name]
     with pytest.raises(ValueError, match=message):
-        layer(2, **options)
+        layer(**{"output_dim": 2, **options})
 
 
 @pytest.mark.parametrize("graph", [False, True])

@@ -1,5 +1,7 @@
 """Tests of the DynamicEmbedding layer: inputs, symbols, masks, training."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -403,6 +405,60 @@ def test_bad_arguments(options, message):
         options = {**options, "table": table}
     with pytest.raises(ValueError, match=message):
         Layer(**options)
+
+
+@pytest.mark.parametrize("given", [(10_000, 16), (10_000, 16, "ones")])
+def test_sizes_of_keras_embedding_are_refused(given):
+    line = "DynamicEmbedding\\(output_dim=" + ("16" if len(given) == 2 else "D")
+    with pytest.raises(TypeError, match=f"`output_dim`.*write .*{line}"):
+        Layer(*given)
+
+
+def test_defaults_of_keras_embedding_are_taken():
+    options = dict(
+        embeddings_regularizer=None,
+        embeddings_constraint=None,
+        mask_zero=False,
+        input_length=None,
+    )
+    assert Layer(np.int64(4), **options).output_dim == 4
+
+
+def test_a_wide_row_is_warned_of():
+    with pytest.warns(
+        UserWarning, match="rows of 10000 numbers.*of ids"
+    ) as seen:
+        Layer(10_000)
+    assert seen[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Layer(2048)
+
+
+def test_a_saved_dim_may_be_a_float():
+    config = {**Layer(4).get_config(), "output_dim": 4.0}
+    assert Layer.from_config(config).output_dim == 4
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_batch_is_no_bag(graph):
+    layer = Layer(2, combiner="mean")
+    message = (
+        r"`ids` has shape \((None|3),\), and combiner='mean' pools the last"
+    )
+    for options in ({}, {"sparse": True}):
+        with pytest.raises(ValueError, match=message):
+            layer(keras.Input((), dtype="int64", **options))
+    call = tf.function(layer) if graph else layer
+    with pytest.raises(ValueError, match=message):
+        call(tf.constant([1, 2, 3], tf.int64))
+    with pytest.raises(ValueError, match=message):
+        call(tf.constant(["a", "b", "c"]))
+    spec = tf.function(layer, input_signature=[tf.TensorSpec([None], tf.int64)])
+    with pytest.raises(ValueError, match=message):
+        spec(tf.constant([1, 2, 3], tf.int64))
+    assert ids_of(layer) == []
+    assert call(tf.constant([[1], [2]], tf.int64)).shape == (2, 2)
 
 
 def test_sparse_without_combiner_is_refused():

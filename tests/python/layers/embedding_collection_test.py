@@ -575,6 +575,15 @@ def test_errors():
         sums({"x": np.ones((1, 2), int)}, weights={"x": np.ones((2, 1))})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float64"):
         sums({"x": np.ones((1, 2))})
+    batch = (
+        r"`inputs\['x'\]` has shape \(2,\), and combiner='sum' pools the last"
+    )
+    with pytest.raises(ValueError, match=batch):
+        sums({"x": np.array([1, 2])})
+    with pytest.raises(ValueError, match=batch):
+        tf.function(sums)({"x": tf.constant(["a", "b"])})
+    with pytest.raises(ValueError, match=batch.replace("2", "None")):
+        sums({"x": keras.Input((), dtype="int64")})
     with pytest.raises(ValueError, match="`table` is a int"):
         Feature(3)
     for length in (0, 2.5, True, "a"):
