@@ -178,6 +178,25 @@ def test_admission_is_saved_with_checkpoints_and_keras_files(
         assert ids_of(restored) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("wrap", [False, True], ids=["eager", "function"])
+def test_four_ids_with_a_threshold_of_ten(wrap):
+    t = lodestar.EmbeddingVariable(32, admission=lodestar.MinCount(10))
+    ids = tf.constant([828, 12, 2376, 8910], tf.int64)
+
+    def look_up(ids):
+        return t.lookup(ids, training=True)
+
+    look_up = tf.function(look_up) if wrap else look_up
+    for step in range(10):
+        assert int(t.size()) == 0
+        t.set_step(step)
+        rows = look_up(ids)
+        assert rows.shape == (4, 32)
+        assert np.any(rows != 0, axis=1).tolist() == [step == 9] * 4
+    assert ids_of(t) == sorted(ids.numpy().tolist())
+    np.testing.assert_array_equal(t.lookup(ids, training=False), rows)
+
+
 def test_chunks_of_pending_ids_and_counters(monkeypatch):
     monkeypatch.setattr(table_store, "_CHUNK_BYTES", 40)
     a = table(admission=lodestar.CountingBloom(2, 0.1, 50))

@@ -51,6 +51,35 @@ def test_the_first_example():
     assert int(table.size()) == 13
 
 
+def test_the_second_example():
+    # Three buckets after three words: 5 is the largest id there is.
+    keys = tf.constant(["emerson", "lake", "palmer", "king", "crimnson"])
+    stock = tf.lookup.StaticVocabularyTable(
+        tf.lookup.KeyValueTensorInitializer(
+            STRINGS, tf.range(3, dtype=tf.int64)
+        ),
+        num_oov_buckets=3,
+    )
+    table = IdTableWithHashBuckets(IdTable(STRINGS), num_oov_buckets=3)
+    ids = table.lookup(keys).numpy().tolist()
+    assert ids == stock.lookup(keys).numpy().tolist()
+    assert ids[:3] == [0, 1, 2]
+    assert set(ids[3:]) <= {3, 4, 5}
+    assert int(table.size()) == 6
+    # Without a table there is nothing but buckets.
+    table = IdTableWithHashBuckets(None, num_oov_buckets=3)
+    wanted = tf.strings.to_hash_bucket_fast(keys, 3)
+    np.testing.assert_array_equal(table.lookup(keys), wanted)
+
+
+def test_exactly_one_miss():
+    keys = tf.constant(["emerson", "lake", "and", "palmer"])
+    table = index_table_from_tensor(STRINGS, num_oov_buckets=1)
+    assert table.lookup(keys).numpy().tolist() == [0, 1, 3, 2]
+    table = index_table_from_tensor(STRINGS)
+    assert table.lookup(keys).numpy().tolist() == [0, 1, -1, 2]
+
+
 INTEGER_TYPES = [
     tf.int8,
     tf.int16,
