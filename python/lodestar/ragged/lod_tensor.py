@@ -611,3 +611,14 @@ class LoDTensor(tf.experimental.ExtensionType):
             self.values.numpy(), [level.numpy() for level in self.lod]
         )
         return f"<LoDTensor {nested} levels={self.num_levels}>"
+
+
+def _refuse_to_be_a_tensor(x: LoDTensor, dtype=None, name=None, as_ref=False):
+    raise TypeError(
+        "a LoDTensor is no tensor; take its `values`, `to_ragged()` or "
+        "`to_padded()`"
+    )
+
+
+# TensorFlow would stack what has items, were they of one length.
+tf.register_tensor_conversion_function(LoDTensor, _refuse_to_be_a_tensor)

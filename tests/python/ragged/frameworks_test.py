@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import LoDTensor
+from lodestar.sequence import pool
 
 
 def example(rows=3):
@@ -143,3 +144,43 @@ def test_inside_a_model():
     model.compile(loss="mse")
     dataset = tf.data.Dataset.from_tensors((ragged, tf.constant([2.0, 4.0])))
     assert model.evaluate(dataset, verbose=0) == 0.0
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [1, 3], [4]])
+@pytest.mark.parametrize(
+    "use",
+    [
+        tf.convert_to_tensor,
+        tf.shape,
+        tf.reduce_sum,
+        tf.function(tf.reduce_sum),
+        keras.ops.sum,
+        lambda x: tf.ones([2, 2]) + x,
+        lambda x: tf.stack([x, x]),
+    ],
+)
+def test_it_is_no_tensor_even_where_lengths_are_equal(use, lengths):
+    x = LoDTensor.from_lengths(tf.ones([4]), [lengths])
+    with pytest.raises(TypeError, match="a LoDTensor is no tensor; take its"):
+        use(x)
+
+
+def test_units_in_a_pipeline_and_in_a_loop():
+    x = LoDTensor.from_lengths(tf.range(6.0), [[2, 0, 1], [1, 2, 3]])
+    dataset = tf.data.Dataset.from_tensors(x).map(
+        lambda x: (x[-1], x.level(1)[1:], x[0][1], pool(x, "mean", 0))
+    )
+    last, inner, one, means = next(iter(dataset))
+    assert last.to_list() == [[3, 4, 5]]
+    assert inner.to_list() == [[1, 2], [3, 4, 5]]
+    assert one.numpy().tolist() == [1, 2]
+    assert means.numpy().tolist() == [1, 0, 4]
+
+    @tf.function(input_signature=[LoDTensor.Spec([None], tf.float32, 2)])
+    def sums(x):
+        found = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+        for i in tf.range(tf.size(x.lod[0]) - 1):
+            found = found.write(i, tf.reduce_sum(x[i].values))
+        return found.stack()
+
+    assert sums(x).numpy().tolist() == [3, 0, 12]
