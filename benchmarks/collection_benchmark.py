@@ -39,7 +39,9 @@ def compare_tables(num_tables, known, bags, options):
     )
     collection = lodestar.layers.EmbeddingCollection(
         {
-            name: lodestar.Feature(tables[i % num_tables], salt=name)
+            name: lodestar.Feature(
+                tables[i % num_tables], combiner="mean", salt=name
+            )
             for i, name in enumerate(NAMES)
         }
     )

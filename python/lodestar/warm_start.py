@@ -241,6 +241,11 @@ class _Target(NamedTuple):
                 f"`table` is a {type(target).__name__}, wanted a "
                 "lodestar.EmbeddingVariable, Feature or DynamicEmbedding layer."
             )
+        if feature.table is None:
+            raise ValueError(
+                f"{feature!r} has no table yet: the collection makes it, and "
+                "`collection.features[name]` has it."
+            )
         return cls(feature.table, feature.table_ids, keep)
 
     def check(self, name: str, shape: tuple[int, ...], count: int) -> None:

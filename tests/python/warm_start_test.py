@@ -124,7 +124,7 @@ def test_equal_ids(existing, place):
 def test_ids_are_salted_for_a_feature_or_layer(of):
     t = table()
     if of == "feature":
-        target = lodestar.Feature(t, salt="s")
+        target = lodestar.Feature(t, combiner="mean", salt="s")
         ids = target.table_ids(IDS)
     else:
         target = lodestar.layers.DynamicEmbedding(table=t, salt="s")
@@ -135,7 +135,12 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
     np.testing.assert_array_equal(rows_of(t, ids), ROWS)
     warm_start.from_arrays(target, ["a", "b"], ROWS[:2])
     np.testing.assert_array_equal(
-        rows_of(t, lodestar.Feature(t, salt="s").table_ids(["a", "b"])),
+        rows_of(
+            t,
+            lodestar.Feature(t, combiner="mean", salt="s").table_ids(
+                ["a", "b"]
+            ),
+        ),
         ROWS[:2],
     )
 

@@ -65,6 +65,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             `CountingBloom`; default: the first.
         eviction: Which rows go: `MaxRows`, `MaxAge`, `MinNorm`, or a list of
             these, any of which removes a row; default: none.
+        optimizer: Keras optimizer of this table alone, or its name, used inside
+            the wrapper; it keeps its own learning rate and schedule. Default:
+            the wrapper's.
         name: Default: `embedding_variable_<n>`.
 
     Raises:
@@ -86,6 +89,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Eviction | Sequence[policies.Eviction] | None = None,
+        optimizer: Any = None,
         name: str | None = None,
     ):
         super().__init__(device="CPU")
@@ -121,7 +125,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         self._shared_name = f"{self.name}_{uuid.uuid4().hex}"
         with tf.init_scope():
             _ = self.resource_handle
-            self._hook = HookVariable(self, f"{self.name}_hook")
+            self._hook = HookVariable(self, f"{self.name}_hook", optimizer)
             self._eager_constants = (
                 tf.zeros([0, self.dim], self.dtype),
                 tf.constant(self._missing_values),
@@ -199,6 +203,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             missing = policies.serialize(self._shared_rows)
         elif missing == "vector":
             missing = self._missing_values.astype(np.float64).tolist()
+        optimizer = self._hook.row_optimizer
         return {
             "dim": self.dim,
             "initializer": initializer,
@@ -209,6 +214,7 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             "num_shards": self._num_shards,
             "admission": policies.serialize(self._admission),
             "eviction": policies.serialize(self._eviction) or None,
+            "optimizer": optimizer and keras.optimizers.serialize(optimizer),
             "name": self.name,
         }
 
@@ -628,34 +634,9 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 the table is as it was.
         """
         lookup_arguments.check_import(rows, mode)
-        slots = rows.optimizer_slots
-        ids = ids_lib.to_dense_int64(rows.ids, "import_")
-        frequencies, last_seen = rows.frequencies, rows.last_seen
-        if frequencies is None:
-            frequencies = tf.zeros_like(ids)
-        if last_seen is None:
-            last_seen = tf.fill(tf.shape(ids), self.step)
-        names = list(slots)
-        if names:
-            stacked = tf.stack(
-                [tf.cast(slots[n], self.update_dtype) for n in names]
-            )
-        else:
-            stacked = tf.zeros([0, tf.size(ids), self.dim], self.update_dtype)
         gen_ops.lodestar_embedding_import(
             self.resource_handle,
-            ids,
-            ids_lib.to_numbers(rows.rows, "rows", self.dtype),
-            stacked,
-            tf.cast(frequencies, tf.int64),
-            tf.cast(last_seen, tf.int64),
-            tf.constant(rows.optimizer if names else ""),
-            tf.constant(names, tf.string),
-            tf.constant([rows.slot_inits[n] for n in names], tf.float32),
-            *(tf.zeros([0], tf.int64) for _ in range(4)),
-            tf.zeros([0], tf.uint8),
-            tf.zeros([0, 0], self.dtype),
-            tf.zeros([0, 0, 0], self.update_dtype),
+            *saved_state.import_inputs(self, rows),
             mode=mode,
         )
 

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar.embedding.lookup_arguments import get_optimizer
+
 _WRAP = (
     "Wrap the optimizer: model.compile(optimizer=lodestar.optimizers."
     "DynamicEmbeddingOptimizer(keras.optimizers.Adam(...))) or, under the "
@@ -66,11 +68,13 @@ class HookVariable(keras.Variable):
     empty array.
     """
 
-    def __init__(self, table: Any, name: str):
+    def __init__(self, table: Any, name: str, row_optimizer: Any = None):
         # Weak: the table owns the hook, and gigabytes of rows must not wait
         # for the cycle collector.
         self._table = weakref.ref(table)
-        self.row_optimizer: keras.optimizers.Optimizer | None = None
+        if row_optimizer is not None:
+            row_optimizer = get_optimizer("optimizer", row_optimizer)
+        self.row_optimizer: keras.optimizers.Optimizer | None = row_optimizer
         self.in_layer = False  # that writes the table to Keras's files
         self._managed = False  # by the wrapper
         self._recorded = False  # in a look-up

@@ -6,6 +6,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
+
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding.rows import EmbeddingRows
+
 # What a checkpoint calls the outputs of EmbeddingExport, in their order.
 NAMES = (
     "ids",
@@ -87,6 +92,37 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
             f"The saved table has no shared rows: {table!r} keeps the "
             f"{table.shared_rows} that it has."
         )
+
+
+def import_inputs(table: Any, rows: EmbeddingRows) -> list[tf.Tensor]:
+    """`rows` as `EmbeddingImport` takes what is named `NAMES`, of `table`."""
+    slots = rows.optimizer_slots
+    ids = ids_lib.to_dense_int64(rows.ids, "import_")
+    frequencies, last_seen = rows.frequencies, rows.last_seen
+    if frequencies is None:
+        frequencies = tf.zeros_like(ids)
+    if last_seen is None:
+        last_seen = tf.fill(tf.shape(ids), table.step)
+    slot_dtype = table.update_dtype
+    names = list(slots)
+    if names:
+        stacked = tf.stack([tf.cast(slots[n], slot_dtype) for n in names])
+    else:
+        stacked = tf.zeros([0, tf.size(ids), table.dim], slot_dtype)
+    return [
+        ids,
+        ids_lib.to_numbers(rows.rows, "rows", table.dtype),
+        stacked,
+        tf.cast(frequencies, tf.int64),
+        tf.cast(last_seen, tf.int64),
+        tf.constant(rows.optimizer if names else ""),
+        tf.constant(names, tf.string),
+        tf.constant([rows.slot_inits[n] for n in names], tf.float32),
+        *(tf.zeros([0], tf.int64) for _ in range(4)),
+        tf.zeros([0], tf.uint8),
+        tf.zeros([0, 0], table.dtype),
+        tf.zeros([0, 0, 0], slot_dtype),
+    ]
 
 
 def _warn(message: str) -> None:

@@ -15,7 +15,6 @@ from lodestar.embedding.lookup_arguments import (
     check_flag,
     check_size,
     check_training,
-    get_optimizer,
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
@@ -110,8 +109,7 @@ class DynamicEmbedding(keras.layers.Layer):
         eviction: As `eviction` of EmbeddingVariable.
         salt: Text that keeps this layer's ids apart from those of others on
             the same table.
-        optimizer: Keras optimizer of this table alone, used inside the
-            wrapper; it keeps its own learning rate and schedule.
+        optimizer: As `optimizer` of EmbeddingVariable.
         table: An EmbeddingVariable to share, in place of `output_dim`,
             `embeddings_initializer`, `missing`, `admission`, `eviction`,
             `optimizer` and `seed`.
@@ -185,6 +183,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 missing=missing,
                 admission=admission,
                 eviction=eviction,
+                optimizer=optimizer,
                 seed=seed,
                 name=self.name,
             )
@@ -223,10 +222,7 @@ class DynamicEmbedding(keras.layers.Layer):
         if not self.trainable:
             self.hook.trainable = False  # as setting `trainable` later does
         self.grow = check_flag("grow", grow)
-        self.optimizer = None
-        if optimizer is not None:
-            self.optimizer = get_optimizer("optimizer", optimizer)
-            self.hook.row_optimizer = self.optimizer
+        self.optimizer = self.hook.row_optimizer
         self.supports_jit = False
         self.supports_masking = True
         self.built = True  # the table depends on no input

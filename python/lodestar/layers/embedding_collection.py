@@ -1,5 +1,6 @@
 """Many features over few tables, looked up together."""
 
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
     check_bag_axis,
+    check_size,
     check_training,
 )
 from lodestar.layers.dynamic_embedding import (
@@ -31,12 +33,16 @@ from lodestar.ops import embedding_ops
 class EmbeddingCollection(keras.layers.Layer):
     """Looks up all features of a model in one op, forward and back.
 
+    >>> embed = lodestar.layers.EmbeddingCollection({"user": 8, "item": 16})
+
+    gives each feature a table of its name and a row for each id. Tables that
+    several features share, and other ways to read them, are said by Feature:
+
     >>> user = lodestar.EmbeddingVariable(8, name="user")
-    >>> item = lodestar.EmbeddingVariable(16, name="item")
     >>> embed = lodestar.layers.EmbeddingCollection({
     ...     "viewer": lodestar.Feature(user),
-    ...     "author": lodestar.Feature(user, combiner=None),
-    ...     "items": lodestar.Feature(item, combiner="sum"),
+    ...     "friends": lodestar.Feature(user, combiner="mean"),
+    ...     "items": lodestar.Feature(dim=16, combiner="sum"),
     ... })
 
     Tables may differ in dim and dtype, and a table may serve features with different
@@ -45,7 +51,9 @@ class EmbeddingCollection(keras.layers.Layer):
     of all features, with zeros for features that its loss does not use.
 
     Args:
-        features: Name -> Feature.
+        features: Name -> Feature, or the `dim` of one with a table of its own.
+            Such tables are called `<name>`, or `<layer>_<name>` where the
+            layer is given a name.
         dtype: Keras dtype policy of the results, which rows are cast to.
         name: Name of the layer.
         **kwargs: `trainable`: False freezes the tables; they add no ids then.
@@ -64,7 +72,7 @@ class EmbeddingCollection(keras.layers.Layer):
 
     def __init__(
         self,
-        features: Mapping[str, Feature],
+        features: Mapping[str, Feature | int],
         *,
         dtype: Any = None,
         name: str | None = None,
@@ -75,23 +83,30 @@ class EmbeddingCollection(keras.layers.Layer):
         if not isinstance(features, Mapping):
             raise ValueError(
                 f"`features` is a {type(features).__name__}, wanted a dict of "
-                "name -> lodestar.Feature."
+                "name -> lodestar.Feature, or the dim of one."
             )
         if not features:
             raise ValueError("`features` is empty.")
+        read = {}
         for key, feature in features.items():
             if not isinstance(key, str):
                 raise ValueError(
                     f"`features` has the name {key!r}, a "
                     f"{type(key).__name__}; wanted text."
                 )
-            if not isinstance(feature, Feature):
+            if not isinstance(feature, (Feature, numbers.Real)):
                 raise ValueError(
                     f"`features[{key!r}]` is a {type(feature).__name__}, "
-                    "wanted a lodestar.Feature."
+                    "wanted a lodestar.Feature, or the dim of one."
                 )
+            if not isinstance(feature, Feature):
+                size = check_size(f"features[{key!r}]", feature)
+                feature = Feature(dim=size)
+            read[key] = feature.with_table(
+                key if name is None else f"{name}_{key}"
+            )
         # A tuple, which Keras leaves as it is.
-        self._features = tuple(features.items())
+        self._features = tuple(read.items())
         tables = []
         for _, feature in self._features:
             if not any(feature.table is table for table in tables):
@@ -116,6 +131,7 @@ class EmbeddingCollection(keras.layers.Layer):
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
             setattr(self, f"hook_{index}", table.hook)
+            setattr(self, f"optimizer_{index}", table.hook.row_optimizer)
             table.hook.in_layer = True
             if not self.trainable:
                 table.hook.trainable = False

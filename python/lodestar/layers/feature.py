@@ -19,12 +19,17 @@ from lodestar.ops.flat_values import map_flat
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Feature:
-    """How an EmbeddingCollection reads one feature.
+    """How an EmbeddingCollection reads one feature, and from which table.
+
+    >>> lodestar.Feature(lodestar.EmbeddingVariable(16, name="item"), "mean")
+    >>> lodestar.Feature(dim=16, combiner="mean")
 
     Attributes:
-        table: The EmbeddingVariable; may serve several features.
+        table: The EmbeddingVariable, which may serve several features; or None
+            with `dim`: the collection makes one of the feature's name, which
+            is that of the feature in `collection.features`.
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
-            over the innermost axis of the ids; None gives each id's row.
+            over the innermost axis of the ids; None: a row for each id.
         salt: Text that keeps this feature's ids apart from those of others on
             the same table: id' = mix64(id xor hash(salt)) is what it holds.
         padding_id: An id, before salting, that stands for no id.
@@ -32,23 +37,43 @@ class Feature:
             bag reads; None: zeros.
         max_length: Ids after the first `max_length` of a bag are left out;
             without a combiner of the innermost axis, unless it is the only one.
+        dim: Numbers in a row of a table of the feature's own.
+        initializer: With `dim`: as `initializer` of EmbeddingVariable.
+        optimizer: With `dim`: as `optimizer` of EmbeddingVariable.
 
     Raises:
         ValueError: An argument is not one of the above.
     """
 
-    table: EmbeddingVariable
-    combiner: str | None = "mean"
+    table: EmbeddingVariable | None = None
+    combiner: str | None = None
     salt: str | None = None
     padding_id: int | None = None
     default_id: int | None = None
     max_length: int | None = None
+    _: dataclasses.KW_ONLY
+    dim: int | None = None
+    initializer: Any = "uniform"
+    optimizer: Any = None
 
     def __post_init__(self):
-        if not isinstance(self.table, EmbeddingVariable):
+        if (self.table is None) == (self.dim is None):
+            raise ValueError(
+                f"`table`={self.table!r} and `dim`={self.dim!r}: give exactly "
+                "one of them."
+            )
+        if self.dim is not None:
+            check_size("dim", self.dim)
+        elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 f"`table` is a {type(self.table).__name__}, wanted a "
-                "lodestar.EmbeddingVariable."
+                "lodestar.EmbeddingVariable; `dim=` makes one."
+            )
+        elif self.initializer != "uniform" or self.optimizer is not None:
+            raise ValueError(
+                "`initializer` or `optimizer` given beside `table`; they "
+                "belong to the table: lodestar.EmbeddingVariable(dim, "
+                "initializer=..., optimizer=...)."
             )
         check_combiner(self.combiner)
         check_id("padding_id", self.padding_id)
@@ -61,6 +86,20 @@ class Feature:
         check_salt(self.salt)
         if self.max_length is not None:
             check_size("max_length", self.max_length)
+
+    def with_table(self, name: str) -> "Feature":
+        """This feature; where it has no table, with a new one of `name`."""
+        if self.table is not None:
+            return self
+        table = EmbeddingVariable(
+            self.dim,
+            initializer=self.initializer,
+            optimizer=self.optimizer,
+            name=name,
+        )
+        return dataclasses.replace(
+            self, table=table, dim=None, initializer="uniform", optimizer=None
+        )
 
     def table_id(self, value: int | None) -> int | None:
         """The id under which the table knows `value`."""

@@ -239,7 +239,7 @@ CALLS = {
         "`dim`=16.0 is not a 64-bit integer of at least 1",
     ),
     "max_length as a float": (
-        lambda t: lodestar.Feature(t, max_length=5.0),
+        lambda t: lodestar.Feature(t, combiner="mean", max_length=5.0),
         "`max_length`=5.0 is not a 64-bit integer of at least 1",
     ),
     "half a shard": (
@@ -370,7 +370,9 @@ def test_training_of_a_layer_as_a_tensor(kind, graph):
     if kind == "layer":
         call, ids = layer(table=t), tf.constant([9])
     else:
-        call = lodestar.layers.EmbeddingCollection({"a": lodestar.Feature(t)})
+        call = lodestar.layers.EmbeddingCollection(
+            {"a": lodestar.Feature(t, combiner="mean")}
+        )
         ids = {"a": tf.constant([[9]])}
 
     def run(training):

@@ -442,7 +442,7 @@ def test_layers_read_shared_rows():
     layer = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
     assert layer(np.array([[1, 2]])).numpy().all()
     collection = lodestar.layers.EmbeddingCollection(
-        {"f": lodestar.Feature(layer.table)}
+        {"f": lodestar.Feature(layer.table, combiner="mean")}
     )
     bag = collection({"f": tf.ragged.constant([[1]], dtype=tf.int64)})["f"]
     np.testing.assert_array_equal(bag, layer(np.array([1])))

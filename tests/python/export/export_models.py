@@ -39,7 +39,7 @@ def collection_model():
     words = lodestar.layers.IdLookup(["a", "b"], name="words")
     rows = lodestar.layers.EmbeddingCollection(
         {
-            "viewer": lodestar.Feature(user, salt="viewer"),
+            "viewer": lodestar.Feature(user, combiner="mean", salt="viewer"),
             "author": lodestar.Feature(user, combiner=None),
             "items": lodestar.Feature(item, combiner="sum"),
         },

@@ -233,7 +233,7 @@ def test_a_name_taken_by_an_input(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     table = lodestar.EmbeddingVariable(2)
     rows = layers.EmbeddingCollection(
-        {"number": lodestar.Feature(table)}, name="embed"
+        {"number": lodestar.Feature(table, combiner="mean")}, name="embed"
     )({"number": ids})
     m = keras.Model(
         [number, ids], keras.layers.Subtract()([number, rows["number"]])

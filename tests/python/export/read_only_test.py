@@ -168,7 +168,11 @@ class Writes(keras.Model):
         (
             lambda: Trains(
                 layers.EmbeddingCollection(
-                    {"f": lodestar.Feature(lodestar.EmbeddingVariable(1))}
+                    {
+                        "f": lodestar.Feature(
+                            lodestar.EmbeddingVariable(1), combiner="mean"
+                        )
+                    }
                 )
             ),
             "EmbeddingCollectionLookup",

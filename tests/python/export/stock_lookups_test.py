@@ -155,7 +155,7 @@ def test_layers_and_collections(rng):
     item = trained(rng, name="item", missing=lodestar.SharedRows(3))
     embed = lodestar.layers.EmbeddingCollection(
         {
-            "mean": lodestar.Feature(user),
+            "mean": lodestar.Feature(user, combiner="mean"),
             "cut": lodestar.Feature(user, "sum", max_length=2),
             "salted": lodestar.Feature(
                 user, "last", salt="s", padding_id=0, default_id=1

@@ -347,7 +347,8 @@ def test_a_model_of_keras_lookups_and_a_subclass(tmp_path):
             self.embed = lodestar.layers.EmbeddingCollection(
                 {
                     "a": lodestar.Feature(
-                        lodestar.EmbeddingVariable(2, missing="initial")
+                        lodestar.EmbeddingVariable(2, missing="initial"),
+                        combiner="mean",
                     )
                 }
             )

@@ -64,7 +64,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
     else:
         ids, weights = laid_out(kind, BAGS, WEIGHTS)
     flat = weights if kind == "dense" else weights.values
-    salted = lodestar.Feature(t, salt="y").table_ids(ids)
+    salted = lodestar.Feature(t, combiner="mean", salt="y").table_ids(ids)
 
     def together(flat):
         w = flat if kind == "dense" else weights.with_values(flat)
@@ -133,7 +133,9 @@ def simple():
     """A layer of two tables, their hooks, a loss and its gradients by id."""
     t, u = table(name="t"), table(2, name="u")
     layer = collection(
-        a=Feature(t, combiner="max"), b=Feature(u), c=Feature(t, combiner=None)
+        a=Feature(t, combiner="max"),
+        b=Feature(u, combiner="mean"),
+        c=Feature(t, combiner=None),
     )
     x = {"a": ragged(BAGS), "b": ragged(BAGS), "c": np.array([[1, 77]])}
     layer(x, training=True)
@@ -225,7 +227,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
 
 def test_weights_gradient_is_not_computed_unless_wanted():
     t = table()
-    layer = collection(x=Feature(t))
+    layer = collection(x=Feature(t, combiner="mean"))
     x, w = ragged([[1]]), ragged([[2.0]], tf.float32)
 
     @tf.function

@@ -26,15 +26,15 @@ def tables():
 
 def features(two, three):
     return {
-        "a": Feature(two),
-        "b": Feature(two, salt="b"),
+        "a": Feature(two, combiner="mean"),
+        "b": Feature(two, combiner="mean", salt="b"),
         "c": Feature(two, combiner="sum"),
         "d": Feature(three, combiner="max", default_id=2),
         "e": Feature(three, combiner=None),
         "f": Feature(three, combiner=None, padding_id=0),
         "g": Feature(three, combiner=None),
-        "h": Feature(two, padding_id=0),
-        "i": Feature(two),
+        "h": Feature(two, combiner="mean", padding_id=0),
+        "i": Feature(two, combiner="mean"),
     }
 
 
@@ -95,7 +95,9 @@ def test_equals_one_layer_a_feature(graph):
 
 def test_one_op_forward_and_one_back_for_all_tables():
     two, three = tables()
-    specs = {f"f{i}": Feature(two, salt=str(i)) for i in range(26)}
+    specs = {
+        f"f{i}": Feature(two, combiner="mean", salt=str(i)) for i in range(26)
+    }
     specs |= features(two, three)
     layer = Collection(specs)
     x = inputs() | {f"f{i}": ragged([[1, 2], [3]]) for i in range(26)}
@@ -252,7 +254,7 @@ def test_masks_of_features_with_padding():
     two, _ = tables()
     layer = Collection(
         {
-            "pooled": Feature(two, padding_id=0),
+            "pooled": Feature(two, combiner="mean", padding_id=0),
             "rows": Feature(two, combiner=None, padding_id=0, max_length=2),
             "none": Feature(two, combiner=None),
         }
@@ -327,7 +329,7 @@ def test_stats_of_features():
     two, _ = tables()
     layer = Collection(
         {
-            "a": Feature(two, padding_id=0, max_length=3),
+            "a": Feature(two, combiner="mean", padding_id=0, max_length=3),
             "b": Feature(two, combiner=None),
         }
     )
@@ -360,7 +362,9 @@ def test_stats_of_features():
 
 def test_one_sighting_an_id_and_step():
     two, _ = tables()
-    layer = Collection({"a": Feature(two), "b": Feature(two, combiner=None)})
+    layer = Collection(
+        {"a": Feature(two, combiner="mean"), "b": Feature(two, combiner=None)}
+    )
     x = {"a": ragged([[1, 1], [1]]), "b": np.array([1, 2])}
     for _ in range(2):
         layer(x, training=True)
@@ -380,7 +384,7 @@ def test_admission_and_cap():
     )
     layer = Collection(
         {
-            "a": Feature(strict),
+            "a": Feature(strict, combiner="mean"),
             "b": Feature(strict, combiner=None),
             "c": Feature(capped, combiner=None),
         }
@@ -408,7 +412,10 @@ def test_shared_rows_for_ids_that_wait():
     )
     ids = keras.Input((2,), dtype="int64")
     layer = Collection(
-        {"a": Feature(table, combiner="sum"), "b": Feature(table, salt="b")}
+        {
+            "a": Feature(table, combiner="sum"),
+            "b": Feature(table, combiner="mean", salt="b"),
+        }
     )
     rows = layer({"a": ids, "b": ids})
     model = keras.Model(ids, keras.layers.Add()([rows["a"], rows["b"]]))
@@ -472,7 +479,14 @@ def test_a_table_shared_with_another_layer_and_collection():
 def test_keras_file_keeps_features_and_tables(tmp_path):
     two, three = tables()
     specs = {
-        "a": Feature(two, salt="a", padding_id=-1, default_id=3, max_length=4),
+        "a": Feature(
+            two,
+            combiner="mean",
+            salt="a",
+            padding_id=-1,
+            default_id=3,
+            max_length=4,
+        ),
         "b": Feature(two, combiner="max"),
         "c": Feature(three, combiner="sum"),
     }
@@ -504,7 +518,10 @@ def test_export_with_dict_inputs(tmp_path):
         "pair": keras.Input((2,), dtype="int64", name="pair"),
     }
     layer = Collection(
-        {"bag": Feature(two, salt="bag"), "pair": Feature(three, salt="p")}
+        {
+            "bag": Feature(two, combiner="mean", salt="bag"),
+            "pair": Feature(three, combiner="mean", salt="p"),
+        }
     )
     rows = layer(symbols)
     model = keras.Model(symbols, keras.layers.Concatenate()([*rows.values()]))
@@ -526,7 +543,9 @@ def test_export_with_dict_inputs(tmp_path):
 
 def test_empty_batch():
     two, _ = tables()
-    layer = Collection({"x": Feature(two), "y": Feature(two)})
+    layer = Collection(
+        {"x": Feature(two, combiner="mean"), "y": Feature(two, combiner="mean")}
+    )
     empty = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0])
     got = layer({"x": empty, "y": empty}, training=True)
     assert got["x"].shape == (0, 2) and int(two.size()) == 0
@@ -534,14 +553,16 @@ def test_empty_batch():
 
 def test_frozen_collection_adds_nothing():
     two, _ = tables()
-    layer = Collection({"x": Feature(two)}, trainable=False)
+    layer = Collection({"x": Feature(two, combiner="mean")}, trainable=False)
     layer({"x": ragged([[1]])}, training=True)
     assert int(two.size()) == 0 and layer.trainable_variables == []
 
 
 def test_errors():
     two, _ = tables()
-    layer = Collection({"x": Feature(two, combiner="max"), "y": Feature(two)})
+    layer = Collection(
+        {"x": Feature(two, combiner="max"), "y": Feature(two, combiner="mean")}
+    )
     x = {"x": ragged([[1]]), "y": ragged([[1]])}
     w = ragged([[1.0]], tf.float32)
     with pytest.raises(ValueError, match=r"no ids for the features \['y'\]"):
@@ -553,9 +574,9 @@ def test_errors():
     with pytest.raises(ValueError, match="`features` is empty"):
         Collection({})
     with pytest.raises(ValueError, match="`features` is a list, wanted a dict"):
-        Collection([Feature(two)])
+        Collection([Feature(two, combiner="mean")])
     with pytest.raises(ValueError, match="the name 1, a int; wanted text"):
-        Collection({1: Feature(two)})
+        Collection({1: Feature(two, combiner="mean")})
     with pytest.raises(ValueError, match="`inputs` is a .*Tensor, wanted a di"):
         layer(np.ones((1, 1), int))
     with pytest.raises(ValueError, match="`weights` is a .*Tensor, wanted a d"):
@@ -585,12 +606,12 @@ def test_errors():
     with pytest.raises(ValueError, match=batch.replace("2", "None")):
         sums({"x": keras.Input((), dtype="int64")})
     with pytest.raises(ValueError, match="`table` is a int"):
-        Feature(3)
+        Feature(3, combiner="mean")
     for length in (0, 2.5, True, "a"):
         with pytest.raises(ValueError, match=f"`max_length`={length!r} is not"):
-            Feature(two, max_length=length)
+            Feature(two, combiner="mean", max_length=length)
     with pytest.raises(ValueError, match="`salt`=5 is not None or text"):
-        Feature(two, salt=5)
+        Feature(two, combiner="mean", salt=5)
     with pytest.raises(ValueError, match="`combiner`='avg'"):
         Feature(two, combiner="avg")
     with pytest.raises(ValueError, match="`default_id`=1 needs a combiner"):
@@ -599,7 +620,9 @@ def test_errors():
 
 def test_errors_known_only_when_the_op_runs():
     two, _ = tables()
-    layer = Collection({"x": Feature(two, combiner="sum"), "y": Feature(two)})
+    layer = Collection(
+        {"x": Feature(two, combiner="sum"), "y": Feature(two, combiner="mean")}
+    )
     good = ragged([[1], [2]])
 
     def look_up(x, weights=None):

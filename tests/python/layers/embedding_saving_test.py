@@ -35,7 +35,7 @@ class Subclassed(keras.Model):
         self.embed = lodestar.layers.EmbeddingCollection(
             {
                 "a": lodestar.Feature(table, combiner="sum"),
-                "b": lodestar.Feature(table, salt="b"),
+                "b": lodestar.Feature(table, combiner="mean", salt="b"),
                 "c": lodestar.Feature(
                     lodestar.EmbeddingVariable(3, name="u"), combiner="max"
                 ),

@@ -27,7 +27,9 @@ def functional(**options):
 
 def collection():
     ids = keras.Input((3,), dtype="int64")
-    feature = lodestar.Feature(lodestar.EmbeddingVariable(2, name="rows"))
+    feature = lodestar.Feature(
+        lodestar.EmbeddingVariable(2, name="rows"), combiner="mean"
+    )
     layer = lodestar.layers.EmbeddingCollection({"f": feature}, name="rows")
     out = keras.layers.Dense(1, name="dense")(layer({"f": ids})["f"])
     return keras.Model(ids, out)

@@ -1,0 +1,126 @@
+"""Tests of features: tables of their own, optimizers, what is refused."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import Feature
+
+Collection = lodestar.layers.EmbeddingCollection
+
+
+def test_features_make_their_tables():
+    layer = Collection(
+        {
+            "user": 4,
+            "item": np.int32(6),
+            "tags": Feature(
+                dim=3, combiner="sum", initializer="ones", optimizer="adagrad"
+            ),
+        }
+    )
+    assert [(t.name, t.dim) for t in layer.tables] == [
+        ("user", 4),
+        ("item", 6),
+        ("tags", 3),
+    ]
+    x = {
+        "user": np.array([1, 2]),
+        "item": np.array([[1], [2]]),
+        "tags": tf.ragged.constant([[1, 2], []], tf.int64),
+    }
+    rows = layer(x, training=True)
+    shapes = {name: tuple(r.shape) for name, r in rows.items()}
+    assert shapes == {"user": (2, 4), "item": (2, 1, 6), "tags": (2, 3)}
+    np.testing.assert_array_equal(rows["tags"], [[2, 2, 2], [0, 0, 0]])
+    assert layer.features["tags"].table is layer.tables[2]
+    # The same names, so the same first values, wherever they are made again.
+    again = Collection({"user": 4, "item": 6})
+    np.testing.assert_array_equal(
+        again({"user": x["user"], "item": x["item"]}, training=True)["item"],
+        rows["item"],
+    )
+    assert [t.name for t in Collection({"user": 2}, name="left").tables] == [
+        "left_user"
+    ]
+
+
+def test_a_described_feature_gives_each_name_a_table():
+    feature = Feature(dim=2, salt="s")
+    layer = Collection({"a": feature, "b": feature})
+    assert [t.name for t in layer.tables] == ["a", "b"]
+    assert feature.table is None and feature.dim == 2
+    with pytest.raises(ValueError, match="has no table yet: the collection"):
+        lodestar.warm_start.from_arrays(feature, [1], np.ones((1, 2)))
+    assert (
+        lodestar.warm_start.from_arrays(
+            layer.features["a"], [1], np.ones((1, 2))
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_each_table_has_its_optimizer(eager, tmp_path):
+    shared = lodestar.EmbeddingVariable(
+        1,
+        initializer="ones",
+        optimizer=keras.optimizers.SGD(0.25),
+        name="shared",
+    )
+    x = {
+        name: keras.Input((1,), dtype="int64", name=name)
+        for name in ("a", "b", "c", "d")
+    }
+    layer = Collection(
+        {
+            "a": Feature(shared, combiner="sum"),
+            "b": Feature(shared, combiner="sum"),
+            "c": Feature(
+                dim=1,
+                combiner="sum",
+                initializer="ones",
+                optimizer=keras.optimizers.SGD(0.5),
+            ),
+            "d": Feature(dim=1, combiner="sum", initializer="ones"),
+        },
+        name="embed",
+    )
+    rows = layer(x)
+    model = keras.Model(x, keras.layers.Add()([rows[n] for n in "abcd"]))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(1.0)
+        ),
+        "mae",
+        run_eagerly=eager,
+    )
+    data = {name: np.array([[i]]) for i, name in enumerate("abcd")}
+    model.fit(data, np.zeros((1, 1)), verbose=0)
+    got = [float(t.export().rows[0, 0]) for t in layer.tables]
+    assert got == [0.75, 0.5, 0.0]
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    loaded.fit(data, np.zeros((1, 1)), verbose=0)
+    got = [
+        float(t.export().rows[0, 0]) for t in loaded.get_layer("embed").tables
+    ]
+    assert got == [0.5, 0.0, -1.0]
+
+
+def test_bad_features():
+    two = lodestar.EmbeddingVariable(2, name="two")
+    for options in ({}, {"table": two, "dim": 2}):
+        with pytest.raises(ValueError, match="give exactly one of them"):
+            Feature(**options)
+    with pytest.raises(ValueError, match="`dim`=2.5 is not a 64-bit integer"):
+        Feature(dim=2.5)
+    for options in ({"optimizer": "sgd"}, {"initializer": "ones"}):
+        with pytest.raises(ValueError, match="given beside `table`; they bel"):
+            Feature(two, **options)
+    with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
+        Collection({"x": 16.0})
+    with pytest.raises(ValueError, match="`optimizer`='adamm' is not a Keras"):
+        Collection({"x": Feature(dim=2, optimizer="adamm")})
