@@ -12,6 +12,16 @@ namespace lodestar {
 
 // From the root of the checkout, where Bazel runs tests.
 constexpr char kGoldenFolder[] = "tests/data/golden/snapshot/";
+// Of version 2 of the format: the small one with a label.
+constexpr char kLabelledGolden[] =
+    "tests/data/golden/snapshot_2/small.snapshot";
+
+// Table `t` of version 3, of a manifest of the mark 00112233...ff.
+inline std::string LabelOfGolden() {
+  std::string label = BytesOf(uint64_t{3});
+  for (int i = 0; i < 16; ++i) label += static_cast<char>(17 * i);
+  return label + BytesOf(uint32_t{1}) + std::string("t\0\0\0", 4);
+}
 
 // The least that a file of rows is made of; docs/snapshot.md takes it apart.
 inline SnapshotTable SmallGolden() {
@@ -43,7 +53,14 @@ inline SnapshotTable DeltaGolden() {
   return table;
 }
 
-// Writes them into a folder, as the writer writes them today.
+inline void WriteLabelledGolden(const std::string& path) {
+  const SnapshotTable small = SmallGolden();
+  FileMaker(path, small, LabelOfGolden())
+      .AddRows({RowRecord(small, 42, 1.5f, 6, 2)})
+      .Finish();
+}
+
+// Writes those of version 1 into a folder, as the writer writes them today.
 inline void WriteGoldens(const std::string& folder) {
   const SnapshotTable small = SmallGolden();
   FileMaker(folder + "small.snapshot", small)

@@ -45,11 +45,12 @@ Status ReadFile(const std::string& path) {
   return scan.ForEach(nullptr, [](const Block&) { return Status(); });
 }
 
-// TABLE at 16, ROWS, REMOVED, END; payloads that need padding.
-std::string SmallFile(const std::string& path) {
+// LABEL if it is not empty, TABLE, ROWS, REMOVED, END; payloads that need
+// padding.
+std::string SmallFile(const std::string& path, const std::string& label = "") {
   SnapshotTable table;
   table.whole = false;
-  FileMaker(path, table)
+  FileMaker(path, table, label)
       .AddIds(BlockKind::kRemoved, {7, -1})
       .AddRows({RowRecord(table, 5, 1.5f)})
       .Add(BlockKind::kSketch, 3, "abc")
@@ -214,6 +215,46 @@ TEST(SnapshotFileTest, AnEarlierErrorThatComesLaterIsTold) {
       StatusCode::kDataLoss, {"first"});
 }
 
+TEST(SnapshotFileTest, ALabelStandsBeforeTheOtherBlocks) {
+  const std::string path = NewPath("file");
+  const std::string plain = SmallFile(NewPath("plain"));
+  const std::string good = SmallFile(path, "of a table");
+  const auto reader = Open(path);
+  Block label;
+  ASSERT_TRUE(reader->ReadBlock(SnapshotFileReader::kFirstBlock, &label).ok());
+  EXPECT_EQ(label.kind, BlockKind::kLabel);
+  EXPECT_EQ(std::string(label.payload.begin(), label.payload.end()),
+            "of a table");
+  EXPECT_EQ(reader->first_block(), label.next);
+  EXPECT_EQ(good.substr(label.next), plain.substr(16));
+  SnapshotFileSummary summary;
+  ASSERT_TRUE(VerifySnapshotFile(path, nullptr, &summary).ok());
+  EXPECT_EQ(summary.crc, Crc32c(good.data(), good.size()));
+  // The header says whether there is one.
+  const auto expect = [&](std::string bytes, uint32_t version,
+                          const std::string& part) {
+    SetNumber(&bytes, 8, version);
+    SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
+    WriteAll(path, bytes);
+    ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
+  };
+  expect(plain, 2, "byte 16: the first block is a TABLE block, wanted LABEL");
+  expect(good, 1, "byte 16: a LABEL block, but only the first of a file of");
+}
+
+TEST(SnapshotFileTest, EveryChangedBitOfALabelIsFound) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path, "of a table");
+  for (size_t at = 0; at < 64; ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bytes = good;
+      bytes[at] ^= 1 << bit;
+      WriteAll(path, bytes);
+      ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte "});
+    }
+  }
+}
+
 TEST(SnapshotFileTest, EveryChangedBitIsFound) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path);
@@ -230,7 +271,7 @@ TEST(SnapshotFileTest, EveryChangedBitIsFound) {
 
 TEST(SnapshotFileTest, EveryCutAndEveryLongerFileIsFound) {
   const std::string path = NewPath("file");
-  const std::string good = SmallFile(path);
+  const std::string good = SmallFile(path, "label");
   for (size_t size = 0; size < good.size(); ++size) {
     WriteAll(path, good.substr(0, size));
     ExpectError(ReadFile(path), StatusCode::kDataLoss,
@@ -255,8 +296,8 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
     ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
   };
   expect(16, uint32_t{1}, "byte 16: a block begins with 00000001");
-  expect(20, uint16_t{0}, "byte 16: the block is of kind 0, wanted 1 to 8");
-  expect(20, uint16_t{9}, "byte 16: the block is of kind 9");
+  expect(20, uint16_t{0}, "byte 16: the block is of kind 0, wanted 1 to 9");
+  expect(20, uint16_t{10}, "byte 16: the block is of kind 10");
   expect(22, uint16_t{3}, "holds 3 behind its kind");
   expect(24, uint64_t{2}, "the TABLE block has 2 records in 52 bytes");
   expect(32, ~uint64_t{0}, "has 18446744073709551615 bytes, wanted 67108864");
@@ -278,11 +319,11 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
 TEST(SnapshotFileTest, AnotherFormatVersionIsRefusedByName) {
   const std::string path = NewPath("file");
   std::string bytes = SmallFile(path);
-  SetNumber(&bytes, 8, uint32_t{2});
+  SetNumber(&bytes, 8, uint32_t{3});
   SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
   WriteAll(path, bytes);
   ExpectError(ReadFile(path), StatusCode::kUnimplemented,
-              {path, "of version 2, but only version 1"});
+              {path, "of version 3, but only versions 1 to 2"});
 }
 
 TEST(SnapshotFileTest, BlocksHaveAnOrder) {
@@ -388,6 +429,8 @@ TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
               StatusCode::kInvalidArgument, {"-1 records"});
   ExpectError(writer->Append(BlockKind::kEnd, 6, big.data(), 48),
               StatusCode::kInvalidArgument, {"END is written by Finish()"});
+  ExpectError(writer->Append(BlockKind::kLabel, 1, big.data(), 1),
+              StatusCode::kInvalidArgument, {"LABEL is written by Create()"});
   // None of these spoiled it, and the biggest payload is read.
   maker.Add(BlockKind::kBlob, SnapshotFileReader::kMaxPayload,
             std::string(SnapshotFileReader::kMaxPayload, 'x'));

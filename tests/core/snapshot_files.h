@@ -98,12 +98,13 @@ inline std::string RowRecord(const SnapshotTable& table, int64_t id,
 // A file in the making; every step has to succeed.
 class FileMaker {
  public:
-  explicit FileMaker(const std::string& path) {
-    const Status status = SnapshotFileWriter::Create(path, &writer_);
+  explicit FileMaker(const std::string& path, const std::string& label = "") {
+    const Status status = SnapshotFileWriter::Create(path, &writer_, label);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  FileMaker(const std::string& path, const SnapshotTable& table)
-      : FileMaker(path) {
+  FileMaker(const std::string& path, const SnapshotTable& table,
+            const std::string& label = "")
+      : FileMaker(path, label) {
     Add(BlockKind::kTable, 1, EncodeTable(table));
   }
 

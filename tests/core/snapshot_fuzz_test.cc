@@ -125,12 +125,15 @@ void ReadInEveryWay(const std::string& path, std::mt19937* random, bool valid) {
 }
 
 TEST(SnapshotFuzzTest, SurvivesMutatedFiles) {
-  for (const char* const name : {"small.snapshot", "whole.snapshot",
-                                 "delta.snapshot", "blobs.snapshot"}) {
-    SCOPED_TRACE(name);
-    const std::string good = ReadAll(std::string(kGoldenFolder) + name);
+  const std::string golden = kGoldenFolder;
+  for (const std::string& source :
+       {golden + "small.snapshot", golden + "whole.snapshot",
+        golden + "delta.snapshot", golden + "blobs.snapshot",
+        std::string(kLabelledGolden)}) {
+    SCOPED_TRACE(source);
+    const std::string good = ReadAll(source);
     ASSERT_GT(good.size(), 100u);
-    const std::string path = NewPath(name);
+    const std::string path = NewPath("input");
     std::mt19937 random(static_cast<uint32_t>(good.size()));
     int accepted = 0;
     int resealed = 0;

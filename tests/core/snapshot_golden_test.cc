@@ -1,5 +1,5 @@
-// Files of format version 1 that were once written are read for ever, and as
-// long as the version is 1 the same bytes are written.
+// Files that were once written are read for ever, and the same bytes are
+// written: of version 1 without a label, of version 2 with one.
 
 #include <cstdint>
 #include <filesystem>
@@ -116,6 +116,19 @@ TEST(SnapshotGoldenTest, ADeltaAndWhatItMakesOfTheTable) {
 TEST(SnapshotGoldenTest, Blobs) {
   EXPECT_EQ(Read(Golden("blobs.snapshot"), nullptr).at(BlockKind::kBlob),
             "denseweights!");
+}
+
+TEST(SnapshotGoldenTest, ALabelledOne) {
+  SnapshotTable table;
+  const auto payloads = Read(kLabelledGolden, &table);
+  ExpectTable(table, SmallGolden());
+  EXPECT_EQ(payloads.at(BlockKind::kRows), RowRecord(table, 42, 1.5f, 6, 2));
+  const std::string bytes = ReadAll(kLabelledGolden);
+  EXPECT_EQ(bytes.substr(0, 12), std::string("LODESNAP\x02\0\0\0", 12));
+  EXPECT_EQ(bytes.substr(48, 32), LabelOfGolden());
+  const std::string path = NewPath("labelled");
+  WriteLabelledGolden(path);
+  EXPECT_EQ(ReadAll(path), bytes);
 }
 
 TEST(SnapshotGoldenTest, TheSameBytesAreWritten) {

@@ -1,4 +1,5 @@
-// Wrote tests/data/golden/snapshot, and writes a folder like it:
+// Wrote tests/data/golden/snapshot and snapshot_2, and writes a folder like
+// them; the labelled file is labelled.snapshot there:
 //
 //   bazel run //tests/core:write_golden_snapshots -- $PWD/new_folder/
 
@@ -15,5 +16,6 @@ int main(int argc, char** argv) {
   }
   testing::InitGoogleTest();
   lodestar::WriteGoldens(argv[1]);
+  lodestar::WriteLabelledGolden(std::string(argv[1]) + "labelled.snapshot");
   return testing::UnitTest::GetInstance()->Failed() ? 1 : 0;
 }

@@ -1,7 +1,7 @@
 // Snapshot files: a header and blocks, each with checksums of its own. What
 // the bytes are is documented in docs/snapshot.md.
 //
-//   "LODESNAP" version crc | block | block | ... | END block
+//   "LODESNAP" version crc | LABEL block | block | ... | END block
 //   block:  magic kind count bytes crc crc | payload, padded to 8 bytes
 //
 // Errors of what a file holds are DataLoss and name the file, the byte, what
@@ -33,6 +33,7 @@ enum class BlockKind : uint16_t {
   kSharedRows,
   kBlob,
   kEnd,
+  kLabel,
 };
 
 // "ROWS".
@@ -64,9 +65,12 @@ Status DamageAt(const std::string& path, int64_t offset, const Args&... args) {
 // is closed, and what was written of it stays.
 class SnapshotFileWriter {
  public:
+  // label: says what the file is a part of, to whoever reads it; if it is empty
+  // the file has none, and is of version 1 of the format.
   // AlreadyExists: there is a file called `path`.
   static Status Create(const std::string& path,
-                       std::unique_ptr<SnapshotFileWriter>* out);
+                       std::unique_ptr<SnapshotFileWriter>* out,
+                       const std::string& label = "");
   // A file that was not finished has no END.
   ~SnapshotFileWriter();
   SnapshotFileWriter(const SnapshotFileWriter&) = delete;
@@ -74,7 +78,7 @@ class SnapshotFileWriter {
 
   // Adds a block of `count` records, or nothing if that is 0.
   // ResourceExhausted: the disk, or its quota, is full. InvalidArgument: END,
-  // or a payload that no reader accepts; the file is as before.
+  // LABEL, or a payload that no reader accepts; the file is as before.
   Status Append(BlockKind kind, int64_t count, const void* payload,
                 int64_t bytes);
   // Adds END, and waits until the disk holds the file. Its folder has to be
@@ -118,7 +122,7 @@ class SnapshotFileWriter {
 
 class SnapshotFileReader {
  public:
-  // Where the first block is.
+  // Where the first block is, LABEL if the file has one.
   static constexpr int64_t kFirstBlock = 16;
   // Of a payload; a writer aims at blocks of 1 MiB.
   static constexpr int64_t kMaxPayload = int64_t{64} << 20;
@@ -163,6 +167,9 @@ class SnapshotFileReader {
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
+  // Where the first block behind LABEL is, and the checksum of what is before.
+  int64_t first_block() const { return first_block_; }
+  uint32_t head_crc() const { return head_crc_; }
 
  private:
   explicit SnapshotFileReader(const std::string& path) : path_(path) {}
@@ -172,11 +179,14 @@ class SnapshotFileReader {
   const std::string path_;
   int file_ = -1;
   int64_t size_ = 0;
+  int64_t first_block_ = kFirstBlock;
+  uint32_t head_crc_ = 0;
 };
 
 // Goes once through the blocks of a file, on any number of threads. The file is
 // either a table (one TABLE, then any others but BLOB; REMOVED before ROWS) or
-// blobs (BLOB only); END is its last block and agrees with the others.
+// blobs (BLOB only), LABEL aside; END is its last block and agrees with the
+// others.
 class SnapshotScan {
  public:
   // payloads: read them too, else the headers only. The reader has to live for
@@ -205,7 +215,7 @@ class SnapshotScan {
   const SnapshotFileReader& reader_;
   const bool payloads_;
   std::mutex mutex_;
-  int64_t next_ = SnapshotFileReader::kFirstBlock;
+  int64_t next_;
   bool is_table_ = false;
   bool has_rows_ = false;
   SnapshotTotals totals_;

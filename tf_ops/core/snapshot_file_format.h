@@ -15,15 +15,16 @@ namespace lodestar {
 // Files are little endian, and are read and written as they lie in memory.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-constexpr uint32_t kSnapshotFormatVersion = 1;
+// The first block is a LABEL from version 2 on.
+constexpr uint32_t kSnapshotFormatVersion = 2;
 constexpr char kSnapshotFileMagic[8] = {'L', 'O', 'D', 'E', 'S', 'N', 'A', 'P'};
 constexpr uint32_t kSnapshotBlockMagic = 0x4b42534c;  // "LSBK"
 
 struct SnapshotFileHeader {
-  static SnapshotFileHeader Create() {
+  static SnapshotFileHeader Create(uint32_t version) {
     SnapshotFileHeader header = {};
     std::memcpy(header.magic, kSnapshotFileMagic, sizeof(header.magic));
-    header.version = kSnapshotFormatVersion;
+    header.version = version;
     header.crc = header.Crc();
     return header;
   }
@@ -82,10 +83,12 @@ inline uint32_t CrcWithBlock(uint32_t crc, const SnapshotBlockHeader& header) {
 
 // Of one record of a kind whose records are all of one size, else 0.
 constexpr int64_t RecordBytesOf(BlockKind kind) {
-  return kind == BlockKind::kRemoved || kind == BlockKind::kEnd   ? 8
-         : kind == BlockKind::kPending                            ? 24
-         : kind == BlockKind::kSketch || kind == BlockKind::kBlob ? 1
-                                                                  : 0;
+  return kind == BlockKind::kRemoved || kind == BlockKind::kEnd ? 8
+         : kind == BlockKind::kPending                          ? 24
+         : kind == BlockKind::kSketch || kind == BlockKind::kBlob ||
+                 kind == BlockKind::kLabel
+             ? 1
+             : 0;
 }
 
 // The payload of END.

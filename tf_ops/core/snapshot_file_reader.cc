@@ -73,12 +73,24 @@ Status SnapshotFileReader::ReadFileHeader() {
                     "the file's header has the checksum ", Hex(header.Crc()),
                     ", wanted ", Hex(header.crc));
   }
-  if (header.version != kSnapshotFormatVersion) {
+  if (header.version < 1 || header.version > kSnapshotFormatVersion) {
     return Status(StatusCode::kUnimplemented,
                   StrCat("'", path_, "' is a snapshot file of version ",
-                         header.version, ", but only version ",
+                         header.version, ", but only versions 1 to ",
                          kSnapshotFormatVersion, " can be read here"));
   }
+  head_crc_ = Crc32c(&header, sizeof(header));
+  if (header.version == 1) return Status();
+  Block label;
+  LODESTAR_RETURN_IF_ERROR(ReadBlock(kFirstBlock, &label));
+  if (label.kind != BlockKind::kLabel) {
+    return DamageAt(path_, kFirstBlock, "the first block is a ",
+                    NameOf(label.kind), " block, wanted LABEL");
+  }
+  first_block_ = label.next;
+  head_crc_ = CrcWithBlock(head_crc_,
+                           SnapshotBlockHeader::Create(label.kind, label.count,
+                                                       label.bytes, label.crc));
   return Status();
 }
 
@@ -120,9 +132,9 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
                     Hex(header.Crc()), ", wanted ", Hex(header.crc));
   }
   if (header.kind < static_cast<uint16_t>(BlockKind::kTable) ||
-      header.kind > static_cast<uint16_t>(BlockKind::kEnd)) {
+      header.kind > static_cast<uint16_t>(BlockKind::kLabel)) {
     return DamageAt(path_, offset, "the block is of kind ", header.kind,
-                    ", wanted 1 to 8");
+                    ", wanted 1 to 9");
   }
   if (header.zero != 0) {
     return DamageAt(path_, offset, "the block's header holds ", header.zero,
@@ -216,10 +228,10 @@ Status SnapshotFileReader::ListBlocks(std::vector<Block>* headers,
 }
 
 SnapshotScan::SnapshotScan(const SnapshotFileReader& reader, bool payloads)
-    : reader_(reader), payloads_(payloads) {
-  const SnapshotFileHeader header = SnapshotFileHeader::Create();
-  crc_ = Crc32c(&header, sizeof(header));
-}
+    : reader_(reader),
+      payloads_(payloads),
+      next_(reader.first_block()),
+      crc_(reader.head_crc()) {}
 
 Status SnapshotScan::Next(SnapshotFileReader::Block* block, bool* more) {
   LODESTAR_RETURN_IF_ERROR(Claim(block, more));
@@ -279,7 +291,7 @@ Status SnapshotScan::Claim(SnapshotFileReader::Block* block, bool* more) {
 }
 
 Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
-  const bool first = block.offset == SnapshotFileReader::kFirstBlock;
+  const bool first = block.offset == reader_.first_block();
   const auto misplaced = [&](const char* rule) {
     return DamageAt(reader_.path(), block.offset, "a ", NameOf(block.kind),
                     " block, but ", rule);
@@ -300,6 +312,8 @@ Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
     case BlockKind::kSharedRows:
       if (!is_table_) return misplaced("the file does not begin with TABLE");
       break;
+    case BlockKind::kLabel:
+      return misplaced("only the first of a file of version 2 may be one");
     case BlockKind::kEnd:
       break;
   }

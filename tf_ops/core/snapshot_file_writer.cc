@@ -36,6 +36,8 @@ const char* NameOf(BlockKind kind) {
       return "BLOB";
     case BlockKind::kEnd:
       return "END";
+    case BlockKind::kLabel:
+      return "LABEL";
   }
   return "an unknown kind";
 }
@@ -62,6 +64,7 @@ void SnapshotTotals::Add(BlockKind kind, int64_t count) {
       break;
     case BlockKind::kTable:
     case BlockKind::kEnd:
+    case BlockKind::kLabel:
       break;
   }
 }
@@ -104,8 +107,9 @@ Status FileError(const std::string& path, const char* operation, int error) {
                              "': ", std::generic_category().message(error)));
 }
 
-Status SnapshotFileWriter::Create(
-    const std::string& path, std::unique_ptr<SnapshotFileWriter>* out) try {
+Status SnapshotFileWriter::Create(const std::string& path,
+                                  std::unique_ptr<SnapshotFileWriter>* out,
+                                  const std::string& label) try {
   std::unique_ptr<SnapshotFileWriter> writer(new SnapshotFileWriter(path));
   writer->buffer_ = static_cast<char*>(writer->memory_.Allocate(kBufferBytes));
   if (writer->buffer_ == nullptr) {
@@ -114,9 +118,13 @@ Status SnapshotFileWriter::Create(
   writer->file_ =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (writer->file_ < 0) return FileError(path, "create", errno);
-  const SnapshotFileHeader header = SnapshotFileHeader::Create();
+  const SnapshotFileHeader header =
+      SnapshotFileHeader::Create(label.empty() ? 1 : kSnapshotFormatVersion);
   writer->crc_ = Crc32c(&header, sizeof(header));
   LODESTAR_RETURN_IF_ERROR(writer->Write(&header, sizeof(header)));
+  const int64_t bytes = static_cast<int64_t>(label.size());
+  LODESTAR_RETURN_IF_ERROR(
+      writer->AppendBlock(BlockKind::kLabel, bytes, label.data(), bytes));
   *out = std::move(writer);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -127,8 +135,9 @@ SnapshotFileWriter::~SnapshotFileWriter() { Close(); }
 
 Status SnapshotFileWriter::Append(BlockKind kind, int64_t count,
                                   const void* payload, int64_t bytes) {
-  if (kind == BlockKind::kEnd) {
-    return InvalidArgument("'", path_, "': END is written by Finish()");
+  if (kind == BlockKind::kEnd || kind == BlockKind::kLabel) {
+    return InvalidArgument("'", path_, "': ", NameOf(kind), " is written by ",
+                           kind == BlockKind::kEnd ? "Finish()" : "Create()");
   }
   return AppendBlock(kind, count, payload, bytes);
 }

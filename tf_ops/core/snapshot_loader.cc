@@ -22,7 +22,7 @@ class SnapshotLoader {
   Status Load(std::unique_ptr<EmbeddingStore>* out) {
     LODESTAR_RETURN_IF_ERROR(Open());
     LODESTAR_RETURN_IF_ERROR(MakeStore());
-    for (size_t f = 0; f < files_.size(); ++f) {
+    for (size_t f = 0; f < tables_.size(); ++f) {
       LODESTAR_RETURN_IF_ERROR(LoadFile(f));
     }
     LODESTAR_RETURN_IF_ERROR(CheckCap());
@@ -64,11 +64,11 @@ class SnapshotLoader {
   const EmbeddingStore& like_;
   const LoadOptions options_;
   const ParallelFor* const parallel_;
-  std::vector<std::unique_ptr<SnapshotFileReader>> files_;
   std::vector<SnapshotTable> tables_;
   std::unique_ptr<EmbeddingStore> store_;
   std::vector<DeltaRows> delta_;  // by shard; empty: the file is whole
-  const SnapshotFileReader* file_ = nullptr;  // that is read
+  // That is read; a chain may be longer than files can be open.
+  std::unique_ptr<SnapshotFileReader> file_;
   std::atomic<int64_t> rows_{0};
   PendingBlocks pending_;
 };
@@ -83,12 +83,11 @@ Status SnapshotLoader::Open() {
     SnapshotTable table;
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
     LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table, like_));
-    if (table.whole != files_.empty()) {
+    if (table.whole != tables_.empty()) {
       return InvalidArgument(
           "'", path, "' holds ", table.whole ? "a whole table" : "a delta",
           table.whole ? ", but comes after other files" : ", but comes first");
     }
-    files_.push_back(std::move(file));
     tables_.push_back(std::move(table));
   }
   if (options_.reset_slots) return Status();
@@ -123,9 +122,9 @@ Status SnapshotLoader::MakeStore() {
 }
 
 Status SnapshotLoader::LoadFile(size_t number) {
-  file_ = files_[number].get();
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(paths_[number], &file_));
   const SnapshotTable& table = tables_[number];
-  const bool is_last = number + 1 == files_.size();
+  const bool is_last = number + 1 == tables_.size();
   delta_.clear();
   if (!table.whole) delta_.resize(store_->shards_.size());
   const SnapshotLoading records(store_.get(), table, options_.reset_slots);

@@ -126,18 +126,18 @@ class RecordWriter {
   int64_t count_ = 0;
 };
 
+// One file of a chain, which may be longer than files can be open.
 struct Source {
-  std::unique_ptr<SnapshotFileReader> file;
+  std::string path;
   SnapshotTable table;
 };
 
 Status CheckSameTable(const Source& older, const Source& newer) {
   const auto differ = [&](const char* what, const auto& of_older,
                           const auto& of_newer) {
-    return InvalidArgument("'", older.file->path(), "' and '",
-                           newer.file->path(), "' are not of one table: ", what,
-                           " is ", of_older, " in the first and ", of_newer,
-                           " in the second");
+    return InvalidArgument("'", older.path, "' and '", newer.path,
+                           "' are not of one table: ", what, " is ", of_older,
+                           " in the first and ", of_newer, " in the second");
   };
   const SnapshotTable& a = older.table;
   const SnapshotTable& b = newer.table;
@@ -165,12 +165,14 @@ Status CheckSameTable(const Source& older, const Source& newer) {
 }
 
 // The files that count, the newest first.
-Status OpenSources(Span<const std::string> files,
+Status ReadSources(Span<const std::string> files,
                    std::vector<Source>* sources) {
   for (int64_t i = files.size() - 1; i >= 0; --i) {
     Source source;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i], &source.file));
-    LODESTAR_RETURN_IF_ERROR(ReadTable(*source.file, &source.table));
+    source.path = files[i];
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i], &file));
+    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &source.table));
     const bool whole = source.table.whole;
     if (!sources->empty()) {
       LODESTAR_RETURN_IF_ERROR(CheckSameTable(source, sources->front()));
@@ -199,9 +201,13 @@ class Merge {
 
   Status Take(const Source& source) {
     ++number_;
-    SnapshotScan scan(*source.file, /*payloads=*/true);
-    return scan.ForEach(
-        nullptr, [&](const Block& block) { return TakeBlock(source, block); });
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    SnapshotScan scan(*file, /*payloads=*/true);
+    return scan.ForEach(nullptr, [&](const Block& block) {
+      LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
+      return TakeBlock(source, block);
+    });
   }
 
   Status Finish() {
@@ -212,7 +218,6 @@ class Merge {
 
  private:
   Status TakeBlock(const Source& source, const Block& block) {
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*source.file, source.table, block));
     switch (block.kind) {
       case BlockKind::kRows:
         return TakeRows(source, block, &ids_, &rows_);
@@ -256,10 +261,9 @@ class Merge {
                   return before == 0 || before == removal;
                 });
       if (mark == row) {
-        return DamageAt(source.file->path(), block.place(i * layout.bytes()),
-                        "record ", i, " of the ", NameOf(block.kind),
-                        " block is of id ", id,
-                        ", which has a record before it");
+        return DamageAt(source.path, block.place(i * layout.bytes()), "record ",
+                        i, " of the ", NameOf(block.kind), " block is of id ",
+                        id, ", which has a record before it");
       }
       // A removal of this file goes before its rows.
       if (mark != 0 && mark != removal) continue;
@@ -288,21 +292,24 @@ class Merge {
 }  // namespace
 
 Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
-                          SnapshotFileSummary* summary) try {
+                          SnapshotFileSummary* summary,
+                          const std::string& label) try {
   std::vector<Source> sources;
-  LODESTAR_RETURN_IF_ERROR(OpenSources(files, &sources));
+  LODESTAR_RETURN_IF_ERROR(ReadSources(files, &sources));
   SnapshotTotals of_deltas;
   for (const Source& source : sources) {
     if (source.table.whole) continue;
     SnapshotTotals totals;
     std::vector<Block> unused;
-    LODESTAR_RETURN_IF_ERROR(source.file->ListBlocks(&unused, &totals));
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    LODESTAR_RETURN_IF_ERROR(file->ListBlocks(&unused, &totals));
     of_deltas.rows += totals.rows;
     of_deltas.removed += totals.removed;
     of_deltas.shared_rows += totals.shared_rows;
   }
   std::unique_ptr<SnapshotFileWriter> writer;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, &writer));
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, &writer, label));
   SnapshotTable table = sources.front().table;
   table.whole = true;
   const std::string payload = EncodeTable(table);

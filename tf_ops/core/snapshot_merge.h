@@ -12,9 +12,10 @@
 namespace lodestar {
 
 // Writes the state that `files`, the snapshot files of one table, the oldest
-// first, end in to a new file `out`. The last of them that is whole and those
-// behind it are read, the others not even opened. Memory: 16 bytes an id of
-// the deltas, whatever the whole file holds.
+// first, end in to a new file `out`, of the label `label`. The last of them
+// that is whole and those behind it are read, the others not even opened.
+// Memory: 16 bytes an id of the deltas, whatever the whole file holds; one file
+// is open at a time.
 //
 // Rows of a file that was written before the table had an optimizer get the
 // initial values of its slots.
@@ -25,7 +26,8 @@ namespace lodestar {
 // what SnapshotFileReader and SnapshotFileWriter return. On error what was
 // written of `out` stays, without END.
 Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
-                          SnapshotFileSummary* summary);
+                          SnapshotFileSummary* summary,
+                          const std::string& label = "");
 
 }  // namespace lodestar
 

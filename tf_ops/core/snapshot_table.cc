@@ -249,8 +249,7 @@ Status DecodeTable(const SnapshotFileReader& file,
 
 Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out) {
   SnapshotFileReader::Block block;
-  LODESTAR_RETURN_IF_ERROR(
-      file.ReadHeader(SnapshotFileReader::kFirstBlock, &block));
+  LODESTAR_RETURN_IF_ERROR(file.ReadHeader(file.first_block(), &block));
   if (block.kind != BlockKind::kTable) {
     return DamageAt(file.path(), block.offset, "the first block is ",
                     NameOf(block.kind), ", wanted TABLE");
@@ -281,8 +280,7 @@ Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
   std::unique_ptr<SnapshotFileReader> file;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
   SnapshotFileReader::Block first;
-  LODESTAR_RETURN_IF_ERROR(
-      file->ReadHeader(SnapshotFileReader::kFirstBlock, &first));
+  LODESTAR_RETURN_IF_ERROR(file->ReadHeader(file->first_block(), &first));
   SnapshotTable table;
   if (first.kind == BlockKind::kTable) {
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));

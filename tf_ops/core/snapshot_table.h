@@ -41,7 +41,7 @@ std::string EncodeTable(const SnapshotTable& table);
 Status DecodeTable(const SnapshotFileReader& file,
                    const SnapshotFileReader::Block& block, SnapshotTable* out);
 
-// The first block of a file. DataLoss: it is not a TABLE block.
+// The first block of a file, LABEL aside. DataLoss: it is not a TABLE block.
 Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out);
 
 // DataLoss unless the records of any other block of a table's file are as they

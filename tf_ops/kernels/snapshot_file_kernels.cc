@@ -90,8 +90,10 @@ class SnapshotMergeOp : public SnapshotKernel {
     std::string out;
     TF_RETURN_IF_ERROR(ReadTexts(ctx->input(0), "files", &files));
     TF_RETURN_IF_ERROR(ReadText(ctx->input(1), "out", &out));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "label", 0));
     SnapshotFileSummary merged;
-    TF_RETURN_IF_ERROR(ToTensorFlow(MergeSnapshotFiles(files, out, &merged)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(MergeSnapshotFiles(
+        files, out, &merged, BytesOf(ctx->input(2)).front())));
     return OutputNumbers(ctx, {merged.totals.rows, merged.bytes, merged.crc});
   }
 };
@@ -105,8 +107,10 @@ class SnapshotWriteBlobsOp : public SnapshotKernel {
     std::string path;
     TF_RETURN_IF_ERROR(ReadText(ctx->input(0), "path", &path));
     TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "blobs", 1));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "label", 0));
     std::unique_ptr<SnapshotFileWriter> file;
-    TF_RETURN_IF_ERROR(ToTensorFlow(SnapshotFileWriter::Create(path, &file)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(SnapshotFileWriter::Create(
+        path, &file, BytesOf(ctx->input(2)).front())));
     const auto blobs = ctx->input(1).vec<tstring>();
     for (int64_t k = 0; k < blobs.size(); ++k) {
       const int64_t size = static_cast<int64_t>(blobs(k).size());

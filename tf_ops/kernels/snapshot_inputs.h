@@ -1,4 +1,4 @@
-// The inputs of the kernels of snapshots: texts.
+// The inputs of the kernels of snapshots: texts and bytes.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_SNAPSHOT_INPUTS_H_
 #define LODESTAR_TF_OPS_KERNELS_SNAPSHOT_INPUTS_H_
@@ -41,6 +41,12 @@ inline absl::Status ReadTexts(const tensorflow::Tensor& tensor,
     texts->push_back(values(i));
   }
   return absl::OkStatus();
+}
+
+// The strings of a tensor, whatever bytes they hold.
+inline std::vector<std::string> BytesOf(const tensorflow::Tensor& tensor) {
+  const auto values = tensor.flat<tensorflow::tstring>();
+  return {values.data(), values.data() + values.size()};
 }
 
 }  // namespace lodestar

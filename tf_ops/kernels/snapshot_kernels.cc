@@ -49,11 +49,13 @@ class RunningSnapshot {
   };
   // FailedPrecondition: it is not just begun.
   Status Write(const std::vector<std::string>& paths,
+               const std::vector<std::string>& labels,
                std::vector<WrittenFile>* written) {
     LODESTAR_RETURN_IF_ERROR(Move(State::kBegun, State::kWriting));
     for (size_t t = 0; t < tables_.size(); ++t) {
       std::unique_ptr<SnapshotFileWriter> file;
-      LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(paths[t], &file));
+      LODESTAR_RETURN_IF_ERROR(
+          SnapshotFileWriter::Create(paths[t], &file, labels[t]));
       LODESTAR_RETURN_IF_ERROR(tables_[t]->Write(file.get()));
       LODESTAR_RETURN_IF_ERROR(file->Finish());
       written->push_back({file->totals(), file->bytes(), file->crc()});
@@ -195,12 +197,15 @@ class SnapshotWriteOp : public SnapshotKernel {
     TF_RETURN_IF_ERROR(ReadTexts(ctx->input(1), "paths", &paths));
     const int64_t n = snapshot->num_tables();
     TF_RETURN_IF_ERROR(CheckPerTable("paths", paths.size(), n));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "labels", 1));
+    const std::vector<std::string> labels = BytesOf(ctx->input(2));
+    TF_RETURN_IF_ERROR(CheckPerTable("labels", labels.size(), n));
     Tensor* outputs[4];
     for (int i = 0; i < 4; ++i) {
       TF_RETURN_IF_ERROR(ctx->allocate_output(i, {n}, &outputs[i]));
     }
     std::vector<RunningSnapshot::WrittenFile> written;
-    TF_RETURN_IF_ERROR(ToTensorFlow(snapshot->Write(paths, &written)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(snapshot->Write(paths, labels, &written)));
     for (int64_t t = 0; t < n; ++t) {
       outputs[0]->vec<int64_t>()(t) = written[t].totals.rows;
       outputs[1]->vec<int64_t>()(t) = written[t].totals.removed;

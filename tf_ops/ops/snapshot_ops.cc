@@ -46,6 +46,7 @@ absl::Status WriteShape(InferenceContext* c) {
   ShapeHandle tables;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &unused));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &tables));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(2), tables, &tables));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, tables);
   return absl::OkStatus();
 }
@@ -81,11 +82,12 @@ absl::Status ApplyShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// A vector of strings and a scalar string, in this order or the other.
-absl::Status VectorAndPathShape(InferenceContext* c, int vector, int path) {
+// A vector of strings at `vector`, and two scalar ones.
+absl::Status VectorAndTextsShape(InferenceContext* c, int vector) {
   ShapeHandle unused;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(vector), 1, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(path), 0, &unused));
+  for (int i = 0; i < c->num_inputs(); ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), i == vector ? 1 : 0, &unused));
+  }
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
   return absl::OkStatus();
 }
@@ -129,6 +131,7 @@ RESOURCE_EXHAUSTED if memory runs out; none has begun then.
 REGISTER_OP("Lodestar>SnapshotWrite")
     .Input("snapshot: variant")
     .Input("paths: string")
+    .Input("labels: string")
     .Output("rows: int64")
     .Output("removed: int64")
     .Output("bytes: int64")
@@ -141,6 +144,8 @@ runs on the thread that calls it, for as long as the disk takes.
 
 snapshot: From SnapshotBegin; can be written once.
 paths: [N], of files that do not exist yet.
+labels: [N], bytes that say what each file is a part of; empty: it has none, and
+  is of version 1 of the format.
 rows: [N], written to each.
 removed: [N], ids that a delta removes.
 bytes: [N].
@@ -269,7 +274,7 @@ Reads one block of a snapshot file and checks it.
 
 offset: Of the block; 16 for the first.
 kind: 1 TABLE, 2 ROWS, 3 REMOVED, 4 PENDING, 5 SKETCH, 6 SHARED_ROWS, 7 BLOB,
-  8 END.
+  8 END, 9 LABEL.
 count: Of records.
 payload: Its bytes, without padding.
 next: Offset of the block behind it; -1 behind END.
@@ -280,16 +285,18 @@ INVALID_ARGUMENT if no block can begin there.
 REGISTER_OP("Lodestar>SnapshotMerge")
     .Input("files: string")
     .Input("out: string")
+    .Input("label: string")
     .Output("rows: int64")
     .Output("bytes: int64")
     .Output("crc: int64")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return VectorAndPathShape(c, 0, 1); })
+    .SetShapeFn([](InferenceContext* c) { return VectorAndTextsShape(c, 0); })
     .Doc(R"doc(
 Makes one whole table file of a table's whole file and the deltas that follow.
 
 files: [F], in the order of their versions, the first of them whole.
 out: Path of a file that does not exist yet.
+label: Of that file, as SnapshotWrite takes them.
 rows: It holds.
 crc: CRC32C of the file.
 DATA_LOSS, naming file and byte, if a file is damaged.
@@ -299,15 +306,17 @@ INVALID_ARGUMENT if the files do not follow each other.
 REGISTER_OP("Lodestar>SnapshotWriteBlobs")
     .Input("path: string")
     .Input("blobs: string")
+    .Input("label: string")
     .Output("bytes: int64")
     .Output("crc: int64")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return VectorAndPathShape(c, 1, 0); })
+    .SetShapeFn([](InferenceContext* c) { return VectorAndTextsShape(c, 1); })
     .Doc(R"doc(
 Writes a snapshot file of blobs, and waits until the disk holds it.
 
 path: Of a file that does not exist yet.
 blobs: [K]; their bytes lie one after another in the payloads of BLOB blocks.
+label: Of the file, as SnapshotWrite takes them.
 bytes: Of the file.
 crc: CRC32C of the file.
 ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, naming the

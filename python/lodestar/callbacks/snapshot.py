@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from lodestar.snapshot.compaction import check_keep
+from lodestar.snapshot.compaction import check_keep, remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.model import restore_model, save_model
@@ -207,7 +207,7 @@ class Snapshot(keras.callbacks.Callback):
     def _remove_old(self) -> None:
         # Another writer does so, or the next snapshot will.
         with contextlib.suppress(SnapshotLockedError), self._folder.lock():
-            self._folder.remove_unneeded(self._keep)
+            remove_old(self._folder, self._keep)
 
     def _failed(self, error: Exception) -> None:
         if self._on_error == "raise":

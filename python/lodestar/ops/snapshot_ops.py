@@ -14,6 +14,7 @@ from lodestar._library import gen_ops
 
 # Where the first block of a snapshot file is.
 FIRST_BLOCK = 16
+_LABEL = 9  # the kind of block
 
 
 class BegunTable(NamedTuple):
@@ -114,9 +115,24 @@ def begin(
     return snapshot, tables
 
 
-def write(snapshot: tf.Tensor, paths: Sequence[str]) -> list[WrittenTable]:
-    """Writes a snapshot, a new file a table, on the calling thread."""
-    columns = gen_ops.lodestar_snapshot_write(snapshot, _paths(paths))
+def write(
+    snapshot: tf.Tensor,
+    paths: Sequence[str],
+    labels: Sequence[bytes] | None = None,
+) -> list[WrittenTable]:
+    """Writes a snapshot, a new file a table, on the calling thread.
+
+    Args:
+        snapshot: From `begin`.
+        paths: Of files that do not exist yet.
+        labels: What `read_label` is to find in each; None, or empty: a file of
+            version 1 of the format, which has none.
+    """
+    if labels is None:
+        labels = [b""] * len(paths)
+    columns = gen_ops.lodestar_snapshot_write(
+        snapshot, _paths(paths), _texts(labels)
+    )
     rows = zip(*(column.numpy().tolist() for column in columns), strict=True)
     return [WrittenTable(*row) for row in rows]
 
@@ -192,21 +208,31 @@ def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
     )
 
 
-def merge(files: Sequence[str], out: str) -> MergedFile:
+def read_label(path: str) -> bytes | None:
+    """What a snapshot file says that it is a part of; None: nothing."""
+    block = read_block(path)
+    return block.payload if block.kind == _LABEL else None
+
+
+def merge(files: Sequence[str], out: str, label: bytes = b"") -> MergedFile:
     """Makes one whole table file of a whole one and deltas in order."""
     return MergedFile(
         *_numbers(
-            gen_ops.lodestar_snapshot_merge(_paths(files), os.fsencode(out))
+            gen_ops.lodestar_snapshot_merge(
+                _paths(files), os.fsencode(out), label
+            )
         )
     )
 
 
-def write_blobs(path: str, blobs: Sequence[bytes]) -> WrittenFile:
+def write_blobs(
+    path: str, blobs: Sequence[bytes], label: bytes = b""
+) -> WrittenFile:
     """Writes a snapshot file of blobs, one behind the other."""
     return WrittenFile(
         *_numbers(
             gen_ops.lodestar_snapshot_write_blobs(
-                os.fsencode(path), _texts(blobs)
+                os.fsencode(path), _texts(blobs), label
             )
         )
     )

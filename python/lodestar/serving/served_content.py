@@ -112,9 +112,6 @@ class ServedContent:
             folder.table_files(chain, entry.name)
             for entry in self._entries(folder, chain[-1])
         ]
-        for files in chains:
-            for path, entry in files:
-                folder.check_size(path, entry)
         rows: list[int] = []
         if chains:
             with corrupt_files():
@@ -135,9 +132,7 @@ class ServedContent:
         """
         others = self._read_others(folder, manifest)
         entries = self._entries(folder, manifest)
-        paths = [folder.file_path(manifest.version, e.file) for e in entries]
-        for path, entry in zip(paths, entries):
-            folder.check_size(path, entry)
+        paths = [folder.check_file(manifest, entry) for entry in entries]
         counts: list[tuple[int, int]] = []
         if paths:
             with corrupt_files():

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 from collections.abc import Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.errors import describe_error
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import BlobEntry, FileEntry, Manifest
+from lodestar.snapshot.manifest import (
+    BlobEntry,
+    FileEntry,
+    Manifest,
+    make_label,
+)
 
 FILE = "blobs"
 _BLOB = 7  # the kind of block
@@ -40,12 +48,17 @@ def to_array(name: str, value: object) -> np.ndarray:
 
 
 def write(
-    path: str, arrays: Mapping[str, np.ndarray]
+    folder: SnapshotFolder,
+    version: int,
+    mark: str,
+    arrays: Mapping[str, np.ndarray],
 ) -> tuple[FileEntry, tuple[BlobEntry, ...]]:
-    """Writes `arrays` to a new file, and brings it to the disk.
+    """Writes `arrays` to `FILE` of a version, and brings it to the disk.
 
     Args:
-        path: Whose last part is `FILE`.
+        folder: The folder of snapshots.
+        version: That is to be.
+        mark: Of its manifest.
         arrays: By the names of the blobs.
 
     Raises:
@@ -61,8 +74,23 @@ def write(
             BlobEntry(name, FILE, offset, size, array.dtype.name, array.shape)
         )
         offset += size
-    written = snapshot_ops.write_blobs(path, pieces)
+    written = snapshot_ops.write_blobs(
+        folder.file_path(version, FILE),
+        pieces,
+        make_label(mark, version, FILE),
+    )
     return FileEntry(FILE, written.bytes, written.crc32c), tuple(entries)
+
+
+def copy(source: str, target: str, label: bytes) -> FileEntry:
+    """Writes what a file of blobs holds to a new one with a label of its own.
+
+    Raises:
+        CorruptSnapshotError: `source` is not what was written.
+        tf.errors.OpError: It cannot be written (names it).
+    """
+    written = snapshot_ops.write_blobs(target, [_payloads(source)], label)
+    return FileEntry(os.path.basename(target), written.bytes, written.crc32c)
 
 
 def read(
@@ -77,9 +105,7 @@ def read(
     streams: dict[str, bytes] = {}
     for file in {blob.file for blob in wanted}:
         entry = next(f for f in manifest.files if f.file == file)
-        path = folder.file_path(manifest.version, file)
-        folder.check_size(path, entry)
-        streams[file] = _payloads(path)
+        streams[file] = _payloads(folder.check_file(manifest, entry))
     return {
         blob.name.removeprefix(prefix): _array(
             folder.file_path(manifest.version, blob.file),
@@ -112,21 +138,33 @@ def _npy(array: np.ndarray) -> bytes:
 
 
 def _array(path: str, blob: BlobEntry, data: bytes) -> np.ndarray:
+    def wrong(found: object) -> CorruptSnapshotError:
+        return CorruptSnapshotError(
+            f"{path}: the blob {blob.name!r} is no array of {blob.dtype}: "
+            f"{found}"
+        )
+
+    stream = io.BytesIO(data)
     try:
         dtype = np.dtype(tf.as_dtype(blob.dtype).as_numpy_dtype)
-        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-        if array.dtype != dtype:
-            if array.dtype.itemsize != dtype.itemsize:
-                raise ValueError(f"its items are {array.dtype}")
-            array = array.view(dtype)
-    except (TypeError, ValueError) as error:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0(stream)
+        else:
+            header = np.lib.format.read_array_header_2_0(stream)
+    except Exception as error:
+        # NumPy reads the header as Python: there is no end of what that raises.
+        raise wrong(describe_error(error)) from None
+    shape, in_columns, stored = header
+    if stored != dtype and stored != np.dtype(f"u{dtype.itemsize}"):
+        raise wrong(f"its items are {stored}")
+    if shape != blob.shape:
         raise CorruptSnapshotError(
-            f"{path}: the blob {blob.name!r} is no array of {blob.dtype}: "
-            f"{error}"
-        ) from None
-    if array.shape != blob.shape:
-        raise CorruptSnapshotError(
-            f"{path}: the blob {blob.name!r} has shape {array.shape}, wanted "
+            f"{path}: the blob {blob.name!r} has shape {shape}, wanted "
             f"{blob.shape} as the manifest has it"
         )
-    return array
+    body = data[stream.tell() :]
+    if dtype.hasobject or len(body) != math.prod(shape) * dtype.itemsize:
+        raise wrong(f"it has {len(body)} bytes for the shape {shape}")
+    array = np.frombuffer(bytearray(body), stored).view(dtype)
+    return array.reshape(shape, order="F" if in_columns else "C")

@@ -5,12 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import warnings
 from typing import Any
 
 from lodestar.ops import snapshot_ops
+from lodestar.snapshot import blobs
+from lodestar.snapshot.checking import check_whole, damage, with_hint
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
 from lodestar.snapshot.folder import SnapshotFolder, sync_file
-from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
+from lodestar.snapshot.manifest import (
+    FileEntry,
+    Manifest,
+    TableEntry,
+    make_label,
+    new_mark,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +38,9 @@ class CompactReport:
 def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
     """Makes one full version of the newest and all that it builds on.
 
-    The new version is the newest then; only after it is there, versions that
-    nobody needs are removed. A trainer whose tables were saved or restored
+    The new version is the newest then; only after it is there, and every byte
+    of it was read and is right, versions that nobody needs are removed. A
+    trainer whose tables were saved or restored
     before goes on with deltas. One that dies in the middle leaves all versions
     as they were, or the new one and some that are to go.
 
@@ -53,7 +63,11 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
         newest = folder.newest_version()
         chain = folder.chain(newest)
         if len(chain) > 1:
-            newest = _merge(folder, chain)
+            try:
+                newest = _merge(folder, chain)
+            except CorruptSnapshotError as error:
+                raise with_hint(folder, newest, error) from None
+        check_whole(folder, newest)
         removed = folder.remove_unneeded(keep)
     return CompactReport(newest, tuple(sorted(removed)))
 
@@ -65,19 +79,56 @@ def check_keep(keep: Any) -> int:
     return keep
 
 
+def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
+    """Removes versions as `compact` does, under the lock, and merges none.
+
+    Of the versions that stay one is read first; broken ones newer than that are
+    warned about.
+
+    Returns:
+        The versions removed.
+
+    Raises:
+        SnapshotError: None of those that stay is whole; all versions stay.
+    """
+    broken: list[str] = []
+    if folder.unneeded(keep):
+        for version in reversed(folder.versions()[-keep:]):
+            wrong = damage(folder, folder.chain(version))
+            if not wrong:
+                break
+            broken += wrong
+        else:
+            raise CorruptSnapshotError(
+                f"{'; '.join(broken)}. No version was removed"
+            )
+    if broken:
+        warnings.warn(
+            f"A snapshot is not what was written: {'; '.join(broken)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return folder.remove_unneeded(keep)
+
+
 def _merge(folder: SnapshotFolder, chain: list[Manifest]) -> int:
     last = chain[-1]
     version = folder.begin_version()
+    mark = new_mark()
     try:
         tables = tuple(
-            _merge_table(folder, chain, table, version) for table in last.tables
-        )
-        for file in last.files:
-            _copy(
-                file,
-                folder.file_path(last.version, file.file),
-                folder.file_path(version, file.file),
+            _merge_table(
+                folder,
+                chain,
+                table,
+                version,
+                make_label(mark, version, table.name),
             )
+            for table in last.tables
+        )
+        files = tuple(
+            _copy(folder, last, file, version, mark) for file in last.files
+        )
         folder.commit(
             dataclasses.replace(
                 last,
@@ -86,6 +137,8 @@ def _merge(folder: SnapshotFolder, chain: list[Manifest]) -> int:
                 same_as=last.version,
                 kind="full",
                 tables=tables,
+                files=files,
+                mark=mark,
             )
         )
     except BaseException:
@@ -99,16 +152,15 @@ def _merge_table(
     chain: list[Manifest],
     table: TableEntry,
     version: int,
+    label: bytes,
 ) -> TableEntry:
     files = folder.table_files(chain, table.name)
-    for path, entry in files:
-        folder.check_size(path, entry)
-    out = folder.file_path(version, table.file)
-    if len(files) == 1:
-        _copy(table, files[0][0], out)
-        return table
     with corrupt_files():
-        merged = snapshot_ops.merge([path for path, _ in files], out)
+        merged = snapshot_ops.merge(
+            [path for path, _ in files],
+            folder.file_path(version, table.file),
+            label,
+        )
     return dataclasses.replace(
         table,
         whole=True,
@@ -119,14 +171,26 @@ def _merge_table(
     )
 
 
-def _copy(entry: FileEntry, source: str, target: str) -> None:
-    """Copies a file, and checks that it is what was written once."""
-    shutil.copyfile(source, target)
-    sync_file(target)
-    found = snapshot_ops.file_crc(target)
+def _copy(
+    folder: SnapshotFolder,
+    manifest: Manifest,
+    entry: FileEntry,
+    version: int,
+    mark: str,
+) -> FileEntry:
+    """Copies a file that is what was written once; says what it is then."""
+    source = folder.check_file(manifest, entry)
+    target = folder.file_path(version, entry.file)
+    found = snapshot_ops.file_crc(source)
     if (found.bytes, found.crc32c) != (entry.bytes, entry.crc32c):
         raise CorruptSnapshotError(
             f"{source}: has {found.bytes} bytes with checksum "
             f"{found.crc32c:08x}, wanted {entry.bytes} and "
             f"{entry.crc32c:08x} as the manifest has it"
         )
+    if manifest.has_blocks(entry):
+        label = make_label(mark, version, entry.file)
+        return blobs.copy(source, target, label)
+    shutil.copyfile(source, target)
+    sync_file(target)
+    return entry

@@ -27,8 +27,14 @@ class SnapshotLockedError(SnapshotError):
 
 @contextlib.contextmanager
 def corrupt_files() -> Iterator[None]:
-    """Makes the ops' DataLossError one of ours."""
+    """Makes the ops' errors of what a file holds ours."""
     try:
         yield
     except tf.errors.DataLossError as error:
         raise CorruptSnapshotError(describe_error(error)) from None
+    except (
+        tf.errors.UnimplementedError,
+        tf.errors.InvalidArgumentError,
+    ) as error:
+        # A later format, no regular file, files that are not of one table.
+        raise SnapshotError(describe_error(error)) from None

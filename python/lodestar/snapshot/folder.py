@@ -12,24 +12,30 @@ there whole or not at all. Numbers only rise.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 import shutil
 import socket
+import stat
 from collections.abc import Iterator, Sequence
 
+from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
     SnapshotLockedError,
+    corrupt_files,
 )
 from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
 
 LOCK = "LOCK"
-_VERSION = re.compile(r"[0-9]{8,18}")
+_VERSION = re.compile(r"[0-9]{8,19}")
+_MAX_VERSION = 2**63 - 1
+_MAX_MANIFEST_BYTES = 1 << 30
 _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
@@ -105,7 +111,9 @@ class SnapshotFolder:
             return []
         numbers = [int(name) for name in names if _VERSION.fullmatch(name)]
         # One number has one name.
-        return sorted(n for n in numbers if f"{n:08d}" in names)
+        return sorted(
+            n for n in numbers if f"{n:08d}" in names and n <= _MAX_VERSION
+        )
 
     def versions(self) -> list[int]:
         """The versions, in ascending order."""
@@ -124,8 +132,7 @@ class SnapshotFolder:
         """
         path = self.manifest_path(version)
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = _read_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             raise SnapshotError(
                 f"{self.path}: has no version {version}; it has "
@@ -223,30 +230,50 @@ class SnapshotFolder:
     def table_files(
         self, chain: Sequence[Manifest], name: str
     ) -> list[tuple[str, TableEntry]]:
-        """Paths and entries of a table's files in a chain, the whole first."""
-        found: list[tuple[str, TableEntry]] = []
-        for manifest in reversed(chain):
-            table = manifest.table(name)
-            found.append((self.file_path(manifest.version, table.file), table))
-            if table.whole:
-                break
-        return found[::-1]
+        """Paths and entries of a table's files in a chain, the whole first.
+
+        Raises:
+            CorruptSnapshotError: As `check_file`.
+        """
+        return [
+            (self.check_file(manifest, entry), entry)
+            for manifest, entry in _table_entries(chain, name)
+        ]
 
     def needed_files(
         self, chain: Sequence[Manifest]
-    ) -> list[tuple[str, FileEntry]]:
-        """Paths and entries of all files that the last of a chain needs."""
+    ) -> list[tuple[Manifest, FileEntry]]:
+        """All files that the last of a chain needs, and whose they are."""
         last = chain[-1]
-        found = [
+        found: list[tuple[Manifest, FileEntry]] = [
             file
             for table in last.tables
-            for file in self.table_files(chain, table.name)
+            for file in _table_entries(chain, table.name)
         ]
-        found += [
-            (self.file_path(last.version, file.file), file)
-            for file in last.files
-        ]
-        return found
+        return found + [(last, file) for file in last.files]
+
+    def check_file(self, manifest: Manifest, entry: FileEntry) -> str:
+        """The path of a file, which is that of the version, by what it says.
+
+        Raises:
+            CorruptSnapshotError: It is missing, of another size, or the file of
+                another table, version or manifest (names both).
+            SnapshotError: It is of a later format.
+        """
+        path = self.file_path(manifest.version, entry.file)
+        self.check_size(path, entry)
+        wanted = manifest.label(entry)
+        if wanted is None:
+            return path
+        with corrupt_files():
+            found = snapshot_ops.read_label(path)
+        if found != wanted:
+            raise CorruptSnapshotError(
+                f"{path}: is another file: {manifest_lib.label_text(found)}, "
+                f"wanted {manifest_lib.label_text(wanted)}, as "
+                f"{self.manifest_path(manifest.version)} has it"
+            )
+        return path
 
     def check_size(self, path: str, entry: FileEntry) -> None:
         """Raises CorruptSnapshotError unless a file has its size."""
@@ -267,39 +294,29 @@ class SnapshotFolder:
 
         Raises:
             SnapshotLockedError: Another one writes (names it).
+            SnapshotError: LOCK is no regular file.
         """
-        descriptor = self.acquire()
+        lock = FolderLock(self.path)
+        # An interrupt may come between any two calls.
         try:
+            lock.acquire()
             yield
         finally:
-            self.release(descriptor)
+            lock.release()
 
-    def acquire(self) -> int:
+    def acquire(self) -> FolderLock:
         """As `lock`; what it returns is for `release`."""
-        _make_folders(os.path.abspath(self.path))
-        path = os.path.join(self.path, LOCK)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = FolderLock(self.path)
         try:
-            try:
-                with _errors_name(path):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SnapshotLockedError(
-                    f"{path}: is held by {_holder(descriptor)}; wanted one "
-                    "writer at a time"
-                ) from None
-            _note_holder(descriptor)
+            lock.acquire()
         except BaseException:
-            os.close(descriptor)
+            lock.release()
             raise
-        return descriptor
+        return lock
 
-    def release(self, descriptor: int) -> None:
+    def release(self, lock: FolderLock) -> None:
         """Lets other writers in."""
-        # A process forked meanwhile holds the file open; it must not hold the
-        # lock.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        lock.release()
 
     def begin_version(self, at_least: int = 1) -> int:
         """Makes the folder of a new version, under the lock.
@@ -311,6 +328,11 @@ class SnapshotFolder:
         """
         numbers = self.numbers()
         version = max([at_least, *(n + 1 for n in numbers)])
+        if version > _MAX_VERSION:
+            raise SnapshotError(
+                f"{self.version_path(version - 1)}: no number is left for a "
+                "version after it; remove the folder if it is none"
+            )
         os.mkdir(self.version_path(version))
         sync_file(self.path)
         self._remove_leftovers(version)
@@ -367,18 +389,107 @@ class SnapshotFolder:
         Raises:
             SnapshotError: What is needed cannot be told; nothing is removed.
         """
+        unneeded = self.unneeded(keep)
+        for version in unneeded:
+            self.remove(version)
+        # Not those above the newest version, whose numbers would come again.
+        self._remove_leftovers(max(self.versions(), default=0))
+        return unneeded
+
+    def unneeded(self, keep: int) -> list[int]:
+        """What `remove_unneeded` removes, the newest first."""
         versions = self.versions()
         needed = {
             manifest.version
             for version in versions[-keep:]
             for manifest in self.chain(version)
         }
-        unneeded = [v for v in reversed(versions) if v not in needed]
-        for version in unneeded:
-            self.remove(version)
-        # Not those above the newest version, whose numbers would come again.
-        self._remove_leftovers(max(versions, default=0))
-        return unneeded
+        return [v for v in reversed(versions) if v not in needed]
+
+
+class FolderLock:
+    """The lock of a folder of snapshots; see `SnapshotFolder.lock`."""
+
+    def __init__(self, path: str):
+        self._folder = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Raises as `SnapshotFolder.lock`; `release` is to follow anyway."""
+        _make_folders(os.path.abspath(self._folder))
+        path = os.path.join(self._folder, LOCK)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor = _open_regular(path, flags)
+        try:
+            with _errors_name(path):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SnapshotLockedError(
+                f"{path}: is held by {_holder(self._descriptor)}; wanted one "
+                "writer at a time"
+            ) from None
+        _note_holder(self._descriptor)
+
+    def release(self) -> None:
+        """Any number of times."""
+        if self._descriptor is None:
+            return
+        # A process forked meanwhile holds the file open; it must not hold the
+        # lock.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        descriptor, self._descriptor = self._descriptor, None
+        os.close(descriptor)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Opens a regular file: no link, and nothing that would be waited for.
+
+    Raises:
+        CorruptSnapshotError: It is no regular file.
+        OSError: It cannot be opened (names it).
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise _no_regular_file(path) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _no_regular_file(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _no_regular_file(path: str) -> CorruptSnapshotError:
+    return CorruptSnapshotError(f"{path}: is no regular file, or a link")
+
+
+def _read_regular(path: str) -> bytes:
+    descriptor = _open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
+    with _errors_name(path), os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MAX_MANIFEST_BYTES:
+            raise CorruptSnapshotError(
+                f"{path}: has {size} bytes, wanted {_MAX_MANIFEST_BYTES} at "
+                "most"
+            )
+        return file.read()
+
+
+def _table_entries(
+    chain: Sequence[Manifest], name: str
+) -> list[tuple[Manifest, TableEntry]]:
+    """A table's files in a chain, the whole one first, and whose they are."""
+    found: list[tuple[Manifest, TableEntry]] = []
+    for manifest in reversed(chain):
+        table = manifest.table(name)
+        found.append((manifest, table))
+        if table.whole:
+            break
+    return found[::-1]
 
 
 def _exists(path: str) -> bool:

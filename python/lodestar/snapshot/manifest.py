@@ -1,7 +1,7 @@
 """The manifest of a version: what its files are, and which version it is on.
 
 Two lines: JSON, and the CRC32C of the first line's bytes in 8 hex digits.
-docs/snapshot.md describes the fields.
+docs/snapshot.md describes the fields, and the labels of files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import dataclasses
 import datetime
 import json
 import re
+import struct
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,13 +20,13 @@ from lodestar.snapshot.crc32c import crc32c
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 NAME = "MANIFEST"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _MAX_INT = 2**63 - 1
 _MAX_CRC = 2**32 - 1
 _MAX_DIM = 1 << 16
-_ROOT = re.compile(r"[0-9a-f]{32}")
+_HEX = re.compile(r"[0-9a-f]{32}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
 
@@ -104,6 +106,8 @@ class Manifest:
             a reader as TensorFlow writes it.
         metadata: The user's.
         lodestar: The version of Lodestar that wrote it.
+        mark: Random hexadecimal digits, which the labels of its files hold,
+            too. None: it is of format 1, whose files have no labels.
     """
 
     root: str
@@ -118,6 +122,7 @@ class Manifest:
     files: tuple[FileEntry, ...] = ()
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     lodestar: str = __version__
+    mark: str | None = None
 
     def table(self, name: str) -> TableEntry | None:
         """The entry of the table `name`, if there is one."""
@@ -127,10 +132,56 @@ class Manifest:
         """The files of tables and all others."""
         return (*self.tables, *self.files)
 
+    def has_blocks(self, entry: FileEntry) -> bool:
+        """Whether a file of this version is a file of blocks."""
+        return isinstance(entry, TableEntry) or any(
+            blob.file == entry.file for blob in self.blobs
+        )
+
+    def label(self, entry: FileEntry) -> bytes | None:
+        """What a file of this version has to say that it is; None: nothing."""
+        if self.mark is None or not self.has_blocks(entry):
+            return None
+        name = entry.name if isinstance(entry, TableEntry) else entry.file
+        return make_label(self.mark, self.version, name)
+
     @property
     def base(self) -> str:
         """What a table's changes count from, once this is committed."""
         return f"{self.root}/{self.version}"
+
+
+def new_mark() -> str:
+    """The mark of a new manifest."""
+    return uuid.uuid4().hex
+
+
+_LABEL = struct.Struct("<Q16sI")
+
+
+def make_label(mark: str, version: int, name: str) -> bytes:
+    """The label of a file of blocks.
+
+    Args:
+        mark: Of the manifest that lists it.
+        version: Of that manifest.
+        name: Of the table, or of a file of blobs.
+    """
+    text = name.encode()
+    head = _LABEL.pack(version, bytes.fromhex(mark), len(text))
+    return head + text + bytes(-len(text) % 4)
+
+
+def label_text(label: bytes | None) -> str:
+    """A label in words."""
+    if label is None:
+        return "of no version, as before format 2"
+    try:
+        version, mark, size = _LABEL.unpack_from(label)
+        name = label[_LABEL.size : _LABEL.size + size].decode()
+    except (struct.error, UnicodeDecodeError):
+        return f"labelled {label!r:.60}"
+    return f"{name!r} of version {version} of mark {mark.hex()}"
 
 
 def now() -> str:
@@ -163,7 +214,13 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of the file."""
-    line = json.dumps({"format": FORMAT, **dataclasses.asdict(manifest)})
+    fields = {"format": FORMAT if manifest.mark else 1}
+    for field in dataclasses.fields(manifest):
+        value = getattr(manifest, field.name)
+        if field.name in ("tables", "files", "blobs"):
+            value = [dataclasses.asdict(entry) for entry in value]
+        fields[field.name] = value
+    line = json.dumps(fields)
     data = line.encode()
     return data + b"\n%08x\n" % crc32c(data)
 
@@ -223,7 +280,7 @@ class _Decoder:
         files = self._list(fields, "files", self._file)
         blobs = self._list(fields, "blobs", self._blob)
         found = Manifest(
-            root=self._text(fields, "root", _ROOT.fullmatch, "32 hex digits"),
+            root=self._text(fields, "root", _HEX.fullmatch, "32 hex digits"),
             version=self._integer(fields, "version", 1),
             parent=self._version_or_none(fields, "parent"),
             same_as=self._version_or_none(fields, "same_as"),
@@ -242,6 +299,9 @@ class _Decoder:
                 self._field(fields, "metadata"), "`metadata`"
             ),
             lodestar=self._text(fields, "lodestar"),
+            mark=None
+            if number == 1
+            else self._text(fields, "mark", _HEX.fullmatch, "32 hex digits"),
         )
         self._check(found)
         return found

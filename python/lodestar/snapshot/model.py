@@ -292,8 +292,7 @@ def _check_reader(folder: SnapshotFolder, manifest: Manifest) -> None:
             f"{path}: has no reader's place; it was saved without `iterator`"
         )
     for file in files:
-        file_path = folder.file_path(manifest.version, file.file)
-        folder.check_size(file_path, file)
+        file_path = folder.check_file(manifest, file)
         if snapshot_ops.file_crc(file_path).crc32c != file.crc32c:
             raise CorruptSnapshotError(
                 f"{file_path}: bytes 0 to {file.bytes}: the checksum is not "

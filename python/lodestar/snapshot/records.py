@@ -96,16 +96,13 @@ class TableFile:
 def files_of(
     folder: SnapshotFolder, chain: Sequence[Manifest], name: str
 ) -> list[TableFile]:
-    """A table's files, the newest first, each of its full size."""
-    found = []
-    for manifest in reversed(chain):
-        entry = manifest.table(name)
-        path = folder.file_path(manifest.version, entry.file)
-        folder.check_size(path, entry)
-        found.append(TableFile(path, entry, manifest.version))
-        if entry.whole:
-            break
-    return found
+    """A table's files, the newest first, each checked for what it is."""
+    versions = reversed([manifest.version for manifest in chain])
+    files = reversed(folder.table_files(chain, name))
+    return [
+        TableFile(path, entry, version)
+        for version, (path, entry) in zip(versions, files)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

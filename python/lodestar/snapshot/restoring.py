@@ -15,6 +15,7 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
+from lodestar.snapshot.checking import with_hint
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -164,26 +165,13 @@ def with_version(
             return use(folder, folder.chain(chosen))
         except (SnapshotError, tf.errors.NotFoundError) as error:
             gone = chosen not in folder.versions()
-            if version is not None or step is not None or not gone:
-                raise _with_hint(folder, chosen, version, error) from None
+            if version is None and step is None and gone:
+                continue
+            if isinstance(error, CorruptSnapshotError) and version is None:
+                error = with_hint(folder, chosen, error)
+            raise error from None
     raise SnapshotError(
         f"{folder.path}: {_ATTEMPTS} versions went away while they were read"
-    )
-
-
-def _with_hint(
-    folder: SnapshotFolder,
-    chosen: int,
-    version: int | None,
-    error: Exception,
-) -> Exception:
-    """The error; says of the newest version which one is before it."""
-    before = [v for v in folder.versions() if v < chosen]
-    corrupt = isinstance(error, CorruptSnapshotError)
-    if not corrupt or version is not None or not before:
-        return error
-    return CorruptSnapshotError(
-        f"{error}. version={before[-1]} is the snapshot before it"
     )
 
 
@@ -238,9 +226,6 @@ class Plan:
             for name in self._names
             if self.manifest.table(name) is not None
         }
-        for files in self._files.values():
-            for path, entry in files:
-                folder.check_size(path, entry)
 
     def _read_id_tables(self) -> dict[str, dict[str, np.ndarray]]:
         tables: dict[str, dict[str, np.ndarray]] = {}
@@ -351,10 +336,7 @@ class Plan:
                     base,
                     optimizer_slots=slots,
                 )
-        except (
-            tf.errors.FailedPreconditionError,
-            tf.errors.InvalidArgumentError,
-        ) as error:
+        except tf.errors.FailedPreconditionError as error:
             # Another optimizer, a cap: what only the op can see.
             raise SnapshotError(describe_error(error)) from None
         for there, table in zip(names, tables):

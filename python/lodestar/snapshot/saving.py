@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import dataclasses
 import os
+import queue
 import threading
 import time
 import uuid
@@ -16,12 +18,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
+from lodestar.snapshot.checking import check_parent
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
-from lodestar.snapshot.folder import SnapshotFolder, sync_file
+from lodestar.snapshot.folder import FolderLock, SnapshotFolder, sync_file
 from lodestar.snapshot.found_tables import FoundTables, find_tables
 from lodestar.snapshot.info import SnapshotInfo, make_info
 from lodestar.snapshot.manifest import (
@@ -29,6 +33,8 @@ from lodestar.snapshot.manifest import (
     Manifest,
     TableEntry,
     check_metadata,
+    make_label,
+    new_mark,
     now,
 )
 
@@ -159,7 +165,24 @@ def begin(
         # The working directory may change meanwhile.
         folder = SnapshotFolder(os.path.abspath(folder.path))
     saving = _Saving(folder, content, delta, check_metadata(metadata), step)
-    return saving.finish() if blocking else PendingSnapshot(saving)
+    # An interrupt may come between any two lines.
+    try:
+        if not blocking:
+            pending = PendingSnapshot(saving)
+            saving.warn()
+            return pending
+        try:
+            # Not a threading.Thread, whose start an interrupt can break.
+            _thread.start_new_thread(saving.run, ())
+        except RuntimeError:
+            # None is to be had, as at the end of the interpreter.
+            saving.run()
+        saving.outcome.ended.wait()
+        saving.warn()
+        return saving.outcome.result()
+    except BaseException:
+        saving.give_up()
+        raise
 
 
 def check_step(step: Any) -> int:
@@ -174,8 +197,94 @@ def check_step(step: Any) -> int:
     return number
 
 
+class _Latch:
+    """As threading.Event, which an interrupt of `wait` can leave locked."""
+
+    def __init__(self):
+        self._set = False
+        self._wakers: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Lets all go on who wait."""
+        self._set = True
+        self._wakers.put(None)
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for `set`; returns `is_set()`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._set:
+            # One whom an interrupt keeps from waking the next is not waited
+            # for for ever.
+            left = 1.0 if end is None else min(1.0, end - time.monotonic())
+            if left <= 0.0:
+                break
+            with contextlib.suppress(queue.Empty):
+                self._wakers.get(timeout=left)
+                self._wakers.put(None)
+        return self._set
+
+
+class _Outcome:
+    """What became of a snapshot."""
+
+    def __init__(self):
+        self.ended = _Latch()
+        self.info: SnapshotInfo | None = None
+        self.error: BaseException | None = None
+        self.told = False
+        # The collector may drop it on the thread that ends it.
+        self._lock = threading.RLock()
+        self._dropped = False
+
+    def result(self) -> SnapshotInfo:
+        """What was written; raises what went wrong."""
+        self.told = True
+        if self.error is not None:
+            raise self.error
+        return self.info
+
+    def end(self) -> None:
+        """Nothing more comes of it."""
+        with self._lock:
+            self.ended.set()
+            self._warn_if_lost()
+
+    def drop(self) -> None:
+        """Nobody can wait for it any more."""
+        with self._lock:
+            self._dropped = True
+            self._warn_if_lost()
+
+    def _warn_if_lost(self) -> None:
+        if not (self._dropped and self.ended.is_set()):
+            return
+        if self.told or self.error is None:
+            return
+        self.told = True
+        warnings.warn(
+            "A snapshot was not written, and nobody waited for it: "
+            f"{self.error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 class _Saving:
-    """One snapshot: its moment is `__init__`, its writing `finish`."""
+    """One snapshot, taken and written by `run` on a thread of its own.
+
+    An interrupt comes to the main thread alone. So whatever has to be given back
+    is taken and given back here, where nothing comes between.
+
+    Attributes:
+        taken: The moment is past, or there was none: `began` says which.
+        outcome: What becomes of it.
+        warning: What is worth one; known when `taken` is set.
+        cancelled: It is given up.
+    """
 
     def __init__(
         self,
@@ -187,50 +296,101 @@ class _Saving:
     ):
         self._began = time.perf_counter()
         self._folder = folder
+        self._content = content
+        self._delta = delta
         self._metadata = metadata
+        self._step = step
+        self._mark = new_mark()
         self._names = list(content.tables.embeddings)
         self._tables = list(content.tables.embeddings.values())
+        self._lock: FolderLock | None = None
         self._snapshot: tf.Tensor | None = None
         self._version: int | None = None
         self._cancelling = threading.Lock()
+        self._running = False
         self._committed = False
+        self.taken = _Latch()
+        self.began = False
+        self.outcome = _Outcome()
+        self.warning = ""
         self.cancelled = False
-        self._lock = folder.acquire()
+
+    def run(self) -> None:
+        """Does all of it; `outcome` has what came of it."""
         try:
+            with self._cancelling:
+                # Given up before the thread began: nobody waits for it.
+                if self.cancelled:
+                    return
+                self._running = True
+            self._begin()
+            self.began = True
+            self.taken.set()
+            self.outcome.info = self._finish()
+        except BaseException as error:
+            self.outcome.error = error
+        finally:
+            self.taken.set()
+            self.outcome.end()
+
+    def warn(self) -> None:
+        """Tells the caller of `save` what he should know."""
+        if self.warning:
+            warnings.warn(self.warning, RuntimeWarning, stacklevel=4)
+
+    def give_up(self) -> None:
+        """Cancels it, and waits until nothing is left of it, or all is there."""
+        self.outcome.told = True
+        self.cancel()
+        if self._running:
+            self.outcome.ended.wait()
+
+    def _begin(self) -> None:
+        """Up to and with the moment."""
+        content = self._content
+        try:
+            self._lock = self._folder.acquire()
             self._parent, self._root = self._find_parent()
             bases = [
-                self._base(name, table) if delta else ""
+                self._base(name, table) if self._delta else ""
                 for name, table in content.tables.embeddings.items()
             ]
-            self._version = folder.begin_version(self._least_version())
+            self._version = self._folder.begin_version(self._least_version())
             self._take(content, bases)
-            steps = [begun.step for begun in self._begun]
-            self._step = max(steps, default=0) if step is None else step
+            if self._step is None:
+                steps = [begun.step for begun in self._begun]
+                self._step = max(steps, default=0)
         except BaseException:
-            self.abort()
+            self._abort()
             raise
 
     def _find_parent(self) -> tuple[Manifest | None, str]:
         """The newest version, if it can be built on, and the folder's name."""
         root = None
-        for version in reversed(self._folder.versions()):
-            # One that cannot be read is no parent, and no reason not to save.
-            with contextlib.suppress(CorruptSnapshotError):
+        versions = self._folder.versions()
+        for version in reversed(versions):
+            newest = version == versions[-1]
+            try:
                 manifest = self._folder.manifest(version)
-                if root is None:
-                    root = manifest.root
-                if version == self._folder.newest_version():
-                    return self._checked_parent(manifest), root
+                root = manifest.root
+                if newest and self._delta:
+                    check_parent(self._folder, self._folder.chain(version))
+                return manifest if newest else None, root
+            except (SnapshotError, OSError, tf.errors.OpError) as error:
+                # One that cannot be read is no parent, and no reason not to
+                # save; one of a later format is.
+                corrupt = isinstance(error, CorruptSnapshotError)
+                if root is None and not corrupt:
+                    raise
+                if newest and self._delta:
+                    self.warning = (
+                        f"No delta can build on version {version} of "
+                        f"{self._folder.path}, so all is written: "
+                        f"{describe_error(error)}"
+                    )
             if root is not None:
                 break
         return None, root or uuid.uuid4().hex
-
-    def _checked_parent(self, newest: Manifest) -> Manifest | None:
-        try:
-            self._folder.chain(newest.version)
-        except SnapshotError:
-            return None
-        return newest
 
     def _base(self, name: str, table: EmbeddingVariable) -> str:
         """The state that a delta of the table can begin with, or ""."""
@@ -269,9 +429,11 @@ class _Saving:
             self._folder.version_path(self._version)
         )
 
-    def finish(self) -> SnapshotInfo:
+    def _finish(self) -> SnapshotInfo:
         """Writes the files and commits, or leaves nothing."""
         try:
+            if self.cancelled:
+                raise SnapshotError("cancelled")
             manifest = self._write()
             with self._cancelling:
                 if self.cancelled:
@@ -279,7 +441,7 @@ class _Saving:
                 self._folder.commit(manifest)
                 self._committed = True
         except BaseException:
-            self.abort()
+            self._abort()
             if self.cancelled:
                 raise SnapshotError(
                     f"{self._folder.path}: the snapshot was cancelled"
@@ -300,8 +462,9 @@ class _Saving:
         files: list[FileEntry] = []
         entries: tuple[blobs.BlobEntry, ...] = ()
         if self._arrays:
-            path = folder.file_path(version, blobs.FILE)
-            file, entries = blobs.write(path, self._arrays)
+            file, entries = blobs.write(
+                folder, version, self._mark, self._arrays
+            )
             self._arrays = {}
             files.append(file)
         for name in self._file_names:
@@ -323,6 +486,7 @@ class _Saving:
             blobs=entries,
             files=tuple(files),
             metadata=self._metadata,
+            mark=self._mark,
         )
 
     def _write_tables(self) -> tuple[TableEntry, ...]:
@@ -332,6 +496,7 @@ class _Saving:
         written = snapshot_ops.write(
             self._snapshot,
             [self._folder.file_path(self._version, name) for name in names],
+            [make_label(self._mark, self._version, n) for n in self._names],
         )
         return tuple(
             TableEntry(
@@ -363,10 +528,11 @@ class _Saving:
             with contextlib.suppress(tf.errors.OpError):
                 snapshot_ops.end(snapshot, "")
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         """Ends it; nothing is left of it that is no version."""
         try:
-            if self._snapshot is not None and not self.cancelled:
+            # Not dropped: an error may hold on to it.
+            if self._snapshot is not None:
                 with contextlib.suppress(tf.errors.OpError):
                     snapshot_ops.end(self._snapshot, "")
             if self._version is not None:
@@ -376,7 +542,8 @@ class _Saving:
 
     def _release(self) -> None:
         self._snapshot = None
-        self._folder.release(self._lock)
+        if self._lock is not None:
+            self._folder.release(self._lock)
 
 
 class PendingSnapshot:
@@ -387,19 +554,15 @@ class PendingSnapshot:
 
     def __init__(self, saving: _Saving):
         self._saving = saving
-        self._outcome = _Outcome()
+        self._outcome = saving.outcome
         # Without `self`, so that dropping it is noticed.
         self._thread = threading.Thread(
-            target=_finish,
-            args=(saving, self._outcome),
-            name="lodestar-snapshot",
+            target=saving.run, name="lodestar-snapshot"
         )
-        try:
-            self._thread.start()
-        except BaseException:
-            # No thread to be had: the folder must not stay locked.
-            saving.abort()
-            raise
+        self._thread.start()
+        saving.taken.wait()
+        if not saving.began:
+            self.wait()
 
     def done(self) -> bool:
         """Whether it has been written, or has failed."""
@@ -416,16 +579,12 @@ class PendingSnapshot:
             Exception: What kept it from being written, as `save` raises it, or
                 SnapshotError if it was cancelled.
         """
-        outcome = self._outcome
-        if not outcome.ended.wait(timeout):
+        if not self._outcome.ended.wait(timeout):
             raise TimeoutError(
                 f"The snapshot is not written after {timeout} seconds."
             )
         self._thread.join()
-        outcome.told = True
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.info
+        return self._outcome.result()
 
     def cancel(self) -> bool:
         """Gives it up, and waits until nothing of it is left.
@@ -446,50 +605,3 @@ class PendingSnapshot:
         outcome = getattr(self, "_outcome", None)
         if outcome is not None:
             outcome.drop()
-
-
-class _Outcome:
-    """What became of a snapshot."""
-
-    def __init__(self):
-        self.ended = threading.Event()
-        self.info: SnapshotInfo | None = None
-        self.error: BaseException | None = None
-        self.told = False
-        # The collector may drop it on the thread that ends it.
-        self._lock = threading.RLock()
-        self._dropped = False
-
-    def end(self) -> None:
-        """Nothing more comes of it."""
-        with self._lock:
-            self.ended.set()
-            self._warn_if_lost()
-
-    def drop(self) -> None:
-        """Nobody can wait for it any more."""
-        with self._lock:
-            self._dropped = True
-            self._warn_if_lost()
-
-    def _warn_if_lost(self) -> None:
-        if not (self._dropped and self.ended.is_set()):
-            return
-        if self.told or self.error is None:
-            return
-        self.told = True
-        warnings.warn(
-            "A snapshot was not written, and nobody waited for it: "
-            f"{self.error}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _finish(saving: _Saving, outcome: _Outcome) -> None:
-    try:
-        outcome.info = saving.finish()
-    except BaseException as error:
-        outcome.error = error
-    finally:
-        outcome.end()

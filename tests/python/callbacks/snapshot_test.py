@@ -193,7 +193,7 @@ def test_errors(path, every):
 
 
 def test_errors_of_the_thread(path, monkeypatch):
-    def write(snapshot_, paths):
+    def write(snapshot_, paths, labels):
         raise tf.errors.ResourceExhaustedError(None, None, "no room")
 
     with monkeypatch.context() as patched:

@@ -161,12 +161,12 @@ def test_what_cannot_be_written_is_said(blobs, tmp_path):
 
 def test_another_version_is_named(blobs):
     data = bytearray(pathlib.Path(blobs).read_bytes())
-    data[8:12] = struct.pack("<I", 2)
+    data[8:12] = struct.pack("<I", 3)
     header = pathlib.Path(blobs + ".header")
     header.write_bytes(data[:12])
     data[12:16] = struct.pack("<I", snapshot_ops.file_crc(str(header)).crc32c)
     pathlib.Path(blobs).write_bytes(data)
-    with pytest.raises(tf.errors.UnimplementedError, match="of version 2, but"):
+    with pytest.raises(tf.errors.UnimplementedError, match="of version 3, but"):
         snapshot_ops.verify_file(blobs)
 
 
@@ -177,8 +177,21 @@ def test_another_version_is_named(blobs):
         ("FileCrc", {"path": ["x"]}, "`path` must have rank 0"),
         ("ReadBlock", {"path": ["x"], "offset": 16}, "`path` must have rank 0"),
         ("ReadBlock", {"path": "x", "offset": [16]}, "`offset` must have rank"),
-        ("WriteBlobs", {"path": "x", "blobs": "x"}, "`blobs` must have rank 1"),
-        ("WriteBlobs", {"path": [], "blobs": []}, "`path` must have rank 0"),
+        (
+            "WriteBlobs",
+            {"path": "x", "blobs": "x", "label": ""},
+            "`blobs` must have rank 1",
+        ),
+        (
+            "WriteBlobs",
+            {"path": [], "blobs": [], "label": ""},
+            "`path` must have rank 0",
+        ),
+        (
+            "WriteBlobs",
+            {"path": "x", "blobs": [], "label": []},
+            "`label` must have rank 0",
+        ),
     ],
 )
 def test_ranks_are_checked(name, arguments, message, tmp_path, monkeypatch):

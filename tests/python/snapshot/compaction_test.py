@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
+from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.folder import SnapshotFolder
 
 
@@ -164,3 +165,73 @@ def test_bad_arguments(path, saved):
     with SnapshotFolder(path).lock():
         with pytest.raises(snapshot.SnapshotLockedError):
             snapshot.compact(path)
+
+
+def _flip(path, version, name="table-00000"):
+    with open(os.path.join(path, f"{version:08d}", name), "r+b") as file:
+        file.seek(-200, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-200, os.SEEK_END)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def _lose(path, version):
+    os.unlink(os.path.join(path, f"{version:08d}", "table-00000"))
+
+
+@pytest.mark.parametrize("damage", [_flip, _lose])
+def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
+    state = [st.content(t) for t in saved]
+    snapshot.save(path, list(saved))
+    st.fill(saved[0], [1], scale=5)
+    snapshot.save(path, list(saved))
+    damage(path, 5)
+    with pytest.raises(
+        snapshot.CorruptSnapshotError,
+        match="00000005/table-00000.* version=4 is the snapshot before it that",
+    ):
+        snapshot.compact(path, keep=1)
+    assert [i.version for i in snapshot.list(path)] == [1, 2, 3, 4, 5]
+    # What the hint names is another one if that is broken, too.
+    damage(path, 4)
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match="version=3 is the snapshot before"
+    ):
+        snapshot.restore(path, list(saved), extra="ignore")
+    damage(path, 1)
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match="No version before it is whole"
+    ):
+        snapshot.restore(path, list(saved), extra="ignore")
+    assert [st.content(t) for t in saved] != state
+    assert len(snapshot.list(path)) == 5
+
+
+def test_old_versions_stay_until_one_that_stays_is_whole(path, saved):
+    folder = SnapshotFolder(path)
+    for _ in range(2):
+        snapshot.save(path, list(saved))
+    _flip(path, 4)
+    _flip(path, 5)
+    with (
+        folder.lock(),
+        pytest.raises(
+            snapshot.CorruptSnapshotError,
+            match="00000005/.*; .*00000004/.*No version was removed",
+        ),
+    ):
+        remove_old(folder, 2)
+    assert folder.versions() == [1, 2, 3, 4, 5]
+    snapshot.save(path, list(saved))
+    with folder.lock():
+        assert remove_old(folder, 2) == [4, 3, 2, 1]
+    # A broken one is warned of, and what a whole one replaces goes.
+    for _ in range(2):
+        snapshot.save(path, list(saved))
+    _lose(path, 8)
+    with (
+        folder.lock(),
+        pytest.warns(RuntimeWarning, match="00000008/table-00000: is missing"),
+    ):
+        assert remove_old(folder, 2) == [6, 5]
+    assert same(path, saved, version=7)

@@ -43,6 +43,7 @@ MANIFEST = Manifest(
     blobs=(BlobEntry("dense/k", "blobs", 0, 160, "float32", (2, 3)),),
     files=(FileEntry("blobs", 300, 1),),
     metadata={"day": [1, {"a": None}]},
+    mark="cd" * 16,
 )
 
 
@@ -80,12 +81,30 @@ def with_fields(**changes):
             metadata={},
         ),
         dataclasses.replace(MANIFEST, tables=(), blobs=(), files=()),
+        dataclasses.replace(MANIFEST, mark=None),
     ],
 )
 def test_comes_back_as_it_was(manifest):
     data = encode(manifest)
     assert data.count(b"\n") == 2 and data.endswith(b"\n")
     assert decode(data, "MANIFEST") == manifest
+
+
+def test_format_1_has_no_mark():
+    old = dataclasses.replace(MANIFEST, mark=None)
+    assert encode(old).startswith(b'{"format": 1,')
+    assert encode(MANIFEST).startswith(b'{"format": 2,')
+    assert decode(with_fields(format=1, mark=KeyError), "MANIFEST") == old
+    assert decode(with_fields(format=1, mark=7), "MANIFEST") == old
+    (entry,) = old.tables
+    assert old.label(entry) is None
+    label = MANIFEST.label(entry)
+    assert label[:8] == bytes([MANIFEST.version, 0, 0, 0, 0, 0, 0, 0])
+    assert label[8:24] == b"\xcd" * 16
+    size = len(entry.name.encode())
+    assert label[24:28] == bytes([size, 0, 0, 0])
+    assert label[28:].rstrip(b"\0") == entry.name.encode()
+    assert len(label) % 4 == 0
 
 
 def test_fields_of_later_lodestars_are_passed_over():
@@ -96,11 +115,11 @@ def test_fields_of_later_lodestars_are_passed_over():
 def test_a_later_format_is_refused_by_name():
     with pytest.raises(
         SnapshotError,
-        match=r"^here/MANIFEST: has format 2, but Lodestar \S+ reads formats up "
-        r"to 1; .*written by '9.9'",
+        match=r"^here/MANIFEST: has format 3, but Lodestar \S+ reads formats up "
+        r"to 2; .*written by '9.9'",
     ) as caught:
         decode(
-            with_fields(format=2, lodestar="9.9", tables=KeyError),
+            with_fields(format=3, lodestar="9.9", tables=KeyError),
             "here/MANIFEST",
         )
     assert not isinstance(caught.value, CorruptSnapshotError)
@@ -152,6 +171,7 @@ _OTHER = "x" * 32
         ({"format": 0}, "`format` is 0, wanted an integer from 1"),
         ({"format": True}, "`format` is True"),
         ({"root": _OTHER}, "`root` is .* wanted 32 hex digits"),
+        ({"mark": _OTHER}, "`mark` is .* wanted 32 hex digits"),
         ({"version": 0}, "`version` is 0"),
         ({"version": 7.0}, "`version` is 7.0"),
         ({"version": 2**63}, "`version` is 9223372036854775808"),

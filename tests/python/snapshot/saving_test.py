@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -230,20 +231,45 @@ def test_a_version_that_was_removed_by_hand_does_not_come_again(path):
     assert restored(path, t) == st.content(t)
 
 
-@pytest.mark.parametrize("damage", ["corrupt", "missing"])
-def test_a_delta_does_not_build_on_what_cannot_be_read(path, damage):
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("00000002/MANIFEST", "flip"),
+        ("00000001/MANIFEST", "unlink"),
+        ("00000001/table-00000", "unlink"),
+        ("00000001/table-00000", "cut"),
+        ("00000001/table-00000", "flip"),
+        ("00000002/table-00000", "flip"),
+        ("00000002/table-00000", "unlink"),
+    ],
+)
+def test_a_delta_does_not_build_on_what_is_broken(path, file, damage):
     t = st.table()
     st.fill(t, range(10))
-    first = snapshot.save(path, t)
-    second = snapshot.save(path, t, delta=True)
-    if damage == "corrupt":
-        with open(os.path.join(second.path, "MANIFEST"), "r+b") as file:
-            file.write(b"?")
+    snapshot.save(path, t)
+    snapshot.save(path, t, delta=True)
+    broken = os.path.join(path, file)
+    if damage == "unlink":
+        os.unlink(broken)
     else:
-        os.unlink(os.path.join(first.path, "MANIFEST"))
-    info = snapshot.save(path, t, delta=True)
+        with open(broken, "r+b") as opened:
+            if damage == "cut":
+                opened.truncate(30)
+            opened.seek(-20, os.SEEK_END)
+            opened.write(b"?")
+    with pytest.warns(
+        RuntimeWarning,
+        match=f"build on version 2 of .* all is written: .*{file}",
+    ):
+        info = snapshot.save(path, t, delta=True)
     assert (info.kind, info.version) == ("full", 3)
     assert restored(path, t) == st.content(t)
+    assert snapshot.save(path, t, delta=True).kind == "delta"
+    # A full one looks at none of them.
+    os.unlink(os.path.join(path, "00000003", "table-00000"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert snapshot.save(path, t).kind == "full"
 
 
 def test_dense_arrays_come_back(path):

@@ -1,0 +1,221 @@
+"""Ctrl-C at any moment of a save leaves no save or a whole one."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import snapshot_tables as st
+import tensorflow as tf
+
+from lodestar import snapshot
+from lodestar.snapshot import saving
+from lodestar.snapshot.folder import SnapshotFolder
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+class _Interrupter:
+    """Raises KeyboardInterrupt at the n-th line that this thread comes to.
+
+    Of all files but one: an interrupt can break the start of a threading.Thread,
+    which is Python's own.
+    """
+
+    def __init__(self, number):
+        self._left = number
+        self.place = None
+
+    def __enter__(self):
+        sys.settrace(self._trace)
+
+    def __exit__(self, *unused):
+        sys.settrace(None)
+
+    def _trace(self, frame, event, argument):
+        file = frame.f_code.co_filename
+        if file == threading.__file__:
+            return None
+        if event == "line" and self.place is None:
+            self._left -= 1
+            if self._left == 0:
+                self.place = (file, frame.f_lineno)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def _descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _interrupted(number, call):
+    """Where it was and the error, with all frames; None: there was none."""
+    interrupter = _Interrupter(number)
+    try:
+        with interrupter:
+            call()
+    except KeyboardInterrupt as error:
+        return interrupter.place, error
+    # Python passes over what is raised in __del__.
+    return interrupter.place and (interrupter.place, None)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("blocking", "lines"), [(True, 1), (False, 3)])
+def test_at_every_line(path, blocking, lines):
+    t, words = st.table(), tf.constant([1])
+    st.fill(t, range(50))
+    snapshot.save(path, t)
+
+    def save():
+        pending = snapshot.save(
+            path, t, True, dense={"w": words}, blocking=blocking
+        )
+        if not blocking:
+            pending.wait()
+
+    before = _descriptors()
+    kept = []  # As IPython keeps the last traceback.
+    number = 0
+    versions = snapshot.list(path)
+    while True:
+        number += lines
+        st.fill(t, [number % 50], scale=number)
+        found = _interrupted(number, save)
+        if found is None:
+            break
+        kept.append(found[1])
+        new = snapshot.list(path)
+        # One that was to be written in the background may yet come.
+        assert len(new) - len(versions) in (0, 1), found[0]
+        for thread in threading.enumerate():
+            if thread.name == "lodestar-snapshot":
+                thread.join()
+        # The next one works at once, and nothing of the other is left.
+        info = snapshot.save(path, t, delta=True)
+        assert info.kind == "delta", found[0]
+        folders = SnapshotFolder(path)
+        assert folders.numbers() == folders.versions(), found[0]
+        versions = snapshot.list(path)
+    assert number > 100
+    kept.clear()
+    assert _descriptors() <= before
+    new = st.table()
+    snapshot.restore(path, new)
+    assert st.content(new) == st.content(t)
+    snapshot.verify(path)
+
+
+def test_a_lock_is_released_once(path):
+    folder = SnapshotFolder(path)
+    lock = folder.acquire()
+    folder.release(lock)
+    reused = os.open(os.devnull, os.O_RDONLY)
+    folder.release(lock)
+    os.fstat(reused)
+    os.close(reused)
+    with folder.lock(), pytest.raises(snapshot.SnapshotLockedError):
+        folder.acquire()
+
+
+def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
+    # The signal comes while the thread writes: nobody waits for all of it.
+    t = st.table()
+    st.fill(t, range(10))
+    snapshot.save(path, t)
+    st.fill(t, [3], scale=2)
+    writing, interrupted = threading.Event(), threading.Event()
+    write = saving.blobs.write
+
+    def write_late(*arguments):
+        writing.set()
+        assert interrupted.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(saving.blobs, "write", write_late)
+    give_up = saving._Saving.cancel
+
+    def cancel(self):
+        give_up(self)
+        interrupted.set()
+
+    monkeypatch.setattr(saving._Saving, "cancel", cancel)
+
+    def press():
+        writing.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        snapshot.save(path, t, True, dense={"w": np.arange(3)})
+    thread.join()
+    assert [info.version for info in snapshot.list(path)] == [1]
+    assert SnapshotFolder(path).numbers() == [1]
+    monkeypatch.undo()
+    assert snapshot.save(path, t, delta=True).rows == 1
+
+
+def test_a_save_where_no_thread_is_to_be_had(path, monkeypatch):
+    # As in a function that atexit calls, in later versions of Python.
+    def fails(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    t = st.table()
+    st.fill(t, range(10))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        assert snapshot.save(path, t).rows == 10
+    snapshot.verify(path)
+
+
+_INTERRUPTED = """
+import sys
+import lodestar
+import snapshot_tables as st
+t = st.table(dim=16)
+st.fill(t, range(300_000))
+print("ready", flush=True)
+for _ in range(1000):
+    try:
+        lodestar.snapshot.save(sys.argv[1], t)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        break
+st.fill(t, [1], scale=3)
+print(lodestar.snapshot.save(sys.argv[1], t, delta=True).version, flush=True)
+"""
+
+
+def test_ctrl_c_in_a_process(path):
+    with subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [os.path.dirname(__file__), *sys.path]
+            ),
+        },
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        while not SnapshotFolder(path).versions():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        version = int(process.stdout.readline())
+        assert process.wait() == 0
+    folder = SnapshotFolder(path)
+    assert folder.numbers() == folder.versions()
+    assert folder.newest_version() == version
+    assert snapshot.verify(path).version == version
