@@ -3,12 +3,26 @@
 Each is wrapped so that its absence in another release gives a safe answer.
 """
 
+import contextlib
+
 import keras
+import tensorflow as tf
 
 try:
     from tensorflow.python.eager import record as _record
 except ImportError:
     _record = None
+
+
+def eager_mode() -> contextlib.AbstractContextManager:
+    """Runs ops now, whatever graph is being built around.
+
+    `tf.init_scope` ends at a `tf.Graph`, and would put the op into it; the
+    collector may come anywhere. Without the internal name that is how it is.
+    """
+    internal = getattr(tf, "__internal__", None)
+    context = getattr(internal, "eager_context", None)
+    return getattr(context, "eager_mode", tf.init_scope)()
 
 
 def tape_is_recording() -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-import weakref
-
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import OwnedName
 
 
 class SkippedRecords:
@@ -20,16 +18,22 @@ class SkippedRecords:
     0
 
     Counts from when it is made, over all epochs of all datasets it is given to.
+    A copy is the same one: datasets know it by name.
     """
 
     def __init__(self):
-        self._name = uuid.uuid4().hex
-        weakref.finalize(self, _forget, self._name)
+        self._log = OwnedName("SkippedRecords", _forget)
+
+    def __copy__(self) -> SkippedRecords:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> SkippedRecords:
+        return self
 
     @property
     def name(self) -> str:
         """What the reading threads know it by."""
-        return self._name
+        return self._log.text
 
     @property
     def count(self) -> int:
@@ -44,13 +48,13 @@ class SkippedRecords:
     def add(self, message: str, count: int = 1) -> None:
         """Notes `count` records left out; `message` says where and why."""
         gen_ops.lodestar_skip_log_add(
-            log=self._name,
+            log=self.name,
             message=message,
             count=tf.constant(count, tf.int64),
         )
 
     def _read(self):
-        return gen_ops.lodestar_skip_log_read(log=self._name)
+        return gen_ops.lodestar_skip_log_read(log=self.name)
 
 
 def _forget(name: str) -> None:

@@ -1,7 +1,6 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
 import itertools
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
@@ -30,7 +30,7 @@ _names = itertools.count()
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
+class EmbeddingVariable(SharedResource):
     """Rows of `dim` numbers, one for each int64 id that training has seen.
 
     A row's first value depends on seed, `init_salt`, id and column only, so
@@ -92,14 +92,14 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
         optimizer: Any = None,
         name: str | None = None,
     ):
-        super().__init__(device="CPU")
+        self.name = lookup_arguments.check_name(
+            name or f"embedding_variable_{next(_names)}"
+        )
+        super().__init__(self.name)
         self.dim = lookup_arguments.check_size("dim", dim)
         if num_shards is not None:
             num_shards = lookup_arguments.check_size("num_shards", num_shards)
         self.dtype = lookup_arguments.row_dtype(dtype)
-        self.name = lookup_arguments.check_name(
-            name or f"embedding_variable_{next(_names)}"
-        )
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
         self._seed = lookup_arguments.check_integer("seed", seed)
@@ -120,9 +120,6 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
             self._missing, self._missing_values = lookup_arguments.missing_rows(
                 missing, self.dim, self.dtype
             )
-        # Not from id(self), which Python uses again: a new table must never
-        # open what a dead one has left.
-        self._shared_name = f"{self.name}_{uuid.uuid4().hex}"
         with tf.init_scope():
             _ = self.resource_handle
             self._hook = HookVariable(self, f"{self.name}_hook", optimizer)
@@ -132,12 +129,12 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                 tf.zeros([0]),
             )
 
-    # What TensorFlow calls to make, drop, save and restore the resource; all
-    # are traced into a SavedModel, so that it loads without this class.
+    # What TensorFlow calls to make, save and restore the resource; all are
+    # traced into a SavedModel, so that it loads without this class.
 
-    def _create_resource(self) -> tf.Tensor:
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_variable(
-            shared_name=self._shared_name,
+            shared_name=shared_name,
             dim=self.dim,
             dtype=self.dtype,
             initializer=self._attrs.kind,
@@ -157,14 +154,6 @@ class EmbeddingVariable(tf.saved_model.experimental.TrackableResource):
                     if policy is not None
                 ]
             ),
-        )
-
-    def _initialize(self) -> None:
-        pass
-
-    def _destroy_resource(self) -> None:
-        tf.raw_ops.DestroyResourceOp(
-            resource=self.resource_handle, ignore_lookup_error=True
         )
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:

@@ -1,5 +1,6 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
+import copy
 import re
 import weakref
 from typing import Any
@@ -100,10 +101,30 @@ class HookVariable(keras.Variable):
             )
         return table
 
+    def __copy__(self) -> "HookVariable":
+        return self  # a table has one
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "HookVariable":
+        table = copy.deepcopy(self.table, memo)
+        if id(self) not in memo:  # the copy of the table is made just now
+            optimizer = copy.deepcopy(self.row_optimizer, memo)
+            with tf.init_scope():
+                hook = HookVariable(table, self.name, optimizer)
+            hook.trainable = self.trainable
+            memo[id(self)] = hook
+        return memo[id(self)]
+
     # Keras calls this when the value is made, which is later than __init__
     # for a layer that is built in a stateless scope.
     def _initialize(self, value: Any) -> None:
-        super()._initialize(value)
+        try:
+            super()._initialize(value)
+        except ValueError as error:  # of a function that is traced again
+            raise ValueError(
+                f"{self.table!r} is made inside a tf.function, or a function "
+                "of a dataset, which would make another one each time that it "
+                "is traced. Make it outside, or once."
+            ) from error
         setattr(self._value, _ATTRIBUTE, weakref.ref(self))
         self.table.track_hook_value(self._value)
 

@@ -1,5 +1,6 @@
 """The Keras layer over one embedding variable."""
 
+import copy
 import warnings
 from typing import Any
 
@@ -318,6 +319,18 @@ class DynamicEmbedding(keras.layers.Layer):
                     config[name]
                 )
         return cls(**config)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
+        # Keras copies through a file, so that what else is copied with the
+        # layer and holds its table would get another one.
+        config = self.get_config()
+        for name in (*(self._own or ()), "admission", "eviction", "optimizer"):
+            config.pop(name, None)
+        config["table"] = copy.deepcopy(self.table, memo)
+        copied = type(self).from_config(config)
+        copied._own = self._own
+        memo[id(self)] = copied
+        return copied
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the table, for `.keras` and `.weights.h5` files."""

@@ -1,5 +1,6 @@
 """Many features over few tables, looked up together."""
 
+import copy
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -314,6 +315,14 @@ class EmbeddingCollection(keras.layers.Layer):
             for name, feature in config.pop("features").items()
         }
         return cls(features, **config)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
+        # As DynamicEmbedding's.
+        config = self.get_config()
+        del config["tables"]
+        config["features"] = copy.deepcopy(self.features, memo)
+        memo[id(self)] = copied = type(self)(**config)
+        return copied
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the tables, for `.keras` and `.weights.h5` files."""

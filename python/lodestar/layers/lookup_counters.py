@@ -1,39 +1,29 @@
 """Counters of what a collection looks up, by feature."""
 
-import uuid
-
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource
 
 _COUNTS = ("ids", "padding", "unique", "hits")
 
 
-class LookupCounters(tf.saved_model.experimental.TrackableResource):
-    """Counts training look-ups of each feature; starts from 0 where loaded."""
+class LookupCounters(SharedResource):
+    """Counts training look-ups of each feature; from 0 where loaded or copied."""
 
     def __init__(self, num_features: int):
-        super().__init__(device="CPU")
+        super().__init__("lookup_counters")
         self._num_features = num_features
-        self._shared_name = f"lookup_counters_{uuid.uuid4().hex}"
         with tf.init_scope():
             _ = self.resource_handle
 
-    # What TensorFlow calls to make and drop the resource, also where a
-    # SavedModel is loaded.
-
-    def _create_resource(self) -> tf.Tensor:
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_collection_counters(
-            shared_name=self._shared_name, num_features=self._num_features
+            shared_name=shared_name, num_features=self._num_features
         )
 
-    def _initialize(self) -> None:
-        pass
-
-    def _destroy_resource(self) -> None:
-        tf.raw_ops.DestroyResourceOp(
-            resource=self.resource_handle, ignore_lookup_error=True
-        )
+    def _take_content(self, other: "LookupCounters") -> None:
+        _ = self.resource_handle
 
     def read(self, reset: bool = False) -> list[dict[str, int]]:
         """Returns ids, padding, unique and hits of each feature, eagerly."""

@@ -1,11 +1,10 @@
 """IdTable: keys to int64 ids."""
 
-import uuid
-
 import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource
 from lodestar.ops import id_table_ops
 from lodestar.ragged.arguments import convert
 
@@ -118,7 +117,7 @@ def _int64_values(values) -> tf.Tensor:
     return tf.cast(values, tf.int64)
 
 
-class IdTable(tf.saved_model.experimental.TrackableResource):
+class IdTable(SharedResource):
     """A table of string or integer keys to int64 ids.
 
     >>> table = IdTable(["emerson", "lake", "palmer"])
@@ -162,32 +161,24 @@ class IdTable(tf.saved_model.experimental.TrackableResource):
         mutable: bool = False,
         name: str | None = None,
     ):
-        super().__init__()
         self._name = name or "id_table"
-        self._shared_name = f"{self._name}_{uuid.uuid4().hex}"
+        super().__init__(self._name)
         self._default_value = int(default_value)
         self._mutable = bool(mutable)
         with tf.init_scope():
             keys, values = _contents(keys, values, key_dtype)
             self._key_dtype = keys.dtype
             self.import_(keys, values)
+        self._keep_for_graph()
 
-    # What TensorFlow calls to make, drop, save and restore the resource; all
-    # are traced into a SavedModel, so that it loads without this class.
+    # What TensorFlow calls to make, save and restore the resource; all are
+    # traced into a SavedModel, so that it loads without this class.
 
-    def _create_resource(self):
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
         return gen_ops.lodestar_id_table(
-            shared_name=self._shared_name,
+            shared_name=shared_name,
             key_dtype=self._key_dtype,
             mutable=self._mutable,
-        )
-
-    def _initialize(self):
-        pass
-
-    def _destroy_resource(self):
-        tf.raw_ops.DestroyResourceOp(
-            resource=self.resource_handle, ignore_lookup_error=True
         )
 
     def _serialize_to_tensors(self):

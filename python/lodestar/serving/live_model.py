@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._resource import NotCopied
 from lodestar.data.errors import describe_error
 from lodestar.export import features_json
 from lodestar.serving.errors import OtherModelError
@@ -57,7 +58,7 @@ class _Failure:
     retry: float  # when, of the monotonic clock
 
 
-class LiveModel:
+class LiveModel(NotCopied):
     """A SavedModel that serves the newest of a folder of snapshots.
 
     Training saves snapshots of its tables and weights, most of them deltas; a
@@ -96,6 +97,8 @@ class LiveModel:
             An unreadable one is no error here, but in `stats()`.
         tf.errors.NotFoundError, OSError: There is no such SavedModel.
     """
+
+    _instead_of_copy = "make another one of the same folders."
 
     def __init__(
         self,

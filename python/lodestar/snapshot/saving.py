@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._resource import NotCopied
 from lodestar.data.errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_eager
@@ -546,11 +547,13 @@ class _Saving:
             self._folder.release(self._lock)
 
 
-class PendingSnapshot:
+class PendingSnapshot(NotCopied):
     """A snapshot whose moment is past, and which a thread writes.
 
     The thread ends with the writing; a process that ends waits for it.
     """
+
+    _instead_of_copy = "hand on the one there is."
 
     def __init__(self, saving: _Saving):
         self._saving = saving

@@ -1,5 +1,6 @@
 """Tests of LiveModel: what it serves while snapshots come, go and break."""
 
+import copy
 import gc
 import os
 import shutil
@@ -173,6 +174,13 @@ class TestThread:
         gc.collect()
         thread.join(10)
         assert not thread.is_alive()
+
+    def test_it_is_not_copied(self, trainer):
+        trainer.save()
+        with LiveModel(trainer.exported, trainer.snapshots, None) as live:
+            for copied in (copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="LiveModel cannot be copi"):
+                    copied(live)
 
     def test_it_goes_on_after_an_error(self, trainer):
         trainer.train()

@@ -1,5 +1,6 @@
 """Saving: full snapshots, deltas, what may run beside, and errors."""
 
+import copy
 import dataclasses
 import gc
 import os
@@ -421,6 +422,13 @@ def test_an_error_that_nobody_waits_for_warns(path):
     with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
         del pending
         gc.collect()
+
+
+def test_one_that_is_pending_is_not_copied(path):
+    pending = snapshot.save(path, st.table(), blocking=False)
+    with pytest.raises(TypeError, match="PendingSnapshot cannot be copied"):
+        copy.copy(pending)
+    pending.wait()
 
 
 def test_so_does_one_that_comes_after_it_was_dropped(path):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import uuid
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import OwnedName
 from lodestar.data.multislot.pipe_command import pipe_words
 from lodestar.data.record_dataset import (
     ReadOptions,
@@ -127,10 +126,10 @@ class InMemoryDataset:
         self._num_queues = num_queues
         self._fields = line_fields(ins_id, parse_content, parse_logkey)
         self._layout = self._options.layout(spec, self._fields)
-        self._name = uuid.uuid4().hex
+        self._memory = OwnedName("InMemoryDataset", _forget)
         attributes = self._layout.op_attributes()
         gen_ops.lodestar_record_memory_create(
-            memory=self._name,
+            memory=self._memory.text,
             line_fields=self._fields,
             drop_zeros=drop_zeros,
             **{
@@ -139,7 +138,6 @@ class InMemoryDataset:
                 if name.startswith("slot_")
             },
         )
-        weakref.finalize(self, _forget, self._name)
 
     def load(
         self, files: str | os.PathLike | Iterable[str | os.PathLike]
@@ -177,7 +175,7 @@ class InMemoryDataset:
             tf.errors.FailedPreconditionError: None was begun.
             tf.errors.OpError: As `load`; the preload is over then.
         """
-        gen_ops.lodestar_record_memory_wait_preload(memory=self._name)
+        gen_ops.lodestar_record_memory_wait_preload(memory=self._memory.text)
 
     def global_shuffle(self, seed: int | None = None) -> None:
         """Puts the samples in a random order.
@@ -189,7 +187,7 @@ class InMemoryDataset:
             seed: Fixes the order of equally many samples; None draws one.
         """
         gen_ops.lodestar_record_memory_global_shuffle(
-            memory=self._name, seed=_seed(seed)
+            memory=self._memory.text, seed=_seed(seed)
         )
 
     def slots_shuffle(
@@ -210,7 +208,7 @@ class InMemoryDataset:
         """
         names = [names] if isinstance(names, str) else list(names)
         gen_ops.lodestar_record_memory_slots_shuffle(
-            memory=self._name,
+            memory=self._memory.text,
             slots=tf.constant(names, tf.string),
             seed=_seed(seed),
         )
@@ -250,7 +248,7 @@ class InMemoryDataset:
         """
         check_at_least("min_size", min_size, 2)
         counts = gen_ops.lodestar_record_memory_merge_by_ins_id(
-            memory=self._name,
+            memory=self._memory.text,
             min_size=tf.constant(min_size, tf.int64),
             keep_unmerged=keep_unmerged,
             erase_duplicates=erase_duplicates,
@@ -262,7 +260,7 @@ class InMemoryDataset:
 
         Iterators that are under way read on to their end.
         """
-        gen_ops.lodestar_record_memory_release(memory=self._name)
+        gen_ops.lodestar_record_memory_release(memory=self._memory.text)
 
     @property
     def num_samples(self) -> int:
@@ -315,7 +313,7 @@ class InMemoryDataset:
         def epoch(unused, seed: tf.Tensor | int) -> tf.data.Dataset:
             del unused
             variant = gen_ops.lodestar_record_memory_dataset(
-                memory=self._name,
+                memory=self._memory.text,
                 batch_size=tf.constant(self._options.batch_size, tf.int64),
                 num_queues=tf.constant(num_queues, tf.int64),
                 queue=tf.constant(queue, tf.int64),
@@ -344,7 +342,7 @@ class InMemoryDataset:
     def _read(self, files, preload: bool) -> None:
         paths, num_shards, shard_index = self._options.shard_of(as_paths(files))
         gen_ops.lodestar_record_memory_load(
-            memory=self._name,
+            memory=self._memory.text,
             filenames=tf.constant(paths),
             num_parallel_files=tf.constant(
                 self._options.num_parallel_files, tf.int64
@@ -360,7 +358,7 @@ class InMemoryDataset:
         )
 
     def _size(self):
-        return gen_ops.lodestar_record_memory_size(memory=self._name)
+        return gen_ops.lodestar_record_memory_size(memory=self._memory.text)
 
 
 def _seed(seed: int | None) -> tf.Tensor:

@@ -1,13 +1,13 @@
 """Keys -> places 0, 1, 2, ... with TensorFlow's ops only."""
 
-import uuid
-
 import tensorflow as tf
+
+from lodestar._resource import SharedResource
 
 INDEXES = ("hash", "sorted")
 
 
-class _HashTable(tf.saved_model.experimental.TrackableResource):
+class _HashTable(SharedResource):
     """A table of keys to their places in `keys`, filled where it is loaded.
 
     It is initialized from a variable, not from constants, which a graph of 2 GB
@@ -18,21 +18,20 @@ class _HashTable(tf.saved_model.experimental.TrackableResource):
     """
 
     def __init__(self, keys: tf.Variable):
-        super().__init__(device="CPU")
+        super().__init__("id_index")
         self._keys = keys
-        self._shared_name = f"id_index_{uuid.uuid4().hex}"
         # Else the first trace that reads it would hold a table of its own.
         with tf.init_scope():
             _ = self.resource_handle
 
-    # What TensorFlow calls to make, fill and drop the resource; all are traced
-    # into the SavedModel.
+    # What TensorFlow calls to make and fill the resource; both are traced into
+    # the SavedModel.
 
-    def _create_resource(self) -> tf.Tensor:
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
         return tf.raw_ops.HashTableV2(
             key_dtype=self._keys.dtype,
             value_dtype=tf.int64,
-            shared_name=self._shared_name,
+            shared_name=shared_name,
         )
 
     def _initialize(self) -> tf.Operation:
@@ -40,11 +39,6 @@ class _HashTable(tf.saved_model.experimental.TrackableResource):
             table_handle=self.resource_handle,
             keys=self._keys.value(),
             values=tf.range(tf.size(self._keys, tf.int64)),
-        )
-
-    def _destroy_resource(self) -> None:
-        tf.raw_ops.DestroyResourceOp(
-            resource=self.resource_handle, ignore_lookup_error=True
         )
 
 

@@ -1,6 +1,8 @@
 """lodestar.data.InMemoryDataset against samples kept in plain Python."""
 
+import copy
 import gc
+import pickle
 import threading
 
 import keras
@@ -212,6 +214,29 @@ def test_a_preload_may_be_abandoned(files):
     memory.preload(list(files) * 200)
     del memory
     gc.collect()
+
+
+def test_a_copy_has_the_same_samples_as_long_as_it_is_there(memory):
+    copied = copy.copy(memory)
+    want = numbers(memory.dataset())
+    with pytest.raises(
+        TypeError, match="InMemoryDataset cannot be deep-copied"
+    ):
+        copy.deepcopy(memory)
+    with pytest.raises(TypeError, match="or pickled"):
+        pickle.dumps(memory)
+    memory._memory = None  # as where it is gone; the fixture holds it
+    gc.collect()
+    assert numbers(copied.dataset()) == want
+
+
+def test_a_copy_of_skipped_records_is_the_same():
+    skipped = SkippedRecords()
+    copies = [copy.copy(skipped), copy.deepcopy({"log": skipped})["log"]]
+    skipped.add("line 1 is cut")
+    del skipped
+    gc.collect()
+    assert [c.messages for c in copies] == [["line 1 is cut"]] * 2
 
 
 def test_global_shuffle_follows_the_seed(files):

@@ -1,0 +1,146 @@
+"""What outlives a call, and goes with the last object that can reach it."""
+
+import copy
+import uuid
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar import _private
+
+
+class SharedResource(tf.saved_model.experimental.TrackableResource):
+    """A resource of TensorFlow, of this object and its shallow copies.
+
+    It goes with the last of them. A deep copy has a resource of its own that
+    holds the same.
+
+    Subclasses define `_make_resource`, and `_serialize_to_tensors` and
+    `_restore_from_tensors` where there is something to save.
+
+    Args:
+        name: What the resource's own name begins with.
+    """
+
+    def __init__(self, name: str):
+        super().__init__(device="CPU")
+        # Not from id(self), which Python uses again: a new table must never
+        # open what a dead one has left.
+        self._shared_name = f"{name}_{uuid.uuid4().hex}"
+        # What this is a shallow copy of. Strongly: the resource goes with it,
+        # and others may know it weakly.
+        self._copied_from: SharedResource | None = None
+
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
+        """Returns the handle of the resource of this name, made if need be."""
+        raise NotImplementedError
+
+    # What TensorFlow calls to make, fill and drop the resource; all are traced
+    # into a SavedModel, so that it loads without our classes.
+
+    def _create_resource(self) -> tf.Tensor:
+        handle = self._make_resource(self._shared_name)
+        if not tf.is_symbolic_tensor(handle):
+            # At exit all goes anyway.
+            owner = self._copied_from or self
+            weakref.finalize(owner, _destroy, handle).atexit = False
+        return handle
+
+    def _initialize(self) -> None:
+        pass
+
+    def _destroy_resource(self) -> None:
+        tf.raw_ops.DestroyResourceOp(
+            resource=self.resource_handle, ignore_lookup_error=True
+        )
+
+    def __del__(self):
+        # TensorFlow's own would destroy what others still use: it copies this
+        # object to export it.
+        pass
+
+    def __copy__(self) -> "SharedResource":
+        copied = type(self).__new__(type(self))
+        vars(copied).update(vars(self))
+        copied._copied_from = self._copied_from or self
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SharedResource":
+        if self._copied_from is not None:
+            return copy.copy(copy.deepcopy(self._copied_from, memo))
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        begin, _, _ = self._shared_name.rpartition("_")
+        SharedResource.__init__(copied, begin)
+        made = vars(copied)
+        for name, value in vars(self).items():
+            # Those of TensorFlow's say what is tracked: made anew with it.
+            if name not in made and not name.startswith("_self_"):
+                made[name] = copy.deepcopy(value, memo)
+        with tf.init_scope():
+            copied._take_content(self)
+        return copied
+
+    def _keep_for_graph(self) -> None:
+        """Stays as long as the functions that are being traced, if any.
+
+        They read it whenever they run, though who traces may be done with it.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        while hasattr(graph, "outer_graph"):
+            kept = getattr(graph, "_lodestar_resources", ())
+            graph._lodestar_resources = (*kept, self)
+            graph = graph.outer_graph
+
+    def _take_content(self, other: "SharedResource") -> None:
+        """Makes the content of `other`, of the same arguments, this one's."""
+        self._restore_from_tensors(other._serialize_to_tensors())
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled: its content is not Python's. Save it "
+            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
+            "model that holds it."
+        )
+
+
+def _destroy(handle: tf.Tensor) -> None:
+    # Maybe in the middle of a trace, where the collector runs.
+    with _private.eager_mode():
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+class OwnedName:
+    """A name by which the op library knows something, until this is gone.
+
+    Shallow copies of what holds it hold the same.
+
+    Args:
+        kind: Of what holds it, for messages.
+        forget: Called with the name in the end.
+    """
+
+    def __init__(self, kind: str, forget: Callable[[str], None]):
+        self.text = uuid.uuid4().hex
+        self._kind = kind
+        weakref.finalize(self, forget, self.text)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        raise TypeError(
+            f"{self._kind} cannot be deep-copied or pickled: its content is "
+            "not Python's."
+        )
+
+
+class NotCopied:
+    """Refuses to be copied or pickled; subclasses say what to do instead."""
+
+    _instead_of_copy: str
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled: "
+            f"{self._instead_of_copy}"
+        )
