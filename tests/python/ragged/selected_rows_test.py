@@ -317,3 +317,24 @@ def test_gradients_of_parts(method, rng):
         strict=True,
     ):
         np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-7)
+
+
+def test_parts_in_a_function_of_unknown_shapes():
+    number = tf.TensorSpec(None, tf.int64)
+    rows = tf.TensorSpec(None)
+
+    @tf.function(input_signature=[number, rows, number, number, rows])
+    def parts(rows, values, height, keys, dense):
+        x = SelectedRows(rows, values, height)
+        x = SelectedRows.concat([x, x])
+        return x.find(keys), x.index(keys), x.add_to(dense), x.dense_shape
+
+    found, index, dense, shape = parts(
+        [5, 3, 5], [[1.0], [2.0], [3.0]], 10, [[5, 0, 12]], tf.zeros([10, 1])
+    )
+    assert found.numpy().tolist() == [[[8], [0], [0]]]
+    assert index.numpy().tolist() == [[0, -1, -1]]
+    assert dense.numpy()[:, 0].tolist() == [0, 0, 0, 4, 0, 8, 0, 0, 0, 0]
+    assert shape.numpy().tolist() == [10, 1]
+    found, index, *_ = parts([], tf.zeros([0, 1]), 10, 5, tf.zeros([10, 1]))
+    assert (found.numpy().tolist(), int(index)) == ([0], -1)
