@@ -323,6 +323,38 @@ TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
   }
 }
 
+TEST(EmbeddingSnapshotTest, AllRowsAreRemovedBesideIt) {
+  for (const int64_t rows : {100, 5000}) {  // few removed ids, and many
+    TablePolicies policies;
+    policies.eviction.order = EvictionPolicy::Order::kLru;
+    policies.eviction.max_rows = 10000;
+    const Store store = MakeStore(policies);
+    See(store.get(), Range(0, rows));
+    Apply(store.get(), {0}, kRules[1]);
+    auto snapshot = BeginSnapshot(store, "");
+    const TableContent before = ContentOf(*store);
+    ASSERT_TRUE(store->RemoveAll().ok());
+    EXPECT_EQ(store->size(), 0);
+    See(store.get(), Range(3, 7));
+    TableContent content;
+    SaveInto(snapshot.get(), &content);
+    EXPECT_TRUE(content == before);
+    snapshot->Commit("a");
+    snapshot = BeginSnapshot(store, "a");
+    SaveInto(snapshot.get(), &content);
+    EXPECT_TRUE(content == ContentOf(*store));
+    snapshot->Commit("b");
+    // And where none runs.
+    ASSERT_TRUE(store->RemoveAll().ok());
+    EXPECT_EQ(store->size(), 0);
+    EXPECT_EQ(store->Stats().removed, rows + 4);
+    See(store.get(), {1});
+    snapshot = BeginSnapshot(store, "b");
+    SaveInto(snapshot.get(), &content);
+    EXPECT_TRUE(content == ContentOf(*store));
+  }
+}
+
 TEST(EmbeddingSnapshotTest, ABaseThatIsSetIsFollowedByDeltas) {
   const Store store = MakeStore();
   See(store.get(), Range(0, 100));

@@ -225,15 +225,47 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
                            " rows are removed");
 }
 
-Status EmbeddingStore::Clear() try {
-  ShardLocks locks(*this, std::defer_lock);
-  LockBetweenSnapshots(&locks);
+void EmbeddingStore::FreeAllRows() {
   ForgetBase();
   for (const auto& shard : shards_) {
     LeafIndex empty(&epochs_);
     shard->rows.FreeAll();
     shard->index.Replace(&empty);
     if (shard->order != nullptr) shard->order->Clear();
+  }
+  removed_.fetch_add(size_.exchange(0), std::memory_order_relaxed);
+}
+
+Status EmbeddingStore::RemoveAll() try {
+  ShardLocks locks(*this);
+  if (!changes_.running()) {
+    FreeAllRows();
+    return Status();
+  }
+  // The images of all rows are no second table here: there are as many rows as
+  // the steps since the last call of this have written.
+  int64_t removed = 0;
+  for (const auto& shard : shards_) {
+    for (uint32_t row = 0; row < shard->rows.high_water(); ++row) {
+      if (!shard->rows.resident(row)) continue;
+      const int64_t id =
+          shard->rows.meta(row)->id.load(std::memory_order_relaxed);
+      RemoveRow(shard.get(), PlaceOf(id).tag, row);
+      ++removed;
+    }
+  }
+  size_.fetch_sub(removed, std::memory_order_relaxed);
+  removed_.fetch_add(removed, std::memory_order_relaxed);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while all rows are removed");
+}
+
+Status EmbeddingStore::Clear() try {
+  ShardLocks locks(*this, std::defer_lock);
+  LockBetweenSnapshots(&locks);
+  FreeAllRows();
+  for (const auto& shard : shards_) {
     if (shard->pending != nullptr) shard->pending->Clear();
   }
   if (sketch_ != nullptr) {
@@ -241,7 +273,6 @@ Status EmbeddingStore::Clear() try {
     sketch_->Clear();
   }
   ResetShared();
-  removed_.fetch_add(size_.exchange(0), std::memory_order_relaxed);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while the table is cleared");

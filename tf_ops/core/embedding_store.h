@@ -244,7 +244,7 @@ class EmbeddingStore {
 
   // Updates the rows of distinct ids with their gradients [U, D], numbers of
   // ComputeType(type()), attaching the optimizer at its first call, then sets
-  // the step to `next_step` (or advances it, -1) unless SetStep drives it. Ids
+  // the step to `next_step`, as MoveStep takes it. Ids
   // without a row are dropped and counted, or made first. FailedPrecondition:
   // another optimizer is attached. ResourceExhausted: out of memory; nothing
   // changed.
@@ -271,11 +271,16 @@ class EmbeddingStore {
                          const AllocateUpdate& allocate,
                          const ParallelFor* parallel);
   // Writes what has not changed since; changed[k]: row k has, and is as it
-  // was. Then sets the step to `next_step` unless SetStep drives it.
+  // was. Then sets the step to `next_step`, as MoveStep takes it.
   Status AssignIfUnchanged(const UpdatedRows& rows,
                            const AttachedOptimizer& optimizer,
                            int64_t next_step, bool* changed,
                            const ParallelFor* parallel);
+  bool has_shared_rows() const { return shared_ != nullptr; }
+  // The shared row that each of the ids without a row reads, with the id's
+  // index, in ascending order.
+  using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
+  ColdIds ReadersOfSharedRows(Span<const int64_t> ids) const;
   void CountNonfiniteGradients(int64_t count) {
     nonfinite_gradients_.fetch_add(count, std::memory_order_relaxed);
   }
@@ -286,7 +291,10 @@ class EmbeddingStore {
                         const ParallelFor* parallel);
   // The number of rows removed.
   Status Remove(Span<const int64_t> ids, int64_t* removed);
+  // Everything, between two snapshots.
   Status Clear();
+  // Rows only; where a snapshot runs, row by row beside it.
+  Status RemoveAll();
 
   // Removes the rows that `policy` names, but none that was seen in this step;
   // a max_age forgets pending ids of that age too.
@@ -315,6 +323,9 @@ class EmbeddingStore {
   void SetStep(int64_t step);
   // Apply moves the step again.
   void ReleaseStep() { own_step_.store(false, std::memory_order_relaxed); }
+  // After an update; -1 advances by one. Nothing if SetStep drives it.
+  static constexpr int64_t kSameStep = -2;
+  void MoveStep(int64_t next_step);
   // Counts a batch of `ids` ids, of which `padding` were padding, that had
   // `unique` distinct ones.
   void CountBatch(int64_t ids, int64_t unique, int64_t padding) {
@@ -441,7 +452,6 @@ class EmbeddingStore {
   void AttachShared(AttachedOptimizer optimizer);
   // The gradients of the ids at the second of each of `cold`, summed by the
   // shared row, its first, in the order of the ids; sorts `cold`.
-  using ColdIds = std::vector<std::pair<uint32_t, int64_t>>;
   template <typename T>
   void ApplyShared(ColdIds* cold, const ComputeOf<T>* gradients,
                    uint64_t attachment, const SparseOptimizer& optimizer);
@@ -544,6 +554,8 @@ class EmbeddingStore {
   void CommitSightings(Span<const int64_t> ids, int64_t now, int shard,
                        const ShardPlan& plan);
   static int64_t BytesOf(const Shard& shard);
+  // Under all locks, between two snapshots.
+  void FreeAllRows();
   // Under the shard's lock.
   void RemoveRow(Shard* shard, uint32_t tag, uint32_t row);
   // The end of it: the row is in no list and in no index any more.
@@ -572,8 +584,6 @@ class EmbeddingStore {
   void Attach(AttachedOptimizer optimizer);
   // Which attachment of this optimizer is in force; kNoAttachment: none.
   uint64_t AttachmentOf(const AttachedOptimizer& optimizer) const;
-  // After an update; -1 advances by one.
-  void MoveStep(int64_t next_step);
   void ExportPending(EmbeddingRows* out) const;
   Status CheckPending(const EmbeddingRowsView& rows) const;
   std::vector<int64_t> OrderOfImport(const EmbeddingRowsView& rows) const;

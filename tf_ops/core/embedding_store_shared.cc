@@ -64,6 +64,19 @@ void EmbeddingStore::AttachShared(AttachedOptimizer optimizer) {
   shared_->Attach(std::move(optimizer));
 }
 
+EmbeddingStore::ColdIds EmbeddingStore::ReadersOfSharedRows(
+    Span<const int64_t> ids) const {
+  ColdIds cold;
+  if (shared_ == nullptr) return cold;
+  std::vector<RowRef> refs(ids.size());
+  FindAll(ids, refs, nullptr);
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (!refs[i].found()) cold.push_back({SharedRowOf(ids[i]), i});
+  }
+  std::sort(cold.begin(), cold.end());
+  return cold;
+}
+
 template <typename C>
 size_t EmbeddingStore::SumShared(const ColdIds& cold, size_t first,
                                  const C* gradients, C* sum) const {

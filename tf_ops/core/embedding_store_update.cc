@@ -31,7 +31,9 @@ Status EmbeddingStore::CheckOptimizer(
   return Status(
       StatusCode::kFailedPrecondition,
       StrCat("the table holds the optimizer slots of '", optimizer_.name,
-             "', but '", optimizer.name, "' is to be applied"));
+             "', but '", optimizer.name,
+             "' is to be applied; a snapshot is restored without them by "
+             "optimizer_slots=\"reset\""));
 }
 
 Status EmbeddingStore::ReserveOptimizer(const AttachedOptimizer& optimizer) {
@@ -63,7 +65,9 @@ uint64_t EmbeddingStore::AttachmentOf(
 }
 
 void EmbeddingStore::MoveStep(int64_t next_step) {
-  if (own_step_.load(std::memory_order_relaxed)) return;
+  if (next_step == kSameStep || own_step_.load(std::memory_order_relaxed)) {
+    return;
+  }
   if (next_step < 0) {
     step_.fetch_add(1, std::memory_order_relaxed);
   } else {

@@ -7,9 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "tf_ops/core/batch_unique.h"
+#include "tf_ops/core/embedding_gradient.h"
 #include "tf_ops/core/embedding_store.h"
 #include "tf_ops/core/parallel.h"
 #include "tf_ops/kernels/embedding_kernel_util.h"
@@ -18,45 +22,79 @@
 
 namespace lodestar {
 
-// By the bits, a maximum of integers, because that is vectorised.
-inline bool IsFinite(const float* row, int dim) {
-  uint32_t largest = 0;
+// Whether no number of the row is a NaN, or further from 0 than `limit`. By the
+// bits, a maximum of integers, because that is vectorised.
+template <typename C>
+bool IsWithin(const C* row, int dim, C limit) {
+  using Bits = std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(C) - 1);
+  Bits largest = 0;
   for (int c = 0; c < dim; ++c) {
-    uint32_t bits;
+    Bits bits;
     std::memcpy(&bits, row + c, sizeof(bits));
-    largest = std::max(largest, bits & 0x7fffffff);
+    largest = std::max(largest, bits & ~kSign);
   }
-  return largest < 0x7f800000;  // infinity
-}
-
-inline bool IsFinite(const double* row, int dim) {
-  uint64_t largest = 0;
-  for (int c = 0; c < dim; ++c) {
-    uint64_t bits;
-    std::memcpy(&bits, row + c, sizeof(bits));
-    largest = std::max(largest, bits & ~(uint64_t{1} << 63));
-  }
-  return largest < uint64_t{0x7ff} << 52;  // infinity
+  Bits most;
+  std::memcpy(&most, &limit, sizeof(most));
+  return largest <= most;
 }
 
 template <typename C>
-bool AllFinite(const C* rows, int64_t count, int dim,
+bool IsFinite(const C* row, int dim) {
+  return IsWithin(row, dim, std::numeric_limits<C>::max());
+}
+
+template <typename C>
+bool AllWithin(const C* rows, int64_t count, int dim, C limit,
                const ParallelFor* parallel) {
-  std::atomic<bool> finite{true};
+  std::atomic<bool> within{true};
   RunParallel(parallel, count, 1 + dim / 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      if (IsFinite(rows + i * dim, dim)) continue;
-      finite.store(false, std::memory_order_relaxed);
+      if (IsWithin(rows + i * dim, dim, limit)) continue;
+      within.store(false, std::memory_order_relaxed);
       return;
     }
   });
-  return finite.load(std::memory_order_relaxed);
+  return within.load(std::memory_order_relaxed);
+}
+
+// No sum of `times` x `count` numbers within this leaves a quarter of the
+// range, so that it need not be made to know that it is finite.
+template <typename C>
+C LimitOfTerms(int64_t count, int64_t times = 1) {
+  return std::numeric_limits<C>::max() / 4 /
+         static_cast<C>(std::max<int64_t>(count, 1)) /
+         static_cast<C>(std::max<int64_t>(times, 1));
 }
 
 inline absl::Status NonfiniteError(int64_t id) {
   return InvalidArgumentError("the gradient of id ", id,
                               " is not finite; no row was changed");
 }
+
+// Gradients with those of equal ids summed, in the order of the ids.
+template <typename C>
+struct SummedGradients {
+  std::vector<int64_t> ids;  // distinct
+  const C* sums = nullptr;   // [U, D], the gradients themselves or `memory`
+  tensorflow::Tensor memory;
+
+  absl::Status Sum(tensorflow::OpKernelContext* ctx, Span<const int64_t> of,
+                   const C* gradients, int dim, const ParallelFor* parallel) {
+    std::vector<int64_t> positions(of.size());
+    BatchUnique(of, nullptr, &ids, positions);
+    const int64_t count = static_cast<int64_t>(ids.size());
+    sums = gradients;
+    if (count == of.size()) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
+                                          tensorflow::TensorShape({count, dim}),
+                                          &memory));
+    C* out = memory.flat<C>().data();
+    SumByPosition(gradients, positions, count, dim, out, parallel);
+    sums = out;
+    return absl::OkStatus();
+  }
+};
 
 // InvalidArgument unless `tensor`, an input called `name`, is of the dtype that
 // the store's rows are updated as.
@@ -97,19 +135,53 @@ inline absl::Status CheckGradients(const tensorflow::Tensor& ids,
   return CheckUpdateDtype(gradients, "gradients", store);
 }
 
-// kept: the indices of the gradients that are finite, or that `exempt` says
-// are not looked at. What is left out is counted, or InvalidArgument where
-// nonfinite is "raise".
+// Whether the gradients of distinct ids, and their sums by shared row, are
+// known to be finite.
+template <typename C>
+bool SurelyFinite(const EmbeddingStore& store, const C* gradients,
+                  int64_t count, const ParallelFor* parallel) {
+  const C limit = store.has_shared_rows() ? LimitOfTerms<C>(count)
+                                          : std::numeric_limits<C>::max();
+  return AllWithin(gradients, count, store.dim(), limit, parallel);
+}
+
+// kept: the indices of the gradients, of distinct ids, that are finite, as are
+// their sums by shared row, or that `exempt` says are not looked at. What is
+// left out is counted, or InvalidArgument where nonfinite is "raise".
 template <typename C>
 absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
-                        Span<const bool> exempt, const C* gradients, int dim,
+                        Span<const bool> exempt, const C* gradients,
                         EmbeddingStore* store, std::vector<int64_t>* kept) {
+  const int dim = store->dim();
+  std::vector<char> keep(ids.size(), 1);
   for (int64_t i = 0; i < ids.size(); ++i) {
     if ((!exempt.empty() && exempt[i]) || IsFinite(gradients + i * dim, dim)) {
-      kept->push_back(i);
-    } else if (nonfinite == "raise") {
-      return NonfiniteError(ids[i]);
+      continue;
     }
+    if (nonfinite == "raise") return NonfiniteError(ids[i]);
+    keep[i] = 0;
+  }
+  const auto readers = store->ReadersOfSharedRows(ids);
+  std::vector<C> sum(dim);
+  for (size_t first = 0, next = 0; first < readers.size(); first = next) {
+    sum.assign(dim, C{0});
+    for (; next < readers.size() && readers[next].first == readers[first].first;
+         ++next) {
+      const int64_t i = readers[next].second;
+      if (!keep[i] || (!exempt.empty() && exempt[i])) continue;
+      for (int c = 0; c < dim; ++c) sum[c] += gradients[i * dim + c];
+    }
+    if (IsFinite(sum.data(), dim)) continue;
+    if (nonfinite == "raise") {
+      return InvalidArgumentError(
+          "the gradients of ids without a row have, for shared row ",
+          readers[first].first,
+          ", a sum that is not finite; no row was changed");
+    }
+    for (size_t k = first; k < next; ++k) keep[readers[k].second] = 0;
+  }
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (keep[i] || (!exempt.empty() && exempt[i])) kept->push_back(i);
   }
   store->CountNonfiniteGradients(ids.size() -
                                  static_cast<int64_t>(kept->size()));

@@ -38,6 +38,18 @@ class EmbeddingKernel : public tensorflow::OpKernel {
                          EmbeddingStore* store) = 0;
 };
 
+// An error of a kernel whose input 0 is a variable's handle, with its name.
+inline absl::Status WithTableName(tensorflow::OpKernelContext* ctx,
+                                  const absl::Status& status) {
+  if (status.ok()) return status;
+  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+  const absl::Status found = tensorflow::LookupResource(
+      ctx, tensorflow::HandleFromInput(ctx, 0), &resource);
+  if (!found.ok() || resource->name().empty()) return status;
+  return absl::Status(status.code(), StrCat("table '", resource->name(),
+                                            "': ", status.message()));
+}
+
 // A kernel whose input 0 is no variable.
 class StatelessKernel : public tensorflow::OpKernel {
  public:

@@ -52,6 +52,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -66,7 +67,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
               std::unique_ptr<EmbeddingStore> store;
               TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
                   dim_, num_shards_, initializer_, &store, policies_, type_)));
-              *created = new EmbeddingResource(std::move(store));
+              *created = new EmbeddingResource(std::move(store), table_name_);
               return absl::OkStatus();
             }));
     tensorflow::core::ScopedUnref unref(resource);
@@ -92,6 +93,7 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
   int64_t num_shards_ = 0;
   RowInitializer initializer_;
   TablePolicies policies_;
+  std::string table_name_;
 };
 
 class EmbeddingFindOp : public EmbeddingKernel {

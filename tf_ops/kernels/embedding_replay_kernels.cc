@@ -49,13 +49,16 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
     OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(3), *store));
-    VisitUpdateType(*store,
-                    [&](auto zero) { Gather<decltype(zero)>(ctx, store); });
+    absl::Status status;
+    VisitUpdateType(*store, [&](auto zero) {
+      status = Gather<decltype(zero)>(ctx, store);
+    });
+    OP_REQUIRES_OK(ctx, WithTableName(ctx, status));
   }
 
  private:
   template <typename C>
-  void Gather(OpKernelContext* ctx, EmbeddingStore* store) const {
+  absl::Status Gather(OpKernelContext* ctx, EmbeddingStore* store) const {
     const int dim = store->dim();
     Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     Span<const bool> shared = FlatSpan<bool>(ctx->input(2));
@@ -65,10 +68,10 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
     std::unique_ptr<bool[]> finite_shared;
     std::vector<C> finite;
     if (nonfinite_ != "pass" &&
-        !AllFinite(gradients, ids.size(), dim, &parallel)) {
+        !SurelyFinite(*store, gradients, ids.size(), &parallel)) {
       std::vector<int64_t> kept;
-      OP_REQUIRES_OK(ctx, KeepFinite(nonfinite_, ids, shared, gradients, dim,
-                                     store, &kept));
+      TF_RETURN_IF_ERROR(
+          KeepFinite(nonfinite_, ids, shared, gradients, store, &kept));
       const int64_t count = static_cast<int64_t>(kept.size());
       finite_shared.reset(new bool[count]);
       finite.resize(count * dim);
@@ -81,15 +84,14 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
       shared = Span<const bool>(finite_shared.get(), count);
       gradients = finite.data();
     }
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(store->GatherForUpdate(
-                 ids, shared, gradients, optimizer_,
-                 [&](int64_t rows, RowsForUpdate* out) {
-                   const absl::Status status = Allocate(ctx, rows, dim, out);
-                   if (status.ok()) return Status();
-                   return ResourceExhausted(std::string(status.message()));
-                 },
-                 &parallel)));
+    return ToTensorFlow(store->GatherForUpdate(
+        ids, shared, gradients, optimizer_,
+        [&](int64_t rows, RowsForUpdate* out) {
+          const absl::Status status = Allocate(ctx, rows, dim, out);
+          if (status.ok()) return Status();
+          return ResourceExhausted(std::string(status.message()));
+        },
+        &parallel));
   }
 
   absl::Status Allocate(OpKernelContext* ctx, int64_t count, int dim,
@@ -146,9 +148,11 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
     rows.values = RowData(ctx->input(4));
     rows.slots = RowData(ctx->input(5));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->AssignIfUnchanged(
-                            rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
-                            changed->flat<bool>().data(), &parallel)));
+    OP_REQUIRES_OK(
+        ctx, WithTableName(
+                 ctx, ToTensorFlow(store->AssignIfUnchanged(
+                          rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
+                          changed->flat<bool>().data(), &parallel))));
   }
 
  private:

@@ -17,8 +17,11 @@ namespace lodestar {
 // takes the store once and works on that to its end.
 class EmbeddingResource : public tensorflow::ResourceBase {
  public:
-  explicit EmbeddingResource(std::unique_ptr<EmbeddingStore> store)
-      : store_(std::move(store)) {}
+  EmbeddingResource(std::unique_ptr<EmbeddingStore> store, std::string name)
+      : name_(std::move(name)), store_(std::move(store)) {}
+
+  // What the user calls it; empty: not known.
+  const std::string& name() const { return name_; }
 
   std::string DebugString() const override {
     const std::shared_ptr<EmbeddingStore> store = this->store();
@@ -40,6 +43,7 @@ class EmbeddingResource : public tensorflow::ResourceBase {
   }
 
  private:
+  const std::string name_;
   mutable std::mutex mutex_;
   std::shared_ptr<EmbeddingStore> store_;
 };

@@ -1,7 +1,7 @@
 // Kernels of what an embedding variable offers as a table: insert_or_assign,
-// remove, evict, clear, compact, size, frequency, step, stats, inspect, export
-// and import. Contracts: tf_ops/ops/embedding_table_ops.cc; algorithms:
-// tf_ops/core/embedding_store.h.
+// remove, remove_all, evict, clear, compact, size, frequency, step, stats,
+// inspect, export and import. Contracts: tf_ops/ops/embedding_table_ops.cc;
+// algorithms: tf_ops/core/embedding_store.h.
 
 #include <algorithm>
 #include <cstring>
@@ -109,6 +109,14 @@ class EmbeddingClearOp : public EmbeddingKernel {
   using EmbeddingKernel::EmbeddingKernel;
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Clear()));
+  }
+};
+
+class EmbeddingRemoveAllOp : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, ToTensorFlow(store->RemoveAll()));
   }
 };
 
@@ -394,6 +402,7 @@ class EmbeddingImportOp : public EmbeddingKernel {
 REGISTER(EmbeddingInsertOrAssign);
 REGISTER(EmbeddingRemove);
 REGISTER(EmbeddingClear);
+REGISTER(EmbeddingRemoveAll);
 REGISTER(EmbeddingCompact);
 REGISTER(EmbeddingSize);
 REGISTER(EmbeddingFrequency);

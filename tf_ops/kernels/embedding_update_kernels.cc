@@ -155,6 +155,7 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions_));
     std::vector<std::string> known;
     if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
       optimizer_.slot_names = std::move(known);
@@ -164,23 +165,72 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   }
 
   void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(2), *store));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->CheckOptimizer(optimizer_)));
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    VisitUpdateType(*store, [&](auto zero) {
-      const auto* gradients = ctx->input(2).flat<decltype(zero)>().data();
-      if (AllFinite(gradients, ids.size(), dim, &parallel)) return;
-      for (int64_t i = 0; i < ids.size(); ++i) {
-        OP_REQUIRES(ctx, IsFinite(gradients + i * dim, dim),
-                    NonfiniteError(ids[i]));
-      }
-    });
+    OP_REQUIRES_OK(ctx, WithTableName(ctx, Check(ctx, store)));
   }
 
  private:
+  absl::Status Check(OpKernelContext* ctx, EmbeddingStore* store) const {
+    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    if (additions_ > 0) {
+      TF_RETURN_IF_ERROR(CheckUpdateDtypeIsOwn(*store));
+    }
+    TF_RETURN_IF_ERROR(ToTensorFlow(store->CheckOptimizer(optimizer_)));
+    absl::Status status;
+    VisitUpdateType(*store, [&](auto zero) {
+      status = CheckSums<decltype(zero)>(ctx, store);
+    });
+    return status;
+  }
+
+  template <typename C>
+  absl::Status CheckSums(OpKernelContext* ctx, EmbeddingStore* store) const {
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const C* gradients = ctx->input(2).flat<C>().data();
+    const int dim = store->dim();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    const C limit = LimitOfTerms<C>(ids.size(), additions_);
+    if (AllWithin(gradients, ids.size(), dim, limit, &parallel)) {
+      return absl::OkStatus();
+    }
+    SummedGradients<C> summed;
+    TF_RETURN_IF_ERROR(summed.Sum(ctx, ids, gradients, dim, &parallel));
+    std::vector<int64_t> kept;
+    TF_RETURN_IF_ERROR(
+        KeepFinite("raise", summed.ids, {}, summed.sums, store, &kept));
+    return additions_ > 0 ? CheckAdditions(*store, summed, &parallel)
+                          : absl::OkStatus();
+  }
+
+  // What later additions, all within LimitOfTerms, make of these sums is
+  // finite.
+  template <typename C>
+  static absl::Status CheckAdditions(const EmbeddingStore& store,
+                                     const SummedGradients<C>& summed,
+                                     const ParallelFor* parallel) {
+    const int dim = store.dim();
+    std::vector<C> rows(summed.ids.size() * dim);
+    store.Find(summed.ids, nullptr, Missing(), rows.data(), nullptr, parallel);
+    for (size_t i = 0; i < summed.ids.size(); ++i) {
+      C* row = rows.data() + i * dim;
+      for (int c = 0; c < dim; ++c) row[c] += summed.sums[i * dim + c];
+      if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
+      return InvalidArgumentError(
+          "the gradients of id ", summed.ids[i],
+          " that wait for an update have a sum beyond half of the largest "
+          "number; no row was changed");
+    }
+    return absl::OkStatus();
+  }
+
+  // InvalidArgument unless rows are computed as what they are.
+  static absl::Status CheckUpdateDtypeIsOwn(const EmbeddingStore& store) {
+    if (store.type() == ComputeType(store.type())) return absl::OkStatus();
+    return InvalidArgumentError("nothing is added up in rows of ",
+                                NameOf(store.type()));
+  }
+
   AttachedOptimizer optimizer_;
+  int64_t additions_ = 0;
 };
 
 class EmbeddingApplyOp : public StepKernel {
@@ -214,25 +264,17 @@ class EmbeddingApplyOp : public StepKernel {
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     const int dim = store->dim();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    std::vector<int64_t> unique;
-    std::vector<int64_t> positions(ids.size());
-    BatchUnique(ids, nullptr, &unique, positions);
-    const C* sums = ctx->input(2).flat<C>().data();
-    Tensor summed;
-    if (unique.size() != ids.size()) {
-      TF_RETURN_IF_ERROR(ctx->allocate_temp(
-          tensorflow::DataTypeToEnum<C>::value,
-          TensorShape({static_cast<int64_t>(unique.size()), dim}), &summed));
-      SumByPosition(sums, positions, unique.size(), dim,
-                    summed.flat<C>().data(), &parallel);
-      sums = summed.flat<C>().data();
-    }
+    SummedGradients<C> summed;
+    TF_RETURN_IF_ERROR(
+        summed.Sum(ctx, ids, ctx->input(2).flat<C>().data(), dim, &parallel));
+    std::vector<int64_t>& unique = summed.ids;
+    const C* sums = summed.sums;
     std::vector<C> finite;
     if (nonfinite_ != "pass" &&
-        !AllFinite(sums, unique.size(), dim, &parallel)) {
+        !SurelyFinite(*store, sums, unique.size(), &parallel)) {
       std::vector<int64_t> kept;
       TF_RETURN_IF_ERROR(
-          KeepFinite(nonfinite_, unique, {}, sums, dim, store, &kept));
+          KeepFinite(nonfinite_, unique, {}, sums, store, &kept));
       finite.resize(kept.size() * dim);
       for (size_t k = 0; k < kept.size(); ++k) {
         unique[k] = unique[kept[k]];

@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/step_gate.h"
+#include "tf_ops/kernels/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding_resource.h"
 #include "tf_ops/kernels/status_util.h"
 
@@ -71,7 +72,7 @@ class StepKernel : public tensorflow::AsyncOpKernel {
       TF_RETURN_IF_ERROR(tensorflow::LookupResource(
           ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
       const std::shared_ptr<EmbeddingStore> store = resource->store();
-      return ComputeInStep(ctx, store.get());
+      return WithTableName(ctx, ComputeInStep(ctx, store.get()));
     }));
   }
 

@@ -2,10 +2,13 @@
 // algorithm: tf_ops/core/step_gate.h.
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tf_ops/core/step_gate.h"
@@ -82,7 +85,31 @@ class EndStepOp : public OpKernel {
         ctx->input(0).scalar<Variant>()().get<StepHandle>();
     OP_REQUIRES(ctx, step != nullptr && step->stay != nullptr,
                 InvalidArgumentError("`step` is not what BeginStep gives"));
+    const absl::Status status = MoveSteps(ctx);
     step->stay->End();
+    OP_REQUIRES_OK(ctx, status);
+  }
+
+ private:
+  static absl::Status MoveSteps(OpKernelContext* ctx) {
+    const int num_tables = (ctx->num_inputs() - 1) / 2;
+    std::vector<std::shared_ptr<EmbeddingStore>> stores;
+    for (int i = 1; i <= num_tables; ++i) {
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
+          ctx, tensorflow::HandleFromInput(ctx, i), &resource));
+      TF_RETURN_IF_ERROR(
+          CheckRank(ctx->input(num_tables + i), "next_steps", 0));
+      stores.push_back(resource->store());
+    }
+    // Steps that are inside together would leave some variables with the step
+    // of one of them, and some with that of another.
+    static std::mutex mutex;
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (int i = 0; i < num_tables; ++i) {
+      stores[i]->MoveStep(ctx->input(1 + num_tables + i).scalar<int64_t>()());
+    }
+    return absl::OkStatus();
   }
 };
 

@@ -117,6 +117,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("max_age: int = -1")
     .Attr("min_norm: float = 0.0")
     .Attr("shared_rows: int = 0")
+    .Attr("table_name: string = ''")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Scalar());
@@ -143,6 +144,7 @@ max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
 shared_rows: Trained rows that ids without a row share, where a look-up says
   missing='shared'.
+table_name: What errors of updates call it.
 INVALID_ARGUMENT if a variable of this name has another dim or dtype, or a number is out
 of range.
 )doc");
@@ -312,6 +314,7 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Attr(kSlotDtype)
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
+    .Attr("additions: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -328,7 +331,12 @@ ids: [N].
 gradients: [N, D], double for rows of double, else float.
 optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
 slot_names: As of EmbeddingGatherForUpdate, where it is that.
-INVALID_ARGUMENT if a gradient has a NaN or infinity.
+additions: Above 0: the rows, of float or double, are sums to which so many
+  updates like this one are added before they start again from zeros; 0: the
+  gradients are applied as they are.
+INVALID_ARGUMENT if a gradient, summed over equal ids and over those that go to
+one shared row, has a NaN or infinity; or if rows of sums would leave half of
+their range.
 FAILED_PRECONDITION if the rows hold another optimizer's slots.
 )doc");
 
@@ -360,8 +368,8 @@ ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D], double for rows of double, else float.
 hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
   the order of tf_ops/core/sparse_optimizer.h.
-next_step: The variable's step after this; -1 advances it by one. Not read if
-  EmbeddingSetStep drives the step.
+next_step: The variable's step after this; -1 advances it by one, -2 leaves it
+  as it is. Not read if EmbeddingSetStep drives the step.
 slot_inits: What each optimizer slot of a new row holds.
 create_missing: Makes rows of ids that have none, instead of dropping (and
   counting) their gradients.

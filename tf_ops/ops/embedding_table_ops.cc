@@ -93,6 +93,15 @@ REGISTER_OP("Lodestar>EmbeddingClear")
 Removes all rows; their memory is kept for the next ones.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingRemoveAll")
+    .Input("handle: resource")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Removes all rows, and nothing else, at the end of a step. Where EmbeddingClear
+waits for the end of a snapshot, this goes row by row.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingCompact")
     .Input("handle: resource")
     .Output("bytes: int64")

@@ -24,12 +24,18 @@ step: A scalar, for EndStep. The step ends at the latest when this is dropped.
 
 REGISTER_OP("Lodestar>EndStep")
     .Input("step: variant")
+    .Input("handles: num_tables * resource")
+    .Input("next_steps: num_tables * int64")
+    .Attr("num_tables: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Ends what BeginStep has begun; nothing happens if it has ended.
+Ends what BeginStep has begun, unless it has ended.
 
 step: As BeginStep gave it.
+handles: Variables whose steps move first, all of them before those of another
+  EndStep do: between steps, variables that are updated together have one step.
+next_steps: Scalars, as of EmbeddingApply.
 )doc");
 
 }  // namespace lodestar

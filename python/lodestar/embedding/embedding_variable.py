@@ -143,6 +143,7 @@ class EmbeddingVariable(SharedResource):
             seed=self._seed,
             init_salt=self._init_salt,
             num_shards=self._num_shards or 0,
+            table_name=self.name,
             **policies.attributes(
                 [
                     policy

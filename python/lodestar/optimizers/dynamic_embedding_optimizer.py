@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import table_store
+from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import (
     HookVariable,
     as_hook,
@@ -357,19 +358,19 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         members = self._gradient_sums.members
         added = apply_updates(
             [
-                next(m for m in members if m.hook is hook).addition(gradient)
+                next(m for m in members if m.hook is hook).addition(
+                    gradient, steps
+                )
                 for gradient, hook in hooks
             ],
             self.nonfinite,
         )
 
         def update() -> tf.Tensor:
-            means = [
-                (member.take_mean(steps), member.hook)
-                for member in members
-                if member.hook is not None
-            ]
-            with tf.control_dependencies(self._update_tables(means)):
+            waiting = [m for m in members if m.hook is not None]
+            means = [(m.mean(steps), m.hook) for m in waiting]
+            sums = [m.sums for m in waiting]
+            with tf.control_dependencies(self._update_tables(means, sums)):
                 return tf.constant(True)
 
         calls = _private.raw_iterations(self.inner_optimizer) + 1
@@ -380,17 +381,18 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         return [] if tf.executing_eagerly() else [updated]
 
     def _update_tables(
-        self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+        self,
+        hooks: list[tuple[tf.IndexedSlices, HookVariable]],
+        emptied: Sequence[EmbeddingVariable] = (),
     ) -> list[Any]:
         inner = self.inner_optimizer
         step = tf.cast(tf.convert_to_tensor(inner.iterations), tf.int64)
-        products = []
-        for optimizer, variable in zip(self._nadams, self._u_products):
-            product = row_optimizers.next_u_product(
+        products = [
+            row_optimizers.next_u_product(
                 optimizer, tf.convert_to_tensor(variable), step
             )
-            variable.assign(product)
-            products.append((optimizer, product))
+            for optimizer, variable in zip(self._nadams, self._u_products)
+        ]
         updates: dict[Any, row_optimizers.RowUpdate] = {}
         seen: set[int] = set()
         applies = []
@@ -411,12 +413,21 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             elif key in updates:
                 update = updates[key]
             else:
-                u_product = [p for known, p in products if known is optimizer]
+                u_product = [
+                    product
+                    for known, product in zip(self._nadams, products)
+                    if known is optimizer
+                ]
                 update = updates[key] = row_optimizers.row_update(
                     optimizer, step, decays, *u_product
                 )
             applies.append(TableUpdate(hook.table, gradient, update, step + 1))
-        return apply_updates(applies, self.nonfinite)
+        applied = apply_updates(applies, self.nonfinite, emptied)
+        # A step that is refused leaves them as they are, too.
+        with tf.control_dependencies(applied):
+            for variable, product in zip(self._u_products, products):
+                variable.assign(product)
+        return applied
 
     def save_own_variables(self, store: Any) -> None:
         """Writes `variables`, and gradients that wait for their update.

@@ -12,6 +12,9 @@ from lodestar.embedding.hook_variable import HookVariable
 from lodestar.optimizers.replay import ReplayUpdate
 from lodestar.optimizers.row_optimizers import RowUpdate
 
+# As EmbeddingApply takes it: the table's step stays as it is.
+_SAME_STEP = -2
+
 
 class TableUpdate(NamedTuple):
     """One update of a table.
@@ -23,6 +26,8 @@ class TableUpdate(NamedTuple):
         next_step: The table's step afterwards; -1 advances it.
         create_missing: Makes rows of ids without one, in place of dropping
             their gradients; not where the update is replayed.
+        additions: The rows are sums to which so many such updates are added
+            before they start again; 0: they are not.
     """
 
     table: EmbeddingVariable
@@ -30,20 +35,30 @@ class TableUpdate(NamedTuple):
     update: RowUpdate | ReplayUpdate
     next_step: Any = -1
     create_missing: bool = False
+    additions: int = 0
 
 
 def apply_updates(
-    updates: Sequence[TableUpdate], nonfinite: str
+    updates: Sequence[TableUpdate],
+    nonfinite: str,
+    emptied: Sequence[EmbeddingVariable] = (),
 ) -> list[tf.Operation]:
     """Applies all `updates`, or none where `nonfinite` is "raise".
+
+    Args:
+        updates: One for each of several tables.
+        nonfinite: As of DynamicEmbeddingOptimizer.
+        emptied: Tables that lose all their rows in the same step.
 
     Returns:
         In a graph, the operations that have then run.
     """
     checks = []
-    if nonfinite == "raise" and len(updates) > 1:
-        # An apply looks at its own gradient before it writes; what another
-        # one would refuse must be known before, too.
+    if nonfinite == "raise" and (
+        len(updates) > 1 or any(u.additions for u in updates)
+    ):
+        # An apply looks at its own sums before it writes; what another one
+        # would refuse, or what a later one would, must be known before, too.
         checks = [
             gen_ops.lodestar_embedding_check_apply(
                 u.table.resource_handle,
@@ -51,39 +66,57 @@ def apply_updates(
                 tf.cast(u.gradient.values, u.table.update_dtype),
                 optimizer=u.update.optimizer,
                 slot_names=u.update.slot_names,
+                additions=u.additions,
             )
             for u in updates
         ]
     with tf.control_dependencies(_operations(checks)):
-        if len(updates) == 1 and isinstance(updates[0].update, RowUpdate):
+        if (
+            len(updates) == 1
+            and not emptied
+            and isinstance(updates[0].update, RowUpdate)
+        ):
             return _operations([_apply(updates[0], nonfinite)])
-        return _apply_as_one_step(updates, nonfinite)
+        return _apply_as_one_step(updates, nonfinite, emptied)
 
 
 def _apply_as_one_step(
-    updates: Sequence[TableUpdate], nonfinite: str
+    updates: Sequence[TableUpdate],
+    nonfinite: str,
+    emptied: Sequence[EmbeddingVariable],
 ) -> list[tf.Operation]:
     """A snapshot that is taken meanwhile has all of them or none."""
     if not updates:
         return []
-    step = gen_ops.lodestar_begin_step(
-        [u.table.resource_handle for u in updates]
-    )
+    handles = [u.table.resource_handle for u in updates]
+    step = gen_ops.lodestar_begin_step(handles)
     try:
         with tf.control_dependencies(_operations([step])):
             applied = _operations(
                 [_apply(u, nonfinite, inside_step=True) for u in updates]
             )
+        # Last, so that what waits is not lost where an update fails.
+        with tf.control_dependencies(applied):
+            applied += _operations(
+                [
+                    gen_ops.lodestar_embedding_remove_all(t.resource_handle)
+                    for t in emptied
+                ]
+            )
     except BaseException:
         if tf.executing_eagerly():
-            gen_ops.lodestar_end_step(step)
+            gen_ops.lodestar_end_step(step, [], [])
         raise
+    next_steps = [tf.cast(u.next_step, tf.int64) for u in updates]
     with tf.control_dependencies(applied):
-        return _operations([gen_ops.lodestar_end_step(step)])
+        return _operations(
+            [gen_ops.lodestar_end_step(step, handles, next_steps)]
+        )
 
 
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
-    next_step = tf.cast(u.next_step, tf.int64)
+    # The steps of all tables move at the end of what they are updated in.
+    next_step = tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
     if isinstance(u.update, ReplayUpdate):
         return u.update.apply(u.gradient, next_step, nonfinite)
     return gen_ops.lodestar_embedding_apply(
@@ -123,16 +156,16 @@ class GradientSum(tf.Module):
         """The hook whose gradients are summed; None when it is gone."""
         return self._hook()
 
-    def addition(self, gradient: tf.IndexedSlices) -> TableUpdate:
-        """What adds `gradient`: plain SGD of learning rate -1."""
+    def addition(self, gradient: tf.IndexedSlices, steps: int) -> TableUpdate:
+        """What adds `gradient`, one of `steps`: SGD of learning rate -1."""
         add = RowUpdate("sgd", [], tf.constant([-1.0, 0.0]))
-        return TableUpdate(self.sums, gradient, add, create_missing=True)
+        return TableUpdate(
+            self.sums, gradient, add, create_missing=True, additions=steps
+        )
 
-    def take_mean(self, steps: int) -> tf.IndexedSlices:
-        """Returns the sum divided by `steps`, and starts again from nothing."""
+    def mean(self, steps: int) -> tf.IndexedSlices:
+        """Returns the sum divided by `steps`."""
         rows = self.sums.export_all(optimizer_slots=False)
-        with tf.control_dependencies([rows["ids"], rows["rows"]]):
-            self.sums.clear()
         return tf.IndexedSlices(
             rows["rows"] / steps,
             rows["ids"],

@@ -23,6 +23,7 @@ from random_arguments import (
     tensor,
 )
 
+import lodestar
 from lodestar._library import gen_ops
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
@@ -441,6 +442,16 @@ def cases(names, message, **changed):
             "the optimizer 'lamb' is unknown",
         ),
         (
+            "EmbeddingCheckApply",
+            {"gradients": tf.fill([3, DIM], 3e38)},
+            "the gradient of id 2 is not finite; no row was changed",
+        ),
+        (
+            "EmbeddingCheckApply",
+            {"gradients": tf.fill([3, DIM], 1e38), "additions": MAX},
+            "the gradients of id 2 that wait for an update have a sum beyond",
+        ),
+        (
             "EmbeddingInsertOrAssign",
             {"rows": tf.zeros([3, 5])},
             "`rows` has shape [3,5], wanted [3,4]",
@@ -510,6 +521,16 @@ def test_what_is_wrong_is_said(name, changed, message):
         call(name, **arguments)
     assert message in raised.value.message
     assert content(t) == before
+
+
+def test_rows_of_16_bits_are_no_sums():
+    t = lodestar.EmbeddingVariable(DIM, dtype=tf.float16)
+    arguments = usual_arguments("EmbeddingCheckApply", t)
+    call("EmbeddingCheckApply", **arguments)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="added up in rows of float16"
+    ):
+        call("EmbeddingCheckApply", **arguments, additions=1)
 
 
 @pytest.mark.parametrize("name", LOOKUPS)

@@ -7,6 +7,7 @@ import sys
 import dense_reference as reference
 import keras
 import numpy as np
+import own_optimizers
 import pytest
 import tensorflow as tf
 
@@ -150,12 +151,115 @@ def test_nonfinite_gradient_of_one_table_leaves_all_alone(graph, accumulate):
     assert int(optimizer.iterations) == 0
 
 
+def content(tables):
+    return [
+        [np.asarray(tensor).tolist() for tensor in t.export_all().values()]
+        for t in tables
+    ]
+
+
+@pytest.mark.parametrize("inner", ["adam", "nadam", own_optimizers.Own])
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_sum_that_is_not_finite_leaves_all_alone(graph, inner):
+    tables = [table("first"), table("second")]
+    dense = keras.Variable([1.0, 2.0])
+    variables = [tables[0].hook, dense, tables[1].hook]
+    optimizer = wrap(inner() if callable(inner) else inner)
+    optimizer.build(variables)
+
+    @(tf.function if graph else lambda step: step)
+    def step(value):
+        gradients = [slices([1]), tf.ones([2]), slices([2, 1, 2], value)]
+        optimizer.apply(gradients, variables)
+
+    step(tf.constant(1.0))
+    before = content(tables), [v.numpy().tolist() for v in optimizer.variables]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="table 'second': the gradient of id 2 is not finite; no row",
+    ):
+        step(tf.constant(3e38))
+    assert before == (
+        content(tables),
+        [v.numpy().tolist() for v in optimizer.variables],
+    )
+    # Just not too much.
+    step(tf.constant(1.5e38))
+    assert [int(t.step) for t in tables] == [2, 2]
+
+
+def test_a_sum_is_what_is_checked():
+    tables = [table("first"), table("second")]
+    ids, values = tf.constant([1, 1], tf.int64), [[3e38, 1.0], [-3e38, 1.0]]
+    gradient = tf.IndexedSlices(tf.constant(values), ids, [-1, 2])
+    before = tables[1].lookup([1]).numpy()
+    wrap(keras.optimizers.SGD(1.0)).apply(
+        [slices([1]), gradient], [t.hook for t in tables]
+    )
+    np.testing.assert_allclose(tables[1].lookup([1]), before - [[0.0, 2.0]])
+
+
+@pytest.mark.parametrize("inner", ["sgd", own_optimizers.Own])
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
+def test_sums_of_shared_rows(nonfinite, others, inner):
+    t = table("t", missing=lodestar.SharedRows(1))
+    tables = [t] + [table(f"other_{i}") for i in range(others)]
+    optimizer = wrap(inner() if callable(inner) else inner, nonfinite=nonfinite)
+    hooks = [t.hook for t in tables]
+    optimizer.apply([slices([1])] * len(hooks), hooks)
+    before = content(tables)
+    gradients = [slices([1, 8, 9], 2e38)] + [slices([1])] * others
+    if nonfinite == "raise":
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="table 't': the gradients of ids without a row have, for "
+            "shared row 0, a sum that is not finite",
+        ):
+            optimizer.apply(gradients, hooks)
+        assert content(tables) == before
+        return
+    optimizer.apply(gradients, hooks)
+    shared = t.export_all()["shared_rows"].numpy()
+    assert np.isfinite(shared).all() == (nonfinite == "skip")
+    assert t.stats()["nonfinite_gradients"] == (2 if nonfinite == "skip" else 0)
+
+
+def test_two_layers_of_one_table():
+    user = lodestar.layers.DynamicEmbedding(2, name="user")
+    item = lodestar.layers.DynamicEmbedding(2, name="item")
+    again = lodestar.layers.DynamicEmbedding(table=item.table, name="again")
+    ids = [keras.Input((1,), dtype="int64") for _ in range(3)]
+    rows = [layer(i) for layer, i in zip((user, item, again), ids, strict=True)]
+    model = keras.Model(ids, keras.layers.add(rows))
+
+    def huge(y, prediction):
+        return keras.ops.sum(prediction) * 2e38
+
+    model.compile(wrap("sgd"), huge)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="table 'item': the gradient of"
+    ):
+        model.train_on_batch([np.array([[7]])] * 3, np.zeros([1, 1, 2]))
+
+    def first_values(t):
+        return lodestar.EmbeddingVariable(2, name=t.name).lookup([7], True)
+
+    for layer in (user, item):
+        np.testing.assert_array_equal(
+            layer.table.lookup([7]), first_values(layer.table)
+        )
+        assert int(layer.table.step) == 0
+
+
 def test_other_optimizer_of_one_table_leaves_all_alone():
     one, two = table("one"), table("two")
     wrap("adagrad").apply([slices([1])], [two.hook])
     before = one.lookup([1]).numpy()
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="'adagrad', but 'sgd'"
+        tf.errors.FailedPreconditionError,
+        match="table 'two': the table holds the optimizer slots of 'adagrad', "
+        "but 'sgd' is to be applied; .*optimizer_slots=\"reset\"",
     ):
         wrap("sgd").apply([slices([1]), slices([1])], [one.hook, two.hook])
     np.testing.assert_array_equal(one.lookup([1]), before)

@@ -1,5 +1,7 @@
 """Tests of gradient accumulation: averages and step rule are Keras's."""
 
+import threading
+
 import dense_reference as reference
 import keras
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.snapshot import saving
 
 SGD = keras.optimizers.SGD
 Adam = keras.optimizers.Adam
@@ -112,6 +115,123 @@ def test_gradient_of_a_row_removed_meanwhile_is_dropped():
             t.remove([2])
     assert int(t.size()) == 2
     assert t.stats()["gradients_dropped"] == 1
+
+
+def waiting(optimizer):
+    """Id -> the sum that waits, for each table."""
+    sums = [member.sums.export() for member in optimizer._gradient_sums.members]
+    return [
+        dict(zip(s.ids.numpy().tolist(), s.rows.numpy().tolist(), strict=True))
+        for s in sums
+    ]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("refused", [1, 2])
+def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
+    tables = [table("one"), table("two")]
+    dense = keras.Variable([1.0, 2.0])
+    variables = [tables[0].hook, dense, tables[1].hook]
+    optimizer = wrap(SGD(1.0, **STEPS))
+    optimizer.build(variables)
+    rows = [t.lookup([1, 2, 3]).numpy() for t in tables]
+
+    @(tf.function if graph else lambda step: step)
+    def step(value):
+        gradients = [slices([1]), tf.ones([2]), slices([2], value)]
+        optimizer.apply(gradients, variables)
+
+    def refuse(value, message):
+        before = waiting(optimizer), [v.numpy() for v in optimizer.variables]
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            step(tf.constant(value))
+        after = waiting(optimizer), [v.numpy() for v in optimizer.variables]
+        np.testing.assert_equal(after, before)
+
+    step(tf.constant(1.5e38))
+    for _ in range(refused - 1):
+        step(tf.constant(0.0))
+    refuse(np.inf, "'two_gradient_sum': the gradient of id 2 is not finite")
+    # Each is finite, and so is the sum of the step; not what waits then.
+    refuse(
+        3e38,
+        "'two_gradient_sum': the gradients of id 2 that wait for an update "
+        "have a sum beyond half of the largest number",
+    )
+    for _ in range(3 - refused):
+        step(tf.constant(-1e38))
+    assert waiting(optimizer) == [{}, {}]
+    assert int(optimizer.iterations) == 1
+    np.testing.assert_allclose(dense, [0.0, 1.0], 1e-6)
+    np.testing.assert_allclose(
+        tables[0].lookup([1, 2, 3]), rows[0] - [[1.0], [0.0], [0.0]], 1e-6
+    )
+    moved = tables[1].lookup([2]).numpy() - rows[1][1:2]
+    assert np.isfinite(moved).all()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_what_waits_stays_where_the_update_is_refused(graph):
+    tables = [table("one"), table("two")]
+    wrap("adagrad").apply([slices([1])], [tables[1].hook])
+    hooks = [t.hook for t in tables]
+    optimizer = wrap(SGD(1.0, **STEPS))
+    optimizer.build(hooks)
+    before = [t.lookup([1]).numpy() for t in tables]
+
+    @(tf.function if graph else lambda step: step)
+    def step():
+        optimizer.apply([slices([1])] * 2, hooks)
+
+    step()
+    step()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="table 'two'"):
+        step()
+    assert waiting(optimizer) == [{1: [3.0, 3.0]}] * 2
+    for t, rows in zip(tables, before, strict=True):
+        np.testing.assert_array_equal(t.lookup([1]), rows)
+
+
+def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
+    t = table()
+    optimizer = wrap(SGD(1.0, **STEPS))
+    optimizer.apply([slices([1])], [t.hook])
+    before = t.lookup([1]).numpy()
+    (member,) = optimizer._gradient_sums.members
+    write, written = saving.snapshot_ops.write, threading.Event()
+
+    def held(*arguments):
+        assert written.wait(300)
+        return write(*arguments)
+
+    monkeypatch.setattr(saving.snapshot_ops, "write", held)
+    path = str(tmp_path / "snapshots")
+    tables = {"rows": t, "sums": member.sums}
+    pending = lodestar.snapshot.save(path, tables, blocking=False)
+
+    def go_on():
+        for _ in range(5):  # two of them update rows
+            optimizer.apply([slices([1, 2])], [t.hook])
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    thread.join(120)
+    went_on = not thread.is_alive()
+    written.set()
+    pending.wait()
+    assert went_on and int(optimizer.iterations) == 2
+    assert waiting(optimizer) == [{}]
+    # Of the moment that it was taken at.
+    rows, sums = table("rows"), lodestar.EmbeddingVariable(2, name="sums")
+    lodestar.snapshot.restore(path, [rows, sums])
+    np.testing.assert_array_equal(rows.lookup([1]), before)
+    np.testing.assert_array_equal(sums.export().rows, [[1.0, 1.0]])
+    # And the next one is right, too.
+    optimizer.apply([slices([3])], [t.hook])
+    lodestar.snapshot.save(path, tables, delta=True)
+    lodestar.snapshot.restore(path, [rows, sums])
+    np.testing.assert_array_equal(rows.export().rows, t.export().rows)
+    np.testing.assert_array_equal(sums.export().ids, [3])
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "own_variables"])

@@ -8,10 +8,12 @@ import time
 import keras
 import pytest
 import tensorflow as tf
+from own_optimizers import Own
 
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.ops import snapshot_ops
+from lodestar.optimizers import table_updates
 from lodestar.optimizers.row_optimizers import RowUpdate
 from lodestar.optimizers.table_updates import TableUpdate, apply_updates
 
@@ -105,12 +107,81 @@ def test_end_step_takes_a_step():
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`step` is not what BeginStep"
     ):
-        gen_ops.lodestar_end_step(other)
+        gen_ops.lodestar_end_step(other, [], [])
     step = gen_ops.lodestar_begin_step([_table("a").resource_handle])
     with pytest.raises(tf.errors.InvalidArgumentError, match="`step`"):
-        gen_ops.lodestar_end_step(tf.stack([step, step]))
-    gen_ops.lodestar_end_step(step)
-    gen_ops.lodestar_end_step(step)
+        gen_ops.lodestar_end_step(tf.stack([step, step]), [], [])
+    table = _table("a")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`next_steps`"):
+        gen_ops.lodestar_end_step(step, [table.resource_handle], [[7]])
+    other = gen_ops.lodestar_begin_step([table.resource_handle])
+    gen_ops.lodestar_end_step(other, [table.resource_handle], [7])
+    assert int(table.step) == 7
+    gen_ops.lodestar_end_step(other, [table.resource_handle], [-1])
+    assert int(table.step) == 8
+    gen_ops.lodestar_end_step(other, [table.resource_handle], [-2])
+    assert int(table.step) == 8
+    table.set_step(20)
+    gen_ops.lodestar_end_step(other, [table.resource_handle], [3])
+    assert int(table.step) == 20
+
+
+@pytest.mark.parametrize("kind", ["fused", "replayed"])
+def test_the_steps_of_tables_move_together(kind):
+    tables = [_table("a"), _table("b")]
+    hooks = [t.hook for t in tables]
+    inner = keras.optimizers.SGD(1.0) if kind == "fused" else Own()
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    gradients = [_update(t).gradient for t in tables]
+    optimizer.apply(gradients, hooks)
+
+    # Two that apply through one optimizer; the second comes in between the
+    # tables of the first, and goes on from another number.
+    def apply(update, *arguments, **options):
+        applied = original(update, *arguments, **options)
+        if update.table is tables[0] and not in_between:
+            in_between.append(True)
+            optimizer.iterations.assign_add(1)
+            optimizer.apply(gradients, hooks)
+        return applied
+
+    in_between = []
+    original = table_updates._apply
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(table_updates, "_apply", apply)
+        optimizer.apply(gradients, hooks)
+    assert in_between
+    assert int(tables[0].step) == int(tables[1].step)
+
+
+def test_steps_of_two_threads_are_whole(tmp_path):
+    tables = [_table("a"), _table("b")]
+    hooks = [t.hook for t in tables]
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    gradients = [_update(t).gradient for t in tables]
+    optimizer.apply(gradients, hooks)
+    apply = tf.function(lambda: optimizer.apply(gradients, hooks))
+    apply()
+    stop = threading.Event()
+
+    def train():
+        while not stop.is_set():
+            apply()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        trainers = [pool.submit(train) for _ in range(2)]
+        try:
+            for i in range(20):
+                path = str(tmp_path / str(i))
+                lodestar.snapshot.save(path, tables)
+                a, b = _table("a"), _table("b")
+                lodestar.snapshot.restore(path, [a, b])
+                assert int(a.step) == int(b.step)
+                assert _value(a) == _value(b)
+        finally:
+            stop.set()
+        for trainer in trainers:
+            trainer.result()
 
 
 def test_many_callers_of_many_tables():
@@ -163,7 +234,7 @@ def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
         time.sleep(0.1)
         threads += map(start, steps, tables)
         time.sleep(0.1)
-        gen_ops.lodestar_end_step(held)
+        gen_ops.lodestar_end_step(held, [], [])
         end = time.monotonic() + 60
         for thread in threads:
             thread.join(max(0, end - time.monotonic()))
