@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ _SECTIONS = (
     "unused",
     "order",
 )
+_DECIMAL = re.compile("[-+]?(0|[1-9][0-9]{0,18})", re.ASCII)
 # What a slot file calls a label's (dtype, binary).
 _LABELS = {
     "binary": ("uint64", True),
@@ -364,7 +366,7 @@ class SlotSpec:
         with tf.io.gfile.GFile(path, "rb") as file:
             data = file.read()
         try:
-            return cls(_parse(yaml.load(data.decode(), _UniqueKeyLoader)))
+            return cls(_parse(yaml.load(data.decode(), _SlotLoader)))
         except RecursionError as error:
             raise ValueError(f"{path}: is nested too deep") from error
         except yaml.YAMLError as error:
@@ -410,8 +412,30 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that occurs twice; plain YAML keeps the last one."""
+class _SlotLoader(yaml.SafeLoader):
+    """Refuses what means something else than it looks like, or too much.
+
+    Plain YAML keeps the last of two equal keys, reads `010` as 8 and `1:30` as
+    90, and lets a few lines of aliases stand for any amount of text.
+    """
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise ValueError(
+                f"alias '*{event.anchor}' on line {event.start_mark.line + 1}; "
+                "a slot file has none"
+            )
+        return super().compose_node(parent, index)
+
+    def construct_integer(self, node):
+        text = self.construct_scalar(node)
+        if not _DECIMAL.fullmatch(text):
+            raise ValueError(
+                f"{text[:40]!r} on line {node.start_mark.line + 1} is not a "
+                "decimal integer; a name must be put in quotes"
+            )
+        return int(text)
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -426,6 +450,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_SlotLoader.add_constructor(
+    "tag:yaml.org,2002:int", _SlotLoader.construct_integer
+)
 
 
 def _parse(content: Any) -> list[Slot]:

@@ -18,6 +18,17 @@ one_hot: {weekday: 7}
 """
 
 
+# Seven lines that stand for 4 MB.
+BOMB = (
+    "a: &a ["
+    + "x," * 9
+    + "]\n"
+    + "".join(
+        f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n"
+        for a, b in zip("abcdef", "bcdefg")
+    )
+)
+
 LABELS = st.builds(
     Slot.label,
     st.text(min_size=1),
@@ -295,6 +306,17 @@ def test_bad_weights_are_refused(weights, message):
             "key 'weights': 'w' holds the weights of both 'a' and 'b'",
         ),
         ("sparse: [a", "not valid YAML"),
+        ("sparse: &a [C1]\nwide: *a", r"yaml: alias '\*a' on line 2; a slot f"),
+        ("sparse: &a [*a]", r"yaml: alias '\*a' on line 1"),
+        (BOMB, r"yaml: alias '\*a' on line 2"),
+        ("dense: {I: 010}", "yaml: '010' on line 1 is not a decimal integer"),
+        ("one_hot:\n  m: 1:30", "'1:30' on line 2 is not a decimal integer"),
+        ("dense: {I: [0x10]}", "'0x10' on line 1 is not a decimal integer"),
+        ("dense: {I: [0b1]}", "'0b1' on line 1 is not a decimal integer"),
+        ("dense: {I: 1_000}", "'1_000' on line 1 is not a decimal integer"),
+        ("sparse: [007]", "'007' on line 1 .* a name must be put in quotes"),
+        ("dense: {I: !!int x}", "yaml: 'x' on line 1 is not a decimal integer"),
+        ("dense: {I: " + "9" * 5000 + "}", "'9{40}' on line 1 is not a dec"),
         ("a: b: c", "not valid YAML"),
     ],
 )
