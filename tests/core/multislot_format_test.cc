@@ -296,5 +296,26 @@ TEST(MultiSlotFormatTest, ALogkeyOfOneCharacterTooFewIsRefused) {
   }
 }
 
+TEST(MultiSlotFormatTest, WithoutMessagesTheSameRecordsAreBad) {
+  const MultiSlotFormat format({Ids("a"), Ids("b")});
+  const std::string text = "1 7 0\n1 x 0\n\n1 8 0\n1 7 0 9\n";
+  for (const bool wants_message : {true, false}) {
+    SlotRows rows(format.specs());
+    std::vector<int64_t> starts;
+    for (size_t begin = 0; begin < text.size();) {
+      BadRecord bad;
+      bad.wants_message = wants_message;
+      const Status status = format.Parse(
+          0, text.data() + begin, text.data() + text.size(), &rows, &bad);
+      if (status.ok()) break;
+      EXPECT_EQ(status.message().empty(), !wants_message);
+      starts.push_back(static_cast<int64_t>(begin) + bad.offset);
+      begin += bad.next;
+    }
+    EXPECT_EQ(starts, (std::vector<int64_t>{6, 12, 19}));
+    EXPECT_EQ(rows.num_rows(), 2);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

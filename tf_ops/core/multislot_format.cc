@@ -17,6 +17,7 @@ struct Line {
   const char* begin;
   const char* end;
   const char* limit;  // of what may be read, behind the newline
+  bool wants_message;
 };
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -57,8 +58,12 @@ std::string Where(const ColumnSpec& spec, const Line& line, const char* p) {
   return StrCat("slot '", spec.name, "' at byte ", p - line.begin + 1, ": ");
 }
 
+// An error where nobody asks for what is wrong.
+Status Untold() { return Status(StatusCode::kInvalidArgument, ""); }
+
 // Names what is wrong with the count at `p`.
 Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
+  if (!line.wants_message) return Untold();
   const std::string where = Where(spec, line, p);
   if (p == line.end) {
     return InvalidArgument(where, "the line ends where its count should be");
@@ -88,6 +93,7 @@ NumberError ReadValue(const char** p, const char* end, float* value) {
 template <typename T>
 Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
                 uint64_t i, uint64_t count) {
+  if (!line.wants_message) return Untold();
   const std::string where = Where(spec, line, token);
   if (token == line.end) {
     return InvalidArgument(where, "the line ends after ", i, " of ", count,
@@ -141,8 +147,10 @@ const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
     return nullptr;
   }
   if (spec.size >= 0 && *count != static_cast<uint64_t>(spec.size)) {
-    *status = InvalidArgument(Where(spec, line, token), "count is ", *count,
-                              ", wanted ", spec.size);
+    *status = line.wants_message
+                  ? InvalidArgument(Where(spec, line, token), "count is ",
+                                    *count, ", wanted ", spec.size)
+                  : Untold();
     return nullptr;
   }
   return spec.is_float
@@ -258,10 +266,11 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
 // `unused` and `lengths` are only lent, so that they are not made anew for each
 // line.
 Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
-                                  const char* limit, SlotColumn* unused,
+                                  const char* limit, bool wants_message,
+                                  SlotColumn* unused,
                                   std::vector<int64_t>* lengths,
                                   SlotRows* rows) const {
-  const Line line = {begin, end, limit};
+  const Line line = {begin, end, limit, wants_message};
   const char* p = begin;
   Status status;
   if (first_slot_ > 0) status = ParseFields(begin, &p, end, rows);
@@ -290,11 +299,14 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
       rows->AddRows(1);
       return status;
     }
-    status = InvalidArgument("byte ", p - begin + 1, ": found ", Quoted(p),
-                             " after the last slot '", specs().back().name,
-                             "', wanted the end of the line");
+    status = !wants_message ? Untold()
+                            : InvalidArgument(
+                                  "byte ", p - begin + 1, ": found ", Quoted(p),
+                                  " after the last slot '", specs().back().name,
+                                  "', wanted the end of the line");
   }
   rows->TruncateTo(rows->num_rows());
+  if (!wants_message) return status;
   const void* nul = begin == end ? nullptr : std::memchr(begin, 0, end - begin);
   if (nul != nullptr) {
     status = InvalidArgument("not text: a NUL byte at byte ",
@@ -317,11 +329,12 @@ Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
     if (newline != nullptr) {
       const char* const line_end = static_cast<const char*>(newline);
       next = line_end + 1;
-      status = ParseLine(line, line_end, end, &unused, &lengths, rows);
+      status = ParseLine(line, line_end, end, bad->wants_message, &unused,
+                         &lengths, rows);
     } else {
       const std::string whole = std::string(line, end) + '\n';
       const char* const whole_end = whole.data() + whole.size();
-      status = ParseLine(whole.data(), whole_end - 1, whole_end, &unused,
+      status = ParseLine(whole.data(), whole_end - 1, whole_end, true, &unused,
                          &lengths, rows);
       if (status.ok()) {
         rows->TruncateTo(rows->num_rows() - 1);

@@ -1,5 +1,7 @@
 #include "tf_ops/kernels/byte_stream.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -27,6 +29,31 @@ absl::Status WithPath(const absl::Status& status, const std::string& path) {
   const std::string message(status.message());
   if (message.find(path) != std::string::npos) return status;
   return absl::Status(status.code(), path + ": " + message);
+}
+
+// Refuses a path that the system would cut at a NUL, and what is no file: to
+// open a pipe waits for another process, and none can be read from an offset.
+absl::Status CheckPath(std::string path) {
+  if (path.find('\0') != std::string::npos) {
+    for (size_t at; (at = path.find('\0')) != std::string::npos;) {
+      path.replace(at, 1, "\\0");
+    }
+    return errors::InvalidArgument(path, ": a path cannot hold a NUL");
+  }
+  const std::string scheme = "file://";
+  const std::string local = path.compare(0, scheme.size(), scheme) == 0
+                                ? path.substr(scheme.size())
+                                : path;
+  struct stat status;
+  if (local.find("://") != std::string::npos ||
+      stat(local.c_str(), &status) != 0 || S_ISREG(status.st_mode) ||
+      S_ISDIR(status.st_mode)) {
+    return absl::OkStatus();
+  }
+  const char* const kind = S_ISFIFO(status.st_mode)   ? "a pipe"
+                           : S_ISSOCK(status.st_mode) ? "a socket"
+                                                      : "a device";
+  return errors::InvalidArgument(path, ": is ", kind, ", wanted a file");
 }
 
 class PlainStream : public ByteStream {
@@ -119,6 +146,7 @@ class GzipStream : public ByteStream {
 
 absl::Status ByteStream::Open(tensorflow::Env* env, const std::string& path,
                               std::unique_ptr<ByteStream>* stream) {
+  TF_RETURN_IF_ERROR(CheckPath(path));
   std::unique_ptr<tensorflow::RandomAccessFile> file;
   absl::Status status = env->NewRandomAccessFile(path, &file);
   if (!status.ok()) return WithPath(status, path);

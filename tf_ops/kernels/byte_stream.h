@@ -18,7 +18,8 @@ class ByteStream {
   virtual ~ByteStream() = default;
 
   // A name that ends in ".gz" is decompressed. Errors name the path: NotFound
-  // if there is no such file.
+  // if there is no such file, InvalidArgument if it is a pipe, socket or
+  // device, or the path holds a NUL.
   static absl::Status Open(tensorflow::Env* env, const std::string& path,
                            std::unique_ptr<ByteStream>* stream);
 

@@ -96,9 +96,20 @@ absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
   if (!queue_.empty()) {
     *block = std::move(queue_.front());
     queue_.pop_front();
+    if ((*block)->status.ok()) (*block)->status = CheckBadInARow(**block);
+    if (!(*block)->status.ok()) stop_reading_ = true;
     changed_.notify_all();
   }
   return absl::OkStatus();
+}
+
+absl::Status RecordSource::CheckBadInARow(const RecordBlock& block) {
+  bad_in_a_row_ = block.all_bad ? bad_in_a_row_ + block.num_records : 0;
+  if (bad_in_a_row_ < kMaxBadInARow) return absl::OkStatus();
+  return ToTensorFlow(InvalidArgument(
+      Name(block.file), ": ", bad_in_a_row_,
+      " bad records in a row, wanted fewer than ", kMaxBadInARow,
+      " to be left out; is the file of this format and of these slots?"));
 }
 
 bool RecordSource::WaitForRoom(std::unique_lock<std::mutex>* lock) {
@@ -196,6 +207,9 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
   while (begin < piece.end) {
     const int64_t num_rows = block->rows.num_rows();
     BadRecord bad;
+    const bool is_kept =
+        options_.skip_log == nullptr || options_.skip_log->wants_messages();
+    bad.wants_message = is_kept;
     const Status status =
         format_->Parse(piece.variant, begin, piece.end, &block->rows, &bad);
     const auto note_records = [&](int64_t count) {
@@ -210,9 +224,11 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
     }
     const int64_t record = number + bad.record;
     const std::string message =
-        StrCat(Place(block->file, piece.first_record + record,
-                     piece.offset + (begin - piece.begin) + bad.offset),
-               ": ", status.message());
+        is_kept
+            ? StrCat(Place(block->file, piece.first_record + record,
+                           piece.offset + (begin - piece.begin) + bad.offset),
+                     ": ", status.message())
+            : "";
     if (options_.skip_log == nullptr) {
       // So that what goes on behind the rows finds the error again.
       block->num_records = record;
@@ -261,6 +277,7 @@ void RecordSource::Parse(const RecordPiece& piece, int64_t first,
   try {
     block->rows = SlotRows(format_->specs());
     block->status = ParseRecords(piece, first, block);
+    block->all_bad = block->rows.num_rows() == 0;
     KeepWanted(first, block);
   } catch (const std::bad_alloc&) {
     block->rows = SlotRows();

@@ -42,6 +42,7 @@ struct RecordBlock {
   // The record of each row, from first_record; empty where row i is record i.
   std::vector<int64_t> records;
   absl::Status status;
+  bool all_bad = false;  // it has no good record, of any shard
   bool ready = false;
   bool ends_file = false;  // no piece, but the end of them; only within
 
@@ -55,6 +56,8 @@ struct RecordBlock {
 
 class RecordSource {
  public:
+  static constexpr int64_t kMaxBadInARow = 10'000'000;
+
   struct Options {
     std::vector<std::string> files;
     // If not empty, what each file goes through; its output has the records.
@@ -70,7 +73,9 @@ class RecordSource {
     // Of each file, the records whose number is `shard_index` modulo this.
     int64_t num_shards = 1;
     int64_t shard_index = 0;
-    // Null: a bad record ends the stream. Else it is left out and noted here.
+    // Null: a bad record ends the stream. Else it is left out and noted here,
+    // but for kMaxBadInARow of them: a small file that decompresses to nothing
+    // but newlines would else keep a reader busy for hours.
     std::shared_ptr<SkipLog> skip_log;
   };
   using StartThread = std::function<std::unique_ptr<tensorflow::Thread>(
@@ -103,6 +108,9 @@ class RecordSource {
 
   // The next piece, or end of a file, of the queue; null if there is none.
   absl::Status NextQueued(std::unique_ptr<RecordBlock>* block);
+  // An error where bad records have been left out for too long. REQUIRES:
+  // mutex_ is held; blocks come in the order of the queue.
+  absl::Status CheckBadInARow(const RecordBlock& block);
   // Moves the pieces of the next whole file into whole_. An error is all that
   // is left of its file, and of those under way beside it.
   absl::Status ReadWholeFile();
@@ -152,6 +160,7 @@ class RecordSource {
   std::condition_variable changed_;
   std::deque<std::unique_ptr<RecordBlock>> queue_;
   int64_t running_;
+  int64_t bad_in_a_row_ = 0;
   bool stop_reading_ = false;  // an error ends the stream
   bool cancelled_ = false;
 

@@ -58,6 +58,11 @@ void SkipLog::Add(const std::string& message, int64_t count) {
   }
 }
 
+bool SkipLog::wants_messages() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return messages_.size() < kMaxMessages;
+}
+
 int64_t SkipLog::count() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return count_;

@@ -24,6 +24,9 @@ class SkipLog {
   // The first ones also go to TensorFlow's log.
   void Add(const std::string& message, int64_t count);
 
+  // Whether a message that is added now is kept.
+  bool wants_messages() const;
+
   int64_t count() const;
   // The first messages, kMaxMessages of them at most.
   std::vector<std::string> messages() const;

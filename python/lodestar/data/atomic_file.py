@@ -10,6 +10,7 @@ from typing import Self
 import tensorflow as tf
 
 from lodestar.data import gzip_files
+from lodestar.data.paths import as_path
 
 _COPY_BYTES = 4 << 20
 _NUMBERS = itertools.count()
@@ -41,7 +42,7 @@ class AtomicFile:
             header_size: Bytes of the header that `commit` puts first.
             compress: False if `.gz` does not mean compressed.
         """
-        self._path = os.fspath(path)
+        self._path = as_path(path)
         self._compress = compress and self._path.endswith(".gz")
         # Two files of one name may be written at a time; the later one stays.
         suffix = f"tmp-{os.getpid()}-{next(_NUMBERS)}"

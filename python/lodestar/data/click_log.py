@@ -24,6 +24,7 @@ import numpy as np
 
 from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.paths import as_path
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 
@@ -122,7 +123,7 @@ def generate_click_log(
         )
     if seed < 0:
         raise ValueError(f"`seed` must be at least 0, found {seed}")
-    directory = os.fspath(directory)
+    directory = as_path(directory)
     is_new = not os.path.exists(directory)
     os.makedirs(directory, exist_ok=True)
     stems = [

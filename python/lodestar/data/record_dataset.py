@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
+from lodestar.data.paths import as_path
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
@@ -227,7 +228,7 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     if isinstance(files, (str, bytes, os.PathLike)):
         files = [files]
     try:
-        paths = [os.fsdecode(path) for path in files]
+        paths = [as_path(path) for path in files]
     except TypeError as error:
         raise ValueError(
             f"`files` must be a path or a list of paths, found {files!r}."

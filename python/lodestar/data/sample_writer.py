@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.data.atomic_file import AtomicFile
+from lodestar.data.paths import as_path
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 from lodestar.ragged import LoDTensor
 
@@ -60,7 +61,7 @@ class SampleWriter(abc.ABC):
         Raises:
             tf.errors.OpError: It cannot be opened.
         """
-        self._path = os.fspath(path)
+        self._path = as_path(path)
         self._spec = as_slot_spec(slots)
         self._num_samples = 0
         self._file = AtomicFile(self._path, header_size=header_size)

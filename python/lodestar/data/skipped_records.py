@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
+
+# What the log of the ops keeps.
+_KEPT_MESSAGES = 100
 
 
 class SkippedRecords:
@@ -23,6 +28,9 @@ class SkippedRecords:
 
     def __init__(self):
         self._log = OwnedName("SkippedRecords", _forget)
+        self._lock = threading.Lock()
+        self._num_told = 0  # messages that came by `add`
+        self._untold = 0  # records whose message would not be kept
 
     def __copy__(self) -> SkippedRecords:
         return self
@@ -38,7 +46,7 @@ class SkippedRecords:
     @property
     def count(self) -> int:
         """Records left out so far."""
-        return int(self._read()[0])
+        return int(self._read()[0]) + self._untold
 
     @property
     def messages(self) -> list[str]:
@@ -47,6 +55,12 @@ class SkippedRecords:
 
     def add(self, message: str, count: int = 1) -> None:
         """Notes `count` records left out; `message` says where and why."""
+        with self._lock:
+            if self._num_told >= _KEPT_MESSAGES:
+                # An op takes more time than reading a line does.
+                self._untold += count
+                return
+            self._num_told += 1
         gen_ops.lodestar_skip_log_add(
             log=self.name,
             message=message,

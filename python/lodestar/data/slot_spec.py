@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
 import yaml
 
 from lodestar.data.atomic_file import AtomicFile
+from lodestar.data.paths import as_path, open_input
 
 # Values of one sample: tf.one_hot takes no more, and no machine holds them.
 _MAX_VALUES = 2**31 - 1
@@ -362,8 +362,8 @@ class SlotSpec:
             ValueError: The file is not as described; names it and the key.
             tf.errors.OpError: The file cannot be read.
         """
-        path = os.fspath(path)
-        with tf.io.gfile.GFile(path, "rb") as file:
+        path = as_path(path)
+        with open_input(path) as file:
             data = file.read()
         try:
             return cls(_parse(yaml.load(data.decode(), _SlotLoader)))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.paths import as_path
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.output import Output
 
@@ -64,7 +65,7 @@ def convert_csv(
             though they may be ids; or the last line has no newline, so the file
             may be cut short.
     """
-    path = os.fspath(source)
+    path = as_path(source)
     size = 0
     if on_start is not None:
         if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):

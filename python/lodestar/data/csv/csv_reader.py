@@ -11,9 +11,12 @@ import tensorflow as tf
 
 from lodestar.data import gzip_files
 from lodestar.data.errors import DataError, describe_error
+from lodestar.data.paths import as_path, open_input
 
 DELIMITERS = (",", "\t", ";", "|")
 _MAX_LINE_BYTES = 16 << 20
+# A small file may decompress to nothing but newlines, for hours.
+_MAX_BLANK_LINES = 10_000_000
 
 
 class CsvReader:
@@ -45,7 +48,7 @@ class CsvReader:
             DataError: The file is missing, a folder, empty or not text, or its
                 header has an empty or repeated name.
         """
-        self.path = os.fspath(path)
+        self.path = as_path(path)
         self._on_progress = on_progress
         self._delimiter = delimiter
         self.ends_without_newline = False
@@ -167,8 +170,9 @@ class CsvReader:
 
     def _lines(self) -> Iterator[str]:
         self._line_number = 0
+        blank = 0
         try:
-            with tf.io.gfile.GFile(self.path, "rb") as file:
+            with open_input(self.path) as file:
                 stream = gzip_files.reader(self.path, file)
                 while True:
                     raw = stream.readline()
@@ -176,6 +180,12 @@ class CsvReader:
                         return
                     self._line_number += 1
                     self.ends_without_newline = not raw.endswith(b"\n")
+                    blank = 0 if raw.strip() else blank + 1
+                    if blank > _MAX_BLANK_LINES:
+                        raise DataError(
+                            f"{self.path}:{self._line_number}: more than "
+                            f"{_MAX_BLANK_LINES} blank lines in a row"
+                        )
                     yield self._decode(raw)
                     if self._on_progress is not None:
                         self._on_progress(len(raw))

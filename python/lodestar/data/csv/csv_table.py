@@ -17,7 +17,9 @@ from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.errors import DataError
+from lodestar.data.paths import open_input
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.tool.sample_columns import choose, num_rows
 
 # How the cells of an id slot are ids.
 ID_FORMS = ("hash", "hex", "int")
@@ -41,6 +43,7 @@ _MAX_LABEL_TEXTS = 1000
 _FLOAT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2.0**-25)
 
 Row = tuple[int, list[str]]  # line number, fields
+Report = Callable[["_BadCell"], Any]  # raises it, or notes it
 
 
 def parse_label(text: str) -> tuple[str, str | None]:
@@ -156,7 +159,9 @@ class CsvTable:
         """The columns of a file as `SampleWriter.write_batch` takes them."""
         reader = self._reader(path)
         for chunk in _chunks(reader.rows(self._skip), len(self._columns)):
-            yield from self._parsed(reader, chunk)
+            columns = self._parsed(reader, chunk)
+            if num_rows(columns):
+                yield columns
         if reader.ends_without_newline and not self._inferred:
             warnings.warn(_cut_text(reader), stacklevel=2)
 
@@ -267,87 +272,98 @@ class CsvTable:
                 continue
             yield line, fields
 
-    def _parsed(
-        self, reader: CsvReader, chunk: list[Row]
-    ) -> Iterator[dict[str, Any]]:
-        try:
-            yield self._chunk(reader, chunk)
-            return
-        except DataError as error:
-            if self._skip is None:
-                raise
-            if len(chunk) == 1:
-                self._skip(str(error))
-                return
-        # Half by half down to the bad rows.
-        half = len(chunk) // 2
-        yield from self._parsed(reader, chunk[:half])
-        yield from self._parsed(reader, chunk[half:])
+    def _parsed(self, reader: CsvReader, chunk: list[Row]) -> dict[str, Any]:
+        """The columns of the good rows; the others are told or raised."""
+        if self._skip is None:
+            return self._chunk(reader, chunk, _raise)
+        bad: dict[int, DataError] = {}
+        columns = self._chunk(reader, chunk, bad.setdefault)
+        if not bad:
+            return columns
+        for row in sorted(bad):
+            self._skip(str(bad[row]))
+        keep = np.ones(len(chunk), bool)
+        keep[list(bad)] = False
+        return choose(columns, keep)
 
-    def _chunk(self, reader: CsvReader, chunk: list[Row]) -> dict[str, Any]:
+    def _chunk(
+        self,
+        reader: CsvReader,
+        chunk: list[Row],
+        refuse: Callable[[int, DataError], Any],
+    ) -> dict[str, Any]:
+        """The columns; `refuse` gets each bad row, which has some value then."""
         columns = {}
         for slot in self.spec:
             cells = []
             for name in column_names(slot):
                 at = reader.column_index(name)
                 cells.append([fields[at] for _, fields in chunk])
-            try:
-                columns[slot.name] = self._column(slot, cells)
-            except _BadCell as bad:
-                line = chunk[bad.row][0]
-                raise bad.at(reader, line, slot.name) from bad
+
+            def report(bad: _BadCell, column: str = slot.name) -> None:
+                refuse(bad.row, bad.at(reader, chunk[bad.row][0], column))
+
+            columns[slot.name] = self._column(slot, cells, report)
         for ids, weights in self.spec.weights.items():
-            _check_weights(reader, chunk, columns, ids, weights)
+            for bad in _bad_weights(columns, ids, weights):
+                error = bad.at(reader, chunk[bad.row][0], weights)
+                refuse(bad.row, error)
         return columns
 
-    def _column(self, slot: Slot, cells: list[list[str]]):
+    def _column(self, slot: Slot, cells: list[list[str]], report: Report):
         if slot.kind == "sparse":
-            return self._sparse(slot, cells[0])
+            return self._sparse(slot, cells[0], report)
         if slot.num_values is None:
-            values, splits = self._lists(slot, cells[0])
+            values, splits = self._lists(slot, cells[0], report)
             lengths = np.diff(splits)
-            if (bad := lengths % slot.multiple != 0).any():
-                row = int(np.argmax(bad))
-                raise _BadCell(
-                    f"has {lengths[row]} values, wanted a multiple of "
-                    f"{slot.multiple}",
-                    row=row,
+            for row in np.flatnonzero(lengths % slot.multiple).tolist():
+                report(
+                    _BadCell(
+                        f"has {lengths[row]} values, wanted a multiple of "
+                        f"{slot.multiple}",
+                        row=row,
+                    )
                 )
             return values, splits
         if slot.kind == "dense":
             parse = self._float if slot.dtype == "float" else self._dense_id
             values = np.array(
-                [_parse_all(parse, texts) for texts in cells], _dtype(slot)
+                [_parse_all(parse, texts, report) for texts in cells],
+                _dtype(slot),
             ).T
             return values.reshape(-1, *slot.shape)
         if slot.kind == "one_hot":
-            values = _parse_all(_integer, cells[0])
             wanted = f"a whole number from 0 to {slot.size - 1}"
-            _refuse(cells[0], values, lambda v: v < slot.size, wanted)
+            values = _parse_all(
+                _within(_integer, lambda v: v < slot.size, wanted),
+                cells[0],
+                report,
+            )
             return np.array(values, np.uint64)
         if self._positive is not None or (slot.binary and self._inferred):
             return np.array(
                 _parse_all(
-                    lambda text: _label_value(text, self._positive), cells[0]
+                    lambda text: _label_value(text, self._positive),
+                    cells[0],
+                    report,
                 ),
                 np.int64,
             )
         parse = self._typed_float if slot.dtype == "float" else _integer
-        values = _parse_all(parse, cells[0])
         if slot.binary:
-            _refuse(cells[0], values, lambda v: v in (0, 1), "0 or 1")
-        return np.array(values, _dtype(slot))
+            parse = _within(parse, lambda v: v in (0, 1), "0 or 1")
+        return np.array(_parse_all(parse, cells[0], report), _dtype(slot))
 
-    def _sparse(self, slot: Slot, texts: list[str]):
+    def _sparse(self, slot: Slot, texts: list[str], report: Report):
         if slot.dtype == "float" or self._ids != "hash":
-            return self._lists(slot, texts)
+            return self._lists(slot, texts, report)
         present = [text not in self._missing for text in texts]
         ids = hash_ids(
             slot.name, [t for t, p in zip(texts, present, strict=True) if p]
         )
         return ids, np.concatenate([[0], np.cumsum(present)])
 
-    def _lists(self, slot: Slot, texts: list[str]):
+    def _lists(self, slot: Slot, texts: list[str], report: Report):
         """Cells of several numbers: values and row_splits."""
         parse = _integer
         if slot.dtype == "float":
@@ -362,7 +378,7 @@ class CsvTable:
                     values += [parse(word) for word in text.split()]
                 except _BadCell as bad:
                     bad.row = row
-                    raise
+                    report(bad)
             splits.append(len(values))
         return np.array(values, _dtype(slot)), np.array(splits)
 
@@ -431,9 +447,9 @@ def _is_criteo(path: str) -> bool:
     if path.endswith(".gz") or tf.io.gfile.isdir(path):
         return False
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open_input(path) as file:
             return is_criteo_line(file.read(1000).split(b"\n")[0].decode())
-    except (UnicodeDecodeError, tf.errors.OpError):
+    except (UnicodeDecodeError, DataError, tf.errors.OpError):
         return False  # reading it will say what is wrong
 
 
@@ -507,38 +523,44 @@ def _label_value(text: str, positive: str | None) -> int:
     raise _BadCell(f"the label is {text!r}, wanted {wanted}")
 
 
-def _parse_all(parse: Callable[[str], Any], texts: list[str]) -> list:
+def _parse_all(
+    parse: Callable[[str], Any], texts: list[str], report: Report
+) -> list:
     values = []
     for text in texts:
         try:
             values.append(parse(text))
         except _BadCell as bad:
             bad.row = len(values)
-            raise
+            report(bad)
+            values.append(0)
     return values
 
 
-def _refuse(
-    texts: list[str], values: list, good: Callable[[Any], bool], wanted: str
-) -> None:
-    for row, value in enumerate(values):
+def _within(
+    parse: Callable[[str], Any], good: Callable[[Any], bool], wanted: str
+) -> Callable[[str], Any]:
+    def checked(text: str) -> Any:
+        value = parse(text)
         if not good(value):
-            raise _BadCell(f"is {texts[row]!r}, wanted {wanted}", row=row)
+            raise _BadCell(f"is {text!r}, wanted {wanted}")
+        return value
+
+    return checked
 
 
-def _check_weights(
-    reader: CsvReader,
-    chunk: list[Row],
-    columns: dict[str, Any],
-    ids: str,
-    weights: str,
-) -> None:
+def _bad_weights(
+    columns: dict[str, Any], ids: str, weights: str
+) -> Iterator[_BadCell]:
     found = np.diff(columns[weights][1])
     wanted = np.diff(columns[ids][1])
-    if (bad := found != wanted).any():
-        row = int(np.argmax(bad))
-        text = (
+    for row in np.flatnonzero(found != wanted).tolist():
+        yield _BadCell(
             f"has {found[row]} values, wanted {wanted[row]}, one for each id of "
-            f"column '{ids}'"
+            f"column '{ids}'",
+            row=row,
         )
-        raise _BadCell(text).at(reader, chunk[row][0], weights)
+
+
+def _raise(row: int, error: DataError) -> None:
+    raise error

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from lodestar.data.atomic_file import AtomicFile
+from lodestar.data.paths import as_path, open_input
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 
@@ -29,8 +30,8 @@ def read_file_list(path: str | os.PathLike) -> list[str]:
             not there; names the list and the line.
         tf.errors.OpError: The list cannot be read.
     """
-    path = os.fspath(path)
-    with tf.io.gfile.GFile(path, "rb") as file:
+    path = as_path(path)
+    with open_input(path) as file:
         data = file.read()
     try:
         lines = [line.removesuffix("\r") for line in data.decode().split("\n")]
@@ -84,12 +85,12 @@ def write_file_list(
         ValueError: No paths, or one that no line can hold.
         tf.errors.OpError: The list cannot be written.
     """
-    path = os.fspath(path)
+    path = as_path(path)
     if isinstance(files, (str, bytes, os.PathLike)):
         raise ValueError(
             f"{path}: `files` is {files!r}, wanted a list of paths"
         )
-    names = [os.fspath(file) for file in files]
+    names = [as_path(file) for file in files]
     if not names:
         raise ValueError(f"{path}: a file list needs at least one path")
     for name in names:

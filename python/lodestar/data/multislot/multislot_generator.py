@@ -19,6 +19,7 @@ from lodestar.data import gzip_files
 from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.multislot.generated_dataset import generated_dataset
+from lodestar.data.paths import as_path, open_input
 from lodestar.data.record_dataset import check_at_least
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
@@ -150,7 +151,7 @@ class MultiSlotGenerator:
                 sample.
             tf.errors.OpError: A file cannot be read or written.
         """
-        path = os.fspath(path_in)
+        path = as_path(path_in)
         count = 0
         with AtomicFile(path_out) as out:
             for text in self._file_texts(path):
@@ -195,7 +196,7 @@ class MultiSlotGenerator:
 
     def _file_texts(self, path: str) -> Iterator[str]:
         where = f"{path}:"
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open_input(path) as file:
             lines = _decoded(gzip_files.reader(path, file), path)
             yield from self._texts(self._samples(lines, where), where)
 

@@ -8,11 +8,11 @@ import zlib
 from typing import IO
 
 import numpy as np
-import tensorflow as tf
 
 from lodestar.data import gzip_files
 from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError
+from lodestar.data.paths import as_path, open_input
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import Slots, open_source
 from lodestar.data.tool.sample_columns import choose, num_rows
@@ -63,8 +63,8 @@ def split_samples(
             f"`fraction` must be between 0 and 1, found {fraction!r}."
         )
     rng = np.random.default_rng(seed)
-    source = os.fspath(source)
-    targets = [os.fspath(train), os.fspath(test)]
+    source = as_path(source)
+    targets = [as_path(train), as_path(test)]
     if targets[0] == targets[1]:
         raise ValueError(f"{targets[0]}: is both `train` and `test`")
     if format == "multislot":
@@ -94,7 +94,7 @@ def _split_lines(
 ) -> tuple[int, int]:
     counts = [0, 0]
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(tf.io.gfile.GFile(source, "rb"))
+        file = stack.enter_context(open_input(source))
         outputs = [stack.enter_context(AtomicFile(path)) for path in targets]
         lines = gzip_files.reader(source, file)
         while line := _read_line(lines, source):

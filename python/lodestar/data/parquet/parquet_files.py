@@ -18,6 +18,7 @@ from lodestar.data.parquet.parquet_metadata import (
     ParquetMetadata,
     read_metadata,
 )
+from lodestar.data.paths import as_input, open_input
 
 SUFFIX = ".parquet"
 _LIST_SUFFIX = ".txt"
@@ -50,7 +51,7 @@ class _GFileReader(io.RawIOBase):
     """What pyarrow asks of a Python file, over a GFile."""
 
     def __init__(self, path: str):
-        self._file = tf.io.gfile.GFile(path, "rb")
+        self._file = open_input(path)
         self._size = self._file.size()
 
     def readable(self) -> bool:
@@ -88,7 +89,7 @@ def open_parquet(path: str, footer: Any = None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    local = path.removeprefix("file://")
+    local = as_input(path).removeprefix("file://")
     if "://" in local:
         source = pa.PythonFile(_GFileReader(path), mode="r")
     else:
@@ -117,7 +118,7 @@ def read_footer(path: str) -> ParquetFile:
         raise tf.errors.NotFoundError(
             None, None, f"{path}; No such file or directory"
         ) from error
-    except tf.errors.OpError:
+    except (DataError, tf.errors.OpError):
         raise
     except Exception as error:
         # pyarrow raises whatever its decoders meet, OverflowError included.

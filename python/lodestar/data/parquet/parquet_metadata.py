@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lodestar.data.atomic_file import AtomicFile
 from lodestar.data.errors import DataError
+from lodestar.data.paths import open_input
 
 METADATA_NAME = "_metadata.json"
 GROUPS = ("labels", "conts", "cats")
@@ -57,7 +58,7 @@ def read_metadata(path: str) -> ParquetMetadata | None:
     """
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with open_input(path) as file:
         data = file.read()
     try:
         return _parse(path, json.loads(data, object_pairs_hook=_unique))

@@ -19,6 +19,7 @@ from lodestar.data.parquet.parquet_metadata import (
     read_metadata,
     write_metadata,
 )
+from lodestar.data.paths import as_path
 from lodestar.data.record_dataset import check_at_least
 from lodestar.data.sample_writer import Column, SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -67,7 +68,7 @@ class ParquetWriter(SampleWriter):
 
         check_at_least("row_group_size", row_group_size, 1)
         _check_compression(compression)
-        path = os.fspath(path)
+        path = as_path(path)
         if not path.endswith(SUFFIX):
             tf.io.gfile.makedirs(path)
             path = _first_free(path)

@@ -18,6 +18,7 @@ from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
 from lodestar.data.parquet.parquet_files import expand
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME
+from lodestar.data.paths import as_path, open_input
 from lodestar.data.tool.output import FILE_LIST
 
 SUFFIXES = {
@@ -50,7 +51,7 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
         ValueError: A file list is not valid.
     """
     found: list[str] = []
-    for path in paths:
+    for path in map(as_path, paths):
         if tf.io.gfile.isdir(path):
             found += _in_folder(path)
         elif path.endswith(".txt") and _is_file_list(path):
@@ -146,7 +147,7 @@ def _head(path: str) -> bytes:
     try:
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open_input(path) as file:
             return gzip_files.reader(path, file).read(_HEAD_BYTES)
     except tf.errors.OpError as error:
         text = describe_error(error)

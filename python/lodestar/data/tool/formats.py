@@ -28,6 +28,7 @@ from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.paths import open_input
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -349,7 +350,7 @@ def _write_csv(delimiter: str) -> Callable[..., SampleWriter]:
 def _norm_samples(path: str, spec: SlotSpec, options: Options) -> int | None:
     if path.endswith(".gz"):
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with open_input(path) as file:
         head = file.read(20)
     # Behind the length of a file with check sums.
     at = 12 if head[:12] == struct.pack("<iq", 64, 1) else 8

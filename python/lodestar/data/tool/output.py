@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import write_file_list
+from lodestar.data.paths import as_path
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.sample_columns import cut, num_rows
@@ -58,7 +59,7 @@ class Output:
         Raises:
             DataError: `target` cannot be written.
         """
-        self._target = os.fspath(target)
+        self._target = as_path(target)
         self._spec = spec
         self._make_writer = writer
         self._suffix = suffix

@@ -6,7 +6,13 @@ import re
 import pytest
 import tensorflow as tf
 
-from lodestar.data import MultiSlotDataset, Slot, SlotSpec, describe_error
+from lodestar.data import (
+    MultiSlotDataset,
+    SkippedRecords,
+    Slot,
+    SlotSpec,
+    describe_error,
+)
 
 SPEC = SlotSpec(
     [
@@ -202,3 +208,50 @@ def test_bad_options_are_refused(options, message):
     arguments = {"files": "x", "slots": SPEC, "batch_size": 2, **options}
     with pytest.raises(ValueError, match=message):
         MultiSlotDataset(**arguments)
+
+
+TWO = [Slot.label("y"), Slot.sparse("C")]
+MANY = 10_000_000  # bad records in a row, which are no longer left out
+
+
+@pytest.mark.parametrize("options", [{}, {"deterministic": False}])
+@pytest.mark.parametrize("mode", ["queue", "file_instant"])
+def test_a_small_file_of_nothing_but_newlines_ends(tmp_path, mode, options):
+    path = tmp_path / "in.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"1 1 1 7\n")
+        for _ in range(110):
+            file.write(b"\n" * (MANY // 100))
+    skipped = SkippedRecords()
+    found = MultiSlotDataset(
+        path, TWO, 1, on_error="skip", skipped=skipped, mode=mode, **options
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"in\.gz: 10\d{6} bad records in a row, wanted fewer than 10000000",
+    ):
+        for _ in found:
+            pass
+    assert MANY <= skipped.count <= 1.1 * MANY
+    assert len(skipped.messages) == 100
+
+
+def test_many_skipped_lines_are_counted_and_the_first_are_told(tmp_path):
+    path = tmp_path / "in"
+    bad = ["\n", "1 1 1 x\n", "1 2 1 7\n", "1 1 1 7 7\n", "x\n", "1 1 2 7\n"]
+    path.write_text(("1 1 1 7\n" + "".join(bad)) * 50_000)
+    skipped = SkippedRecords()
+    found = MultiSlotDataset(
+        path, TWO, 50_000, on_error="skip", skipped=skipped
+    )
+    assert [len(label) for _, label in found] == [50_000]
+    assert skipped.count == len(bad) * 50_000
+    texts = skipped.messages
+    assert len(texts) == 100 and all(f"{path}:" in text for text in texts)
+    # An error that ends the reading is told, however many came before.
+    more = tmp_path / "more"
+    more.write_text("1 1 1 x\n")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="value 1 of 1 is 'x'"
+    ):
+        list(MultiSlotDataset(more, TWO, 1))

@@ -1,5 +1,6 @@
 """CSV to MultiSlot, as a function."""
 
+import gzip
 import time
 import warnings
 
@@ -16,6 +17,7 @@ from lodestar.data import (
     parse_label,
     slots_path,
 )
+from lodestar.data.csv import csv_reader
 
 
 def write(tmp_path, content, name="in.csv"):
@@ -251,6 +253,19 @@ def test_a_cut_last_line_is_warned_about(tmp_path):
     with pytest.warns(UserWarning, match="in.csv:3: the last line has no newl"):
         convert(tmp_path, "y,a\n1,2\n0,3")
     assert read(tmp_path)[1] == [1, 0]
+
+
+def test_a_small_file_of_nothing_but_newlines_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_MAX_BLANK_LINES", 1000)
+    for text in ("\n" * 2000, "y,a\n1,2\n" + " \n" * 2000):
+        path = tmp_path / "in.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+        with pytest.raises(
+            DataError, match="more than 1000 blank lines in a r"
+        ):
+            convert_csv(path, tmp_path / "out", label="y")
+    # Blank lines between rows are none too many.
+    convert(tmp_path, "y,a\n" + ("1,2\n" + "\n" * 900) * 5)
 
 
 def test_a_missing_file_and_unwritable_places_are_named(tmp_path):

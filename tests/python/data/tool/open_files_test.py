@@ -9,6 +9,7 @@ from lodestar.data import (
     NormWriter,
     ParquetWriter,
     RawWriter,
+    SkippedRecords,
     Slot,
     SlotSpec,
     expand_inputs,
@@ -118,3 +119,42 @@ def test_a_split_leaves_no_part_behind(tmp_path):
     with pytest.raises(DataError, match="1 samples are too few"):
         split_samples(path, *parts, format="norm", slots=SPEC)
     assert [p.name for p in tmp_path.iterdir()] == ["all.norm"]
+
+
+def test_bad_rows_of_csv_are_left_out_each_once(tmp_path):
+    spec = SlotSpec(
+        [
+            Slot.label("y"),
+            Slot.dense("I", (2,)),
+            Slot.dense("free", (-1, 2)),
+            Slot.sparse("C"),
+            Slot.sparse("w", dtype="float", weights_of="C"),
+            Slot.one_hot("day", 7),
+        ]
+    )
+    good = "1,0.5,2,1 2,7 8,1 2,6\n"
+    bad = [
+        ("2,0.5,2,1 2,7 8,1 2,6\n", "'y': is '2', wanted 0 or 1"),
+        ("1,0.5,x,1 2,7 8,1 2,6\n", "'I': 'x' is not a float32"),
+        ("1,0.5,2,1,7 8,1 2,6\n", "'free': has 1 values, wanted a multi"),
+        ("1,0.5,2,1 2,7 z,1 2,6\n", "'C': 'z' is not an integer"),
+        ("1,0.5,2,1 2,7 8,1,6\n", "'w': has 1 values, wanted 2"),
+        ("1,0.5,2,1 2,7 8,1 2,7\n", "'day': is '7', wanted a whole number"),
+        ("2,x,2,1,7 8,1,6\n", "'y': is '2', wanted 0 or 1"),
+    ]
+    path = tmp_path / "in.csv"
+    rows = "".join(good + line for line, _ in bad) * 400  # some chunks
+    path.write_text("y,I_0,I_1,free,C,w,day\n" + rows + good)
+    skipped = SkippedRecords()
+    source = open_source(path, spec, skipped=skipped)
+    batches = list(source.batches(str(path)))
+    assert skipped.count == 400 * len(bad)
+    for i, text in enumerate(skipped.messages):
+        assert f"in.csv:{2 * i + 3}: column {bad[i % len(bad)][1]}" in text
+    assert sum(len(batch["y"]) for batch in batches) == 400 * len(bad) + 1
+    for batch in batches:
+        count = len(batch["y"])
+        assert batch["y"].tolist() == [1] * count
+        assert batch["C"][0].tolist() == [7, 8] * count
+        assert batch["w"][1].tolist() == list(range(0, 2 * count + 1, 2))
+        assert batch["free"][0].tolist() == [1, 2] * count

@@ -1,0 +1,56 @@
+"""Paths, checked before anything is opened."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import tensorflow as tf
+
+from lodestar.data.errors import DataError
+
+_FILE_SCHEME = "file://"
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def as_path(path: str | bytes | os.PathLike) -> str:
+    """The path as a string.
+
+    Raises:
+        DataError: It holds a NUL, where the system would cut it.
+        TypeError: It is no path.
+    """
+    text = os.fsdecode(path)
+    if "\0" in text:
+        shown = text.replace("\0", r"\0")
+        raise DataError(f"{shown}: a path cannot hold a NUL")
+    return text
+
+
+def as_input(path: str | bytes | os.PathLike) -> str:
+    """The path of a file to read, as a string.
+
+    Raises:
+        DataError: The path holds a NUL; or is a pipe, which would be waited
+            for, a socket or a device, and no file.
+    """
+    path = as_path(path)
+    local = path.removeprefix(_FILE_SCHEME)
+    if "://" not in local:
+        try:
+            kind = _KINDS.get(stat.S_IFMT(os.stat(local).st_mode))
+        except OSError:
+            kind = None  # reading will say what is wrong
+        if kind:
+            raise DataError(f"{path}: is {kind}, wanted a file")
+    return path
+
+
+def open_input(path: str | os.PathLike) -> tf.io.gfile.GFile:
+    """Opens a file to read its bytes; raises as `as_input`."""
+    return tf.io.gfile.GFile(as_input(path), "rb")

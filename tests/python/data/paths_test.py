@@ -1,0 +1,92 @@
+"""Paths that no file can have, and what is no file: refused before it is opened."""
+
+import os
+import re
+
+import pytest
+import tensorflow as tf
+
+from lodestar import data
+from lodestar.lookup import index_table_from_file
+
+SLOTS = data.SlotSpec([data.Slot.label("y"), data.Slot.sparse("C")])
+
+
+def read(path, make=data.MultiSlotDataset, **options):
+    list(make(path, SLOTS, 2, **options))
+
+
+READERS = {
+    "multislot": read,
+    "in memory": lambda path: read(path, mode="in_memory"),
+    "piped": lambda path: read(path, pipe_command=["cat"]),
+    "norm": lambda path: read(path, data.NormDataset),
+    "raw": lambda path: read(path, data.RawDataset),
+    "parquet": lambda path: read(path, data.ParquetDataset),
+    "any": lambda path: read(path, data.open_dataset),
+    "source": lambda path: data.open_source(path, SLOTS),
+    "csv": lambda path: data.open_source(path, SLOTS, format="csv"),
+    "slots": data.SlotSpec.from_yaml,
+    "file list": data.read_file_list,
+    "split": lambda path: data.split_samples(
+        path, "a", "b", fraction=0.5, slots=SLOTS, format="multislot"
+    ),
+    "convert": lambda path: data.convert_csv(path, "a", label="y"),
+}
+WRITERS = {
+    "multislot": lambda path: data.MultiSlotWriter(path, SLOTS),
+    "norm": lambda path: data.NormWriter(path, SLOTS),
+    "parquet": lambda path: data.ParquetWriter(path, SLOTS),
+    "slots": SLOTS.to_yaml,
+    "file list": lambda path: data.write_file_list(path, ["a"]),
+    "click log": lambda path: data.generate_click_log(path, 10, 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The working directory of a test."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_is_refused_at_once(name):
+    os.mkfifo("pipe.parquet")  # to open it would wait for a writer
+    with pytest.raises((ValueError, tf.errors.OpError)) as error:
+        READERS[name]("pipe.parquet")
+    text = data.describe_error(error.value)
+    assert re.fullmatch(r"pipe\.parquet: is a pipe, wanted a file", text)
+    with pytest.raises((ValueError, tf.errors.OpError), match="is a device"):
+        READERS[name]("/dev/zero")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_path_is_not_cut_at_a_nul(here, name):
+    (here / "in").write_text("1 1 0\n")
+    with pytest.raises((ValueError, tf.errors.OpError)) as error:
+        READERS[name]("in\0.txt")
+    text = data.describe_error(error.value)
+    assert text == r"in\0.txt: a path cannot hold a NUL"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_is_written_to_a_path_with_a_nul(here, name):
+    with pytest.raises(ValueError, match=r"out\\0\.txt: a path cannot hold"):
+        WRITERS[name]("out\0.txt")
+    assert list(here.iterdir()) == []
+
+
+def test_vocabulary_files_are_checked_too(here):
+    (here / "in").write_text("a\n")
+    for path, message in (("in\0", "cannot hold a NUL"), ("/dev/null", "is a")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            index_table_from_file(path)
+
+
+def test_a_file_by_its_scheme_is_read(here):
+    (here / "in.txt").write_text("1 1 0\n")
+    read(f"file://{here}/in.txt")
+    os.mkfifo("pipe")
+    with pytest.raises(tf.errors.OpError, match="pipe: is a pipe, wanted"):
+        read(f"file://{here}/pipe")
