@@ -71,7 +71,7 @@ def save_model(
     _check_model(model)
     tables = find_tables(model)
     checkpoint = _checkpoint(iterator)
-    optimizer = model.optimizer
+    optimizer = model_variables.optimizer_of(model)
     if optimizer is not None and step is None:
         step = int(optimizer.iterations)
 
@@ -141,7 +141,7 @@ def restore_model(
     _check_model(model)
     options = check_options(rename, missing, extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
-    optimizer = model.optimizer
+    optimizer = model_variables.optimizer_of(model)
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     tables = find_tables(model)
@@ -196,7 +196,10 @@ class _Variables:
             options,
         )
         saved = blobs.read(folder, manifest, _OPTIMIZER)
-        if options.optimizer_slots == "reset" or model.optimizer is None:
+        if (
+            options.optimizer_slots == "reset"
+            or model_variables.optimizer_of(model) is None
+        ):
             self.ignored += tuple(saved)
         else:
             self._match_optimizer(
@@ -265,7 +268,7 @@ def _check_model(model: Any) -> None:
 
 def _with_optimizer(tables: FoundTables, model: keras.Model) -> FoundTables:
     """Adds the tables of gradients that the optimizer accumulates."""
-    own = tables_of_optimizer(model.optimizer)
+    own = tables_of_optimizer(model_variables.optimizer_of(model))
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
 

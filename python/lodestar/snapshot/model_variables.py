@@ -31,13 +31,20 @@ def weights(model: keras.Model) -> dict[str, Any]:
     )
 
 
+def optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """The optimizer, if `compile` has given the model one."""
+    # Keras sets the attribute there.
+    return getattr(model, "optimizer", None)
+
+
 def optimizer_variables(
     model: keras.Model, tables: Mapping[str, EmbeddingVariable]
 ) -> dict[str, Any]:
     """Path -> variable, of the optimizer and of those of single tables."""
-    if model.optimizer is None:
+    optimizer = optimizer_of(model)
+    if optimizer is None:
         return {}
-    found = list(model.optimizer.variables)
+    found = list(optimizer.variables)
     for table in tables.values():
         own = table.hook.row_optimizer
         if own is not None:

@@ -235,6 +235,32 @@ def test_a_model_without_an_optimizer_takes_none(path):
     )
 
 
+def test_a_model_that_was_never_compiled(path):
+    def make():
+        compiled = model()
+        return keras.Model(compiled.inputs, compiled.outputs)
+
+    old, ids = make(), np.array([[1, 2]])
+    old.get_layer("user").table.lookup([1, 2], training=True)
+    assert snapshot.save_model(path, old).step == 0
+    snapshot.save_model(path, old, delta=True)
+    new = make()
+    report = snapshot.restore_model(path, new)
+    assert report.restored == {"user": 2} and report.ignored == ()
+    np.testing.assert_array_equal(
+        new(ids, training=False), old(ids, training=False)
+    )
+    # And what a compiled one has written.
+    trained, reader = model(), iter(batches())
+    train(trained, reader, 1)
+    snapshot.save_model(path, trained)
+    report = snapshot.restore_model(path, new)
+    assert len(report.ignored) == len(trained.optimizer.variables)
+    np.testing.assert_array_equal(
+        new(ids, training=False), trained(ids, training=False)
+    )
+
+
 def test_a_damaged_place_of_the_reader(path):
     m, reader = model(), iter(batches())
     info = snapshot.save_model(path, m, iterator=reader)
