@@ -88,13 +88,8 @@ def main(folder: str) -> tuple[float, float]:
     # data training is; the snapshot holds that, too.
     reader = lodestar.snapshot.ResumableDataset(clicks(1, some))
     snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
-    monday().fit(
-        reader,
-        steps_per_epoch=STEPS,
-        epochs=1,
-        callbacks=[snapshots],
-        shuffle=False,
-        verbose=0,
+    snapshots.fit(
+        monday(), epochs=1, steps_per_epoch=STEPS, shuffle=False, verbose=0
     )
 
     # Another process would do the same: a model and reader made anew.
@@ -103,14 +98,8 @@ def main(folder: str) -> tuple[float, float]:
     snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
     report = snapshots.restore(model)
     print(f"Monday goes on at step {report.step}: {report.restored}")
-    model.fit(
-        reader,
-        steps_per_epoch=STEPS,
-        epochs=2,
-        initial_epoch=report.metadata["epoch"] + 1,
-        callbacks=[snapshots],
-        shuffle=False,
-        verbose=0,
+    snapshots.fit(
+        model, epochs=2, steps_per_epoch=STEPS, shuffle=False, verbose=0
     )
     before = loss(model, some)
 

@@ -14,12 +14,44 @@ import keras
 from lodestar.snapshot.compaction import check_keep, remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.info import list_snapshots
 from lodestar.snapshot.model import restore_model, save_model
 from lodestar.snapshot.restoring import RestoreReport
+from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import PendingSnapshot
 
+# What is saved of the place in training, before the first batch.
+_START = {"epoch": 0, "batch": -1, "epoch_ended": False}
 # How long the end of training waits for another writer of the folder.
 _LOCK_SECONDS = 60
+
+
+class _OneTraining(keras.callbacks.CallbackList):
+    """Callbacks to which several calls of `fit` are one training."""
+
+    def __init__(self, callbacks: Any, **options: Any):
+        super().__init__(callbacks, **options)
+        self.first_batch = 0  # of the epoch that is trained
+        self._begun = False
+        self._end_logs: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self._begun:
+            super().on_train_begin(logs)
+        self._begun = True
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_begin(self.first_batch + batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(self.first_batch + batch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._end_logs = logs or self._end_logs
+
+    def end(self) -> None:
+        """No call follows."""
+        super().on_train_end(self._end_logs)
 
 
 class Snapshot(keras.callbacks.Callback):
@@ -31,11 +63,11 @@ class Snapshot(keras.callbacks.Callback):
     changed. A step waits for a snapshot only where writers of rows outrun the
     disk; look-ups never do.
 
-    >>> reader = lodestar.snapshot.ResumableDataset(batches.repeat())
+    >>> reader = lodestar.snapshot.ResumableDataset(batches)
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
-    >>> if lodestar.snapshot.list("snapshots"):
-    ...     report = snapshots.restore(model)
-    >>> model.fit(reader, steps_per_epoch=500, callbacks=[snapshots])
+    >>> snapshots.fit(model, epochs=10)  # begins, or goes on
+
+    In `model.fit(reader, callbacks=[snapshots])` it saves, but restores nothing.
 
     A snapshot that is due while the one before it is still being written, or
     while another process writes to the folder, is taken as soon as that has
@@ -52,8 +84,8 @@ class Snapshot(keras.callbacks.Callback):
         iterator: Whose place is saved: a `lodestar.snapshot.ResumableDataset`,
             or the iterator of a loop of your own.
         metadata: Saved with each version, beside `epoch` and `batch`, those
-            that were trained last, from 0; or a function without arguments
-            that returns it.
+            that were trained last, from 0, and `epoch_ended`; or a function
+            without arguments that returns it.
         on_error: What a snapshot that cannot be written does: `"raise"` ends
             training after the step in which it shows; `"warn"` warns, and the
             next one is tried when it is due.
@@ -100,33 +132,151 @@ class Snapshot(keras.callbacks.Callback):
         self._pending: PendingSnapshot | None = None
         self._steps = 0  # since the last snapshot
         self._due = False
-        self._place = {"epoch": 0, "batch": -1}
+        # What was trained last; None: not known.
+        self._place: dict[str, Any] | None = dict(_START)
+        self._first_batch = 0  # of the next epoch
+        self._fresh = True  # it has neither restored nor trained
+        self._passes = False  # an epoch is a pass over the data
+        self._stopped = False  # someone has ended the epoch before its end
+
+    def fit(
+        self,
+        model: keras.Model,
+        *,
+        epochs: int = 1,
+        steps_per_epoch: int | None = None,
+        callbacks: Any = None,
+        verbose: Any = "auto",
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """`model.fit` of `iterator`, from where the newest snapshot was taken.
+
+        Restores it, if there is one and this callback has not restored or
+        trained yet; trains what is left of its epoch, and the epochs after it.
+        The steps are exactly those of a training that never stopped, and so are
+        the numbers of epochs and batches that callbacks see. The logs of an
+        epoch that was interrupted are those of its rest.
+
+        Args:
+            model: Built and compiled.
+            epochs: As `model.fit`: the number of the last one.
+            steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
+                data, which must end.
+            callbacks: As `model.fit`, called before this one, as of one
+                training; what they know themselves is not saved.
+            verbose: As `model.fit`.
+            **options: Others of `model.fit`, such as `validation_data`.
+
+        Returns:
+            As `model.fit`, of the epochs trained here.
+
+        Raises:
+            ValueError: `iterator` is no ResumableDataset; `class_weight`, with
+                which Keras reads another dataset; or the snapshot does not say
+                where in an epoch it was taken.
+            Exception: As `restore` and `model.fit`.
+        """
+        reader = self._iterator
+        if not isinstance(reader, ResumableDataset):
+            raise ValueError(
+                f"`iterator` of the callback is {reader!r}, wanted a lodestar."
+                "snapshot.ResumableDataset for `fit`."
+            )
+        if options.get("class_weight") is not None:
+            raise ValueError(
+                "`class_weight` makes another dataset of the reader, whose "
+                "place is not known; let the reader give sample weights."
+            )
+        if self._fresh and list_snapshots(self._folder.path):
+            self.restore(model)
+        if self._place is None:
+            raise ValueError(
+                f"The snapshot restored from {self._folder.path} has no `epoch` "
+                "and `batch` in its metadata: this callback did not write it."
+            )
+        epoch, done = self._next_batch(reader, steps_per_epoch)
+        self._passes = steps_per_epoch is None
+        if self._passes and done == 0:
+            reader.begin_anew()
+        training = _OneTraining(
+            [*(callbacks or []), self],
+            add_history=True,
+            add_progbar=verbose != 0,
+            verbose=verbose,
+            epochs=epochs,
+            steps=steps_per_epoch or _cardinality(reader),
+            model=model,
+        )
+        options.update(verbose=verbose, callbacks=training)
+        try:
+            rest = done > 0 and epoch < epochs
+            if rest:
+                steps = steps_per_epoch or _cardinality(reader)
+                self._first_batch = training.first_batch = done
+                model.fit(
+                    reader,
+                    initial_epoch=epoch,
+                    epochs=epoch + 1,
+                    steps_per_epoch=steps and steps - done,
+                    **options,
+                )
+                epoch, training.first_batch = epoch + 1, 0
+            if not rest or (epoch < epochs and not model.stop_training):
+                model.fit(
+                    reader,
+                    initial_epoch=epoch,
+                    epochs=epochs,
+                    steps_per_epoch=steps_per_epoch,
+                    **options,
+                )
+        finally:
+            self._passes = False
+        training.end()
+        return model.history
+
+    def _next_batch(
+        self, reader: ResumableDataset, steps_per_epoch: int | None
+    ) -> tuple[int, int]:
+        """The epoch to go on with, and how many of its batches are trained."""
+        epoch, done = self._place["epoch"], self._place["batch"] + 1
+        steps = steps_per_epoch or _cardinality(reader)
+        ended = self._place.get("epoch_ended") or (steps and done >= steps)
+        return (epoch + 1, 0) if ended else (epoch, done)
 
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
     ) -> RestoreReport:
         """As `lodestar.snapshot.restore_model`, with this path and iterator.
 
-        `metadata` of the report has the `epoch` and `batch` trained last.
+        `metadata` of the report has the `epoch` and `batch` trained last, from
+        which `fit` goes on.
 
         Args:
             model: Built.
             version: Default: the newest.
             **options: `rename`, `missing`, `extra`, `optimizer_slots`.
         """
-        return restore_model(
+        report = restore_model(
             self._folder.path,
             model,
             version=version,
             iterator=self._iterator,
             **options,
         )
+        place = {name: report.metadata.get(name) for name in _START}
+        known = all(type(place[name]) is int for name in ("epoch", "batch"))
+        self._place = place if known else None
+        self._fresh = False
+        return report
 
     def on_epoch_begin(
         self, epoch: int, logs: Mapping[str, Any] | None = None
     ) -> None:
         """Notes the epoch."""
-        self._place = {"epoch": epoch, "batch": -1}
+        self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
+        self._first_batch = 0
+        self._fresh = False
+        self._stopped = False
 
     def on_train_batch_end(
         self, batch: int, logs: Mapping[str, Any] | None = None
@@ -135,6 +285,7 @@ class Snapshot(keras.callbacks.Callback):
         # A call may stand for several steps (steps_per_execution).
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
+        self._stopped = self.model.stop_training
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._pending is not None and self._pending.done():
@@ -146,6 +297,9 @@ class Snapshot(keras.callbacks.Callback):
         self, epoch: int, logs: Mapping[str, Any] | None = None
     ) -> None:
         """Takes a snapshot, if there is one an epoch."""
+        self._place["epoch_ended"] = not self._stopped
+        if self._passes and not self._stopped:
+            self._iterator.begin_anew()
         if self._every_n_steps == "epoch":
             self._due = True
             self._collect()
@@ -168,6 +322,12 @@ class Snapshot(keras.callbacks.Callback):
             metadata = self._metadata
             if callable(metadata):
                 metadata = metadata()
+            taken = sorted(_START.keys() & set(metadata or {}))
+            if taken:
+                raise ValueError(
+                    f"`metadata` has {', '.join(taken)}, under which the "
+                    "callback saves what was trained last."
+                )
             self._pending = save_model(
                 self._folder.path,
                 self.model,
@@ -217,3 +377,9 @@ class Snapshot(keras.callbacks.Callback):
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _cardinality(reader: ResumableDataset) -> int | None:
+    """Batches of a pass over the data; None: not known, or without end."""
+    batches = int(reader.cardinality())
+    return batches if batches >= 0 else None

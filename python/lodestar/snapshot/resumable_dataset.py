@@ -8,17 +8,17 @@ import tensorflow as tf
 
 
 class ResumableDataset(tf.data.Dataset):
-    """A dataset with one iterator, which every `iter` of it returns.
+    """A dataset with one iterator at a time, which every `iter` of it returns.
 
     `model.fit` makes an iterator of its own where nobody can ask for its place;
     of this one it reads on, and a snapshot holds the place exactly.
 
     >>> reader = lodestar.snapshot.ResumableDataset(batches.repeat())
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
-    >>> model.fit(reader, steps_per_epoch=500, callbacks=[snapshots])
+    >>> snapshots.fit(model, epochs=10, steps_per_epoch=500)
 
-    Give `fit` its `steps_per_epoch` and let the dataset repeat: an epoch that
-    begins in the middle of the data is shorter otherwise.
+    Give `model.fit` its `steps_per_epoch` and let the dataset repeat: its
+    second epoch would find no data left. `fit` of the callback needs neither.
 
     Args:
         dataset: Any dataset whose iterators TensorFlow can save.
@@ -27,6 +27,7 @@ class ResumableDataset(tf.data.Dataset):
     def __init__(self, dataset: tf.data.Dataset):
         self._dataset = dataset
         self._resumed = iter(dataset)
+        self._begins_anew = False
         super().__init__(tf.data.experimental.to_variant(dataset))
 
     @property
@@ -39,7 +40,14 @@ class ResumableDataset(tf.data.Dataset):
         """The one iterator."""
         return self._resumed
 
+    def begin_anew(self) -> None:
+        """Lets the next `iter` begin another pass over the data."""
+        self._begins_anew = True
+
     def __iter__(self) -> Any:
+        if self._begins_anew:
+            self._resumed = iter(self._dataset)
+            self._begins_anew = False
         return self._resumed
 
     def _inputs(self) -> list[tf.data.Dataset]:

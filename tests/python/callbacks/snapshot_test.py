@@ -1,13 +1,16 @@
 """The Snapshot callback: when it saves, and that training resumes bitwise."""
 
 import os
+import signal
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
+import resume_trainer
 import tensorflow as tf
 
-import lodestar
 from lodestar import snapshot
 from lodestar.callbacks import Snapshot
 from lodestar.callbacks import snapshot as module
@@ -15,26 +18,13 @@ from lodestar.embedding.hook_variable import as_hook
 from lodestar.snapshot import saving
 from lodestar.snapshot.folder import SnapshotFolder
 
+model = resume_trainer.model
+
 
 @pytest.fixture
 def path(tmp_path):
     """Where the snapshots are."""
     return str(tmp_path / "snapshots")
-
-
-def model():
-    keras.utils.set_random_seed(3)
-    ids = keras.Input((2,), dtype="int64", name="ids")
-    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
-    x = keras.layers.Dropout(0.3, seed=1)(keras.layers.Dense(3)(rows))
-    m = keras.Model(ids, keras.layers.Dense(1)(x))
-    m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.05)
-        ),
-        "mse",
-    )
-    return m
 
 
 def batches():
@@ -77,7 +67,8 @@ def test_every_epoch(path):
     fit(model(), Snapshot(path, metadata={"name": "x"}))
     assert kinds(path) == [("full", 6), ("delta", 12)]
     assert [info.metadata for info in snapshot.list(path)] == [
-        {"epoch": epoch, "batch": 5, "name": "x"} for epoch in range(2)
+        {"epoch": epoch, "batch": 5, "epoch_ended": True, "name": "x"}
+        for epoch in range(2)
     ]
 
 
@@ -145,6 +136,142 @@ def test_resumed_training_is_bitwise_equal(path, version):
     )
     assert state(resumed) == state(whole)
     assert snapshot.list(path)[-1].step == 24
+
+
+class Seen(keras.callbacks.Callback):
+    """Notes what callbacks are called with."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.calls = []
+        self._stop_at = stop_at
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(f"epoch {epoch}")
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._begun = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        assert self._begun == batch
+        self.calls.append(batch)
+        epoch = [call for call in self.calls if str(call).startswith("epoch")]
+        if [epoch[-1], batch] == self._stop_at:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        assert set(logs) == {"loss", "val_loss"}
+        self.calls.append("end")
+
+    def on_train_end(self, logs=None):
+        self.calls.append(f"over, {sorted(logs)}")
+
+
+def whole_epochs(epochs, first=0, batches=5):
+    return sum(
+        ([f"epoch {e}", *range(batches), "end"] for e in range(first, epochs)),
+        [],
+    )
+
+
+OVER = ["over, ['loss', 'val_loss']"]
+
+
+@pytest.mark.parametrize(
+    "steps, data",
+    [(5, resume_trainer.repeated), (None, resume_trainer.once)]
+    + [(None, resume_trainer.of_unknown_length)],
+)
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_fit_goes_on_where_it_was_stopped(path, steps, data):
+    def fit_on(seen, epochs, name=path):
+        m, reader = model(), snapshot.ResumableDataset(data())
+        callback = Snapshot(name, 2, iterator=reader)
+        history = callback.fit(
+            m,
+            epochs=epochs,
+            steps_per_epoch=steps,
+            callbacks=[seen],
+            validation_data=resume_trainer.once().take(1),
+            verbose=0,
+        )
+        return m, history, callback
+
+    whole = Seen()
+    trained, history, _ = fit_on(whole, 4, path + "_whole")
+    assert whole.calls == ["begin", *whole_epochs(4), *OVER]
+    assert history.epoch == [0, 1, 2, 3]
+
+    stopped = Seen(stop_at=["epoch 1", 2])
+    fit_on(stopped, 4)
+    assert stopped.calls == [
+        *["begin", *whole_epochs(1), "epoch 1", 0, 1, 2, "end"],
+        *OVER,
+    ]
+    assert snapshot.list(path)[-1].metadata["epoch_ended"] is False
+    resumed = Seen()
+    m, history, callback = fit_on(resumed, 3)
+    assert resumed.calls == [
+        *["begin", "epoch 1", 3, 4, "end", *whole_epochs(3, 2)],
+        *OVER,
+    ]
+    assert history.epoch == [1, 2]
+    # In one process it restores nothing any more.
+    resumed.calls.clear()
+    callback.fit(
+        m,
+        epochs=4,
+        steps_per_epoch=steps,
+        callbacks=[resumed],
+        validation_data=resume_trainer.once().take(1),
+        verbose=0,
+    )
+    assert resumed.calls == ["begin", *whole_epochs(4, 3), *OVER]
+    assert int(m.optimizer.iterations) == 20
+    assert state(m) == state(trained)
+    # Nothing is left to do.
+    again = Seen()
+    m, _, _ = fit_on(again, 4)
+    assert again.calls[:1] == ["begin"] and state(m) == state(trained)
+
+
+def test_fit_refuses(path):
+    data = snapshot.ResumableDataset(batches())
+    with pytest.raises(ValueError, match="`iterator` of the callback is None"):
+        Snapshot(path).fit(model())
+    with pytest.raises(ValueError, match="`class_weight` makes another data"):
+        Snapshot(path, iterator=data).fit(model(), class_weight={0: 1.0})
+    m = model()
+    m.optimizer.build(m.trainable_variables)
+    snapshot.save_model(path, m, iterator=data)
+    with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
+        Snapshot(path, iterator=data).fit(model(), steps_per_epoch=2)
+    with pytest.raises(ValueError, match="`metadata` has batch, epoch, under"):
+        fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
+
+
+@pytest.mark.parametrize("kind", ["steps", "passes"])
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
+    whole = resume_trainer.train(str(tmp_path / "whole"), kind)
+    path = str(tmp_path / "killed")
+    # In the second and the third epoch, some steps after a snapshot.
+    for step, saved in ((8, 6), (14, 12)):
+        killed = subprocess.run(
+            [sys.executable, resume_trainer.__file__, path, kind, str(step)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stdout
+        assert snapshot.list(path)[-1].step == saved
+    resumed = resume_trainer.train(path, kind)
+    assert int(resumed.optimizer.iterations) == 20
+    assert state(resumed) == state(whole)
 
 
 def test_deltas_go_on_after_a_restore(path):
