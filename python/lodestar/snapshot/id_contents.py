@@ -29,36 +29,51 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
 
 
 def check(
-    name: str, table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]
+    path: str,
+    name: str,
+    table: IdTable | IdLookup,
+    arrays: Mapping[str, np.ndarray],
 ) -> None:
     """Raises unless `table` can take `arrays`.
+
+    Args:
+        path: Of the version, for what is raised.
+        name: Of the table.
+        table: That is to take them.
+        arrays: As `to_arrays` gives them.
 
     Raises:
         SnapshotError: They are of another kind of table.
         CorruptSnapshotError: They do not fit together.
     """
+    what = f"{path}: the table {name!r}"
     wanted = _kind_of_table(table)
     found = _kind_of_arrays(arrays)
     if found != wanted:
         raise SnapshotError(
-            f"the table {name!r} is {found} in the snapshot, but {wanted} "
-            "here; wanted the same"
+            f"{what} is {found} in the snapshot, but {wanted} here; wanted the "
+            "same"
         )
-    for array in arrays.values():
+    for part, array in arrays.items():
         if array.ndim != 1:
             raise CorruptSnapshotError(
-                f"the table {name!r} has an array of shape {array.shape}; "
-                "wanted vectors"
+                f"{what} has an array of shape {array.shape}; wanted vectors"
+            )
+        if part in ("ids", "lengths") and array.dtype != np.int64:
+            raise CorruptSnapshotError(
+                f"{what} has {part} of {array.dtype}, wanted int64"
             )
     keys = arrays["keys" if "keys" in arrays else "vocabulary"]
     count = len(keys)
     if "lengths" in arrays:
         lengths = arrays["lengths"]
         count = len(lengths)
-        if lengths.min(initial=0) < 0 or lengths.sum() != len(keys):
+        size = keys.nbytes
+        fits = lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= size
+        if not fits or sum(lengths.tolist()) != size:
             raise CorruptSnapshotError(
-                f"the keys of the table {name!r} have {len(keys)} bytes, but "
-                f"lengths that add up to {lengths.sum()}"
+                f"{what} has keys of {size} bytes, but lengths that add up to "
+                f"{sum(lengths.tolist())}"
             )
     if (
         isinstance(table, IdLookup)
@@ -66,12 +81,12 @@ def check(
         and len(to_arrays(table)["vocabulary"]) > 0
     ):
         raise SnapshotError(
-            f"the table {name!r} has no vocabulary in the snapshot, but one "
-            "here, which it keeps"
+            f"{what} has no vocabulary in the snapshot, but one here, which it "
+            "keeps"
         )
     if "ids" in arrays and len(arrays["ids"]) != count:
         raise CorruptSnapshotError(
-            f"the table {name!r} has {count} keys, but {len(arrays['ids'])} ids"
+            f"{what} has {count} keys, but {len(arrays['ids'])} ids"
         )
 
 

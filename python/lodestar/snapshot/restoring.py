@@ -291,7 +291,7 @@ class Plan:
                 f"{name_here!r} here is {type(table).__name__}"
             )
         else:
-            id_contents.check(name_here, table, arrays)
+            id_contents.check(self._path, name_here, table, arrays)
 
     def apply(self) -> RestoreReport:
         """Restores the tables."""
