@@ -14,6 +14,8 @@ from lodestar.optimizers.row_optimizers import RowUpdate
 
 # As EmbeddingApply takes it: the table's step stays as it is.
 _SAME_STEP = -2
+# Behind the name of a table: that of the table of its sums.
+GRADIENT_SUM = "_gradient_sum"
 
 
 class TableUpdate(NamedTuple):
@@ -148,7 +150,7 @@ class GradientSum(tf.Module):
             initializer="zeros",
             init_salt=0,
             dtype=hook.table.update_dtype,
-            name=f"{hook.table.name}_gradient_sum",
+            name=f"{hook.table.name}{GRADIENT_SUM}",
         )
 
     @property

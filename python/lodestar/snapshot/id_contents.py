@@ -47,8 +47,8 @@ def check(
         CorruptSnapshotError: They do not fit together.
     """
     what = f"{path}: the table {name!r}"
-    wanted = _kind_of_table(table)
-    found = _kind_of_arrays(arrays)
+    wanted = kind_of_table(table)
+    found = kind_of_arrays(arrays)
     if found != wanted:
         raise SnapshotError(
             f"{what} is {found} in the snapshot, but {wanted} here; wanted the "
@@ -107,13 +107,15 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
     table.import_(keys, arrays["ids"])
 
 
-def _kind_of_table(table: IdTable | IdLookup) -> str:
+def kind_of_table(table: IdTable | IdLookup) -> str:
+    """What a table has to find in a snapshot, in words."""
     if isinstance(table, IdLookup):
         return f"an IdLookup of {table.vocabulary_dtype} keys"
     return f"an IdTable of {table.key_dtype.name} keys"
 
 
-def _kind_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+def kind_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """What a snapshot has of a table, in words."""
     text = {"lengths"} & set(arrays)
     if set(arrays) == {"vocabulary"} | text:
         kind, keys = "an IdLookup", arrays["vocabulary"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from lodestar.data.errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
-from lodestar.snapshot import blobs, id_contents
+from lodestar.snapshot import blobs, id_contents, matching
 from lodestar.snapshot.checking import with_hint
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
@@ -43,6 +44,9 @@ class RestoreReport:
             have; they are as they were.
         ignored: Names of what the snapshot has and nothing here took.
         metadata: What was saved with it.
+        matched: Name here -> (name in the snapshot, how it was found: "name",
+            "rename", or "structure": by its place among the tables of its dim
+            and dtype, where a name is an automatic one).
     """
 
     path: str
@@ -52,6 +56,9 @@ class RestoreReport:
     initial: tuple[str, ...]
     ignored: tuple[str, ...]
     metadata: Mapping[str, Any]
+    matched: Mapping[str, tuple[str, str]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +87,11 @@ def restore(
     All tables get theirs, or, with an error, none does. Their shards,
     admission and eviction are their own and need not be those of the tables
     that were saved. Training that goes on from here may save deltas.
+
+    Tables are found by their names. Automatic ones, as `dynamic_embedding_3`,
+    which are others where a model is made a second time, are matched by the
+    order of the tables in the model instead, if there are equally many of their
+    dim and dtype on both sides; the report says how each was found.
 
     >>> lodestar.snapshot.restore("snapshots", model)
 
@@ -214,13 +226,27 @@ class Plan:
         self.manifest = chain[-1]
         self._path = folder.version_path(self.manifest.version)
         self._id_arrays = self._read_id_tables()
-        saved = [t.name for t in self.manifest.tables] + list(self._id_arrays)
+        saved = {
+            **{t.name: f"{t.dim} {t.dtype}" for t in self.manifest.tables},
+            **{
+                name: id_contents.kind_of_arrays(arrays)
+                for name, arrays in self._id_arrays.items()
+            },
+        }
         here = {**tables.embeddings, **tables.id_tables}
-        self._names = self._match(saved, list(here))
+        kinds = {
+            name: f"{table.dim} {table.dtype.name}"
+            if isinstance(table, EmbeddingVariable)
+            else id_contents.kind_of_table(table)
+            for name, table in here.items()
+        }
+        self._matched = self._match(saved, kinds)
+        self._names = {name: new for name, (new, _) in self._matched.items()}
         self.initial = tuple(n for n in here if n not in self._names.values())
         self.ignored = tuple(n for n in saved if n not in self._names)
         for name_there, name_here in self._names.items():
             self._check(name_there, name_here, here[name_here])
+        self._warn_of_names(saved, kinds)
         self._files = {
             name: folder.table_files(chain, name)
             for name in self._names
@@ -235,9 +261,37 @@ class Plan:
             tables.setdefault(name, {})[part] = array
         return tables
 
-    def _match(self, saved: list[str], here: list[str]) -> dict[str, str]:
-        """Name in the snapshot -> name here, of what both have."""
+    def _warn_of_names(
+        self, saved: Mapping[str, str], here: Mapping[str, str]
+    ) -> None:
+        """Warns of tables that stay as they are where others are not taken."""
+        if saved and not self._names:
+            warnings.warn(
+                f"{self._path}: no table was restored: it has {_list(saved)}, "
+                f"and those here are {_list(here)}",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+            return
+        kinds = {here[name] for name in self.initial}
+        left = [name for name in self.ignored if saved[name] in kinds]
+        if left:
+            kinds = {saved[name] for name in left}
+            stay = [name for name in self.initial if here[name] in kinds]
+            warnings.warn(
+                f"{self._path}: the table {_list(stay)} stays as it is, and "
+                f"{_list(left)} of the snapshot, of the same kind, is not "
+                "taken. Use `rename` if they are the same",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
+    def _match(
+        self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]
+    ) -> dict[str, tuple[str, str]]:
+        """Name in the snapshot -> (name here, how), of what both have."""
         options = self._options
+        saved, here = list(kinds), list(kinds_here)
         for name, new in options.rename.items():
             if name not in saved:
                 raise SnapshotError(
@@ -249,17 +303,15 @@ class Plan:
                     f"`rename` makes {name!r} {new!r}, but the tables here "
                     f"are {here}"
                 )
-        names: dict[str, str] = {}
-        for name in saved:
-            new = options.rename.get(name, name)
-            if new in names.values():
+        names = matching.match(kinds, kinds_here, options.rename)
+        taken = [new for new, _ in names.values()]
+        for new in taken:
+            if taken.count(new) > 1:
                 raise SnapshotError(
                     f"{self._path}: two tables of the snapshot are {new!r} "
                     "here; wanted one (see `rename`)"
                 )
-            if new in here:
-                names[name] = new
-        absent = [n for n in here if n not in names.values()]
+        absent = [n for n in here if n not in taken]
         if absent and options.missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no table {_list(absent)}; it has "
@@ -316,6 +368,9 @@ class Plan:
             initial=self.initial,
             ignored=self.ignored,
             metadata=self.manifest.metadata,
+            matched={
+                new: (name, how) for name, (new, how) in self._matched.items()
+            },
         )
 
     def _restore_embeddings(self) -> dict[str, int]:

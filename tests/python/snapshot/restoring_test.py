@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 
 import keras
 import numpy as np
@@ -254,3 +255,138 @@ def test_a_model_takes_tables_only(path):
     assert st.content(second.get_layer("user").table) == st.content(
         first.get_layer("user").table
     )
+
+
+def _model(names=(None, None), dims=(3, 3)):
+    ids = keras.Input((2,), dtype="int64")
+    rows = [
+        lodestar.layers.DynamicEmbedding(dim, combiner="sum", name=name)
+        for name, dim in zip(names, dims)
+    ]
+    outputs = [keras.layers.Dense(1)(layer(ids)) for layer in rows]
+    return keras.Model(ids, outputs), [layer.table for layer in rows]
+
+
+def _filled(*arguments):
+    model, tables = _model(*arguments)
+    for number, t in enumerate(tables):
+        st.fill(t, range(5), scale=number + 1)
+    return model, tables
+
+
+def test_automatic_names_are_matched_by_structure(path):
+    keras.backend.clear_session()
+    first, tables = _filled()
+    snapshot.save(path, first)
+    # The same cell again: each name is that of the table after it.
+    keras.backend.clear_session()
+    keras.layers.Dense(1)
+    lodestar.layers.DynamicEmbedding(3)
+    second, others = _model()
+    assert others[0].name == tables[1].name != others[1].name
+    report = snapshot.restore(path, second)
+    assert [st.content(t) for t in others] == [st.content(t) for t in tables]
+    assert report.matched == {
+        other.name: (t.name, "structure") for other, t in zip(others, tables)
+    }
+    # A delta of theirs does not take one for the other.
+    st.fill(others[0], [2], scale=7)
+    snapshot.save(path, second, delta=True)
+    third, newest = _model()
+    snapshot.restore(path, third)
+    assert [st.content(t) for t in newest] == [st.content(t) for t in others]
+    # In the same model they are found by name.
+    report = snapshot.restore(path, second)
+    assert {how for _, how in report.matched.values()} == {"name"}
+
+
+def test_a_name_that_was_given_since_is_matched_by_structure(path):
+    first, tables = _filled((None, None), (3, 2))
+    snapshot.save(path, first)
+    second, others = _model(("user", None), (3, 2))
+    report = snapshot.restore(path, second)
+    assert report.matched["user"] == (tables[0].name, "structure")
+    assert [st.content(t) for t in others] == [st.content(t) for t in tables]
+
+
+@pytest.mark.parametrize(
+    ("names", "dims"),
+    [
+        (("user", "item"), (3, 3)),  # names that were given, and others
+        ((None, None), (3, 2)),  # of another dim
+        ((None, None, None), (3, 3, 3)),  # one more
+        ((None,), (3,)),  # one less
+    ],
+)
+def test_what_is_not_clear_is_not_matched(path, names, dims):
+    keras.backend.clear_session()
+    given = ("a", "b") if "user" in names else (None, None)
+    snapshot.save(path, _filled(given)[0])
+    lodestar.layers.DynamicEmbedding(3, name="dynamic_embedding_1")
+    model, tables = _filled(names, dims)
+    before = [st.content(t) for t in tables]
+    with pytest.raises(snapshot.SnapshotError, match="Use `rename`"):
+        snapshot.restore(path, model)
+    assert [st.content(t) for t in tables] == before
+
+
+def test_waiting_gradients_go_with_their_table(path):
+    def trained(names):
+        model, tables = _filled(names)
+        model.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer(
+                keras.optimizers.Adam(gradient_accumulation_steps=4)
+            ),
+            "mse",
+        )
+        model.train_on_batch(np.ones((4, 2)), [np.ones((4, 1))] * 2)
+        return model, tables
+
+    first, _ = trained((None, None))
+    snapshot.save_model(path, first)
+    second, _ = trained((None, None))
+    report = snapshot.restore_model(path, second)
+    assert len(report.matched) == 4
+    for here, (there, how) in report.matched.items():
+        assert here.endswith("_gradient_sum") == there.endswith("_gradient_sum")
+        assert how == "structure"
+    third, _ = trained(("user", "item"))
+    matched = snapshot.restore_model(path, third).matched
+    for name in ("user", "item"):
+        there, _ = matched[name]
+        assert matched[f"{name}_gradient_sum"][0] == f"{there}_gradient_sum"
+
+
+def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
+    a, c = st.table("a"), st.table("c", dim=2)
+    with pytest.warns(
+        RuntimeWarning,
+        match="the table 'c' stays as it is, and 'b' of the snapshot, of the "
+        "same kind, is not taken. Use `rename`",
+    ):
+        report = snapshot.restore(path, [a, c], missing="init", extra="ignore")
+    assert report.initial == ("c",) and report.ignored == ("b",)
+    with pytest.warns(
+        RuntimeWarning,
+        match="no table was restored: it has 'a', 'b', and those here are 'c'",
+    ):
+        snapshot.restore(path, c, missing="init", extra="ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        snapshot.restore(path, a, extra="ignore")
+        other = st.table("other", dim=9)
+        snapshot.restore(path, [a, other], missing="init", extra="ignore")
+        snapshot.restore(
+            path, [a, c], missing="init", rename={"b": "c"}, extra="ignore"
+        )
+
+
+def test_the_builtin_list_is_not_hidden():
+    assert "list" not in vars(snapshot)
+    names = {}
+    exec("from lodestar.snapshot import *", names)
+    assert "list" not in names and "save" in names
+    assert "list" in dir(snapshot)
+    assert snapshot.list is vars(snapshot)["list_snapshots"]
+    with pytest.raises(AttributeError, match="has no attribute 'lists'"):
+        _ = snapshot.lists
