@@ -1,19 +1,41 @@
 """Folders that appear, or are replaced, when all of them is written."""
 
 import contextlib
+import ctypes
+import errno
+import fcntl
 import os
+import re
+import shutil
 import uuid
+import warnings
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+_LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
+# What an export that has not come to its end may have written.
+_WRITTEN = {
+    "assets",
+    "features.json",
+    "fingerprint.pb",
+    "saved_model.pb",
+    "variables",
+}
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+# Of kernels, file systems and sandboxes that do not exchange names.
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
+
 
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike) -> Iterator[str]:
-    """Gives a folder to write in, which is at `path` after the block.
+    """Gives an empty folder to write in, which is at `path` after the block.
 
-    If the block fails, what was at `path` is still there. A reader finds the
-    old folder or the new one, and for a moment between two renames neither.
+    If the block fails, or the process dies, what was at `path` is still there:
+    a reader finds the old folder or the new one. Only where the system cannot
+    exchange two names in one step there is neither for a moment between two
+    renames; should the process die in it, the next export brings the old one
+    back. What dead exports have left beside `path` is removed, with a warning.
     Where `path` is a link, the folder that it leads to is replaced.
 
     >>> with whole_folder("served") as partial:
@@ -26,11 +48,156 @@ def whole_folder(path: str | os.PathLike) -> Iterator[str]:
     if os.path.islink(path):
         path = os.path.realpath(path)
     _check_replaceable(path)
+    write = _write_elsewhere if "://" in path else _write_here
+    with write(path) as partial:
+        yield partial
+
+
+@contextlib.contextmanager
+def _write_here(path: str) -> Iterator[str]:
+    _clear_dead(path)
+    with contextlib.ExitStack() as held:
+        partial, replaced = _names(path)
+        try:
+            os.makedirs(partial)
+            # By this others know that the export is not dead. One that looked
+            # a moment before may remove the folder.
+            while held.enter_context(_held(partial)) is False:
+                partial, replaced = _names(path)
+                os.makedirs(partial)
+            yield partial
+            if not os.path.exists(path):
+                os.rename(partial, path)
+                return
+            held.enter_context(_held(path))
+            if not _exchange(partial, path):
+                _rename_twice(partial, path, replaced)
+        finally:
+            for leftover in (partial, replaced):
+                _remove(leftover)
+
+
+def _names(path: str) -> tuple[str, str]:
     unique = uuid.uuid4().hex[:8]
-    partial = f"{path}.partial-{unique}"
-    replaced = f"{path}.replaced-{unique}"
-    gfile = tf.io.gfile
+    return f"{path}.partial-{unique}", f"{path}.replaced-{unique}"
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Exchanges two names in one step; False: the system does not do that."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    failed = renameat2(
+        _AT_FDCWD,
+        os.fsencode(one),
+        _AT_FDCWD,
+        os.fsencode(other),
+        _RENAME_EXCHANGE,
+    )
+    if failed:
+        code = ctypes.get_errno()
+        if code in _NO_EXCHANGE:
+            return False
+        raise OSError(code, os.strerror(code), one, None, other)
+    return True
+
+
+def _rename_twice(partial: str, path: str, replaced: str) -> None:
     try:
+        os.rename(path, replaced)
+        os.rename(partial, path)
+    except BaseException:
+        if not os.path.exists(path):
+            os.rename(replaced, path)
+        raise
+
+
+def _clear_dead(path: str) -> None:
+    """Removes what dead exports have left; brings back what they took away."""
+    for folders in _leftovers(path).values():
+        with contextlib.ExitStack() as held:
+            states = [held.enter_context(_held(x)) for x in folders.values()]
+            if not all(states):
+                continue  # of an export that is under way
+            if "replaced" in folders and not os.path.exists(path):
+                os.rename(folders.pop("replaced"), path)
+                _warn(
+                    f"An export that was killed had put {path!r} away; it is "
+                    "back."
+                )
+            for folder in folders.values():
+                if _remove(folder):
+                    _warn(f"Removed {folder!r}, left by a killed export.")
+
+
+def _leftovers(path: str) -> dict[str, dict[str, str]]:
+    """By the random part of the name: "partial" or "replaced" -> the folder."""
+    parent, name = os.path.split(path)
+    found: dict[str, dict[str, str]] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(parent or "."):
+            match = _LEFT.fullmatch(entry.name[len(name) :])
+            if match and entry.name.startswith(name) and _is_ours(entry):
+                kind, unique = match.groups()
+                folder = os.path.join(parent, entry.name)
+                found.setdefault(unique, {})[kind] = folder
+    return found
+
+
+def _is_ours(entry: os.DirEntry) -> bool:
+    """Whether what is called as a leftover is one, by what it holds."""
+    if not entry.is_dir(follow_symlinks=False):
+        return False
+    found = set(os.listdir(entry.path))
+    return "saved_model.pb" in found or found <= _WRITTEN
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[bool | None]:
+    """Locks a folder as in use; gives whether it is there and was free.
+
+    The system unlocks it when the process dies. None: it locks no folders.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            state = os.path.exists(folder)
+        except BlockingIOError:
+            state = False
+        except OSError:
+            state = None
+        yield state
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: str) -> bool:
+    """Removes a folder; returns whether it was there and is gone."""
+    if not os.path.exists(folder):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists(folder):
+        _warn(f"Could not remove {folder!r}, which nothing needs any more.")
+        return False
+    return True
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=8)
+
+
+@contextlib.contextmanager
+def _write_elsewhere(path: str) -> Iterator[str]:
+    """On a file system that only `tf.io.gfile` knows."""
+    gfile = tf.io.gfile
+    partial, replaced = _names(path)
+    try:
+        gfile.makedirs(partial)
         yield partial
         if not gfile.exists(path):
             gfile.rename(partial, path)
