@@ -7,6 +7,7 @@ import dataclasses
 import os
 import threading
 import time
+import types
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -16,37 +17,22 @@ import tensorflow as tf
 from lodestar._resource import NotCopied
 from lodestar.data.errors import describe_error
 from lodestar.export import features_json
+from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
-from lodestar.serving.served_content import ServedContent, Taken
+from lodestar.serving.live_function import LiveFunction
+from lodestar.serving.served_content import Served, ServedContent, Taken
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
 
 # A version that fails is tried again after so long, at most.
 _MAX_PAUSE_SECONDS = 60.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Served:
-    """The version that is served."""
-
-    root: str
-    version: int
-    step: int
-    time: str
-    metadata: Mapping[str, Any]
-    since: float  # of the monotonic clock
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> _Served:
-        return cls(
-            manifest.root,
-            manifest.version,
-            manifest.step,
-            manifest.time,
-            manifest.metadata,
-            time.monotonic(),
-        )
+# How often to load a SavedModel that is replaced meanwhile.
+_MAX_LOADS = 3
+# How long an update waits for calls that began before the last one.
+_MAX_CALL_SECONDS = 10.0
+# The same of what can as well be done at the next poll.
+_SHORT_CALL_SECONDS = 0.1
 
 
 @dataclasses.dataclass
@@ -62,12 +48,11 @@ class LiveModel(NotCopied):
     """A SavedModel that serves the newest of a folder of snapshots.
 
     Training saves snapshots of its tables and weights, most of them deltas; a
-    thread here looks for new versions and takes them in. Look-ups go on
-    meanwhile: a delta's rows switch one by one, each whole, then id tables,
-    then the weights, each whole; a full version is read beside what is served
-    and its tables take their place at once. So a call that runs during an
-    update may see some rows of the old version and some of the new; one that
-    begins after it sees the new version alone.
+    thread here looks for new versions and takes them in, while calls go on.
+    There are two copies of the model: one serves, the other takes an update in;
+    then they change places, and the update is repeated when the calls that
+    began before have ended. So each call sees one version, all of it, waits for
+    nothing, and one that begins when `version()` has changed sees that.
 
     A version is read and checked before anything of it is served. One that
     cannot be is left out: the last good version stays, `stats()` has the error,
@@ -89,6 +74,10 @@ class LiveModel(NotCopied):
         weights: `"require"`: snapshots hold the model's dense weights, by
             `save_model`, or as `dense` of `save` by their paths. `"keep"`:
             those of the SavedModel are served.
+        consistency: `"call"`: each call sees one version. `"row"`: there is one
+            copy, which takes half the memory and is updated under the calls:
+            one that runs meanwhile may see rows, id tables and weights of the
+            old version and of the new, each whole.
 
     Raises:
         ValueError: An argument is not as above.
@@ -108,7 +97,12 @@ class LiveModel(NotCopied):
         *,
         rename: Mapping[str, str] | None = None,
         weights: str = "require",
+        consistency: str = "call",
     ):
+        if consistency not in ("call", "row"):
+            raise ValueError(
+                f"`consistency`={consistency!r} is not in ('call', 'row')."
+            )
         if weights not in ("require", "keep"):
             raise ValueError(
                 f"`weights`={weights!r} is not in ('require', 'keep')."
@@ -118,20 +112,27 @@ class LiveModel(NotCopied):
         self._folder = SnapshotFolder(
             os.path.abspath(SnapshotFolder(snapshots).path)
         )
-        document = features_json.read(path)
-        if "stock" in document:
-            raise ValueError(
-                f"`path` is {os.fspath(path)!r}, which stock_saved_model "
-                "wrote: its tables cannot change. Wanted a folder of "
-                "lodestar.export.saved_model."
+        self._copies = Copies(
+            _load(
+                os.fspath(path),
+                1 if consistency == "row" else 2,
+                dict(rename or {}),
+                weights,
             )
-        self._loaded = tf.saved_model.load(os.fspath(path))
-        self._content = ServedContent(
-            self._loaded, document, dict(rename or {}), weights
         )
+        self._serve = LiveFunction(
+            self._copies, lambda content: content.loaded.serve
+        )
+        self._signatures = {
+            name: LiveFunction(
+                self._copies,
+                lambda content, name=name: content.loaded.signatures[name],
+            )
+            for name in self.loaded.signatures
+        }
         # Held by whoever changes what is served, and what counts it below.
         self._lock = threading.Lock()
-        self._served: _Served | None = None
+        self._since: float | None = None  # of the monotonic clock
         self._pinned = False
         self._newest: int | None = None
         self._lag = 0
@@ -140,6 +141,8 @@ class LiveModel(NotCopied):
         self._polls = self._failed = self._updates = self._full_updates = 0
         self._taken = Taken(0, 0, 0)
         self._update_seconds: float | None = None
+        # What the idle copy was to catch up with.
+        self._caught_up: Served | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.poll()
@@ -164,21 +167,25 @@ class LiveModel(NotCopied):
         Returns:
             Name of output -> tensor.
         """
-        return self._loaded.serve(features)
+        return self._serve(features)
 
     @property
     def signatures(self) -> Mapping[str, Any]:
         """The SavedModel's, as `serving_default`; they take plain tensors."""
-        return self._loaded.signatures
+        return types.MappingProxyType(self._signatures)
 
     @property
     def loaded(self) -> Any:
-        """What `tf.saved_model.load` gave."""
-        return self._loaded
+        """What `tf.saved_model.load` gave, of the copy that serves now.
+
+        With `consistency="call"` the next update makes it the idle one. To call
+        it is to miss what this class is for.
+        """
+        return self._copies.serving.loaded
 
     def version(self) -> int | None:
         """The snapshot that is served; None: what the SavedModel holds."""
-        served = self._served
+        served = self._copies.serving.served
         return None if served is None else served.version
 
     def poll(self) -> bool:
@@ -202,19 +209,18 @@ class LiveModel(NotCopied):
         Raises:
             SnapshotError: There is no such version, or it is of another model.
             CorruptSnapshotError: It cannot be read.
+            TimeoutError: A call that began before the last update still runs.
             tf.errors.OpError: Memory ran out. With any error the model serves,
                 and follows, what it did before.
         """
         if type(version) is not int or version < 1:
             raise ValueError(f"`version` is {version!r}, wanted 1 or more.")
         with self._lock:
-            chain = self._folder.chain(version)
-            if self._position(chain) != len(chain) - 1:
-                try:
-                    self._take_whole(chain)
-                except Exception:
-                    self._mend()
-                    raise
+            try:
+                self._go_to(self._folder.chain(version))
+            except Exception:
+                self._mend()
+                raise
             self._pinned = True
             versions = self._folder.versions()
             self._lag = len(self._newer(versions))
@@ -240,7 +246,10 @@ class LiveModel(NotCopied):
             the newest version is not served; None: nothing is wrong).
         """
         # Not under the lock: an update may take its time.
-        served, failures = self._served, self._failures
+        served, rows = self._copies.run(
+            lambda content: (content.served, content.rows())
+        )
+        failures, since = self._failures, self._since
         error = self._folder_error
         if failures:
             error = failures[max(failures)].error
@@ -257,11 +266,11 @@ class LiveModel(NotCopied):
                 "step": served.step,
                 "snapshot_time": served.time,
                 "metadata": dict(served.metadata),
-                "seconds_since_update": time.monotonic() - served.since,
+                "seconds_since_update": time.monotonic() - since,
             }
         return {
             **result,
-            "rows": self._content.rows(),
+            "rows": rows,
             "pinned": self._pinned,
             "following": self._thread is not None and not self._closed.is_set(),
             "newest_version": self._newest,
@@ -294,14 +303,14 @@ class LiveModel(NotCopied):
 
     def _poll(self, patient: bool) -> bool:
         with self._lock:
-            before = self._served
+            before = self._copies.serving.served
             self._polls += 1
             try:
                 self._advance(patient)
                 self._folder_error = None
             except Exception as error:
                 self._folder_error = error
-            return self._served is not before
+            return self._copies.serving.served != before
 
     def _advance(self, patient: bool) -> None:
         """Takes in the newest version that can be taken, if it is a newer one."""
@@ -314,11 +323,13 @@ class LiveModel(NotCopied):
                     break
         self._newest = versions[-1] if versions else None
         self._lag = len(self._newer(versions))
+        self._catch_up()
 
     def _newer(self, versions: list[int]) -> list[int]:
         """Those that are newer than what is served."""
-        served = self._served
-        if served is None or self._content.torn:
+        content = self._copies.serving
+        served = content.served
+        if served is None or content.torn:
             return versions
         for version in reversed(versions):
             with contextlib.suppress(OSError, SnapshotError):
@@ -350,63 +361,110 @@ class LiveModel(NotCopied):
 
     def _go_to(self, chain: list[Manifest]) -> None:
         """Serves the last of a chain, by its deltas where they suffice."""
-        at = self._position(chain)
+        began = time.perf_counter()
+        at = self._copies.serving.position(chain)
+        if at == len(chain) - 1:
+            self._copies.serving.renumber(chain[at])
+            return
+        content = self._copies.idle(_MAX_CALL_SECONDS)
+        self._bring(content, chain, 0 if at is None else at + 1)
+        self._copies.swap()
+        self._since = time.monotonic()
+        self._update_seconds = time.perf_counter() - began
+
+    def _bring(
+        self, content: ServedContent, chain: list[Manifest], new: int
+    ) -> None:
+        """Makes a copy hold the last of a chain.
+
+        From the place `new` of the chain on, versions count in `stats()`.
+        """
+        at = content.position(chain)
         if at is None:
-            self._take_whole(chain)
+            at = len(chain) - 2  # All but the last is read with it.
+        else:
+            content.renumber(chain[at])
+        for place in range(at + 1, len(chain)):
+            part = chain[: place + 1]
+            whole = content.position(part[:-1]) is None or not content.is_delta(
+                self._folder, part[-1]
+            )
+            if whole:
+                taken = content.take_whole(
+                    self._folder, part, in_place=not self._copies.single
+                )
+            else:
+                taken = content.take_delta(self._folder, part[-1])
+            if place >= new:
+                self._updates += 1
+                self._full_updates += whole
+                self._taken = self._taken + taken
+
+    def _catch_up(self) -> None:
+        """Repeats the last update in the idle copy.
+
+        So the next one has its own deltas alone to take in, and finds those of
+        this one, which compaction may remove. What fails here is done, or
+        fails, with the next update.
+        """
+        served = self._copies.serving.served
+        if self._copies.single or self._pinned or served is self._caught_up:
             return
-        if chain[at].version != self._served.version:
-            # Compacted: what is served, by another number.
-            self._served = _Served.of(chain[at])
-        for end in range(at + 2, len(chain) + 1):
-            self._take_last(chain[:end])
-
-    def _position(self, chain: list[Manifest]) -> int | None:
-        """Where in a chain that is which is served."""
-        served = self._served
-        if served is None or self._content.torn:
-            return None
-        for at, manifest in enumerate(chain):
-            same = served.version in (manifest.version, manifest.same_as)
-            if same and manifest.root == served.root:
-                return at
-        return None
-
-    def _take_last(self, chain: list[Manifest]) -> None:
-        """Serves the last of a chain, where that before it is served."""
-        began = time.perf_counter()
-        if not self._content.is_delta(self._folder, chain[-1]):
-            self._take_whole(chain)
-            return
-        taken = self._content.take_delta(self._folder, chain[-1])
-        self._note(chain[-1], taken, began)
-
-    def _take_whole(self, chain: list[Manifest]) -> None:
-        began = time.perf_counter()
-        taken = self._content.take_whole(self._folder, chain)
-        self._full_updates += 1
-        self._note(chain[-1], taken, began)
+        with contextlib.suppress(TimeoutError):
+            content = self._copies.idle(_SHORT_CALL_SECONDS)
+            self._caught_up = served
+            with contextlib.suppress(Exception):
+                chain = self._folder.chain(served.version)
+                self._bring(content, chain, len(chain))
 
     def _mend(self) -> None:
-        """Serves the old version again where an update broke off halfway."""
-        if self._content.torn and self._served is not None:
+        """Makes good what an update that broke off has left."""
+        self._caught_up = None
+        content = self._copies.serving
+        if content.torn and content.served is not None:
             # Else the next poll reads a version whole.
             with contextlib.suppress(Exception):
-                chain = self._folder.chain(self._served.version)
-                self._content.take_whole(self._folder, chain)
-
-    def _note(self, manifest: Manifest, taken: Taken, began: float) -> None:
-        self._served = _Served.of(manifest)
-        self._updates += 1
-        self._taken = self._taken + taken
-        self._update_seconds = time.perf_counter() - began
+                chain = self._folder.chain(content.served.version)
+                content.take_whole(self._folder, chain)
 
     def _check_model(self) -> None:
         """Raises what kept all versions out if that will not pass."""
-        if self._served is None:
+        if self._copies.serving.served is None:
             for version in sorted(self._failures, reverse=True):
                 error = self._failures[version].error
                 if isinstance(error, OtherModelError):
                     raise error
+
+
+def _load(
+    path: str, copies: int, rename: dict[str, str], weights: str
+) -> list[ServedContent]:
+    """Loads a SavedModel so many times; an export may replace it meanwhile."""
+    for _ in range(_MAX_LOADS):
+        document = features_json.read(path)
+        if "stock" in document:
+            raise ValueError(
+                f"`path` is {path!r}, which stock_saved_model wrote: its "
+                "tables cannot change. Wanted a folder of "
+                "lodestar.export.saved_model."
+            )
+        before = _fingerprint(path)
+        contents = [
+            ServedContent(tf.saved_model.load(path), document, rename, weights)
+            for _ in range(copies)
+        ]
+        if (features_json.read(path), _fingerprint(path)) == (document, before):
+            return contents
+    raise OSError(
+        f"`path`={path!r} was replaced each time that it was loaded, "
+        f"{_MAX_LOADS} times."
+    )
+
+
+def _fingerprint(path: str) -> str | None:
+    with contextlib.suppress(FileNotFoundError):
+        return str(tf.saved_model.experimental.read_fingerprint(path))
+    return None
 
 
 def _follow(

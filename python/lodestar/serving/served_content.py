@@ -47,6 +47,27 @@ class Taken:
 
 
 @dataclasses.dataclass(frozen=True)
+class Served:
+    """The version that a loaded model has taken in."""
+
+    root: str
+    version: int
+    step: int
+    time: str
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Served:
+        return cls(
+            manifest.root,
+            manifest.version,
+            manifest.step,
+            manifest.time,
+            manifest.metadata,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class _Others:
     """What a version has besides embedding tables, read and checked."""
 
@@ -63,6 +84,10 @@ class ServedContent:
         document: Its features.json.
         rename: Table in the snapshots -> table of the model.
         weights: `"require"` or `"keep"`; see `LiveModel`.
+
+    Attributes:
+        loaded: As above.
+        served: The version that it has taken in; None: its own content.
     """
 
     def __init__(
@@ -72,6 +97,8 @@ class ServedContent:
         rename: Mapping[str, str],
         weights: str,
     ):
+        self.loaded = loaded
+        self.served: Served | None = None
         self._tables = {
             entry["key"]: (loaded.tables[entry["key"]].resource_handle, entry)
             for entry in document["tables"]
@@ -90,7 +117,7 @@ class ServedContent:
                     f"model are {_list(self._tables)}."
                 )
         self._saved_names = {here: there for there, here in rename.items()}
-        # Whether an update broke off between tables and weights.
+        # Whether an update broke off halfway.
         self.torn = False
 
     def rows(self) -> dict[str, int]:
@@ -100,12 +127,32 @@ class ServedContent:
             for key, (handle, _) in self._tables.items()
         }
 
-    def take_whole(
-        self, folder: SnapshotFolder, chain: Sequence[Manifest]
-    ) -> Taken:
-        """Puts the last version of a chain in place of all that is served.
+    def position(self, chain: Sequence[Manifest]) -> int | None:
+        """Where in a chain that is which was taken in."""
+        if self.served is None or self.torn:
+            return None
+        for at, manifest in enumerate(chain):
+            same = self.served.version in (manifest.version, manifest.same_as)
+            if same and manifest.root == self.served.root:
+                return at
+        return None
 
-        It is read beside what is served, and takes its place at once.
+    def renumber(self, manifest: Manifest) -> None:
+        """Notes a version that holds the same, made by compaction maybe."""
+        if self.served.version != manifest.version:
+            self.served = Served.of(manifest)
+
+    def take_whole(
+        self,
+        folder: SnapshotFolder,
+        chain: Sequence[Manifest],
+        *,
+        in_place: bool = False,
+    ) -> Taken:
+        """Puts the last version of a chain in place of all that is there.
+
+        It is read beside what is there, and takes its place at once; with
+        `in_place`, what is there goes first, so that memory for one is enough.
         """
         others = self._read_others(folder, chain[-1])
         chains = [
@@ -113,6 +160,11 @@ class ServedContent:
             for entry in self._entries(folder, chain[-1])
         ]
         rows: list[int] = []
+        if in_place:
+            self.torn = True
+            for handle in self._handles():
+                gen_ops.lodestar_embedding_clear(handle)
+                gen_ops.lodestar_embedding_compact(handle)
         if chains:
             with corrupt_files():
                 rows = snapshot_ops.restore(
@@ -122,11 +174,12 @@ class ServedContent:
                     optimizer_slots="reset",
                 )
         self._assign(others)
+        self.served = Served.of(chain[-1])
         read = sum(e.bytes for files in chains for _, e in files)
         return Taken(sum(rows), 0, read + others.bytes)
 
     def take_delta(self, folder: SnapshotFolder, manifest: Manifest) -> Taken:
-        """Takes a version in that builds on the one that is served.
+        """Takes a version in that builds on the one that is there.
 
         Rows switch one by one; weights follow when all rows have.
         """
@@ -140,6 +193,7 @@ class ServedContent:
                     self._handles(), paths, "", optimizer_slots="reset"
                 )
         self._assign(others)
+        self.served = Served.of(manifest)
         return Taken(
             sum(written for written, _ in counts),
             sum(removed for _, removed in counts),

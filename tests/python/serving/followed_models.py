@@ -16,9 +16,10 @@ class Trainer:
     Args:
         folder: Holds the export and the snapshots.
         eviction: Of its table.
+        from_rows: Whether the export has that signature.
     """
 
-    def __init__(self, folder, eviction=None):
+    def __init__(self, folder, eviction=None, from_rows=False):
         self.exported = pathlib.Path(folder, "model")
         self.snapshots = pathlib.Path(folder, "snapshots")
         self.table = lodestar.EmbeddingVariable(
@@ -45,7 +46,9 @@ class Trainer:
             "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
         }
         self._rng = rng
-        lodestar.export.saved_model(self.model, self.exported)
+        lodestar.export.saved_model(
+            self.model, self.exported, from_rows=from_rows
+        )
 
     def train(self):
         """A step on half of the ids, some of them new."""
@@ -68,6 +71,17 @@ class Trainer:
 
     def outputs(self):
         return self.model(self.features, training=False)
+
+
+class MutableIds(keras.Model):
+    """Looks words up in an id table that can change."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = lodestar.lookup.IdTable(["a"], mutable=True, name="ids")
+
+    def call(self, words):
+        return self.table.lookup(words)
 
 
 def table_file(snapshots, version):

@@ -11,7 +11,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from followed_models import Trainer, flip_byte, table_file, wait_until
+from followed_models import (
+    MutableIds,
+    Trainer,
+    flip_byte,
+    table_file,
+    wait_until,
+)
 
 import lodestar
 from lodestar.serving import LiveModel
@@ -222,7 +228,7 @@ class Fails:
 
     @classmethod
     def replace_first(cls, live, times=1):
-        variables = live._content._weights
+        variables = live._copies.idle(10)._weights
         name = next(iter(variables))
         variables[name] = cls(variables[name], times)
 
@@ -233,12 +239,15 @@ class Fails:
         self._variable.assign(value)
 
 
+both_ways = pytest.mark.parametrize("live", ["call", "row"], indirect=True)
+
+
 class TestBrokenSnapshots:
     @pytest.fixture
-    def live(self, trainer):
+    def live(self, trainer, request):
         trainer.train()
         trainer.save()
-        live = follow(trainer)
+        live = follow(trainer, consistency=getattr(request, "param", "call"))
         trainer.train()
         return live
 
@@ -309,6 +318,7 @@ class TestBrokenSnapshots:
         assert str(table_file(trainer.snapshots, 3)) in stats["last_error"]
         assert (stats["newest_version"], stats["lag_versions"]) == (3, 1)
 
+    @both_ways
     def test_an_update_that_breaks_off_is_taken_back(self, live, trainer):
         Fails.replace_first(live)
         trainer.save(delta=True)
@@ -316,6 +326,7 @@ class TestBrokenSnapshots:
         assert live.poll() and live.version() == 2
         assert_serves(live, trainer)
 
+    @both_ways
     def test_a_rollback_that_breaks_off_is_taken_back(self, live, trainer):
         trainer.save(delta=True)
         live.poll()
@@ -325,6 +336,7 @@ class TestBrokenSnapshots:
         assert live.version() == 2 and not live.stats()["pinned"]
         assert_serves(live, trainer)
 
+    @both_ways
     def test_what_cannot_be_taken_back_is_made_good(self, live, trainer):
         Fails.replace_first(live, times=2)
         trainer.save(delta=True)
@@ -622,15 +634,6 @@ class TestIdTables:
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])
 
 
-class MutableIds(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.table = lodestar.lookup.IdTable(["a"], mutable=True, name="ids")
-
-    def call(self, words):
-        return self.table.lookup(words)
-
-
 def test_rows_switch_whole_while_threads_look_up(tmp_path):
     seconds = float(os.environ.get("LODESTAR_STRESS_SECONDS", "4"))
     trainer = Trainer(tmp_path)
@@ -656,7 +659,9 @@ def test_rows_switch_whole_while_threads_look_up(tmp_path):
         except BaseException as error:  # noqa: BLE001 (reported below)
             failures.append(error)
 
-    with LiveModel(trainer.exported, trainer.snapshots, 0.01) as live:
+    with LiveModel(
+        trainer.exported, trainer.snapshots, 0.01, consistency="row"
+    ) as live:
         threads = [
             threading.Thread(target=look_up, args=[live]) for _ in range(4)
         ]

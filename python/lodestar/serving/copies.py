@@ -1,0 +1,87 @@
+"""Copies of a model that take turns, so that no call sees an update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.serving.served_content import ServedContent
+
+_T = TypeVar("_T")
+
+
+class Copies:
+    """Two copies, one of which serves while the other is written to.
+
+    Calls wait for nothing: each holds the turn that it began with, and the next
+    writer waits until nobody holds it. Of one copy alone, calls read what is
+    written to.
+
+    Args:
+        contents: One or two; the first serves.
+    """
+
+    def __init__(self, contents: Sequence[ServedContent]):
+        self._contents = tuple(contents)
+        self._serving = 0
+        self._turns = gen_ops.lodestar_make_turns()
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one alone."""
+        return len(self._contents) == 1
+
+    @property
+    def serving(self) -> ServedContent:
+        """What serves now; `run` keeps it from being written to."""
+        return self._contents[self._serving]
+
+    def run(self, call: Callable[[ServedContent], _T]) -> _T:
+        """Returns what `call` gives for the copy that serves.
+
+        In a graph, for the one that serves when the graph runs.
+        """
+        if self.single:
+            return call(self._contents[0])
+        turn, number = gen_ops.lodestar_hold_turn(self._turns)
+        if not tf.executing_eagerly():
+            outputs = tf.cond(
+                tf.equal(number, 0),
+                lambda: call(self._contents[0]),
+                lambda: call(self._contents[1]),
+            )
+            tensors = tf.nest.flatten(outputs, expand_composites=True)
+            with tf.control_dependencies(tensors):
+                gen_ops.lodestar_release_turn(turn)
+            return outputs
+        try:
+            return call(self._contents[int(number)])
+        finally:
+            # Else the traceback of an error would hold it.
+            del turn
+
+    def idle(self, seconds: float) -> ServedContent:
+        """The copy to write to, when the calls that read it have ended.
+
+        Raises:
+            TimeoutError: They did not in so many seconds.
+        """
+        end = time.monotonic() + seconds
+        while bool(gen_ops.lodestar_last_turn_is_held(self._turns)):
+            if time.monotonic() >= end:
+                raise TimeoutError(
+                    f"after {seconds:g} seconds, a call still runs that began "
+                    "before the last update; the next one waits for its end"
+                )
+            time.sleep(0.001)
+        return self._contents[0 if self.single else 1 - self._serving]
+
+    def swap(self) -> None:
+        """Calls that begin from here on see the copy that was idle."""
+        if not self.single:
+            gen_ops.lodestar_begin_turn(self._turns, 1 - self._serving)
+            self._serving = 1 - self._serving
