@@ -17,6 +17,7 @@ _PAGES = [
     "layers",
     "optimizers",
     "sequences",
+    "serving",
     "snapshot",
 ]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)

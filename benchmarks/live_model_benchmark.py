@@ -1,0 +1,150 @@
+"""Calls of a LiveModel: alone, and while it takes a version in every so often.
+
+Rows and weights of a version are all its number, so a call that has seen two
+versions shows.
+"""
+
+import json
+import os
+import tempfile
+import threading
+import time
+
+import keras
+import measure
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+
+_DIM = 32
+_BATCH = 512
+_THREADS = 2
+
+
+class Versions:
+    """An exported model, and snapshots of it that can be shown one by one."""
+
+    def __init__(self, folder, rows, changed, count):
+        self.rows = rows
+        self.exported = os.path.join(folder, "model")
+        self._all = os.path.join(folder, "all")
+        table = lodestar.EmbeddingVariable(_DIM, name="t")
+        ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
+        found = lodestar.layers.DynamicEmbedding(table=table, combiner="mean")
+        x = found(ids)
+        weight = keras.layers.Dense(1, use_bias=False)
+        model = keras.Model({"ids": ids}, {"rows": x, "score": weight(x)})
+        model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"))
+        lodestar.export.saved_model(model, self.exported)
+        rng = np.random.default_rng(0)
+        # What calls look up is written to by each version.
+        self.ids = np.arange(min(changed, _BATCH))
+        for number in range(1, count + 1):
+            ids = np.arange(rows)
+            if number > 1:
+                ids = rng.choice(rows, changed, replace=False)
+                ids = np.union1d(ids, self.ids)
+            else:
+                table.insert_or_assign(ids, tf.zeros([rows, _DIM]))
+            table.insert_or_assign(ids, tf.fill([len(ids), _DIM], number * 1.0))
+            weight.kernel.assign(tf.fill([_DIM, 1], number * 1.0))
+            lodestar.snapshot.save_model(self._all, model, delta=number > 1)
+        self.names = [f"{number:08d}" for number in range(1, count + 1)]
+
+    def show(self, folder, name):
+        """Puts a version into a folder, all of it at once."""
+        os.makedirs(folder, exist_ok=True)
+        partial = os.path.join(folder, f"{name}.partial")
+        os.makedirs(partial)
+        for file in os.listdir(os.path.join(self._all, name)):
+            os.link(
+                os.path.join(self._all, name, file),
+                os.path.join(partial, file),
+            )
+        os.rename(partial, os.path.join(folder, name))
+
+
+def _resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _seen(outputs):
+    """The numbers of the versions that a call has seen."""
+    rows = outputs["rows"].numpy()
+    weights = outputs["score"].numpy()[:, 0] / (rows[:, 0] * _DIM)
+    return {*np.unique(rows).tolist(), *np.unique(weights).tolist()}
+
+
+def _measure(versions, folder, consistency, seconds):
+    before = _resident_bytes()
+    versions.show(folder, versions.names[0])
+    with lodestar.serving.LiveModel(
+        versions.exported, folder, 0.005, consistency=consistency
+    ) as live:
+        memory = _resident_bytes() - before
+        ids = tf.RaggedTensor.from_row_lengths(
+            versions.ids, [1] * len(versions.ids)
+        )
+        for updates in (False, True):
+            times, mixed, done = [], [], threading.Event()
+
+            def call(times=times, mixed=mixed, done=done):
+                while not done.is_set():
+                    begin = time.perf_counter()
+                    outputs = live({"ids": ids})
+                    times.append(time.perf_counter() - begin)
+                    mixed.append(len(_seen(outputs)) > 1)
+
+            call_threads = [
+                threading.Thread(target=call) for _ in range(_THREADS)
+            ]
+            for thread in call_threads:
+                thread.start()
+            names = versions.names[1:]
+            for name in names:
+                time.sleep(seconds / len(names))
+                if updates:
+                    versions.show(folder, name)
+            done.set()
+            for thread in call_threads:
+                thread.join()
+            stats = live.stats()
+            print(
+                json.dumps(
+                    {
+                        "work": "calls, updates" if updates else "calls alone",
+                        "consistency": consistency,
+                        "calls": len(times),
+                        "of_two_versions": sum(mixed),
+                        "p50_ms": round(np.quantile(times, 0.5) * 1e3, 2),
+                        "p99_ms": round(np.quantile(times, 0.99) * 1e3, 2),
+                        "updates": stats["updates"] - 1,
+                        "last_update_ms": round(
+                            stats["last_update_seconds"] * 1e3, 1
+                        ),
+                        "memory_MB": round(memory / 1e6),
+                        "last_error": stats["last_error"],
+                    }
+                ),
+                flush=True,
+            )
+
+
+def main():
+    small = measure.arguments(__doc__).small
+    rows, changed, count = (2_000, 200, 6) if small else (1_000_000, 5_000, 100)
+    with tempfile.TemporaryDirectory() as folder:
+        versions = Versions(folder, rows, changed, count)
+        for consistency in ("row", "call"):
+            _measure(
+                versions,
+                os.path.join(folder, consistency),
+                consistency,
+                seconds=1 if small else 15,
+            )
+
+
+if __name__ == "__main__":
+    main()
