@@ -58,6 +58,7 @@ class Served:
 
     @classmethod
     def of(cls, manifest: Manifest) -> Served:
+        """That of a manifest."""
         return cls(
             manifest.root,
             manifest.version,
