@@ -274,6 +274,17 @@ class TestBrokenSnapshots:
         assert_serves(live, trainer)
         assert live.stats()["last_error"] is None
 
+    @pytest.mark.parametrize("file", ["table-00000", "blobs"])
+    def test_files_of_two_versions_exchanged(self, live, trainer, file):
+        trainer.train()
+        trainer.save()
+        path = trainer.snapshots / "00000002" / file
+        content = path.read_bytes()
+        path.write_bytes((trainer.snapshots / "00000001" / file).read_bytes())
+        self.assert_left_out(live, trainer, str(path))
+        path.write_bytes(content)
+        assert live.poll() and live.version() == 2
+
     @pytest.mark.parametrize("delta", [True, False])
     def test_a_file_cut_or_missing(self, live, trainer, delta):
         trainer.save(delta=delta)
