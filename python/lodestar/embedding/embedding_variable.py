@@ -1,6 +1,5 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,6 @@ from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import map_flat
 
 _STATES = ("missing", "pending", "resident")
-_names = itertools.count()
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -49,9 +47,11 @@ class EmbeddingVariable(SharedResource):
             (stddev 0.05), `"truncated_normal"`, or a Keras Zeros, Ones,
             Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
             seed is not used.
-        seed: Tables of different seeds start with different rows.
+        seed: Tables of different seeds start with different rows. Default: 0;
+            without `name` and `init_salt` one is drawn as Keras draws seeds:
+            `keras.utils.set_random_seed` repeats it. Saved with the table.
         init_salt: Tables of one seed and different salts are uncorrelated;
-            default: a hash of `name`. Saved with the table.
+            default: a hash of `name`, without one 0. Saved with the table.
         missing: What an id without a row reads: `"zeros"`, `"initial"` (the
             value its row would start with), a vector `[dim]`, or
             `SharedRows(n)`: one of n trained rows.
@@ -68,7 +68,7 @@ class EmbeddingVariable(SharedResource):
         optimizer: Keras optimizer of this table alone, or its name, used inside
             the wrapper; it keeps its own learning rate and schedule. Default:
             the wrapper's.
-        name: Default: `embedding_variable_<n>`.
+        name: Default: `embedding_variable_<n>`, where Keras counts n.
 
     Raises:
         ValueError: An argument is not one of the above.
@@ -79,7 +79,7 @@ class EmbeddingVariable(SharedResource):
         dim: int,
         *,
         initializer: str | dict | keras.initializers.Initializer = "uniform",
-        seed: int = 0,
+        seed: int | None = None,
         init_salt: int | None = None,
         missing: str
         | Sequence[float]
@@ -92,8 +92,12 @@ class EmbeddingVariable(SharedResource):
         optimizer: Any = None,
         name: str | None = None,
     ):
-        self.name = lookup_arguments.check_name(
-            name or f"embedding_variable_{next(_names)}"
+        given_name = lookup_arguments.check_name(name) if name else None
+        self._seed, self._init_salt = initializers.first_value_words(
+            seed, init_salt, given_name
+        )
+        self.name = given_name or (
+            f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
         super().__init__(self.name)
         self.dim = lookup_arguments.check_size("dim", dim)
@@ -102,10 +106,6 @@ class EmbeddingVariable(SharedResource):
         self.dtype = lookup_arguments.row_dtype(dtype)
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
-        self._seed = lookup_arguments.check_integer("seed", seed)
-        if init_salt is None:
-            init_salt = ids_lib.stable_hash(self.name)
-        self._init_salt = lookup_arguments.check_integer("init_salt", init_salt)
         self._num_shards = num_shards
         self._admission = policies.check_admission(admission)
         self._eviction = policies.check_eviction(eviction)
@@ -171,6 +171,13 @@ class EmbeddingVariable(SharedResource):
     def shared_rows(self) -> int:
         """The number of rows that `SharedRows` gives; 0 without."""
         return 0 if self._shared_rows is None else self._shared_rows.n
+
+    @property
+    def first_value_words(self) -> tuple[int, int] | None:
+        """Seed and `init_salt`; None where all rows start with a constant."""
+        if self._attrs.kind in initializers.CONSTANTS:
+            return None
+        return self._seed, self._init_salt
 
     @property
     def has_admission(self) -> bool:

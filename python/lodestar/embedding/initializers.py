@@ -1,13 +1,20 @@
 """Initializer names and Keras initializers -> attributes of the op."""
 
+import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+
+from lodestar.embedding.ids import stable_hash
+from lodestar.embedding.lookup_arguments import check_integer
 
 _SUPPORTED = (
     "zeros, ones, constant, uniform, normal, truncated_normal, or a Keras "
     "Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal"
 )
+# Kinds whose rows are equal in all tables.
+CONSTANTS = ("zeros", "ones", "constant")
 _KERAS_NAMES = {
     "uniform": "random_uniform",
     "normal": "random_normal",
@@ -68,6 +75,49 @@ def initializer_attrs(
             _scalar(found.stddev, "stddev", initializer),
         )
     raise _unsupported(initializer)
+
+
+def first_value_words(
+    seed: int | None, init_salt: int | None, name: str | None
+) -> tuple[int, int]:
+    """Returns seed and salt of a table, with what stands for those not given.
+
+    A name makes the first values, the same wherever the table is made. A table
+    without one draws its seed as an initializer of Keras does, which
+    `keras.utils.set_random_seed` repeats: numbers that count tables would be
+    others when a notebook's cell is run again.
+
+    Args:
+        seed: As of EmbeddingVariable.
+        init_salt: The same.
+        name: The one that was given, or None.
+
+    Raises:
+        ValueError: `seed` or `init_salt` is no int64.
+    """
+    if seed is None:
+        known = name is not None or init_salt is not None
+        seed = 0 if known else keras.initializers.RandomUniform().seed
+    if init_salt is None:
+        init_salt = 0 if name is None else stable_hash(name)
+    return check_integer("seed", seed), check_integer("init_salt", init_salt)
+
+
+def warn_of_equal_starts(tables: Sequence[Any]) -> None:
+    """Warns of EmbeddingVariables of one model whose rows start alike."""
+    seen: dict[tuple[int, int], Any] = {}
+    for table in tables:
+        words = table.first_value_words
+        if words is None:
+            continue
+        other = seen.setdefault(words, table)
+        if other is not table:
+            warnings.warn(
+                f"The rows of {other!r} and {table!r} start with the same "
+                f"numbers for the same id: both have seed={words[0]} and "
+                f"init_salt={words[1]}. Give each a name or a seed of its own.",
+                stacklevel=2,
+            )
 
 
 def _scalar(value: Any, name: str, initializer: Any) -> float:

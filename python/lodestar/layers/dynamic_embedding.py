@@ -11,6 +11,7 @@ from lodestar import _private
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.initializers import first_value_words
 from lodestar.embedding.lookup_arguments import (
     check_bag_axis,
     check_flag,
@@ -113,9 +114,10 @@ class DynamicEmbedding(keras.layers.Layer):
         optimizer: As `optimizer` of EmbeddingVariable.
         table: An EmbeddingVariable to share, in place of `output_dim`,
             `embeddings_initializer`, `missing`, `admission`, `eviction`,
-            `optimizer` and `seed`.
+            `optimizer`, `seed` and `init_salt`.
         grow: False: training adds no ids.
-        seed: As `seed` of EmbeddingVariable.
+        seed: As `seed` of EmbeddingVariable; `name` counts if it is given.
+        init_salt: As `init_salt` of EmbeddingVariable.
         dtype: Keras dtype policy of the result, which rows are cast to; they
             are float32, or of the dtype of `table`.
         name: Name of the layer and of its table.
@@ -150,7 +152,8 @@ class DynamicEmbedding(keras.layers.Layer):
         optimizer: Any = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
+        init_salt: int | None = None,
         dtype: Any = None,
         name: str | None = None,
         **kwargs: Any,
@@ -172,11 +175,13 @@ class DynamicEmbedding(keras.layers.Layer):
             output_dim = check_size("output_dim", output_dim)
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=2)
+            seed, init_salt = first_value_words(seed, init_salt, name)
             self._own = {
                 "output_dim": output_dim,
                 "embeddings_initializer": embeddings_initializer,
                 "missing": missing,
                 "seed": seed,
+                "init_salt": init_salt,
             }
             table = EmbeddingVariable(
                 output_dim,
@@ -186,6 +191,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 eviction=eviction,
                 optimizer=optimizer,
                 seed=seed,
+                init_salt=init_salt,
                 name=self.name,
             )
         else:
@@ -200,7 +206,8 @@ class DynamicEmbedding(keras.layers.Layer):
                     ("admission", admission is not None),
                     ("eviction", eviction is not None),
                     ("optimizer", optimizer is not None),
-                    ("seed", seed != 0),
+                    ("seed", seed is not None),
+                    ("init_salt", init_salt is not None),
                 )
                 if is_given
             ]

@@ -16,6 +16,7 @@ from lodestar.embedding.hook_variable import (
     as_hook,
     waiting_wrappers,
 )
+from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
@@ -192,6 +193,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         hooks = [h for h in map(as_hook, variables) if h is not None]
         for hook in hooks:
             self._prepare(hook)
+        warn_of_equal_starts([hook.table for hook in hooks])
         dense = [v for v in variables if as_hook(v) is None]
         if dense:
             self.inner_optimizer.build(dense)

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.embedding import ids as ids_lib
 
 SHARDS = [1, 3, 16, 64]
 DIM = 9
@@ -173,6 +175,84 @@ def test_equal_salts_are_equal_under_any_name():
         for name in ("ads", "user")
     )
     np.testing.assert_array_equal(one, other)
+
+
+CELL = """
+keras.utils.set_random_seed(1)
+bare = lodestar.EmbeddingVariable(8)
+ids = keras.Input((2,), dtype="int64")
+first, second = (lodestar.layers.DynamicEmbedding(8) for _ in range(2))
+named = lodestar.layers.DynamicEmbedding(8, name="words")
+seeded = lodestar.layers.DynamicEmbedding(8, seed=3)
+model = keras.Model(ids, [x(ids) for x in (first, second, named, seeded)])
+tables = [bare, *(x.table for x in (first, second, named, seeded))]
+rows = [t.lookup(range(5000), training=True).numpy() for t in tables]
+"""
+
+
+def test_a_cell_that_is_run_again_gives_the_same_rows():
+    runs = [{"keras": keras, "lodestar": lodestar} for _ in range(3)]
+    for run in runs:
+        exec(CELL, run)
+    for rows in (run["rows"] for run in runs[1:]):
+        np.testing.assert_array_equal(rows, runs[0]["rows"])
+    # Tables of one model differ in name, and are uncorrelated.
+    assert len({table.name for table in runs[1]["tables"]}) == 5
+    correlations = np.corrcoef([np.ravel(rows) for rows in runs[0]["rows"]])
+    assert np.abs(correlations - np.eye(5)).max() < 0.025
+
+
+def test_tables_without_names_differ_where_no_seed_is_set():
+    one, other = (
+        lodestar.layers.DynamicEmbedding(8).table.get_config()["seed"]
+        for _ in range(2)
+    )
+    assert one != other
+
+
+def test_a_copy_from_a_config_starts_alike():
+    ids = np.arange(9)
+    layer = lodestar.layers.DynamicEmbedding(4)
+    copy = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
+    np.testing.assert_array_equal(
+        layer(ids, training=True), copy(ids, training=True)
+    )
+    table = lodestar.EmbeddingVariable(4)
+    copy = lodestar.EmbeddingVariable.from_config(table.get_config())
+    np.testing.assert_array_equal(
+        table.lookup(ids, training=True), copy.lookup(ids, training=True)
+    )
+
+
+def test_an_old_config_has_its_salt_from_the_name():
+    config = lodestar.layers.DynamicEmbedding(4, name="words").get_config()
+    assert config.pop("init_salt") == ids_lib.stable_hash("words")
+    assert config["seed"] == 0
+    layer = lodestar.layers.DynamicEmbedding.from_config(config)
+    assert layer.table.get_config()["init_salt"] == ids_lib.stable_hash("words")
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_tables_that_start_alike_are_warned_of(equal):
+    seeds = (3, 3) if equal else (3, 4)
+    layers = [lodestar.layers.DynamicEmbedding(2, seed=s) for s in seeds]
+    layers += [
+        lodestar.layers.DynamicEmbedding(
+            2, seed=3, embeddings_initializer="zeros"
+        )
+        for _ in range(2)
+    ]
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.build([layer.table.hook for layer in layers])
+    messages = [
+        str(w.message) for w in caught if "start with" in str(w.message)
+    ]
+    assert len(messages) == equal, messages
+    for message in messages:
+        assert all(f"'{x.table.name}'" in message for x in layers[:2])
+        assert "seed=3 and init_salt=0. Give each a name or a seed" in message
 
 
 if __name__ == "__main__":
