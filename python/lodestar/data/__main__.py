@@ -166,6 +166,9 @@ def _validate(options: argparse.Namespace) -> int:
         for number, line in enumerate(validation.errors()):
             if number < options.max_errors:
                 print(line)
+    shared = validation.shared_ids()
+    if shared is not None:
+        print(shared)
     samples, errors = validation.num_samples, validation.num_errors
     print(
         f"{samples} good samples and {errors or 'no'} "

@@ -8,14 +8,10 @@ from typing import Any
 import numpy as np
 
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.tool.distinct_ids import DistinctIds, unsigned
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
 from lodestar.data.tool.sample_columns import cut, flat, lengths, num_rows
-
-# Distinct ids of a slot are counted up to here, so that memory stays bounded.
-_MAX_DISTINCT = 1_000_000
-# New ids wait until there are so many, since merging costs a pass over all.
-_PENDING = 1 << 17
 
 
 def inspect_files(
@@ -118,45 +114,7 @@ def _listed(slot: Slot, values: np.ndarray) -> list:
             float(str(v)) if np.isfinite(v) else str(v)
             for v in values.astype(np.float32)
         ]
-    return [int(v) for v in _unsigned(values)]
-
-
-def _unsigned(values: np.ndarray) -> np.ndarray:
-    return (
-        values.astype(np.int64, copy=False).view(np.uint64)
-        if (values.dtype.kind == "i")
-        else values
-    )
-
-
-class _Distinct:
-    """Counts distinct ids exactly, up to a bound."""
-
-    def __init__(self):
-        self._ids = np.zeros(0, np.uint64)
-        self._pending: list[np.ndarray] = []
-        self._num_pending = 0
-        self.exact = True
-
-    def add(self, ids: np.ndarray) -> None:
-        if not self.exact or not len(ids):
-            return
-        self._pending.append(np.unique(ids))
-        self._num_pending += len(self._pending[-1])
-        if self._num_pending >= _PENDING:
-            self._merge()
-
-    def count(self) -> int:
-        self._merge()
-        return len(self._ids)
-
-    def _merge(self) -> None:
-        if self._pending:
-            self._ids = np.unique(np.concatenate([self._ids, *self._pending]))
-            self._pending, self._num_pending = [], 0
-        if len(self._ids) > _MAX_DISTINCT:
-            self._ids = self._ids[:_MAX_DISTINCT]
-            self.exact = False
+    return [int(v) for v in unsigned(values)]
 
 
 class _Statistics:
@@ -176,7 +134,7 @@ class _Statistics:
         self._longest = 0
         # Samples of 0, 1, 2, 3 to 4, 5 to 8, ... values.
         self._lengths: dict[int, int] = {}
-        self._distinct = _Distinct()
+        self._distinct = DistinctIds()
 
     def add(self, column: Any) -> None:
         values = flat(column)
@@ -184,7 +142,7 @@ class _Statistics:
             self._values += len(values)
             values = values[np.isfinite(values)]
         else:
-            values = _unsigned(values)
+            values = unsigned(values)
             self._values += len(values)
         self._finite += len(values)
         if self._varies:
@@ -228,7 +186,7 @@ class _Statistics:
                 for bucket, count in sorted(self._lengths.items())
             }
         if self._is_id:
-            found["distinct"] = self._distinct.count()
+            found["distinct"] = len(self._distinct.ids())
             found["distinct_is_exact"] = self._distinct.exact
         elif self._finite:
             found["mean"] = self._sum / self._finite

@@ -13,9 +13,16 @@ from lodestar.data.errors import DataError, describe_error
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_metadata import metadata_path, read_metadata
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.tool.distinct_ids import (
+    DistinctIds,
+    shared_ids,
+    unsigned,
+)
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.sample_columns import lengths, num_rows
+from lodestar.data.tool.sample_columns import flat, lengths, num_rows
+
+_MAX_SHOWN = 3
 
 
 class Validation:
@@ -53,12 +60,37 @@ class Validation:
         self._progress = progress
         self._num_told = 0
         self._others = 0
+        self._ids = {
+            slot.name: DistinctIds()
+            for slot in source.spec.sparse
+            if slot.dtype == "uint64"
+        }
         self.num_samples = 0
 
     @property
     def num_errors(self) -> int:
         """Errors seen so far."""
         return self._skipped.count + self._others
+
+    def shared_ids(self) -> str | None:
+        """A line on the ids that several id slots hold, of those seen so far.
+
+        They are no error; but slots that share a table share the rows of these
+        ids, and HugeCTR's Norm wants slots without common ids. None if there
+        are none.
+        """
+        count, examples = shared_ids(self._ids, _MAX_SHOWN)
+        if not count:
+            return None
+        shown = [
+            f"{one} in {', '.join(map(repr, names))}"
+            for one, names in examples.items()
+        ]
+        more = "" if all(d.exact for d in self._ids.values()) else " or more"
+        return (
+            f"{count}{more} id{'' if count == 1 else 's'} shared by slots: "
+            + "; ".join(shown + ["..."] * (count > len(shown)))
+        )
 
     def errors(self) -> Iterator[str]:
         """Reads all files and yields a line for each error.
@@ -89,6 +121,8 @@ class Validation:
                 yield from self._new()
                 if self._for_paddle:
                     yield from self._paddle_errors(path, done, columns)
+                for name, distinct in self._ids.items():
+                    distinct.add(unsigned(flat(columns[name])))
                 done += num_rows(columns)
                 self.num_samples += num_rows(columns)
         except (DataError, ValueError, OSError, tf.errors.OpError) as error:

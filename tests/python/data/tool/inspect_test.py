@@ -6,6 +6,7 @@ import numpy as np
 
 from lodestar.data import MultiSlotWriter, ParquetWriter, Slot, SlotSpec
 from lodestar.data import __main__ as tool
+from lodestar.data.tool import distinct_ids
 from lodestar.data.tool import inspect_files as inspection
 
 SPEC = SlotSpec(
@@ -84,8 +85,8 @@ def test_json(tmp_path, capsys):
 
 
 def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(inspection, "_PENDING", 100)
-    monkeypatch.setattr(inspection, "_MAX_DISTINCT", 3000)
+    monkeypatch.setattr(distinct_ids, "_PENDING", 100)
+    monkeypatch.setattr(distinct_ids, "_MAX_DISTINCT", 3000)
     spec = SlotSpec([Slot.sparse("a"), Slot.sparse("b")])
     ids = np.arange(6000)
     with MultiSlotWriter(tmp_path / "a", spec) as writer:

@@ -10,10 +10,12 @@ from lodestar.data import (
     MultiSlotWriter,
     NormWriter,
     ParquetWriter,
+    RawWriter,
     Slot,
     SlotSpec,
 )
 from lodestar.data import __main__ as tool
+from lodestar.data.tool import distinct_ids
 
 SPEC = SlotSpec([Slot.label("y"), Slot.dense("I"), Slot.sparse("C")])
 GOOD = "1 1 1 0.5 2 7 8\n"
@@ -93,7 +95,7 @@ def test_parquet_of_other_columns(here, capsys):
     (here / "slots.yaml").unlink()
     columns = {"a": ("y", "C"), "b": ("y", "D"), "c": ("C", "y")}
     for name, (label, ids) in columns.items():
-        pq.write_table(pa.table({label: [1], ids: [1]}), f"{name}.parquet")
+        pq.write_table(pa.table({label: [1], ids: [2]}), f"{name}.parquet")
     pq.write_table(pa.table({"z": [1]}).slice(0, 0), "none.parquet")
     paths = [f"{name}.parquet" for name in ("a", "b", "c", "none")]
     assert run(capsys, *paths) == [
@@ -152,3 +154,43 @@ def test_free_dims_that_do_not_come_out_even(here, capsys):
     lines = run(capsys, "a")
     assert "slot 'I'" in lines[0] and "multiple of 2" in lines[0]
     assert lines[1] == "3 good samples and 1 error in 1 file"
+
+
+def test_ids_that_slots_share_are_shown(here, capsys, monkeypatch):
+    spec = SlotSpec(
+        [
+            Slot.label("y"),
+            *map(Slot.sparse, "abc"),
+            Slot.sparse("w", dtype="float"),
+        ]
+    )
+    # The slots {0, 10, 32, 45} and {1, 10, 5, 67} share 10.
+    path = here / "in"
+    path.write_text("1 1 4 0 10 32 45 4 1 10 5 67 0 1 10\n")
+    spec.to_yaml(f"{path}.slots.yaml")
+    assert run(capsys, "in", code=0) == [
+        "1 id shared by slots: 10 in 'a', 'b'",
+        "1 good samples and no errors in 1 file",
+    ]
+    path.write_text("1 1 4 0 10 32 45 3 1 5 67 0 0\n")
+    assert run(capsys, "in", code=0)[0].startswith("1 good samples")
+    path.write_text("1 1 5 9 8 7 6 5 5 5 6 7 8 9 2 9 5 0\n" * 2)
+    assert run(capsys, "in", code=0)[0] == (
+        "5 ids shared by slots: 5 in 'a', 'b', 'c'; 6 in 'a', 'b'; 7 in 'a', "
+        "'b'; ..."
+    )
+    monkeypatch.setattr(distinct_ids, "_MAX_DISTINCT", 3)
+    assert run(capsys, "in", code=0)[0].startswith("3 or more ids shared by")
+
+
+def test_slot_sizes_keep_ids_apart(here, capsys):
+    spec = SlotSpec([Slot.label("y"), Slot.sparse("a"), Slot.sparse("b")])
+    with RawWriter("in.raw", spec) as writer:
+        writer.write_batch({"y": [1, 0], "a": ([3, 4], [0, 1, 2]),
+                            "b": ([4, 3], [0, 1, 2])})  # fmt: skip
+    spec.to_yaml("in.raw.slots.yaml")
+    assert run(capsys, "in.raw", code=0)[0] == (
+        "2 ids shared by slots: 3 in 'a', 'b'; 4 in 'a', 'b'"
+    )
+    lines = run(capsys, "--slot-size-array", "5,5", "in.raw", code=0)
+    assert lines == ["2 good samples and no errors in 1 file"]

@@ -1,0 +1,75 @@
+"""Distinct ids of slots, in bounded memory, and those that slots share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+# Distinct ids of a slot are kept up to here.
+_MAX_DISTINCT = 1_000_000
+# New ids wait until there are so many, since merging costs a pass over all.
+_PENDING = 1 << 17
+
+
+class DistinctIds:
+    """The distinct ids of a slot, all of them up to a bound.
+
+    Attributes:
+        exact: False once there are more than are kept.
+    """
+
+    def __init__(self):
+        self._ids = np.zeros(0, np.uint64)
+        self._pending: list[np.ndarray] = []
+        self._num_pending = 0
+        self.exact = True
+
+    def add(self, ids: np.ndarray) -> None:
+        """Adds ids, of uint64."""
+        if not self.exact or not len(ids):
+            return
+        self._pending.append(np.unique(ids))
+        self._num_pending += len(self._pending[-1])
+        if self._num_pending >= _PENDING:
+            self._merge()
+
+    def ids(self) -> np.ndarray:
+        """Those that are kept, in ascending order."""
+        self._merge()
+        return self._ids
+
+    def _merge(self) -> None:
+        if self._pending:
+            self._ids = np.unique(np.concatenate([self._ids, *self._pending]))
+            self._pending, self._num_pending = [], 0
+        if len(self._ids) > _MAX_DISTINCT:
+            self._ids = self._ids[:_MAX_DISTINCT]
+            self.exact = False
+
+
+def unsigned(ids: np.ndarray) -> np.ndarray:
+    """The same 64 bits without sign."""
+    if ids.dtype.kind == "i":
+        return ids.astype(np.int64, copy=False).view(np.uint64)
+    return ids
+
+
+def shared_ids(
+    slots: Mapping[str, DistinctIds], shown: int
+) -> tuple[int, dict[int, list[str]]]:
+    """Finds the ids that several slots hold.
+
+    Returns:
+        How many there are, and the names of the slots of the least `shown`.
+    """
+    kept = {name: distinct.ids() for name, distinct in slots.items()}
+    if not kept:
+        return 0, {}
+    every = np.concatenate(list(kept.values()))
+    ids, counts = np.unique(every, return_counts=True)
+    shared = ids[counts > 1]
+    return len(shared), {
+        one: [name for name, found in kept.items() if one in found]
+        for one in shared[:shown].tolist()
+    }
