@@ -10,6 +10,7 @@ from lodestar.data.csv.csv_convert import convert_csv
 from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
+from lodestar.data.data_feed_desc import DataFeedDesc
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list, write_file_list
 from lodestar.data.hugectr.norm_dataset import NormDataset
@@ -45,6 +46,7 @@ __all__ = [
     "Column",
     "CsvWriter",
     "DataError",
+    "DataFeedDesc",
     "InMemoryDataset",
     "MergeCounts",
     "MultiSlotDataset",

@@ -375,6 +375,29 @@ class SlotSpec:
         except ValueError as error:  # UnicodeDecodeError is one
             raise ValueError(f"{path}: {error}") from error
 
+    @classmethod
+    def from_inputs(
+        cls, model: Any, labels: str | Slot | Iterable[str | Slot] = ()
+    ) -> SlotSpec:
+        """The slots of data that a functional Keras model can be fed with.
+
+        A ragged int64 input is a sparse slot, a float32 input a dense one of its
+        shape, a None in which is a dim of -1. The names are those of a dict of
+        inputs, else of the inputs themselves.
+
+        Args:
+            model: The model, or its inputs: a KerasTensor, a list or a dict.
+            labels: The label slots, which come first: names, of 0 and 1, or
+                Slots.
+
+        Raises:
+            ValueError: An input is none of these, which names it; or the model
+                has no inputs yet.
+        """
+        from lodestar.data.model_inputs import slots_of_inputs
+
+        return cls(slots_of_inputs(model, labels))
+
     def to_yaml(self, path: str | os.PathLike) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
         text = yaml.safe_dump(
