@@ -12,6 +12,7 @@ import pytest
 
 _DOCS = pathlib.Path(__file__).absolute().parents[3] / "docs"
 _PAGES = [
+    "data",
     "embedding",
     "id_tables",
     "layers",
