@@ -59,8 +59,9 @@ class EmbeddingVariable(SharedResource):
             `tf.float16` or `tf.bfloat16`. Those of 16 bits are pooled and
             updated in float32 and rounded to the nearest; their optimizer
             slots are float32.
-        num_shards: Parts that are written independently; default: the op's
-            choice. Never shows in a result.
+        num_shards: Parts that are written independently, 1 to 4096; default:
+            LODESTAR_NUM_SHARDS of the environment, else 16. Never shows in a
+            result.
         admission: Which sighting of an unseen id gives it a row: `MinCount`,
             `CountingBloom`; default: the first.
         eviction: Which rows go: `MaxRows`, `MaxAge`, `MinNorm`, or a list of
@@ -101,12 +102,11 @@ class EmbeddingVariable(SharedResource):
         )
         super().__init__(self.name)
         self.dim = lookup_arguments.check_size("dim", dim)
-        if num_shards is not None:
-            num_shards = lookup_arguments.check_size("num_shards", num_shards)
         self.dtype = lookup_arguments.row_dtype(dtype)
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
         self._num_shards = num_shards
+        self._shard_count = lookup_arguments.shard_count(num_shards)
         self._admission = policies.check_admission(admission)
         self._eviction = policies.check_eviction(eviction)
         if isinstance(missing, Mapping):
@@ -142,7 +142,7 @@ class EmbeddingVariable(SharedResource):
             initializer_b=self._attrs.b,
             seed=self._seed,
             init_salt=self._init_salt,
-            num_shards=self._num_shards or 0,
+            num_shards=self._shard_count,
             table_name=self.name,
             **policies.attributes(
                 [

@@ -1,6 +1,7 @@
 """Checks of what an embedding variable and its look-ups are given."""
 
 import numbers
+import os
 from typing import Any
 
 import keras
@@ -11,6 +12,8 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
 
+_NUM_SHARDS = "LODESTAR_NUM_SHARDS"
+_MAX_SHARDS = 4096
 ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
 
@@ -142,6 +145,27 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
             f"`{name}`={value!r} is not a 64-bit integer of at least {least}."
         )
     return int(value)
+
+
+def shard_count(num_shards: Any) -> int:
+    """Returns the number of a table's shards; 0: the op's choice.
+
+    Raises:
+        ValueError: `num_shards`, or where it is None LODESTAR_NUM_SHARDS in the
+            environment, is not as wanted.
+    """
+    if num_shards is not None:
+        return check_size("num_shards", num_shards)
+    text = os.environ.get(_NUM_SHARDS)
+    if text is None:
+        return 0
+    digits = text.isascii() and text.isdigit() and len(text) < 10
+    if not (digits and 0 < int(text) <= _MAX_SHARDS):
+        raise ValueError(
+            f"{_NUM_SHARDS}={text!r} in the environment is not a positive "
+            f"integer of at most {_MAX_SHARDS}."
+        )
+    return int(text)
 
 
 def check_count(name: str, value: Any, least: int, owner: str = "") -> int:

@@ -1,5 +1,6 @@
 """Which hash sends an unknown key to its bucket."""
 
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ def StrongHashSpec(key: Sequence[int]) -> HasherSpec:  # noqa: N802
         key: Two unsigned 64-bit words.
 
     Raises:
-        ValueError: `key` is not two integers.
+        TypeError: `key` is no integers.
+        ValueError: `key` is not two of them.
     """
     return _checked(HasherSpec("stronghash", tuple(key)))
 
@@ -37,7 +39,7 @@ def _checked(spec) -> HasherSpec:
     hasher = getattr(spec, "hasher", None)
     key = getattr(spec, "key", None)
     if hasher not in ("fasthash", "stronghash", "legacy"):
-        raise ValueError(
+        raise TypeError(
             f"`hasher_spec` is {spec!r}, wanted FastHashSpec, LegacyHashSpec or "
             "StrongHashSpec(key)"
         )
@@ -46,11 +48,11 @@ def _checked(spec) -> HasherSpec:
             raise ValueError(
                 f"the strong hash takes a key of two words, found {key!r}"
             )
-        if not all(isinstance(word, int) for word in key):
-            raise ValueError(
+        if not all(isinstance(word, numbers.Integral) for word in key):
+            raise TypeError(
                 f"the strong hash's key must be integers, found {key!r}"
             )
-        return HasherSpec(hasher, tuple(key))
+        return HasherSpec(hasher, tuple(map(int, key)))
     return HasherSpec(hasher, None)
 
 
@@ -58,7 +60,8 @@ def hasher_attributes(spec) -> tuple[str, list[int]]:
     """Returns the op's `hasher` and `hasher_key` of a spec, ours or TensorFlow's.
 
     Raises:
-        ValueError: not a spec; a strong hash without a key of two integers.
+        TypeError: not a spec; a strong hash whose key is no integers.
+        ValueError: a strong hash whose key is not two.
     """
     spec = _checked(spec)
     # The attribute is signed; the words are bit patterns.

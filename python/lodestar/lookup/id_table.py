@@ -1,5 +1,7 @@
 """IdTable: keys to int64 ids."""
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,6 +35,11 @@ def _from_initializer(initializer):
     # run.
     order = tf.argsort(values, stable=True)
     return tf.gather(keys, order), tf.gather(values, order)
+
+
+def name_scope(name: str | None) -> contextlib.AbstractContextManager:
+    """The scope of a look-up's `name`; None: that which is there."""
+    return contextlib.nullcontext() if name is None else tf.name_scope(name)
 
 
 def as_keys(keys, key_dtype: tf.DType | None):
@@ -239,12 +246,15 @@ class IdTable(SharedResource):
             f"'{self._name}' are {wanted.name}"
         )
 
-    def lookup(self, keys, default_value: int | None = None):
+    def lookup(
+        self, keys, default_value: int | None = None, name: str | None = None
+    ):
         """Returns the ids of keys.
 
         Args:
             keys: Dense of any rank, ragged of any depth, or sparse.
             default_value: In place of the table's.
+            name: Of the name scope around the ops.
 
         Returns:
             int64 ids of the same kind and shape.
@@ -254,9 +264,10 @@ class IdTable(SharedResource):
         """
         if default_value is None:
             default_value = self._default_value
-        return id_table_ops.find(
-            self.resource_handle, self.convert_keys(keys), default_value
-        )
+        with name_scope(name):
+            return id_table_ops.find(
+                self.resource_handle, self.convert_keys(keys), default_value
+            )
 
     def __getitem__(self, keys):
         """Returns `lookup(keys)`."""

@@ -7,7 +7,7 @@ from lodestar.lookup.hasher_spec import (
     HasherSpec,
     hasher_attributes,
 )
-from lodestar.lookup.id_table import IdTable, as_keys
+from lodestar.lookup.id_table import IdTable, as_keys, name_scope
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
 
@@ -38,10 +38,10 @@ class IdTableWithHashBuckets(tf.Module):
 
     Raises:
         TypeError: `table` is another thing; a `key_dtype` that is not of the
-            table's kind.
+            table's kind; a `hasher_spec` that is none.
         ValueError: a mutable table (its buckets would move as it grows); a
-            negative number of buckets, or none without a table; a hash that is
-            none of ours.
+            negative number of buckets, or none without a table; a strong hash
+            without a key of two words.
     """
 
     def __init__(
@@ -112,11 +112,12 @@ class IdTableWithHashBuckets(tf.Module):
         """The handle of the table of known keys."""
         return self._table.resource_handle
 
-    def lookup(self, keys):
+    def lookup(self, keys, name: str | None = None):
         """Returns the ids of keys.
 
         Args:
             keys: Dense of any rank, ragged of any depth, or sparse.
+            name: Of the name scope around the ops.
 
         Returns:
             int64 ids of the same kind and shape.
@@ -125,17 +126,18 @@ class IdTableWithHashBuckets(tf.Module):
             TypeError: keys of another kind.
             ValueError: integers of Python or NumPy beyond the key dtype.
         """
-        if self._key_dtype != self._table.key_dtype:
-            keys = self._cast(keys)
-        if self._num_oov_buckets == 0:
-            return self._table.lookup(keys)
-        return id_table_ops.find_or_hash(
-            self._table.resource_handle,
-            self._table.convert_keys(keys),
-            num_oov_buckets=self._num_oov_buckets,
-            hasher=self._hasher,
-            hasher_key=self._hasher_key,
-        )
+        with name_scope(name):
+            if self._key_dtype != self._table.key_dtype:
+                keys = self._cast(keys)
+            if self._num_oov_buckets == 0:
+                return self._table.lookup(keys)
+            return id_table_ops.find_or_hash(
+                self._table.resource_handle,
+                self._table.convert_keys(keys),
+                num_oov_buckets=self._num_oov_buckets,
+                hasher=self._hasher,
+                hasher_key=self._hasher_key,
+            )
 
     def _cast(self, keys):
         """Returns keys of `key_dtype` as those of the table."""

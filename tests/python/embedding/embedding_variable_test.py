@@ -1,5 +1,6 @@
 """Tests of EmbeddingVariable as a table: rows, ids, export, checkpoints."""
 
+import copy
 import gc
 
 import numpy as np
@@ -329,6 +330,25 @@ def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
     np.testing.assert_array_equal(first.look_up(ids)[:2], want)
     assert not second.look_up(ids).numpy().any()
     assert int(module.table.size()) == 0
+
+
+def test_number_of_shards_from_the_environment(monkeypatch):
+    monkeypatch.setenv("LODESTAR_NUM_SHARDS", "3")
+    t, given = table(), table(num_shards=5)
+    layer = lodestar.layers.DynamicEmbedding(2)
+    monkeypatch.setenv("LODESTAR_NUM_SHARDS", "4")
+    copied = copy.deepcopy(t)
+    again = lodestar.EmbeddingVariable.from_config(t.get_config())
+    monkeypatch.delenv("LODESTAR_NUM_SHARDS")
+    tables = [t, given, layer.table, copied, again, table()]
+    assert [x.stats()["shards"] for x in tables] == [3, 5, 3, 3, 4, 16]
+    for bad in ("", "0", "-1", "2.5", "two", " 3", "4097", "9" * 5000):
+        monkeypatch.setenv("LODESTAR_NUM_SHARDS", bad)
+        with pytest.raises(
+            ValueError, match="LODESTAR_NUM_SHARDS='.* not a po"
+        ):
+            table()
+        assert table(num_shards=2).stats()["shards"] == 2
 
 
 def test_rows_go_with_the_last_reference():

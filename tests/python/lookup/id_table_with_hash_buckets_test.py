@@ -7,6 +7,7 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.lookup import (
     FastHashSpec,
+    HasherSpec,
     IdTable,
     IdTableWithHashBuckets,
     LegacyHashSpec,
@@ -243,10 +244,48 @@ def test_what_is_refused():
         table[np.array([1.9])]
     with pytest.raises(ValueError, match="the key 257 is beyond `key_dtype` i"):
         table[np.array([257])]
-    with pytest.raises(ValueError, match="must be integers"):
+    with pytest.raises(TypeError, match="must be integers"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec(["a", "b"]))
-    with pytest.raises(ValueError, match="wanted FastHashSpec"):
-        IdTableWithHashBuckets(IdTable(["a"]), 1, "fast")
+    for bad in ("fasthash", 1, None, HasherSpec("fast", None)):
+        with pytest.raises(
+            TypeError, match="`hasher_spec` is .*wanted FastHas"
+        ):
+            IdTableWithHashBuckets(IdTable(["a"]), 1, bad)
+        with pytest.raises(
+            TypeError, match="`hasher_spec` is .*wanted FastHas"
+        ):
+            index_table_from_tensor(["a"], 1, hasher_spec=bad)
+
+
+def test_a_strong_key_of_numpy_is_that_of_python():
+    keys = tf.constant(["x", "y", "z"])
+    got = [
+        IdTableWithHashBuckets(None, 9, StrongHashSpec(key))[keys].numpy()
+        for key in ([5, 2**63 + 1], np.array([5, 2**63 + 1], np.uint64))
+    ]
+    np.testing.assert_array_equal(got[0], got[1])
+
+
+@pytest.mark.parametrize("buckets", [0, 5])
+def test_a_look_up_has_a_name(buckets):
+    table = IdTableWithHashBuckets(IdTable(["a", "b"]), buckets)
+    keys = tf.constant(["b", "z"])
+
+    @tf.function
+    def look_up(keys):
+        return (
+            table.lookup(keys, name="mine"),
+            table.table.lookup(keys, name="inner"),
+            table.lookup(tf.RaggedTensor.from_row_lengths(keys, [2]), "ragged"),
+        )
+
+    graph = look_up.get_concrete_function(keys).graph
+    names = [op.name for op in graph.get_operations() if "IdTable" in op.type]
+    scopes = [name.split("/")[0] for name in names]
+    assert scopes == ["mine", "inner", "ragged"]
+    want = table.lookup(keys)
+    for got in (table.lookup(keys, name="mine"), look_up(keys)[0]):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_what_the_op_refuses():
