@@ -135,8 +135,9 @@ class Snapshot(keras.callbacks.Callback):
         # What was trained last; None: not known.
         self._place: dict[str, Any] | None = dict(_START)
         self._first_batch = 0  # of the next epoch
-        self._fresh = True  # it has neither restored nor trained
+        self._fresh = True  # the model is not where `_place` says
         self._passes = False  # an epoch is a pass over the data
+        self._pass_ended = False
         self._stopped = False  # someone has ended the epoch before its end
 
     def fit(
@@ -152,16 +153,18 @@ class Snapshot(keras.callbacks.Callback):
         """`model.fit` of `iterator`, from where the newest snapshot was taken.
 
         Restores it, if there is one and this callback has not restored or
-        trained yet; trains what is left of its epoch, and the epochs after it.
-        The steps are exactly those of a training that never stopped, and so are
-        the numbers of epochs and batches that callbacks see. The logs of an
-        epoch that was interrupted are those of its rest.
+        trained yet, or was interrupted; trains what is left of its epoch, and
+        the epochs after it. The steps are exactly those of a training that never
+        stopped, and so are the numbers of epochs and batches that callbacks see.
+        The logs of an epoch that was interrupted are those of its rest.
 
         Args:
             model: Built and compiled.
             epochs: As `model.fit`: the number of the last one.
             steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
-                data, which must end.
+                data, which must end. Where tf.data does not know how many
+                batches it has, a shuffle that is restored behind the last of
+                them comes in another order.
             callbacks: As `model.fit`, called before this one, as of one
                 training; what they know themselves is not saved.
             verbose: As `model.fit`.
@@ -187,8 +190,10 @@ class Snapshot(keras.callbacks.Callback):
                 "`class_weight` makes another dataset of the reader, whose "
                 "place is not known; let the reader give sample weights."
             )
-        if self._fresh and list_snapshots(self._folder.path):
-            self.restore(model)
+        if self._fresh:
+            self._collect()
+            if list_snapshots(self._folder.path):
+                self.restore(model)
         if self._place is None:
             raise ValueError(
                 f"The snapshot restored from {self._folder.path} has no `epoch` "
@@ -196,8 +201,6 @@ class Snapshot(keras.callbacks.Callback):
             )
         epoch, done = self._next_batch(reader, steps_per_epoch)
         self._passes = steps_per_epoch is None
-        if self._passes and done == 0:
-            reader.begin_anew()
         training = _OneTraining(
             [*(callbacks or []), self],
             add_history=True,
@@ -229,6 +232,10 @@ class Snapshot(keras.callbacks.Callback):
                     steps_per_epoch=steps_per_epoch,
                     **options,
                 )
+        except BaseException:
+            # What is trained, and what was read, may be a batch apart.
+            self._fresh = True
+            raise
         finally:
             self._passes = False
         training.end()
@@ -277,6 +284,7 @@ class Snapshot(keras.callbacks.Callback):
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
+        self._pass_ended = False
 
     def on_train_batch_end(
         self, batch: int, logs: Mapping[str, Any] | None = None
@@ -286,6 +294,10 @@ class Snapshot(keras.callbacks.Callback):
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
         self._stopped = self.model.stop_training
+        if self._passes:
+            batches = _cardinality(self._iterator)
+            if batches is not None and batch + 1 >= batches:
+                self._end_pass()
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._pending is not None and self._pending.done():
@@ -299,11 +311,21 @@ class Snapshot(keras.callbacks.Callback):
         """Takes a snapshot, if there is one an epoch."""
         self._place["epoch_ended"] = not self._stopped
         if self._passes and not self._stopped:
-            self._iterator.begin_anew()
+            self._end_pass()
         if self._every_n_steps == "epoch":
             self._due = True
             self._collect()
             self._take()
+
+    def _end_pass(self) -> None:
+        """Lets the reader begin anew, once an epoch.
+
+        Before the snapshot: restored at the very end of its data, a shuffle of
+        tf.data would come in an order again that it has had.
+        """
+        if not self._pass_ended:
+            self._iterator.begin_anew()
+        self._pass_ended = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Takes the last snapshot, and waits for it."""

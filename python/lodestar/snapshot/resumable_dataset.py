@@ -27,7 +27,6 @@ class ResumableDataset(tf.data.Dataset):
     def __init__(self, dataset: tf.data.Dataset):
         self._dataset = dataset
         self._resumed = iter(dataset)
-        self._begins_anew = False
         super().__init__(tf.data.experimental.to_variant(dataset))
 
     @property
@@ -42,12 +41,9 @@ class ResumableDataset(tf.data.Dataset):
 
     def begin_anew(self) -> None:
         """Lets the next `iter` begin another pass over the data."""
-        self._begins_anew = True
+        self._resumed = iter(self._dataset)
 
     def __iter__(self) -> Any:
-        if self._begins_anew:
-            self._resumed = iter(self._dataset)
-            self._begins_anew = False
         return self._resumed
 
     def _inputs(self) -> list[tf.data.Dataset]:

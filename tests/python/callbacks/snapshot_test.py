@@ -238,6 +238,43 @@ def test_fit_goes_on_where_it_was_stopped(path, steps, data):
     assert again.calls[:1] == ["begin"] and state(m) == state(trained)
 
 
+def passes(path, epochs, every=2, **options):
+    """Trains `epochs` passes over the data, or goes on."""
+    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
+    callback = Snapshot(path, every, iterator=reader)
+    callback.fit(m, epochs=epochs, verbose=0, **options)
+    return m
+
+
+@pytest.mark.parametrize("every", ["epoch", 5])
+def test_the_pass_after_one_that_has_ended(path, every):
+    passes(path, 2, every)
+    assert snapshot.list(path)[-1].step == 10
+    assert state(passes(path, 3, every)) == state(passes(path + "_whole", 3))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_fit_that_was_interrupted_is_called_again(path):
+    class Interrupt(keras.callbacks.Callback):
+        calls = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.calls += 1
+            if self.calls == 8:
+                raise Interrupted  # before the snapshots see the batch
+
+    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
+    callback, interrupt = Snapshot(path, 2, iterator=reader), Interrupt()
+    with pytest.raises(Interrupted):
+        callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
+    callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
+    assert int(m.optimizer.iterations) == 15
+    assert state(m) == state(passes(path + "_whole", 3))
+
+
 def test_fit_refuses(path):
     data = snapshot.ResumableDataset(batches())
     with pytest.raises(ValueError, match="`iterator` of the callback is None"):
