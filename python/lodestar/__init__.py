@@ -27,6 +27,7 @@ from lodestar.embedding import (
 )
 from lodestar.layers.feature import Feature
 from lodestar.ragged import LoDTensor
+from lodestar.string_ids import hash_ids
 from lodestar.version import __version__
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "callbacks",
     "data",
     "export",
+    "hash_ids",
     "layers",
     "lookup",
     "optimizers",

@@ -49,13 +49,20 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
     )
 
 
-def to_int64(ids: Any, *, strings: bool = False, name: str = "ids") -> IdTensor:
+def to_int64(
+    ids: Any,
+    *,
+    strings: bool = False,
+    column: str | None = None,
+    name: str = "ids",
+) -> IdTensor:
     """Returns `ids` as int64.
 
     Args:
         ids: Integers, dense, ragged or sparse. uint64 keeps its bits; the
             others keep their values.
         strings: Whether strings are taken, by their 64-bit fingerprint.
+        column: That of strings is of `column`, a zero byte and the string.
         name: What to call `ids` in an error.
 
     Raises:
@@ -73,7 +80,7 @@ def to_int64(ids: Any, *, strings: bool = False, name: str = "ids") -> IdTensor:
     if dtype == tf.uint64:
         return map_flat(lambda x: tf.bitcast(x, tf.int64), ids)
     if dtype == tf.string and strings:
-        return map_flat(fingerprint, ids)
+        return map_flat(lambda flat: fingerprint(flat, column), ids)
     if dtype.is_floating:
         message = float_ids_message(dtype, name)
         if tf.executing_eagerly():
@@ -120,10 +127,12 @@ def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(values, dtype)
 
 
-def fingerprint(strings: tf.Tensor) -> tf.Tensor:
+def fingerprint(strings: tf.Tensor, column: str | None = None) -> tf.Tensor:
     """The 64-bit fingerprint (FarmHash64) of each string, as int64."""
-    flat = tf.fingerprint(tf.reshape(strings, [-1]))
-    ids = tf.bitcast(flat, tf.int64)
+    flat = tf.reshape(strings, [-1])
+    if column is not None:
+        flat = tf.strings.join([column.encode() + b"\0", flat])
+    ids = tf.bitcast(tf.fingerprint(flat), tf.int64)
     return tf.ensure_shape(tf.reshape(ids, tf.shape(strings)), strings.shape)
 
 

@@ -200,10 +200,10 @@ def check_eager(what: str) -> None:
         )
 
 
-def check_salt(salt: Any) -> None:
-    """Raises ValueError unless `salt` is None or text."""
-    if salt is not None and not isinstance(salt, str):
-        raise ValueError(f"`salt`={salt!r} is not None or text.")
+def check_text(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is None or text."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"`{name}`={value!r} is not None or text.")
 
 
 def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:

@@ -260,6 +260,7 @@ def _table(
                 **at._asdict(),
                 "inputs": inputs,
                 "combiner": feature.combiner,
+                "column": feature.column,
                 "salt": feature.salt,
                 "salt_word": feature.salt_word,
                 "padding_id": feature.padding_id,

@@ -77,7 +77,7 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
         if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
         return keras.ops.not_equal(ids, padding_id)
-    ids = ids_lib.to_int64(ids, strings=True)
+    ids = feature.to_ids(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         return None
     padding = tf.constant(padding_id, tf.int64)
@@ -94,7 +94,7 @@ class DynamicEmbedding(keras.layers.Layer):
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)
 
-    Ids are integers, or strings, which become their 64-bit fingerprints:
+    Ids are integers, or strings, which `lodestar.hash_ids` makes ids of:
     dense, ragged or sparse (which needs a combiner). Give `keras.Input` an
     integer dtype: its default is float32, which is refused.
 
@@ -111,6 +111,7 @@ class DynamicEmbedding(keras.layers.Layer):
         eviction: As `eviction` of EmbeddingVariable.
         salt: Text that keeps this layer's ids apart from those of others on
             the same table.
+        column: Strings are hashed with this name, as `lodestar.hash_ids` does.
         optimizer: As `optimizer` of EmbeddingVariable.
         table: An EmbeddingVariable to share, in place of `output_dim`,
             `embeddings_initializer`, `missing`, `admission`, `eviction`,
@@ -147,6 +148,7 @@ class DynamicEmbedding(keras.layers.Layer):
         default_id: int | None = None,
         missing: Any = "zeros",
         salt: str | None = None,
+        column: str | None = None,
         admission: Any = None,
         eviction: Any = None,
         optimizer: Any = None,
@@ -223,6 +225,7 @@ class DynamicEmbedding(keras.layers.Layer):
             salt=salt,
             padding_id=padding_id,
             default_id=default_id,
+            column=column,
         )
         self.table = table
         self.hook = table.hook
@@ -298,6 +301,7 @@ class DynamicEmbedding(keras.layers.Layer):
             padding_id=feature.padding_id,
             default_id=feature.default_id,
             salt=feature.salt,
+            column=feature.column,
             grow=self.grow,
         )
         if self._own is None:

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import bags as bags_lib
-from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
@@ -297,6 +296,7 @@ class EmbeddingCollection(keras.layers.Layer):
                 "padding_id": feature.padding_id,
                 "default_id": feature.default_id,
                 "max_length": feature.max_length,
+                "column": feature.column,
             }
             for name, feature in self._features
         }
@@ -361,7 +361,7 @@ class _Batch(NamedTuple):
 
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
-    ids = ids_lib.to_int64(ids, strings=True, name=f"inputs[{name!r}]")
+    ids = feature.to_ids(ids, f"inputs[{name!r}]")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None:
         if isinstance(ids, tf.SparseTensor):

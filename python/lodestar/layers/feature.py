@@ -11,8 +11,8 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
     check_combiner,
     check_id,
-    check_salt,
     check_size,
+    check_text,
 )
 from lodestar.ops.flat_values import map_flat
 
@@ -37,6 +37,7 @@ class Feature:
             bag reads; None: zeros.
         max_length: Ids after the first `max_length` of a bag are left out;
             without a combiner of the innermost axis, unless it is the only one.
+        column: Strings are hashed with this name, as `lodestar.hash_ids` does.
         dim: Numbers in a row of a table of the feature's own.
         initializer: With `dim`: as `initializer` of EmbeddingVariable.
         optimizer: With `dim`: as `optimizer` of EmbeddingVariable.
@@ -52,6 +53,7 @@ class Feature:
     default_id: int | None = None
     max_length: int | None = None
     _: dataclasses.KW_ONLY
+    column: str | None = None
     dim: int | None = None
     initializer: Any = "uniform"
     optimizer: Any = None
@@ -83,7 +85,8 @@ class Feature:
                 f"`default_id`={self.default_id} needs a combiner: it is what "
                 "an empty bag reads."
             )
-        check_salt(self.salt)
+        check_text("salt", self.salt)
+        check_text("column", self.column)
         if self.max_length is not None:
             check_size("max_length", self.max_length)
 
@@ -107,9 +110,15 @@ class Feature:
             return value
         return ids_lib.salted_id(value, self.salt)
 
-    def table_ids(self, ids: ids_lib.IdTensor) -> ids_lib.IdTensor:
+    def to_ids(self, ids: Any, name: str = "ids") -> ids_lib.IdTensor:
+        """`ids`, which errors call `name`, as int64; strings are hashed."""
+        return ids_lib.to_int64(
+            ids, strings=True, column=self.column, name=name
+        )
+
+    def table_ids(self, ids: Any) -> ids_lib.IdTensor:
         """The ids under which the table knows `ids`; strings are hashed."""
-        ids = ids_lib.to_int64(ids, strings=True)
+        ids = self.to_ids(ids)
         if self.salt is None:
             return ids
         return map_flat(lambda flat: ids_lib.salted(flat, self.salt), ids)

@@ -67,6 +67,7 @@ def test_what_it_says(model, path):
         "call": 0,
         "inputs": ["viewer"],
         "combiner": "mean",
+        "column": None,
         "salt": "viewer",
         "salt_word": table_feature(model, "viewer").salt_word,
         "padding_id": None,

@@ -168,11 +168,7 @@ class Writes(keras.Model):
         (
             lambda: Trains(
                 layers.EmbeddingCollection(
-                    {
-                        "f": lodestar.Feature(
-                            lodestar.EmbeddingVariable(1), combiner="mean"
-                        )
-                    }
+                    {"f": lodestar.Feature(lodestar.EmbeddingVariable(1))}
                 )
             ),
             "EmbeddingCollectionLookup",
