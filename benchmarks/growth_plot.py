@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 _WIDTH, _HEIGHT = 360, 240  # of a panel, without its margins
-_LEFT, _TOP, _BETWEEN, _BOTTOM = 50, 30, 70, 70
+_LEFT, _TOP, _BETWEEN, _BOTTOM = 50, 30, 70, 90
 _FIRST, _LAST = 1e5, 2e7  # rows
 _COLORS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8a6d3b")
 
@@ -89,13 +89,16 @@ def draw(tables: Sequence[dict]) -> str:
         x = _LEFT + i * 200
         ends = [(x, bottom - 4), (x + 20, bottom - 4)]
         out.append(_line(ends, f'stroke="{color}" stroke-width="3"'))
-        name = f"dim {table['dim']}, {table['slots']} optimizer slots"
+        name = f"dim {table['dim']}, {table['slots']} slots"
         out.append(_text(x + 26, bottom, name, "start"))
-    legend = (
-        "left: solid stats(), dotted the process's memory, dashed the limit; "
-        "right: solid the thread's processor time, dotted the time that passed"
-    )
-    out.append(_text(_LEFT, bottom + 20, legend, "start"))
+    for i, legend in enumerate(
+        (
+            "left: solid stats(), dotted the process's memory, dashed the limit",
+            "right: solid the thread's processor time, dotted the time that "
+            "passed",
+        )
+    ):
+        out.append(_text(_LEFT, bottom + 20 * (i + 1), legend, "start"))
     width = panels[1] + _WIDTH + 50
     height = _TOP + _HEIGHT + _BOTTOM
     return "\n".join(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import xml.etree.ElementTree
 
 import checkout
 
@@ -146,3 +147,35 @@ def test_files_stay_readable_in_one_sitting():
 def test_nothing_is_left_for_later():
     # Written so as not to find itself.
     assert not _lines(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b", _SOURCES)
+
+
+def _text_outside(path):
+    """Texts of a picture that a wide font draws over what is around them.
+
+    Plain letters are half as wide as high, on an average, bold ones a little
+    wider, and a viewer's font may be wider than that by a quarter.
+    """
+    root = xml.etree.ElementTree.parse(path).getroot()
+    rects = [
+        [float(rect.get(name, 0)) for name in ("x", "y", "width", "height")]
+        for rect in root.iterfind(".//{*}rect")
+    ]
+    for text in root.iterfind(".//{*}text"):
+        x, y = float(text.get("x")), float(text.get("y"))
+        share = 0.72 if text.get("font-weight") == "bold" else 0.66
+        width = share * float(root.get("font-size")) * len(text.text)
+        left = x - width * {"middle": 0.5, "end": 1}.get(
+            text.get("text-anchor"), 0
+        )
+        around = min(
+            (r for r in rects if 0 < x - r[0] < r[2] and 0 < y - r[1] < r[3]),
+            key=lambda r: r[2] * r[3],
+        )
+        if left < around[0] or left + width > around[0] + around[2]:
+            yield f"{checkout.label(path)}: {text.text}"
+
+
+def test_text_of_pictures_stays_inside():
+    pictures = checkout.files(".svg", under="docs")
+    assert pictures
+    assert not [line for path in pictures for line in _text_outside(path)]
