@@ -10,13 +10,18 @@ and beats Monday's from its first epoch on.
 """
 
 import argparse
+import os
 import tempfile
 
-import keras
-import numpy as np
-import tensorflow as tf
+# Before TensorFlow is imported: what its runtime logs is not for users.
+os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
-import lodestar
+import lodestar  # noqa: E402
+
+# isort: split
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 USERS, ITEMS, CLICKS, BATCH = 5000, 500, 64_000, 256
 STEPS = CLICKS // BATCH

@@ -3,6 +3,8 @@
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -32,3 +34,18 @@ def test_the_new_feature_helps(main, tmp_path, capsys):
     assert re.search(
         "tables alone: {'users': .*new: prices; not taken: item", said
     )
+
+
+def test_nothing_is_logged_at_its_start():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "LODESTAR_QUIET_START"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, FOLDER / "new_feature.py", "--help"],
+        check=True,
+        capture_output=True,
+        env=environment,
+        text=True,
+    )
+    assert "--snapshots" in done.stdout
+    assert done.stderr == ""
