@@ -6,7 +6,6 @@ import time
 import keras
 import tensorflow as tf
 from errors import InputError
-from metrics import BatchAUC
 
 import lodestar
 from examples import Examples
@@ -29,7 +28,7 @@ def compile_model(model: keras.Model, learning_rate: float) -> None:
         metrics=[
             keras.metrics.AUC(name="auc"),
             keras.metrics.BinaryAccuracy(name="accuracy"),
-            BatchAUC(name="batch_auc"),
+            lodestar.metrics.BatchAUC(),
         ],
     )
 

@@ -1,0 +1,5 @@
+"""Keras metrics."""
+
+from lodestar.metrics.batch_auc import BatchAUC
+
+__all__ = ["BatchAUC"]

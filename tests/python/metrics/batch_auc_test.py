@@ -1,0 +1,139 @@
+"""BatchAUC beside a formula of ranks."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import exact_auc
+from lodestar.metrics import BatchAUC
+
+
+def formula(labels, scores, weights=None):
+    """The share of the pairs that are in order, ties one half."""
+    labels, scores = np.ravel(labels) > 0.5, np.ravel(scores)
+    weights = np.ones(len(labels)) if weights is None else np.ravel(weights)
+    pairs = np.outer(weights[labels], weights[~labels])
+    ahead = np.sign(scores[labels][:, None] - scores[~labels])
+    return (pairs * (ahead + 1) / 2).sum() / pairs.sum()
+
+
+def batches(count=20, size=64):
+    """Labels, scores with ties, and weights, of which some are 0."""
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        yield (
+            rng.integers(0, 2, [size, 1]),
+            rng.integers(-9, 9, [size, 1]).astype(np.float32),
+            rng.integers(0, 4, size).astype(np.float32),
+        )
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_it_is_the_mean_of_exact_areas(wrap, weighted):
+    metric = BatchAUC()
+    update = wrap(
+        lambda labels, scores, weights: metric.update_state(
+            labels, scores, weights if weighted else None
+        )
+    )
+    areas = []
+    for labels, scores, weights in batches():
+        update(*map(tf.constant, (labels, scores, weights)))
+        areas.append(formula(labels, scores, weights if weighted else None))
+        assert float(metric.result()) == pytest.approx(np.mean(areas), rel=1e-6)
+        if not weighted:
+            assert areas[-1] == pytest.approx(exact_auc(labels, scores))
+    metric.reset_state()
+    assert np.isnan(metric.result())
+
+
+def test_batches_of_any_size_share_a_trace():
+    metric = BatchAUC(dtype="float64")
+    specs = [tf.TensorSpec([None], t) for t in (tf.int64, tf.float32)]
+    update = tf.function(metric.update_state, input_signature=specs)
+    areas = []
+    for labels, scores, _ in [*batches(3, 5), *batches(3, 1), *batches(2, 0)]:
+        update(labels[:, 0], scores[:, 0])
+        if 0 < labels.sum() < len(labels):
+            areas.append(formula(labels, scores))
+    assert metric.result().dtype == tf.float64
+    np.testing.assert_allclose(metric.result(), np.mean(areas), rtol=1e-12)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in size"):
+        update(np.zeros(3, np.int64), np.zeros(2, np.float32))
+
+
+def test_a_batch_of_one_class_is_left_out():
+    metric = BatchAUC()
+    for labels, weights in [
+        ([1, 1], None),
+        ([0, 0], None),
+        ([], None),
+        ([0, 1], [1.0, 0.0]),
+        ([0, 1], [0.0, 1.0]),
+    ]:
+        metric.update_state(labels, np.ones(len(labels)), weights)
+        assert np.isnan(metric.result())
+    metric.update_state([0, 1], [0.1, 0.2])
+    assert metric.result() == 1.0
+    metric.update_state([1, 1], [0.1, 0.2])
+    assert metric.result() == 1.0
+    metric.update_state([1, 0], [0.5, 0.5])
+    assert metric.result() == 0.75
+
+
+def test_scores_of_any_kind():
+    def area(labels, scores, **options):
+        metric = BatchAUC()
+        metric.update_state(labels, scores, **options)
+        return float(metric.result())
+
+    assert area([0, 1, 1], [-np.inf, 3.0, np.inf]) == 1.0
+    assert np.isnan(area([0, 1], [np.nan, 1.0]))
+    # One ulp of float64 apart, and whole numbers.
+    assert area([0, 1], np.array([0.1, np.nextafter(0.1, 1)])) == 1.0
+    assert area([True, False], [2, 7]) == 0.0
+    assert area([[0.0], [1.0]], tf.constant([[1], [2]], tf.float16)) == 1.0
+    assert area([0, 1, 0], [1, 2, 3], sample_weight=[[3], [1], [1]]) == 0.75
+    assert area([[0, 1], [1, 0]], [[1, 2], [3, 4]], sample_weight=[1, 0]) == 1.0
+    with pytest.raises(ValueError, match="has 2 labels, but .* 3 scores"):
+        area([0, 1], [1.0, 2.0, 3.0])
+
+
+def test_a_model_trains_with_it_and_keeps_it(tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=[256, 4]).astype(np.float32)
+    y = (x[:, :1] + x[:, 1:2] > 0).astype(np.float32)
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(1, activation="sigmoid")]
+    )
+    model.compile(
+        "adam",
+        "binary_crossentropy",
+        metrics=[BatchAUC()],
+        weighted_metrics=[BatchAUC(name="weighted")],
+    )
+    history = model.fit(
+        x, y, 32, sample_weight=np.ones(256), epochs=3, verbose=0
+    ).history
+    np.testing.assert_allclose(history["batch_auc"], history["weighted"])
+    assert 0.0 <= history["batch_auc"][0] <= 1.0
+    scores = model.predict(x, verbose=0)
+    want = np.mean(
+        [formula(y[a : a + 32], scores[a : a + 32]) for a in range(0, 256, 32)]
+    )
+    logs = model.evaluate(x, y, 32, return_dict=True, verbose=0)
+    assert logs["batch_auc"] == pytest.approx(want, abs=1e-6)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.evaluate(x, y, 32, return_dict=True, verbose=0) == logs
+
+
+def test_its_config():
+    metric = lodestar.metrics.BatchAUC(name="auc", dtype="float64")
+    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(again) is BatchAUC
+    assert again.get_config() == metric.get_config()
+    assert (again.name, again.dtype) == ("auc", "float64")
