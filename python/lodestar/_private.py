@@ -12,6 +12,20 @@ try:
     from tensorflow.python.eager import record as _record
 except ImportError:
     _record = None
+try:
+    # The class of all that Keras looks for in attributes when it writes files;
+    # public ones that have it as a base are layers, metrics and optimizers.
+    from keras.src.saving.keras_saveable import KerasSaveable
+except ImportError:
+
+    class KerasSaveable:
+        """Stands for Keras's own."""
+
+
+try:
+    from keras.src.backend.common import global_state as _global_state
+except ImportError:
+    _global_state = None
 
 
 def eager_mode() -> contextlib.AbstractContextManager:
@@ -73,3 +87,19 @@ def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     """
     counter = getattr(optimizer, "_iterations", None)
     return optimizer.variables[0] if counter is None else counter
+
+
+def walks_hooks() -> bool:
+    """Whether Keras's files find a table by its hook."""
+    return issubclass(keras.layers.Layer, KerasSaveable)
+
+
+def writes_legacy_file() -> bool:
+    """Whether Keras writes or reads a legacy .h5 file, which holds no rows.
+
+    It asks for the values of variables as for other files. Without the private
+    name the answer is True: rows must not be lost silently.
+    """
+    if _global_state is None:
+        return True
+    return bool(_global_state.get_global_attribute("use_legacy_config"))

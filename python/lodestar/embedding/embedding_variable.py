@@ -21,6 +21,7 @@ from lodestar.embedding import (
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
+from lodestar.embedding.tracked_table import TrackedTable
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import map_flat
 
@@ -28,7 +29,7 @@ _STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(SharedResource):
+class EmbeddingVariable(SharedResource, TrackedTable):
     """Rows of `dim` numbers, one for each int64 id that training has seen.
 
     A row's first value depends on seed, `init_salt`, id and column only, so
@@ -94,15 +95,15 @@ class EmbeddingVariable(SharedResource):
         name: str | None = None,
     ):
         given_name = lookup_arguments.check_name(name) if name else None
+        name = given_name or (
+            f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
+        )
+        TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
+        SharedResource.__init__(self, name)
         self._seed, self._init_salt = initializers.first_value_words(
             seed, init_salt, given_name
         )
-        self.name = given_name or (
-            f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
-        )
-        super().__init__(self.name)
         self.dim = lookup_arguments.check_size("dim", dim)
-        self.dtype = lookup_arguments.row_dtype(dtype)
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
         self._num_shards = num_shards
@@ -122,7 +123,7 @@ class EmbeddingVariable(SharedResource):
             )
         with tf.init_scope():
             _ = self.resource_handle
-            self._hook = HookVariable(self, f"{self.name}_hook", optimizer)
+            self.track_hook(HookVariable(self, f"{self.name}_hook", optimizer))
             self._eager_constants = (
                 tf.zeros([0, self.dim], self.dtype),
                 tf.constant(self._missing_values),
@@ -234,11 +235,6 @@ class EmbeddingVariable(SharedResource):
         return tf.float64 if self.dtype == tf.float64 else tf.float32
 
     @property
-    def trainable_variables(self) -> list[HookVariable]:
-        """`[hook]`."""
-        return [self._hook]
-
-    @property
     def step(self) -> tf.Tensor:
         """int64 scalar; all training look-ups at one step are one sighting.
 
@@ -266,7 +262,7 @@ class EmbeddingVariable(SharedResource):
     def lookup(
         self,
         ids: Any,
-        training: bool | None = False,
+        training: bool | None = None,
         weights: Any = None,
         combiner: str | None = None,
         grow: bool = True,
@@ -281,8 +277,10 @@ class EmbeddingVariable(SharedResource):
             ids: Integers: dense, ragged of any depth, or sparse (which needs a
                 combiner, and indices in row-major order).
             training: True: an unseen id is counted and, once `admission` lets
-                it in, gets a row. False: nothing is written.
-                None: True while a gradient tape records.
+                it in, gets a row, and gradients train rows. False: nothing
+                is written; a gradient of an id without a row is dropped.
+                None, as in layers: True while a gradient tape records, unless
+                `hook.trainable` is False.
             weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
                 (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
@@ -318,7 +316,7 @@ class EmbeddingVariable(SharedResource):
                     "forbids; leave one of them out."
                 )
         if training is None:
-            training = _private.tape_is_recording()
+            training = self._hook.trainable and _private.tape_is_recording()
         if combiner is None:
             return map_flat(
                 lambda flat: self.lookup_flat(

@@ -6,8 +6,10 @@ import weakref
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar.embedding.lookup_arguments import get_optimizer
 
 _WRAP = (
@@ -42,10 +44,12 @@ _ONLY_WEIGHTS = (
     "load_weights, model.save('model.keras') or tf.train.Checkpoint, and in "
     "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
     "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
-    "get_weights and set_weights of their own. A layer of your own that holds "
-    "the table is carried by these files if it holds it in a "
-    "lodestar.layers.DynamicEmbedding(table=table), and no hook."
+    "get_weights and set_weights of their own."
 )
+
+# What a hook is in Keras's files, beside its table; weights that are copied
+# without the rows have the shape of the hook.
+_IN_FILES = np.zeros([0], np.float32)
 
 # Wrappers that are not built: any of them may be the one to take a gradient.
 waiting_wrappers: weakref.WeakSet = weakref.WeakSet()
@@ -55,7 +59,7 @@ waiting_wrappers: weakref.WeakSet = weakref.WeakSet()
 _ATTRIBUTE = "_lodestar_hook"
 
 
-class HookVariable(keras.Variable):
+class HookVariable(keras.Variable, _private.KerasSaveable):
     """Trainable variable of shape `[0, D]`; its gradient holds rows and ids.
 
     It has no elements, so it adds no parameters, and an optimizer that builds
@@ -66,7 +70,8 @@ class HookVariable(keras.Variable):
 
     It has no values to read or write either: what copies the weights of a
     model and not the rest, as `get_weights`, gets an error in place of an
-    empty array.
+    empty array. Keras's files, which look at the attributes of layers for
+    each `KerasSaveable`, get the table from it.
     """
 
     def __init__(self, table: Any, name: str, row_optimizer: Any = None):
@@ -168,6 +173,8 @@ class HookVariable(keras.Variable):
         """
         if isinstance(value, tf.IndexedSlices):
             raise RuntimeError(_PLAIN_OPTIMIZER.format(path=self.path))
+        if getattr(value, "shape", None) == _IN_FILES.shape:
+            return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
     # Keras reads the weights of a model in these two ways, where it saves or
@@ -182,7 +189,29 @@ class HookVariable(keras.Variable):
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.numpy()
+        if _private.writes_legacy_file() or not _private.walks_hooks():
+            return self.numpy()
+        return _IN_FILES
+
+    # Keras's files walk the attributes of layers, and come to hooks, too.
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the table, where a layer holds its hook and not the table."""
+        self.table.save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
+        self.table.load_own_variables(store, by_hook=True)
+
+    def __dir__(self) -> list[str]:
+        # The table leads back here, and the optimizer is its layer's.
+        hidden = ("table", "row_optimizer")
+        return [name for name in super().__dir__() if name not in hidden]
+
+    def _obj_type(self) -> str:
+        return "Layer"
+
+    __reduce__ = object.__reduce__  # Keras's own copies through a file
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:

@@ -5,16 +5,20 @@ sharded file must fit one shard; text goes in as JSON bytes, because HDF5 and
 NPZ agree on numbers only.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.embedding import saved_state
-from lodestar.embedding.embedding_variable import EmbeddingVariable
+
+if TYPE_CHECKING:
+    from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CHUNK_BYTES = 32 << 20
 # What is cut along the same axis, and so into as many chunks.

@@ -290,6 +290,10 @@ class DynamicEmbedding(keras.layers.Layer):
             return None
         return padding_mask(ids, self.feature)
 
+    def count_params(self) -> int:
+        """Rows x dim: what `summary()` shows beside the layer."""
+        return self.table.count_params()
+
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments; the inverse of `from_config`."""
         config = super().get_config()
@@ -345,10 +349,12 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the table, for `.keras` and `.weights.h5` files."""
+        self.table.keep_in(store)
         table_store.save_table(self.table, store)
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
+        self.table.keep_in(store)
         table_store.load_table(self.table, store)
 
 

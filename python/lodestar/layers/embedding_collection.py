@@ -282,6 +282,10 @@ class EmbeddingCollection(keras.layers.Layer):
             for name, feature in self._features
         }
 
+    def count_params(self) -> int:
+        """Rows x dim of all tables: what `summary()` shows beside the layer."""
+        return sum(table.count_params() for table in self._tables)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments; the inverse of `from_config`."""
         config = super().get_config()
@@ -327,11 +331,14 @@ class EmbeddingCollection(keras.layers.Layer):
     def save_own_variables(self, store: Any) -> None:
         """Writes the tables, for `.keras` and `.weights.h5` files."""
         for index, table in enumerate(self._tables):
+            table.keep_in(store)
             table_store.save_table(table, store, f"table_{index}_")
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
         tables = self._tables
+        for table in tables:
+            table.keep_in(store)
         prefixes = [f"table_{index}_" for index in range(len(tables) + 1)]
         if table_store.holds_table(store, prefixes.pop()):
             raise ValueError(

@@ -437,14 +437,17 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         Warns of tables that no layer writes beside it.
         """
         hooks = [hook for ref in self._prepared if (hook := ref()) is not None]
-        lost = [repr(hook.table) for hook in hooks if not hook.in_layer]
+        lost = [
+            repr(hook.table)
+            for hook in hooks
+            if not (hook.in_layer or hook.table.is_known_to(store))
+        ]
         if lost:
             warnings.warn(
                 f"Optimizer '{self.name}' trains {', '.join(lost)}, but the "
-                "rows are not in the file that is written: no layer of "
-                "lodestar holds them. Hold each in a "
-                "lodestar.layers.DynamicEmbedding(table=table), or save a "
-                "tf.train.Checkpoint.",
+                "rows are not in the file that is written: no layer or model "
+                "of Keras holds them. Make each an attribute of the model, or "
+                "save a tf.train.Checkpoint.",
                 stacklevel=2,
             )
         super().save_own_variables(store)

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import as_hook
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable
 
@@ -115,6 +116,11 @@ def _tables_in(value: Any) -> Iterator[Any]:
             "these, or a dict by name."
         )
     members = list(tf.train.TrackableView(value).descendants())
+    if isinstance(value, keras.layers.Layer):
+        # TensorFlow does not look into lists and dicts of a Keras layer.
+        known = {id(member) for member in members}
+        hooks = [h for h in map(as_hook, value.variables) if h is not None]
+        members += [h.table for h in hooks if id(h.table) not in known]
     hidden: set[int] = set()
     if isinstance(value, keras.Model):
         optimizer = getattr(value, "optimizer", None)

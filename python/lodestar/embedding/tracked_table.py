@@ -1,0 +1,134 @@
+"""A table as Keras sees it: found, frozen, saved and counted as a layer is."""
+
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding import table_store
+from lodestar.embedding.hook_variable import HookVariable
+
+
+class TrackedTable(keras.layers.Layer):
+    """What makes a model that holds a table in an attribute train and save it.
+
+    Keras finds variables, and what is written to its files, through layers
+    alone: in attributes, and in lists, tuples and dicts of them.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "TrackedTable":
+        # Keras's own wraps methods that a table does not have, in cycles:
+        # gigabytes of rows would wait for the cycle collector.
+        return object.__new__(cls)
+
+    def __init__(self, name: str, dtype: tf.DType):
+        keras.layers.Layer.__init__(
+            self, name=name.replace("/", "_"), dtype=dtype.name, autocast=False
+        )
+        self.name = name
+        self._row_dtype = dtype
+        self._file = None
+        self._kept = False
+        self.supports_jit = False
+        self.built = True
+
+    def track_hook(self, hook: HookVariable) -> None:
+        """Makes `hook` the variable that trains the rows."""
+        # Not as an attribute of a layer: checkpoints would hold it twice.
+        object.__setattr__(self, "_hook", hook)
+        # Which Keras's files and checkpoints hold by its attribute.
+        self.optimizer = hook.row_optimizer
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Of the rows, and of what is looked up."""
+        return self._row_dtype
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers train the rows; settable.
+
+        False, training look-ups that do not say so add no ids either.
+        """
+        return self._hook.trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._hook.trainable = bool(value)
+
+    @property
+    def variables(self) -> list[HookVariable]:
+        """`[hook]`."""
+        # Asked by a layer that holds the table.
+        self._hook.in_layer = True
+        return [self._hook]
+
+    @property
+    def weights(self) -> list[HookVariable]:
+        """`[hook]`."""
+        return self.variables
+
+    @property
+    def trainable_variables(self) -> list[HookVariable]:
+        """`[hook]`, or nothing where `trainable` is False."""
+        return [self._hook] if self.trainable else []
+
+    def count_params(self) -> int:
+        """Rows x dim: what `summary()` shows beside the table."""
+        with tf.init_scope():
+            return int(self.size()) * self.dim
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: a table is no layer of a model.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{self!r} is not called. Use its `lookup(ids)`, or the layer "
+            "lodestar.layers.DynamicEmbedding(table=table)."
+        )
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """As `call`."""
+        return self.call()
+
+    def keep_in(self, store: Any, kept: bool = True) -> None:
+        """Says that who calls writes the table to a Keras file, or reads it.
+
+        Keras comes to it several times: as the part of a layer that has
+        written it, as an attribute, by its hook.
+
+        Args:
+            store: Of the file; one object for all that it holds.
+            kept: False: was looked for in the file.
+        """
+        try:
+            self._file = weakref.ref(store)
+        except TypeError:  # a dict
+            self._file = None
+        self._kept = kept
+
+    def is_known_to(self, store: Any) -> bool:
+        """Whether `keep_in(store)` was called."""
+        return self._file is not None and self._file() is store
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the table, for `.keras` and `.weights.h5` files."""
+        if not self.is_known_to(store):
+            self.keep_in(store)
+            table_store.save_table(self, store)
+
+    def load_own_variables(self, store: Any, by_hook: bool = False) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: The file has no such table, or a damaged one.
+        """
+        elsewhere = self.is_known_to(store) and (by_hook or self._kept)
+        if elsewhere and not table_store.holds_table(store):
+            return
+        self.keep_in(store, kept=False)
+        table_store.load_table(self, store)
+        self._kept = True
