@@ -63,8 +63,8 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
 
     def __copy__(self) -> "SharedResource":
         copied = type(self).__new__(type(self))
-        vars(copied).update(vars(self))
-        copied._copied_from = self._copied_from or self
+        # No assignment: an attribute is a part where Keras tracks them.
+        vars(copied).update(vars(self), _copied_from=self._copied_from or self)
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedResource":
