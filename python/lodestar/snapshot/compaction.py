@@ -61,12 +61,12 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
     newest = folder.newest_version()
     with folder.lock():
         newest = folder.newest_version()
-        chain = folder.chain(newest)
-        if len(chain) > 1:
-            try:
+        try:
+            chain = folder.chain(newest)
+            if len(chain) > 1:
                 newest = _merge(folder, chain)
-            except CorruptSnapshotError as error:
-                raise with_hint(folder, newest, error) from None
+        except CorruptSnapshotError as error:
+            raise with_hint(folder, newest, error) from None
         check_whole(folder, newest)
         removed = folder.remove_unneeded(keep)
     return CompactReport(newest, tuple(sorted(removed)))

@@ -186,15 +186,16 @@ class SnapshotFolder:
         """The manifests of all that a version needs, itself last.
 
         Raises:
-            CorruptSnapshotError: As `manifest`, or they do not fit together.
-            SnapshotError: One is missing (names it).
+            CorruptSnapshotError: As `manifest`, or one is missing (names it), or
+                they do not fit together.
+            SnapshotError: As `manifest`.
         """
         found = [self.manifest(version)]
         while found[-1].parent is not None:
             child = found[-1]
             path = self.manifest_path(child.version)
             if not _exists(self.manifest_path(child.parent)):
-                raise SnapshotError(
+                raise CorruptSnapshotError(
                     f"{path}: is a delta on version {child.parent}, but "
                     f"{self.manifest_path(child.parent)} is missing"
                 )

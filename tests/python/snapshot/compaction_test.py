@@ -207,6 +207,20 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     assert len(snapshot.list(path)) == 5
 
 
+def test_a_version_without_its_parent_names_the_one_that_is_whole(path, saved):
+    os.unlink(os.path.join(path, "00000002", "MANIFEST"))
+    for use in (
+        lambda: snapshot.compact(path),
+        lambda: snapshot.restore(path, list(saved), extra="ignore"),
+    ):
+        with pytest.raises(
+            snapshot.CorruptSnapshotError,
+            match="00000002/MANIFEST is missing. version=1 is the snapshot",
+        ):
+            use()
+    assert [i.version for i in snapshot.list(path)] == [1, 3]
+
+
 def test_old_versions_stay_until_one_that_stays_is_whole(path, saved):
     folder = SnapshotFolder(path)
     for _ in range(2):

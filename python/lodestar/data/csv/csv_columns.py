@@ -14,7 +14,7 @@ _OFTEN = 4
 _FEW = 10
 # From here on, not even float64 holds every whole number.
 _EXACT_DIGITS = 15
-_WHOLE = re.compile("-?[0-9]+", re.ASCII)
+_WHOLE = re.compile(r"(-?[0-9]+)(\.0*)?", re.ASCII)
 _ID_NAME = re.compile(r"(.*[\W_])?id|.*[a-z](Id|ID)|ID|Id|.*[\W_](ID|Id)")
 # Of all columns together, and of each, the different numbers that are counted.
 _MAX_COUNTED = 1 << 21
@@ -92,6 +92,7 @@ class _Column:
         self._room = room
         self._whole = True
         self._is_code = False  # a number would not give it back
+        self._has_point = False
         self._negative = False
         self._zeros = 0
         # How often numbers occur: of all, or of one in `1 << _level`, chosen by
@@ -102,20 +103,22 @@ class _Column:
     def add(self, counts: Counter[str]) -> None:
         for text, count in counts.items():
             self.count += count
-            if not self._whole or not _WHOLE.fullmatch(text):
+            whole = _WHOLE.fullmatch(text) if self._whole else None
+            if whole is None:
                 self._whole = False
                 if as_number(text) is None:
                     self.is_number = False
                     self._counts.clear()
                     return
                 continue
-            digits = text.removeprefix("-")
+            self._has_point |= whole[2] is not None
+            digits = whole[1].removeprefix("-")
             if len(digits) > _EXACT_DIGITS or (
                 len(digits) > 1 and digits[0] == "0"
             ):
                 self._is_code = True
                 continue
-            value = int(text)
+            value = int(whole[1])
             self._negative |= value < 0
             self._zeros += count * (value == 0)
             if self._is_counted(value):
@@ -131,6 +134,8 @@ class _Column:
     def is_ids(self) -> bool:
         """Whether it is whole numbers that are taken for ids."""
         if not (self.is_number and self._whole and self.count):
+            return False
+        if self._has_point:
             return False
         if self._is_code:
             return True

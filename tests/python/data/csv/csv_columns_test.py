@@ -61,6 +61,14 @@ def some(rng, count, rows):
         ("zeros", lambda rng: ["0", "10"], "number"),
         ("hash", lambda rng: [2**60 + 1, -(2**61)], "ids"),
         ("long", lambda rng: ["9" * 5000], "ids"),
+        # As pandas writes integers beside missing values.
+        (
+            "user_id",
+            lambda rng: [f"{i}.0" for i in some(rng, 900, 9000)],
+            ("number", True),
+        ),
+        ("from_0", lambda rng: ["7.", *range(20), *range(20)], "number"),
+        ("zip", lambda rng: ["02139.0", "10001.0"], "number"),
         # Not whole numbers at all.
         ("text", lambda rng: [*some(rng, 900, 9000), "x"], ("ids", False)),
         ("missing", lambda rng: ["", "?"], ("ids", False)),
