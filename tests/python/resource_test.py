@@ -129,6 +129,21 @@ def test_a_shallow_copy_is_the_same_table():
     assert not is_there(handle)
 
 
+def test_layers_on_a_table_and_its_shallow_copy_are_on_one_table():
+    table = trained()
+    copied = copy.copy(table)
+    feature = lodestar.Feature(copied)
+    layer = lodestar.layers.DynamicEmbedding(table=copied)
+    assert feature.table is layer.table is table
+    embed = lodestar.layers.EmbeddingCollection(
+        {"a": lodestar.Feature(table), "b": feature}
+    )
+    assert embed.tables == [table]
+    ids = tf.constant([1, 2])
+    rows = embed({"a": ids, "b": ids})
+    np.testing.assert_array_equal(rows["a"], rows["b"])
+
+
 def test_copies_in_one_deep_copy_stay_one_table():
     table = trained()
     module = tf.Module()

@@ -29,6 +29,8 @@ def _to_tensor(ids: Any, name: str) -> IdTensor:
         array = np.asarray(ids)
     except ValueError:  # lists of different lengths
         array = np.asarray(None)
+    except NotImplementedError:  # a list of a graph's tensors
+        return tf.convert_to_tensor(ids)
     if array.dtype == object:
         raise ValueError(
             f"`{name}`, a {type(ids).__name__}, is no array of 64-bit integers; "

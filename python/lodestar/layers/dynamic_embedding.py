@@ -227,8 +227,8 @@ class DynamicEmbedding(keras.layers.Layer):
             default_id=default_id,
             column=column,
         )
-        self.table = table
-        self.hook = table.hook
+        self.table = self.feature.table
+        self.hook = self.table.hook
         self.hook.in_layer = True
         if not self.trainable:
             self.hook.trainable = False  # as setting `trainable` later does

@@ -77,6 +77,10 @@ class Feature:
                 "belong to the table: lodestar.EmbeddingVariable(dim, "
                 "initializer=..., optimizer=...)."
             )
+        if self.table is not None:
+            # Of a shallow copy the table itself: layers, and what saves them,
+            # tell tables apart by object.
+            object.__setattr__(self, "table", self.table.hook.table)
         check_combiner(self.combiner)
         check_id("padding_id", self.padding_id)
         check_id("default_id", self.default_id)

@@ -56,6 +56,11 @@ def test_strings_become_fingerprints(kind):
     assert values(got).numpy().tolist() == want
 
 
+def test_a_list_of_tensors_of_a_graph():
+    got = tf.function(lambda x: ids_lib.to_int64([x, x + 1, 5]))(tf.constant(3))
+    assert (got.dtype, got.numpy().tolist()) == (tf.int64, [3, 4, 5])
+
+
 def test_empty_strings_tensor():
     got = ids_lib.to_int64(tf.zeros([0, 3], tf.string), strings=True)
     assert got.shape == (0, 3) and got.dtype == tf.int64
