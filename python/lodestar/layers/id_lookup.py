@@ -10,6 +10,7 @@ from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
+from lodestar.sequence.nesting import check_count
 
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
@@ -108,10 +109,7 @@ class IdLookup(keras.layers.Layer):
         vocabulary_size = kwargs.pop("vocabulary_size", None)
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
-        if num_oov_indices < 0:
-            raise ValueError(
-                f"`num_oov_indices` is {num_oov_indices}, wanted 0 or more"
-            )
+        check_count("num_oov_indices", num_oov_indices, 0)
         if output_mode not in _OUTPUT_MODES:
             raise ValueError(
                 f"`output_mode` is {output_mode!r}, wanted one of "
@@ -123,8 +121,8 @@ class IdLookup(keras.layers.Layer):
             raise ValueError(
                 "`sparse` goes with another `output_mode` than int"
             )
-        if max_tokens is not None and max_tokens < 2:
-            raise ValueError(f"`max_tokens` is {max_tokens}, wanted 2 or more")
+        if max_tokens is not None:
+            check_count("max_tokens", max_tokens, 2)
         if pad_to_max_tokens and max_tokens is None:
             raise ValueError("`pad_to_max_tokens` needs `max_tokens`")
         if vocabulary_dtype is None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from lodestar import sequence
 from lodestar.layers.sequence_layer import SequenceLayer
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import check_count
 from lodestar.sequence.windows import rows_around
 
 
@@ -70,8 +71,9 @@ class SequenceConv(SequenceLayer):
     ):
         super().__init__(**kwargs)
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
-            if size < 1:
-                raise ValueError(f"`{name}` is {size}, wanted 1 or more")
+            check_count(name, size)
+        if start is not None:
+            check_count("start", start, -(2**63))
         self.filters = int(filters)
         self.kernel_size = int(kernel_size)
         self.start = None if start is None else int(start)

@@ -8,6 +8,7 @@ from lodestar.layers.sequence_layer import (
     is_ragged,
     ragged_rank,
 )
+from lodestar.sequence.nesting import check_count
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -33,6 +34,7 @@ class SequenceExpand(SequenceLayer):
 
     def __init__(self, ref_level: int = -1, **kwargs):
         super().__init__(**kwargs)
+        check_count("ref_level", ref_level, -1)
         self.ref_level = int(ref_level)
 
     def call(self, inputs):

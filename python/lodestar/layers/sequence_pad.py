@@ -7,6 +7,7 @@ from lodestar import sequence
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import check_count
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -70,8 +71,8 @@ class SequencePad(SequenceLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if maxlen is not None and maxlen < 1:
-            raise ValueError(f"`maxlen` is {maxlen}, wanted 1 or more")
+        if maxlen is not None:
+            check_count("maxlen", maxlen)
         self.maxlen = None if maxlen is None else int(maxlen)
         self.pad_value = pad_value
 

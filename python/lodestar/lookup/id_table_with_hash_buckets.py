@@ -10,6 +10,7 @@ from lodestar.lookup.hasher_spec import (
 from lodestar.lookup.id_table import IdTable, as_keys, name_scope
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
+from lodestar.sequence.nesting import check_count
 
 
 class IdTableWithHashBuckets(tf.Module):
@@ -53,10 +54,7 @@ class IdTableWithHashBuckets(tf.Module):
         key_dtype=None,
     ):
         super().__init__(name=name or "id_table_with_hash_buckets")
-        if num_oov_buckets < 0:
-            raise ValueError(
-                f"`num_oov_buckets` is {num_oov_buckets}, wanted 0 or more"
-            )
+        check_count("num_oov_buckets", num_oov_buckets, 0)
         if table is None:
             if num_oov_buckets == 0:
                 raise ValueError("`num_oov_buckets` is 0 and there is no table")

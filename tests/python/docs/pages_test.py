@@ -12,11 +12,13 @@ import pytest
 
 _DOCS = pathlib.Path(__file__).absolute().parents[3] / "docs"
 _PAGES = [
+    "../README",
     "data",
     "embedding",
     "id_tables",
     "layers",
     "optimizers",
+    "saving",
     "sequences",
     "serving",
     "snapshot",

@@ -121,6 +121,15 @@ def test_float_ids_are_refused():
         tf.function(layer)(tf.ones([2]))
 
 
+def test_keras_cuts_floats_for_an_integer_input():
+    # docs/layers.md warns of it: no layer can see it.
+    ids = keras.Input((1,), dtype="int64")
+    model = keras.Model(ids, keras.layers.Lambda(lambda x: x)(ids))
+    floats = np.array([[3.9], [16_777_217.0]], np.float32)
+    for cut in (model(floats), model.predict(floats, verbose=0)):
+        assert np.ravel(cut).tolist() == [3, 16_777_216]
+
+
 def test_sequential_with_input():
     model = keras.Sequential(
         [

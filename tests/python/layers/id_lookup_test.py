@@ -299,6 +299,7 @@ def test_strange_vocabularies_round_trip(tmp_path):
 def test_what_is_refused():
     for options, message in (
         ({"num_oov_indices": -1}, "`num_oov_indices` is -1"),
+        ({"num_oov_indices": 1.5}, "`num_oov_indices` is 1.5, wanted an int"),
         ({"output_mode": "tf_idf"}, "`output_mode` is 'tf_idf'"),
         ({"invert": True, "output_mode": "count"}, "`invert` goes with"),
         ({"sparse": True}, "`sparse` goes with another"),

@@ -128,7 +128,11 @@ def test_config():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="`maxlen` is 0, wanted 1 or more"):
+    with pytest.raises(
+        ValueError, match="`maxlen` is 0, wanted an integer of 1 or"
+    ):
         SequencePad(0)
+    with pytest.raises(ValueError, match="`maxlen` is 2.5, wanted an integer"):
+        SequencePad(2.5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="3.*2"):
         SequencePad(2)(_batch())

@@ -223,6 +223,8 @@ def test_ragged_sparse_empty_and_functions():
 def test_what_is_refused():
     with pytest.raises(ValueError, match="`num_oov_buckets` is -1"):
         IdTableWithHashBuckets(IdTable(["a"]), -1)
+    with pytest.raises(ValueError, match="`num_oov_buckets` is 2.5, wanted an"):
+        IdTableWithHashBuckets(IdTable(["a"]), 2.5)
     with pytest.raises(ValueError, match="there is no table"):
         IdTableWithHashBuckets(None, 0)
     with pytest.raises(ValueError, match="`table` is mutable"):
