@@ -8,8 +8,29 @@ import types
 
 from lodestar._startup import quiet_tools
 
-# The first import of TensorFlow in a process of ours.
+_BACKEND = (
+    "lodestar: Keras runs on the backend '{}', wanted 'tensorflow'. Set "
+    "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
+)
+
+
+def check_backend(backend: str) -> None:
+    """Raises ImportError unless Keras's backend is TensorFlow."""
+    if backend != "tensorflow":
+        raise ImportError(_BACKEND.format(backend) + ".")
+
+
+# The first import of TensorFlow and Keras in a process of ours.
 with quiet_tools():
+    try:
+        import keras
+    except ImportError as error:
+        # Of a backend that is not there either.
+        wanted = os.environ.get("KERAS_BACKEND", "tensorflow")
+        if wanted == "tensorflow":
+            raise
+        raise ImportError(f"{_BACKEND.format(wanted)} ({error}).") from error
+    check_backend(keras.config.backend())
     import tensorflow as tf
 
 _NAME = "_lodestar_ops.so"

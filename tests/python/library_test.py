@@ -1,9 +1,34 @@
 """lodestar._library: the version check and what it says."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
 from lodestar import _library
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_of_keras_is_refused_at_import(backend):
+    with pytest.raises(ImportError) as error:
+        _library.check_backend(backend)
+    line = f"lodestar: Keras runs on the backend '{backend}', wanted"
+    assert line in str(error.value)
+    assert "Set KERAS_BACKEND=tensorflow in the environment" in str(error.value)
+    done = subprocess.run(
+        [sys.executable, "-c", "import lodestar"],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "KERAS_BACKEND": backend,
+        },
+    )
+    # Said as well where the backend is not installed.
+    assert f"ImportError: {line}" in done.stderr.splitlines()[-1]
 
 
 def test_the_loaded_object_was_built_for_this_tensorflow():

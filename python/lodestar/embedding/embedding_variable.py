@@ -17,6 +17,7 @@ from lodestar.embedding import (
     lookup_arguments,
     policies,
     saved_state,
+    strategies,
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
@@ -98,6 +99,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
+        strategies.check_can_hold(name)
         TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
         SharedResource.__init__(self, name)
         self._seed, self._init_salt = initializers.first_value_words(

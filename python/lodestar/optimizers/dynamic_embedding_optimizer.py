@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import table_store
+from lodestar.embedding import strategies, table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import (
     HookVariable,
@@ -108,7 +108,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have, and optimizers
             of your own as far as docs/optimizers.md says), averages its
             weights, or accumulates gradients and clips them; or the strategy
-            has several replicas.
+            has several replicas or parameter servers.
         ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
     """
 
@@ -290,14 +290,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 split.hooks.append(
                     (gradients_lib.as_applied(gradient, hook), hook)
                 )
-        if (
-            split.hooks
-            and tf.distribute.get_strategy().num_replicas_in_sync > 1
-        ):
-            raise NotImplementedError(
-                "Dynamic embeddings under a strategy of several replicas are "
-                "not supported; train with one replica."
-            )
+        if split.hooks:
+            strategies.check_can_train(split.hooks[0][1].table.name)
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:

@@ -1,0 +1,40 @@
+"""Which strategies of `tf.distribute` tables can be made and trained under."""
+
+import tensorflow as tf
+
+_INSTEAD = (
+    "Make and train the model without a strategy, or under "
+    "tf.distribute.OneDeviceStrategy('/CPU:0')."
+)
+
+
+def check_can_hold(table: str) -> None:
+    """Refuses a strategy that would put parts of a table on other tasks.
+
+    Raises:
+        NotImplementedError: Names the table and the strategy.
+    """
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise NotImplementedError(
+            f"The table '{table}' is made under "
+            f"{type(strategy).__name__}, but tables do not live on parameter "
+            f"servers. {_INSTEAD}"
+        )
+
+
+def check_can_train(table: str) -> None:
+    """Refuses a strategy whose replicas would each apply their gradient.
+
+    Raises:
+        NotImplementedError: As `check_can_hold`, or several replicas train it.
+    """
+    check_can_hold(table)
+    strategy = tf.distribute.get_strategy()
+    replicas = strategy.num_replicas_in_sync
+    if replicas > 1:
+        raise NotImplementedError(
+            f"The table '{table}' is trained by {replicas} replicas of "
+            f"{type(strategy).__name__}, but tables are trained by one. "
+            f"{_INSTEAD}"
+        )
