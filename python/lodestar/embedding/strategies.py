@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from lodestar.embedding.hook_variable import HookVariable
+
 _INSTEAD = (
     "Make and train the model without a strategy, or under "
     "tf.distribute.OneDeviceStrategy('/CPU:0')."
@@ -23,18 +25,17 @@ def check_can_hold(table: str) -> None:
         )
 
 
-def check_can_train(table: str) -> None:
+def check_can_train(hook: HookVariable) -> None:
     """Refuses a strategy whose replicas would each apply their gradient.
 
     Raises:
-        NotImplementedError: As `check_can_hold`, or several replicas train it.
+        NotImplementedError: Names the table, the replicas and the strategy.
     """
-    check_can_hold(table)
     strategy = tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
         raise NotImplementedError(
-            f"The table '{table}' is trained by {replicas} replicas of "
+            f"The table '{hook.table.name}' is trained by {replicas} replicas of "
             f"{type(strategy).__name__}, but tables are trained by one. "
             f"{_INSTEAD}"
         )

@@ -291,7 +291,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                     (gradients_lib.as_applied(gradient, hook), hook)
                 )
         if split.hooks:
-            strategies.check_can_train(split.hooks[0][1].table.name)
+            strategies.check_can_train(split.hooks[0][1])
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
