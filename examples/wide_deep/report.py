@@ -37,7 +37,15 @@ def show_slots(slots: SlotSpec) -> None:
     ):
         if names:
             text = f"{title + ':':<10}{', '.join(names)}"
-            print(textwrap.fill(text, 79, subsequent_indent=" " * 10))
+            print(
+                textwrap.fill(
+                    text,
+                    79,
+                    subsequent_indent=" " * 10,
+                    break_on_hyphens=False,
+                    break_long_words=False,
+                )
+            )
 
 
 def show(results: Results) -> None:
