@@ -103,3 +103,16 @@ def writes_legacy_file() -> bool:
     if _global_state is None:
         return True
     return bool(_global_state.get_global_attribute("use_legacy_config"))
+
+
+def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Returns the variables that are attributes of `layer` itself.
+
+    What Keras's own `save_own_variables` writes; `Layer.variables` has those of
+    layers inside it too, which are written by themselves. Without the private
+    names there are none.
+    """
+    return [
+        *getattr(layer, "_trainable_variables", ()),
+        *getattr(layer, "_non_trainable_variables", ()),
+    ]

@@ -20,6 +20,11 @@ from lodestar.embedding.lookup_arguments import (
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.own_weights import (
+    copy_through_file,
+    load_own_weights,
+    save_own_weights,
+)
 
 _REFUSED = {
     "embeddings_regularizer": (
@@ -336,13 +341,15 @@ class DynamicEmbedding(keras.layers.Layer):
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
+        if type(self) is not DynamicEmbedding:
+            return copy_through_file(self, memo)
         # Keras copies through a file, so that what else is copied with the
         # layer and holds its table would get another one.
         config = self.get_config()
         for name in (*(self._own or ()), "admission", "eviction", "optimizer"):
             config.pop(name, None)
         config["table"] = copy.deepcopy(self.table, memo)
-        copied = type(self).from_config(config)
+        copied = DynamicEmbedding.from_config(config)
         copied._own = self._own
         memo[id(self)] = copied
         return copied
@@ -351,11 +358,13 @@ class DynamicEmbedding(keras.layers.Layer):
         """Writes the table, for `.keras` and `.weights.h5` files."""
         self.table.keep_in(store)
         table_store.save_table(self.table, store)
+        save_own_weights(self, store)
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
         self.table.keep_in(store)
         table_store.load_table(self.table, store)
+        load_own_weights(self, store)
 
 
 def _two_sizes(*given: Any) -> str:

@@ -25,6 +25,11 @@ from lodestar.layers.dynamic_embedding import (
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.own_weights import (
+    copy_through_file,
+    load_own_weights,
+    save_own_weights,
+)
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 
@@ -322,10 +327,12 @@ class EmbeddingCollection(keras.layers.Layer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
         # As DynamicEmbedding's.
+        if type(self) is not EmbeddingCollection:
+            return copy_through_file(self, memo)
         config = self.get_config()
         del config["tables"]
         config["features"] = copy.deepcopy(self.features, memo)
-        memo[id(self)] = copied = type(self)(**config)
+        memo[id(self)] = copied = EmbeddingCollection(**config)
         return copied
 
     def save_own_variables(self, store: Any) -> None:
@@ -333,6 +340,7 @@ class EmbeddingCollection(keras.layers.Layer):
         for index, table in enumerate(self._tables):
             table.keep_in(store)
             table_store.save_table(table, store, f"table_{index}_")
+        save_own_weights(self, store)
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote."""
@@ -346,6 +354,7 @@ class EmbeddingCollection(keras.layers.Layer):
                 "were saved; wanted as many."
             )
         table_store.load_tables(tables, store, prefixes)
+        load_own_weights(self, store)
 
 
 def _cut(rows: keras.KerasTensor, max_length: int) -> keras.KerasTensor:

@@ -3,6 +3,7 @@
 A resumed model must go on bitwise as the one that was never stopped.
 """
 
+import copy
 import os
 import subprocess
 import sys
@@ -208,3 +209,79 @@ def test_fresh_process_resumes_bitwise(kind, tmp_path):
     )
     want = fit(model, 1).predict(X, verbose=0)
     np.testing.assert_array_equal(np.load(out), want)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Scaled(lodestar.layers.DynamicEmbedding):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.scale = self.add_weight(shape=(4,), initializer="ones")
+        self.shift = self.add_weight(
+            shape=(), initializer="zeros", trainable=False
+        )
+
+    def call(self, ids, training=None):
+        rows = super().call(ids, training=training)
+        return rows * self.scale + self.shift
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ScaledCollection(lodestar.layers.EmbeddingCollection):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.scale = self.add_weight(shape=(4,), initializer="ones")
+
+    def call(self, inputs, weights=None, training=None):
+        rows = super().call(inputs, weights=weights, training=training)
+        return {name: row * self.scale for name, row in rows.items()}
+
+
+def _with_own_weights(of_collection):
+    ids = keras.Input((3,), dtype="int64", name="ids")
+    if of_collection:
+        feature = lodestar.Feature(dim=4, combiner=None)
+        layer = ScaledCollection({"ids": feature}, name="rows")
+        rows = layer({"ids": ids})["ids"]
+    else:
+        rows = Scaled(4, name="rows")(ids)
+    return keras.Model(ids, keras.layers.Flatten()(rows))
+
+
+@pytest.mark.parametrize("of_collection", [False, True])
+def test_weights_of_a_subclass_are_saved_and_copied(of_collection, tmp_path):
+    model = _with_own_weights(of_collection)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), loss="mse"
+    )
+    model.fit(X, np.ones([32, 12], np.float32), epochs=2, verbose=0)
+    layer = model.get_layer("rows")
+    assert (layer.scale.numpy() != 1).all()
+    if not of_collection:
+        layer.shift.assign(0.5)
+    want = model.predict(X, verbose=0)
+    model.save(tmp_path / "m.keras")
+    model.save_weights(tmp_path / "m.weights.h5")
+    weights_into = _with_own_weights(of_collection)
+    weights_into.load_weights(tmp_path / "m.weights.h5")
+    for other in (
+        keras.saving.load_model(tmp_path / "m.keras"),
+        weights_into,
+        copy.deepcopy(model),
+    ):
+        np.testing.assert_array_equal(other.predict(X, verbose=0), want)
+    copied = copy.deepcopy(layer)
+    assert type(copied) is type(layer)
+    np.testing.assert_array_equal(copied.scale, layer.scale)
+
+
+def test_own_weights_that_were_not_saved_or_differ():
+    store = {}
+    layer = Scaled(4)
+    layer.save_own_variables(store)
+    other = Scaled(4)
+    del store["own_weight_1"]
+    with pytest.raises(ValueError, match="own of shapes .*, but those saved"):
+        other.load_own_variables(store)
+    del store["own_weight_0"]
+    with pytest.warns(UserWarning, match="has 2 weights of its own, but none"):
+        other.load_own_variables(store)
