@@ -135,7 +135,7 @@ Status WeightsGradientShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   for (int i = 0; i < counts.weighted; ++i) {
     const int weights =
-        2 * counts.tables + 2 * counts.features + counts.ragged + i;
+        3 * counts.tables + 2 * counts.features + counts.ragged + i;
     c->set_output(i, c->input(weights));
   }
   return absl::OkStatus();
@@ -260,6 +260,7 @@ INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not fit.
 // the weights, a graph may drop it.
 REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Input("handles: T * resource")
+    .Input("hooks: table_dtypes")
     .Input("missing_rows: table_dtypes")
     .Input("gradients: feature_dtypes")
     .Input("ids: F * int64")
@@ -274,6 +275,7 @@ The gradient of EmbeddingCollectionLookup with respect to its weights.
 
 The attributes and inputs are those of the look-up.
 
+hooks: Not read: they are what a gradient of this op goes to.
 gradients: Of each feature, shaped as its rows.
 weight_gradients: Of each weighted feature, shaped as its weights; zeros for
   padding and for what max_length left out.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.embedding import ids as ids_lib
 from lodestar.ops import embedding_ops
 from lodestar.ops.stand_ins import replaceable
 
@@ -198,6 +199,7 @@ def _lookup_gradient(
         weight_gradients = (
             gen_ops.lodestar_embedding_collection_weights_gradient(
                 handles=inputs["handles"],
+                hooks=inputs["hooks"],
                 missing_rows=inputs["missing_rows"],
                 gradients=gradients,
                 **batch,
@@ -209,3 +211,91 @@ def _lookup_gradient(
     result[len(slices) : 2 * len(slices)] = slices
     result[lists.first_weights : last] = weight_gradients
     return result
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingCollectionWeightsGradient")
+def _weights_gradient_gradient(
+    op: tf.Operation, *grads: tf.Tensor
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    """Of the same by stock ops, as that of a look-up in one table."""
+    tables, features = len(op.get_attr("missing")), len(op.get_attr("names"))
+    ragged = op.get_attr("ragged")
+    lengths = [tables] * 3 + [features] * 2 + [sum(ragged), len(grads)]
+    begins = [sum(lengths[:i]) for i in range(len(lengths))]
+    inputs = list(op.inputs)
+    with tf.GradientTape() as tape:
+        tape.watch([x for x in inputs if x.dtype.is_floating])
+        results, splits = [], iter(inputs[begins[5] : begins[6]])
+        weights = iter(inputs[begins[6] :])
+        for f, is_ragged in enumerate(ragged):
+            row_splits = next(splits) if is_ragged else None
+            if op.get_attr("weighted")[f]:
+                table = op.get_attr("tables")[f]
+                results.append(
+                    _feature_weights_gradient(
+                        op,
+                        f,
+                        *(inputs[begin + table] for begin in begins[:3]),
+                        grad=inputs[begins[3] + f],
+                        ids=inputs[begins[4] + f],
+                        row_splits=row_splits,
+                        weights=next(weights),
+                    )
+                )
+    return tape.gradient(results, inputs, output_gradients=grads)
+
+
+def _feature_weights_gradient(
+    op: tf.Operation,
+    f: int,
+    handle: tf.Tensor,
+    hook: tf.Tensor,
+    missing_row: tf.Tensor,
+    *,
+    grad: tf.Tensor,
+    ids: tf.Tensor,
+    row_splits: tf.Tensor | None,
+    weights: tf.Tensor,
+) -> tf.Tensor:
+    attrs = {name: op.get_attr(name)[f] for name in _FEATURE_ATTRS}
+    shape = tf.shape(ids, tf.int64)
+    if row_splits is None:
+        row_splits = tf.range(tf.reduce_prod(shape[:-1]) + 1) * shape[-1]
+    ids, factors = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
+    lengths = row_splits[1:] - row_splits[:-1]
+    bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
+    counted = tf.ones_like(ids, tf.bool)
+    if attrs["max_lengths"] > 0:
+        places = tf.range(tf.size(ids, tf.int64))
+        places -= tf.gather(row_splits[:-1], bags)
+        counted &= places < attrs["max_lengths"]
+    if attrs["use_padding"]:
+        counted &= tf.not_equal(ids, attrs["padding_ids"])
+    if attrs["salted"]:
+        ids = ids_lib.mixed(tf.bitwise.bitwise_xor(ids, attrs["salts"]))
+    missing = op.get_attr("missing")[attrs["tables"]].decode()
+    rows, _ = embedding_ops.find(
+        handle, hook, ids, missing_row, missing=missing
+    )
+    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
+    rows = tf.cast(rows, dtype)
+    used = tf.where(counted, tf.cast(factors, dtype), 0)
+    combiner = attrs["combiners"].decode()
+
+    def summed(x: tf.Tensor) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(x, bags, tf.size(lengths))
+
+    pooled = summed(used[:, None] * rows)
+    if combiner != "sum":
+        by = summed(used) if combiner == "mean" else tf.sqrt(summed(used**2))
+        pooled = tf.math.divide_no_nan(pooled, by[:, None])
+    result = embedding_ops.bag_weights_gradient(
+        combiner,
+        tf.reshape(grad, [-1, tf.shape(rows)[1]]),
+        rows,
+        row_splits,
+        factors,
+        counted=counted,
+        pooled=pooled,
+    )
+    return tf.reshape(result, tf.shape(weights))

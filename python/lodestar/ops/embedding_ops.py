@@ -243,15 +243,13 @@ def _unique_ids_and_positions(
 def _weights_gradient(
     op: tf.Operation, grad: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor | None:
-    """d/dw of the pooled rows; reads all rows again, so only where wanted."""
+    """Reads all rows again, so only where wanted."""
     handle, hook, ids, row_splits, weights, missing_row = op.inputs
     combiner = _text(op, "combiner")
     if combiner not in WEIGHTED_COMBINERS or weights.shape == [0]:
         return None
     if 4 in (getattr(op, "skip_input_indices", None) or ()):
         return None
-    dtype = tf.float64 if hook.dtype == tf.float64 else tf.float32
-    pooled, grad = tf.cast(op.outputs[0], dtype), tf.cast(grad, dtype)
     rows, _ = gen_ops.lodestar_embedding_find(
         handle,
         hook,
@@ -261,11 +259,48 @@ def _weights_gradient(
         use_padding=op.get_attr("use_padding"),
         padding_id=op.get_attr("padding_id"),
     )
+    return bag_weights_gradient(
+        combiner,
+        grad,
+        rows,
+        row_splits,
+        weights,
+        counted=positions >= 0,  # padding has no weight
+        pooled=op.outputs[0],
+    )
+
+
+def bag_weights_gradient(
+    combiner: str,
+    grad: tf.Tensor,
+    rows: tf.Tensor,
+    row_splits: tf.Tensor,
+    weights: tf.Tensor,
+    *,
+    counted: tf.Tensor,
+    pooled: tf.Tensor,
+) -> tf.Tensor:
+    """d/dw of pooled rows, by stock ops.
+
+    Args:
+        combiner: One of `WEIGHTED_COMBINERS`.
+        grad: `[B, D]`, of the pooled rows.
+        rows: `[N, D]`, those of the ids.
+        row_splits: int64 `[B + 1]`.
+        weights: float32 `[N]`.
+        counted: bool `[N]`, False for ids that are in no bag.
+        pooled: `[B, D]`, the pooled rows.
+
+    Returns:
+        float32 `[N]`.
+    """
+    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
+    pooled, grad = tf.cast(pooled, dtype), tf.cast(grad, dtype)
     lengths = row_splits[1:] - row_splits[:-1]
     bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
     rows = tf.cast(rows, dtype)
     factors = tf.cast(weights, dtype)
-    counted = tf.cast(positions >= 0, dtype)  # padding has no weight
+    counted = tf.cast(counted, dtype)
     used = factors * counted
     bag_count = tf.size(lengths)
     grad = tf.gather(grad, bags)

@@ -283,7 +283,7 @@ def test_lookups_in_both_branches(taken):
             loss = tf.cond(
                 condition,
                 lambda: tf.reduce_sum(t.lookup([1, 100], True)),
-                lambda: 2.0 * tf.reduce_sum(t.lookup([2], True, None, "sum")),
+                lambda: 2.0 * tf.reduce_sum(t.lookup([[2]], True, None, "sum")),
             )
         optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
 

@@ -66,7 +66,8 @@ def usual_arguments(name, tables):
     if name == "EmbeddingCollectionLookup":
         return {**batch, **lookup}
     if name == "EmbeddingCollectionWeightsGradient":
-        return {**batch, **missing, **gradients}
+        hooks = [tf.zeros([0, DIM])] * 2
+        return {**batch, **missing, **gradients, "hooks": hooks}
     looked_up = call(
         "EmbeddingCollectionLookup",
         **usual_arguments("EmbeddingCollectionLookup", tables),
