@@ -115,6 +115,17 @@ def test_public_names_have_docstrings():
     ]
 
 
+def test_sections_of_docstrings_are_indented_by_four():
+    heading = r"^( *)(Args|Attributes|Raises|Returns|Yields|Call arguments):\n"
+    assert not [
+        f"{checkout.label(path)}:{text.count(chr(10), 0, found.end()) + 1}"
+        for path in checkout.files(".py")
+        for text in (path.read_text(),)
+        for found in re.finditer(heading, text, re.M)
+        if not re.match(found[1] + r" {4}\S", text[found.end() :])
+    ]
+
+
 def test_every_test_file_is_in_its_build_file():
     # One that is not would never run, and nothing would say so.
     assert not [

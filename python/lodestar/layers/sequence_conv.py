@@ -29,27 +29,28 @@ class SequenceConv(SequenceLayer):
     which rows and weights are cast; 16-bit floats are summed in float32.
 
     Args:
-      filters: Numbers in a row of the result.
-      kernel_size: Rows that a filter sees.
-      start: Where a filter begins, counted from its row; by default
-        `-(kernel_size // 2)`. `1 - kernel_size` looks at no later row.
-      activation: As for Conv1D, and so are the next ones.
-      use_bias: Whether a bias is added.
-      kernel_initializer: Of the kernel, `[kernel_size, D, filters]`.
-      bias_initializer: Of the bias, `[filters]`.
-      kernel_regularizer: Penalty of the kernel.
-      bias_regularizer: Penalty of the bias.
-      kernel_constraint: Constraint of the kernel.
-      bias_constraint: Constraint of the bias.
-      padding_trainable: Whether the rows around a sequence are a weight, the
-        same for every sequence, instead of zeros. Paddle's `paddingTrainable`.
-      padding_initializer: Of these rows, `[above + below, D]`: as many as the
-        filters reach above a sequence's first row and below its last.
-      **kwargs: As for every Keras layer.
+        filters: Numbers in a row of the result.
+        kernel_size: Rows that a filter sees.
+        start: Where a filter begins, counted from its row; by default
+            `-(kernel_size // 2)`. `1 - kernel_size` looks at no later row.
+        activation: As for Conv1D, and so are the next ones.
+        use_bias: Whether a bias is added.
+        kernel_initializer: Of the kernel, `[kernel_size, D, filters]`.
+        bias_initializer: Of the bias, `[filters]`.
+        kernel_regularizer: Penalty of the kernel.
+        bias_regularizer: Penalty of the bias.
+        kernel_constraint: Constraint of the kernel.
+        bias_constraint: Constraint of the bias.
+        padding_trainable: Whether the rows around a sequence are a weight, the
+            same for every sequence, instead of zeros. Paddle's
+            `paddingTrainable`.
+        padding_initializer: Of these rows, `[above + below, D]`: as many as the
+            filters reach above a sequence's first row and below its last.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: sizes below 1; an input that is not ragged, has other rows or
-        no static D.
+        ValueError: sizes below 1; an input that is not ragged, has other rows
+            or no static D.
     """
 
     def __init__(

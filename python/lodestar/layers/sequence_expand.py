@@ -23,13 +23,14 @@ class SequenceExpand(SequenceLayer):
     the sequence, take `SequenceExpandAs`.
 
     Args:
-      ref_level: The level of `y` to take, 0 for the outermost; -1 is the last.
-      **kwargs: As for every Keras layer.
+        ref_level: The level of `y` to take, 0 for the outermost; -1 is the
+            last.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: inputs other than `[x, y]`; a `y` that is not ragged, or has
-        no such level; an `x` of more than one level.
-      tf.errors.InvalidArgumentError: different numbers of units.
+        ValueError: inputs other than `[x, y]`; a `y` that is not ragged, or has
+            no such level; an `x` of more than one level.
+        tf.errors.InvalidArgumentError: different numbers of units.
     """
 
     def __init__(self, ref_level: int = -1, **kwargs):
@@ -91,11 +92,11 @@ class SequenceExpandAs(SequenceLayer):
     >>> user_of_item = SequenceExpandAs()([user, items])    # [B, None, 8]
 
     Args:
-      **kwargs: As for every Keras layer.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: inputs other than `[x, y]`; a `y` that is not ragged.
-      tf.errors.InvalidArgumentError: other than a row for each sequence.
+        ValueError: inputs other than `[x, y]`; a `y` that is not ragged.
+        tf.errors.InvalidArgumentError: other than a row for each sequence.
     """
 
     def call(self, inputs):

@@ -54,14 +54,14 @@ class SequencePad(SequenceLayer):
     there is padding, so all over the row of an empty sequence.
 
     Args:
-      maxlen: T, 1 or more.
-      pad_value: The number that padding holds, of the input's dtype; None is
-        zero, False or the empty string.
-      **kwargs: As for every Keras layer.
+        maxlen: T, 1 or more.
+        pad_value: The number that padding holds, of the input's dtype; None is
+            zero, False or the empty string.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: another `maxlen`; an input that is not ragged.
-      tf.errors.InvalidArgumentError: a sequence longer than `maxlen`.
+        ValueError: another `maxlen`; an input that is not ragged.
+        tf.errors.InvalidArgumentError: a sequence longer than `maxlen`.
     """
 
     def __init__(

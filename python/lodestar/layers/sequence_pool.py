@@ -22,15 +22,15 @@ class SequencePool(SequenceLayer):
     `lodestar.export.saved_model`.
 
     Args:
-      combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
-      pad_value: What an empty sequence gives.
-      level: The level whose units become a row each, straight from all rows
-        they hold: 0 for the outermost; -1 is the last.
-      **kwargs: As for every Keras layer.
+        combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
+        pad_value: What an empty sequence gives.
+        level: The level whose units become a row each, straight from all rows
+            they hold: 0 for the outermost; -1 is the last.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: another combiner; a level below -1; an input that is not
-        ragged, or has no such level.
+        ValueError: another combiner; a level below -1; an input that is not
+            ragged, or has no such level.
     """
 
     def __init__(

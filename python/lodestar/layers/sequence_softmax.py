@@ -16,11 +16,11 @@ class SequenceSoftmax(SequenceLayer):
     dtype, whatever the dtype policy; see `lodestar.sequence.softmax`.
 
     Args:
-      **kwargs: As for every Keras layer.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      TypeError: an input of another dtype.
-      ValueError: an input that is not ragged.
+        TypeError: an input of another dtype.
+        ValueError: an input that is not ragged.
     """
 
     def call(self, inputs):

@@ -23,12 +23,12 @@ class SequenceUnpad(SequenceLayer):
     see `lodestar.sequence.unpad`.
 
     Args:
-      **kwargs: As for every Keras layer.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: inputs other than `[padded, like]`; a ragged `padded`; a
-        `like` that is neither ragged nor integers `[B]`.
-      tf.errors.InvalidArgumentError: other than B lengths, or one beyond T.
+        ValueError: inputs other than `[padded, like]`; a ragged `padded`; a
+            `like` that is neither ragged nor integers `[B]`.
+        tf.errors.InvalidArgumentError: other than B lengths, or one beyond T.
     """
 
     def call(self, inputs):

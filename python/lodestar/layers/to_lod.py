@@ -19,10 +19,10 @@ class ToLoD(SequenceLayer):
     the input.
 
     Args:
-      **kwargs: As for every Keras layer.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: an input that is not ragged.
+        ValueError: an input that is not ragged.
     """
 
     def __call__(self, inputs, *args, **kwargs):

@@ -14,10 +14,10 @@ class ToRagged(SequenceLayer):
     Output: a RaggedTensor of the same rows and levels.
 
     Args:
-      **kwargs: As for every Keras layer.
+        **kwargs: As for every Keras layer.
 
     Raises:
-      ValueError: an input that is not ragged.
+        ValueError: an input that is not ragged.
     """
 
     def __call__(self, inputs, *args, **kwargs):

@@ -14,8 +14,8 @@ def sequence_expand(
     """Repeats each sequence of rows `[N, ...]`, by int64 splits `[U + 1]`.
 
     Returns:
-      The rows `[M, ...]`, and the splits of a sequence for each repetition. If
-      `ref_splits` has no units, `values` and `row_splits`.
+        The rows `[M, ...]`, and the splits of a sequence for each repetition.
+        If `ref_splits` has no units, `values` and `row_splits`.
     """
     return gen_ops.lodestar_sequence_expand(
         values=values, row_splits=row_splits, ref_splits=ref_splits

@@ -19,7 +19,7 @@ def sequence_pad(
     `maxlen` is an int64 scalar, -1 for the longest length.
 
     Returns:
-      The padded rows `[B, T, ...]` and int64 lengths `[B]`.
+        The padded rows `[B, T, ...]` and int64 lengths `[B]`.
     """
     return gen_ops.lodestar_sequence_pad(
         values=values,
@@ -36,7 +36,7 @@ def sequence_unpad(
     """Takes the first steps of each row of `[B, T, ...]` by int64 `[B]`.
 
     Returns:
-      The rows `[N, ...]` and their int64 splits `[B + 1]`.
+        The rows `[N, ...]` and their int64 splits `[B + 1]`.
     """
     return gen_ops.lodestar_sequence_unpad(padded=padded, lengths=lengths)
 

@@ -18,8 +18,8 @@ def sequence_pool(
     `pad_value` is a scalar of the dtype of `values`.
 
     Returns:
-      The pooled rows `[B, ...]`, and for max the row of each first maximum
-      `[B, ...]` (-1 in an empty sequence), else an empty vector.
+        The pooled rows `[B, ...]`, and for max the row of each first maximum
+        `[B, ...]` (-1 in an empty sequence), else an empty vector.
     """
     return gen_ops.lodestar_sequence_pool(
         values=values,

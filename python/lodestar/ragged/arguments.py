@@ -51,14 +51,14 @@ def as_dtype_of(name: str, x, dtype: tf.DType, of: str) -> tf.Tensor:
     TensorFlow wraps Python's and NumPy's integers around.
 
     Args:
-      name: What messages call `x`.
-      x: A tensor of `dtype`, or numbers or strings of Python or NumPy.
-      dtype: Wanted.
-      of: What messages say has that dtype.
+        name: What messages call `x`.
+        x: A tensor of `dtype`, or numbers or strings of Python or NumPy.
+        dtype: Wanted.
+        of: What messages say has that dtype.
 
     Raises:
-      TypeError: a tensor of another dtype.
-      ValueError: a number that the integer `dtype` does not have.
+        TypeError: a tensor of another dtype.
+        ValueError: a number that the integer `dtype` does not have.
     """
     if tf.is_tensor(x):
         if x.dtype != dtype:
@@ -108,9 +108,9 @@ def after(check: tf.Operation | None, tensor: tf.Tensor) -> tf.Tensor:
     """Returns `tensor`, in a graph not before the check has passed.
 
     Args:
-      check: What `tf.debugging` returned; None if it was eager, as that has
-        raised already.
-      tensor: What to guard.
+        check: What `tf.debugging` returned; None if it was eager, as that has
+            raised already.
+        tensor: What to guard.
     """
     if check is None:
         return tensor

@@ -18,15 +18,15 @@ def batch(
     >>> dataset.apply(lodestar.ragged.batch(32))
 
     Args:
-      batch_size: How many elements make a batch.
-      drop_remainder: Whether a last, smaller batch is left out.
+        batch_size: How many elements make a batch.
+        drop_remainder: Whether a last, smaller batch is left out.
 
     Returns:
-      What `Dataset.apply` takes. LoDTensors anywhere in the elements get the
-      level; everything else is batched as by `Dataset.batch`.
+        What `Dataset.apply` takes. LoDTensors anywhere in the elements get the
+        level; everything else is batched as by `Dataset.batch`.
 
     Raises:
-      ValueError: from the returned function: a LoDTensor without levels.
+        ValueError: from the returned function: a LoDTensor without levels.
     """
 
     def transform(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -87,21 +87,21 @@ def to_csr(
     The inverse of `LoDTensor.from_csr`.
 
     Args:
-      slots: LoDTensors of one level each and as many units, the samples of a
-        batch. Their values have one dtype and shape of row.
-      order: "sample_major", all slots of a sample side by side, as HugeCTR's
-        readers have them; or "slot_major", all samples of a slot.
-      name: A name for the ops.
+        slots: LoDTensors of one level each and as many units, the samples of a
+            batch. Their values have one dtype and shape of row.
+        order: "sample_major", all slots of a sample side by side, as HugeCTR's
+            readers have them; or "slot_major", all samples of a slot.
+        name: A name for the ops.
 
     Returns:
-      row_offsets: int64 `[slots * batch + 1]`.
-      values: `[N, ...]`, N the rows of all slots.
+        row_offsets: int64 `[slots * batch + 1]`.
+        values: `[N, ...]`, N the rows of all slots.
 
     Raises:
-      ValueError: another order, no slot, a slot that has not one level.
-      TypeError: one is no LoDTensor; slots of different dtypes.
-      tf.errors.InvalidArgumentError: slots with different numbers of units
-        (ValueError where that is known while tracing).
+        ValueError: another order, no slot, a slot that has not one level.
+        TypeError: one is no LoDTensor; slots of different dtypes.
+        tf.errors.InvalidArgumentError: slots with different numbers of units
+            (ValueError where that is known while tracing).
     """
     _check_order(order)
     slots = list(slots)

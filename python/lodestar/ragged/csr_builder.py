@@ -16,13 +16,13 @@ class CsrBuilder:
     call closes the last row; without, it would begin one more.
 
     Args:
-      num_rows: How many rows it may hold; slots x batch for a CSR of several
-        slots. None is no bound.
-      max_values: How many values it may hold; None is no bound.
-      dtype: NumPy dtype of the values.
+        num_rows: How many rows it may hold; slots x batch for a CSR of several
+            slots. None is no bound.
+        max_values: How many values it may hold; None is no bound.
+        dtype: NumPy dtype of the values.
 
     Raises:
-      ValueError: a bound below 0.
+        ValueError: a bound below 0.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CsrBuilder:
         After `num_rows` rows it closes the last one, once.
 
         Raises:
-          IndexError: the last of `num_rows` rows is closed.
+            IndexError: the last of `num_rows` rows is closed.
         """
         if self._closed:
             raise IndexError(
@@ -71,10 +71,10 @@ class CsrBuilder:
         """Adds a value to the row begun last.
 
         Raises:
-          IndexError: no row has begun, the last one is closed, or `max_values`
-            values are there.
-          OverflowError: an integer that the dtype does not hold.
-          ValueError: what is no number of the dtype.
+            IndexError: no row has begun, the last one is closed, or
+                `max_values` values are there.
+            OverflowError: an integer that the dtype does not hold.
+            ValueError: what is no number of the dtype.
         """
         at = self.num_values
         if not self._begins:
@@ -95,7 +95,7 @@ class CsrBuilder:
         """Gives up the row begun last, or opens it again if it is closed.
 
         Raises:
-          IndexError: no row has begun.
+            IndexError: no row has begun.
         """
         if self._closed:
             self._closed = False

@@ -41,8 +41,8 @@ class LoDTensor(tf.experimental.ExtensionType):
     and static ranks only.
 
     Attributes:
-      values: `[N, ...]`, any dtype.
-      lod: A tuple of int64 vectors.
+        values: `[N, ...]`, any dtype.
+        lod: A tuple of int64 vectors.
     """
 
     __name__ = "lodestar.LoDTensor"
@@ -56,9 +56,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         >>> LoDTensor.Spec([None, 16], tf.float32, num_levels=2)
 
         Args:
-          shape: Of `values`; None is unknown, an unknown rank, too.
-          dtype: Of `values`.
-          num_levels: How many levels.
+            shape: Of `values`; None is unknown, an unknown rank, too.
+            dtype: Of `values`.
+            num_levels: How many levels.
         """
 
         def __init__(self, shape=None, dtype=tf.float32, num_levels: int = 1):
@@ -92,17 +92,17 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Builds one from offsets.
 
         Args:
-          values: `[N, ...]`.
-          levels: Offset vectors, int64 or int32, each starting at 0. Messages
-            count them from the outermost one.
-          order: "outer_first" or "inner_first", the order of `levels`.
-          absolute: Whether every level indexes rows, not the next level. Empty
-            units then belong to the unit after them.
+            values: `[N, ...]`.
+            levels: Offset vectors, int64 or int32, each starting at 0. Messages
+                count them from the outermost one.
+            order: "outer_first" or "inner_first", the order of `levels`.
+            absolute: Whether every level indexes rows, not the next level.
+                Empty units then belong to the unit after them.
 
         Raises:
-          ValueError: another order, no level, a level that is no vector.
-          tf.errors.InvalidArgumentError: levels that do not nest over the rows
-            (names level and index).
+            ValueError: another order, no level, a level that is no vector.
+            tf.errors.InvalidArgumentError: levels that do not nest over the
+                rows (names level and index).
         """
         if order not in ("outer_first", "inner_first"):
             raise ValueError(
@@ -127,15 +127,16 @@ class LoDTensor(tf.experimental.ExtensionType):
         [3, 1, 2], [3, 2, 4, 1, 2, 3]
 
         Args:
-          values: `[N, ...]`.
-          lengths: Vectors of unit lengths, int64 or int32.
-          absolute: Whether the lengths of every level count rows, not units of
-            the next level. Empty units then belong to the unit after them.
+            values: `[N, ...]`.
+            lengths: Vectors of unit lengths, int64 or int32.
+            absolute: Whether the lengths of every level count rows, not units
+                of the next level. Empty units then belong to the unit after
+                them.
 
         Raises:
-          ValueError: no level, or a level that is no vector.
-          tf.errors.InvalidArgumentError: a negative length, or lengths that do
-            not add up (names level and index, absolute ones as offsets).
+            ValueError: no level, or a level that is no vector.
+            tf.errors.InvalidArgumentError: a negative length, or lengths that
+                do not add up (names level and index, absolute ones as offsets).
         """
         values = as_values(values)
         lengths = as_one_level_or_more("lengths", lengths)
@@ -153,9 +154,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Takes the buffers of a RaggedTensor; one level a ragged dimension.
 
         Raises:
-          TypeError: not a RaggedTensor.
-          tf.errors.InvalidArgumentError: row splits that do not nest, which
-            a RaggedTensor of `validate=False` may hold.
+            TypeError: not a RaggedTensor.
+            tf.errors.InvalidArgumentError: row splits that do not nest, which
+                a RaggedTensor of `validate=False` may hold.
         """
         if not isinstance(ragged, tf.RaggedTensor):
             raise TypeError(
@@ -181,19 +182,19 @@ class LoDTensor(tf.experimental.ExtensionType):
         `dense_shape[0]`.
 
         Args:
-          sparse_tensor: Of static rank 2 or more, in row-major order;
-            `tf.sparse.reorder` makes it so.
-          columns: "keep" wants an innermost unit's values side by side from
-            column 0, so that their places say what their columns were. "drop"
-            takes them from any columns, whose numbers are lost: a diagonal
-            matrix gives units of one value each.
+            sparse_tensor: Of static rank 2 or more, in row-major order;
+                `tf.sparse.reorder` makes it so.
+            columns: "keep" wants an innermost unit's values side by side from
+                column 0, so that their places say what their columns were.
+                "drop" takes them from any columns, whose numbers are lost: a
+                diagonal matrix gives units of one value each.
 
         Raises:
-          TypeError: not a SparseTensor.
-          ValueError: no static rank of 2 or more; other `columns`.
-          tf.errors.InvalidArgumentError: indices that repeat, are out of order
-            or of `dense_shape`, or leave a gap that "keep" does not take (names
-            index and value).
+            TypeError: not a SparseTensor.
+            ValueError: no static rank of 2 or more; other `columns`.
+            tf.errors.InvalidArgumentError: indices that repeat, are out of
+                order or of `dense_shape`, or leave a gap that "keep" does not
+                take (names index and value).
         """
         return cls(*sparse.from_sparse(sparse_tensor, columns))
 
@@ -203,7 +204,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         Further dimensions of the rows become dimensions of it.
 
         Raises:
-          ValueError: no level.
+            ValueError: no level.
         """
         return sparse.to_sparse(self.to_ragged())
 
@@ -220,21 +221,22 @@ class LoDTensor(tf.experimental.ExtensionType):
         HugeCTR's readers keep one CSR for all feature slots of a batch.
 
         Args:
-          row_offsets: int64 or int32 `[num_slots * batch + 1]`.
-          values: `[N, ...]`.
-          num_slots: How many feature slots the rows are of.
-          order: "sample_major", row b * num_slots + s is sample b's slot s, as
-            HugeCTR's readers have it; or "slot_major", row s * batch + b.
+            row_offsets: int64 or int32 `[num_slots * batch + 1]`.
+            values: `[N, ...]`.
+            num_slots: How many feature slots the rows are of.
+            order: "sample_major", row b * num_slots + s is sample b's slot s,
+                as HugeCTR's readers have it; or "slot_major", row s * batch +
+                b.
 
         Returns:
-          A LoDTensor over the same buffers, or for more than one slot a list of
-          them, one a slot.
+            A LoDTensor over the same buffers, or for more than one slot a list
+            of them, one a slot.
 
         Raises:
-          ValueError: another order, `num_slots` below 1.
-          tf.errors.InvalidArgumentError: offsets that do not cover the values,
-            or rows that are no multiple of `num_slots` (ValueError where that
-            is known while tracing).
+            ValueError: another order, `num_slots` below 1.
+            tf.errors.InvalidArgumentError: offsets that do not cover the
+                values, or rows that are no multiple of `num_slots` (ValueError
+                where that is known while tracing).
         """
         slots = [
             cls(*slot)
@@ -248,7 +250,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         `lodestar.ragged.to_csr` puts several slots into one CSR.
 
         Raises:
-          ValueError: not one level.
+            ValueError: not one level.
         """
         return csr.to_csr([self])
 
@@ -257,11 +259,11 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Takes the first `lengths[b]` steps of each row b.
 
         Args:
-          padded: `[B, T, ...]`.
-          lengths: int64 or int32 `[B]`, each 0 to T.
+            padded: `[B, T, ...]`.
+            lengths: int64 or int32 `[B]`, each 0 to T.
 
         Raises:
-          As `lodestar.sequence.unpad`.
+            As `lodestar.sequence.unpad`.
         """
         # Built on this class.
         from lodestar.sequence import unpad
@@ -274,11 +276,11 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns `[B, T, ...]`, and the lengths `[B]` of the last level.
 
         Args:
-          pad_value: A number or one step; None is zero.
-          maxlen: T; None is the longest length.
+            pad_value: A number or one step; None is zero.
+            maxlen: T; None is the longest length.
 
         Raises:
-          As `lodestar.sequence.pad`.
+            As `lodestar.sequence.pad`.
         """
         # Built on this class.
         from lodestar.sequence import pad
@@ -295,17 +297,18 @@ class LoDTensor(tf.experimental.ExtensionType):
         <LoDTensor [[[1, 2], [3]], []] levels=2>
 
         Args:
-          rows: Lists in lists.
-          dtype: Of the values; None takes what TensorFlow takes for the
-            numbers, float32 if there are none.
-          num_levels: None makes a level of every list but the innermost ones,
-            by the deepest. With fewer, what stands below the levels is a row,
-            and all rows have one shape.
+            rows: Lists in lists.
+            dtype: Of the values; None takes what TensorFlow takes for the
+                numbers, float32 if there are none.
+            num_levels: None makes a level of every list but the innermost ones,
+                by the deepest. With fewer, what stands below the levels is a
+                row, and all rows have one shape.
 
         Raises:
-          TypeError: not a list.
-          ValueError: a number where a list is wanted or the other way around,
-            rows of different shapes, values of another dtype (names the place).
+            TypeError: not a list.
+            ValueError: a number where a list is wanted or the other way around,
+                rows of different shapes, values of another dtype (names the
+                place).
         """
         return cls(*nested_lists.from_nested_lists(rows, dtype, num_levels))
 
@@ -313,7 +316,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns nested Python lists.
 
         Raises:
-          ValueError: in a graph, which has no values.
+            ValueError: in a graph, which has no values.
         """
         self._check_eager("to_list")
         if not self.lod:
@@ -326,7 +329,8 @@ class LoDTensor(tf.experimental.ExtensionType):
         What signatures of SavedModels take and give, which know tensors only.
 
         Args:
-          prefix: What every name begins with, to tell several LoDTensors apart.
+            prefix: What every name begins with, to tell several LoDTensors
+                apart.
         """
         names = serialization.names(self.num_levels, prefix)
         return dict(zip(names, (self.values, *self.lod), strict=True))
@@ -338,12 +342,14 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Builds one from what `components` returned.
 
         Args:
-          components: Tensors by name; names without the prefix are left alone.
-          prefix: As given to `components`.
+            components: Tensors by name; names without the prefix are left
+                alone.
+            prefix: As given to `components`.
 
         Raises:
-          ValueError: names that are missing or are none of these.
-          tf.errors.InvalidArgumentError: levels that do not nest over the rows.
+            ValueError: names that are missing or are none of these.
+            tf.errors.InvalidArgumentError: levels that do not nest over the
+                rows.
         """
         return cls(*serialization.from_components(components, prefix))
 
@@ -362,14 +368,15 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Reads what `serialize` wrote; also in graphs and `tf.data`.
 
         Args:
-          serialized: A string scalar.
-          dtype: Of the values.
-          num_levels: How many levels were written.
+            serialized: A string scalar.
+            dtype: Of the values.
+            num_levels: How many levels were written.
 
         Raises:
-          ValueError: `num_levels` below 0.
-          tf.errors.InvalidArgumentError: a string that is none of these, holds
-            another dtype or number of levels, or levels that do not nest.
+            ValueError: `num_levels` below 0.
+            tf.errors.InvalidArgumentError: a string that is none of these,
+                holds another dtype or number of levels, or levels that do not
+                nest.
         """
         return cls(*serialization.parse(serialized, dtype, num_levels))
 
@@ -377,8 +384,8 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns the bytes in which Paddle saves a tensor with its LoD.
 
         Raises:
-          ValueError: in a graph, which has no values.
-          TypeError: a dtype that Paddle does not have, such as string.
+            ValueError: in a graph, which has no values.
+            TypeError: a dtype that Paddle does not have, such as string.
         """
         self._check_eager("to_paddle_stream")
         return paddle_stream.write(
@@ -390,8 +397,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Reads one such tensor, as a file of Paddle holds it.
 
         Raises:
-          ValueError: bytes that are none, or more (says what and where).
-          tf.errors.InvalidArgumentError: levels that do not nest over the rows.
+            ValueError: bytes that are none, or more (says what and where).
+            tf.errors.InvalidArgumentError: levels that do not nest over the
+                rows.
         """
         values, levels = paddle_stream.read(stream)
         return cls._checked(as_values(values), as_levels("lod", levels))
@@ -420,7 +428,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         and `for unit in x.level(1)`. Copies nothing.
 
         Raises:
-          ValueError: `level` is not one of the levels.
+            ValueError: `level` is not one of the levels.
         """
         self._check_level(level)
         return LoDTensor(self.values, self.lod[level:])
@@ -429,7 +437,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """The number of outermost units; of rows, if there is no level.
 
         Raises:
-          TypeError: a graph does not know it.
+            TypeError: a graph does not know it.
         """
         count = self._count_units()
         if not isinstance(count, int):
@@ -449,19 +457,19 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Outermost unit `key`, or the units of a slice such as `x[1:3]`.
 
         Args:
-          key: An integer, which counts from the end if it is negative, also a
-            scalar tensor; or a slice of step 1, whose bounds are cut to what
-            there is, as those of a list are.
+            key: An integer, which counts from the end if it is negative, also a
+                scalar tensor; or a slice of step 1, whose bounds are cut to
+                what there is, as those of a list are.
 
         Returns:
-          Of an integer what the unit holds: a LoDTensor of a level less, or of
-          the only level its rows, a Tensor. Of a slice a LoDTensor.
+            Of an integer what the unit holds: a LoDTensor of a level less, or
+            of the only level its rows, a Tensor. Of a slice a LoDTensor.
 
         Raises:
-          TypeError: another key.
-          ValueError: another step.
-          IndexError: no such unit; in a graph that does not know how many there
-            are an InvalidArgumentError.
+            TypeError: another key.
+            ValueError: another step.
+            IndexError: no such unit; in a graph that does not know how many
+                there are an InvalidArgumentError.
         """
         count = self._count_units()
         if isinstance(key, slice):
@@ -476,7 +484,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Yields what `self[i]` is, unit by unit.
 
         Raises:
-          TypeError: a graph does not know how many there are.
+            TypeError: a graph does not know how many there are.
         """
         return (self[i] for i in range(len(self)))
 
@@ -499,9 +507,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         Offsets are rebased to 0, and the rows are those of the units.
 
         Raises:
-          ValueError: `level` is not one of the levels.
-          tf.errors.InvalidArgumentError: not 0 <= begin <= end <= units; units
-            whose offsets do not nest (names index and value).
+            ValueError: `level` is not one of the levels.
+            tf.errors.InvalidArgumentError: not 0 <= begin <= end <= units;
+                units whose offsets do not nest (names index and value).
         """
         rows, levels = self._cut(level, begin, end)
         return LoDTensor(self.values[rows[0] : rows[1]], tuple(levels))
@@ -512,8 +520,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """As `slice`, but says where the units are and moves no row.
 
         Returns:
-          The lengths of the units of each level from `level` on, and their row
-          range: int64 `[2]`, the first row and the row after the last one.
+            The lengths of the units of each level from `level` on, and their
+            row range: int64 `[2]`, the first row and the row after the last
+            one.
         """
         rows, levels = self._cut(level, begin, end)
         return LoDTensor(self.values, tuple(levels)).lengths(), rows
@@ -539,9 +548,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Appends the units of all tensors, at every level, and their rows.
 
         Raises:
-          ValueError: no tensor, different numbers of levels, rows of different
-            shapes.
-          TypeError: one is no LoDTensor; different dtypes.
+            ValueError: no tensor, different numbers of levels, rows of
+                different shapes.
+            TypeError: one is no LoDTensor; different dtypes.
         """
         tensors = list(tensors)
         for i, x in enumerate(tensors):
@@ -557,12 +566,12 @@ class LoDTensor(tf.experimental.ExtensionType):
         Each part gets units // parts units, and the last one the remainder too.
 
         Returns:
-          min(units, num_places) parts. `num_places` of them if there are no
-          units, and in a graph that does not know how many there are; then
-          those without units are empty.
+            min(units, num_places) parts. `num_places` of them if there are no
+            units, and in a graph that does not know how many there are; then
+            those without units are empty.
 
         Raises:
-          ValueError: `num_places` below 1.
+            ValueError: `num_places` below 1.
         """
         if num_places < 1:
             raise ValueError(f"`num_places` is {num_places}, wanted 1 or more")
@@ -576,11 +585,11 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns the same rows under other levels; Paddle's `lod_reset`.
 
         Args:
-          lod: Offset vectors as `from_offsets` takes them, or a LoDTensor or
-            RaggedTensor whose levels to take.
+            lod: Offset vectors as `from_offsets` takes them, or a LoDTensor or
+                RaggedTensor whose levels to take.
 
         Raises:
-          As `from_offsets`.
+            As `from_offsets`.
         """
         if isinstance(lod, tf.RaggedTensor):
             lod = lod.nested_row_splits
@@ -595,11 +604,11 @@ class LoDTensor(tf.experimental.ExtensionType):
         the new level: as many units as rows.
 
         Args:
-          offsets: int64 or int32 `[N + 1]`.
+            offsets: int64 or int32 `[N + 1]`.
 
         Raises:
-          tf.errors.InvalidArgumentError: another number of offsets, or offsets
-            that do not cover the rows (names level and index).
+            tf.errors.InvalidArgumentError: another number of offsets, or
+                offsets that do not cover the rows (names level and index).
         """
         offsets = as_vector("offsets", offsets)
         return LoDTensor._checked(self.values, (*self.lod, offsets))

@@ -23,9 +23,9 @@ class SelectedRows(tf.experimental.ExtensionType):
     ([3, 5], [[2.0], [4.0]])
 
     Attributes:
-      rows: int64 `[n]`.
-      values: `[n, ...]`, any dtype; `values[i]` is of row `rows[i]`.
-      height: An int64 scalar.
+        rows: int64 `[n]`.
+        values: `[n, ...]`, any dtype; `values[i]` is of row `rows[i]`.
+        height: An int64 scalar.
     """
 
     __name__ = "lodestar.SelectedRows"
@@ -38,11 +38,11 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Takes rows and height, int64 or int32, and values over them.
 
         Raises:
-          TypeError: rows or a height that are no integers.
-          ValueError: rows that are no vector, values or a height of another
-            rank.
-          tf.errors.InvalidArgumentError: another number of rows than values, a
-            row outside of the height (names index and value).
+            TypeError: rows or a height that are no integers.
+            ValueError: rows that are no vector, values or a height of another
+                rank.
+            tf.errors.InvalidArgumentError: another number of rows than values,
+                a row outside of the height (names index and value).
         """
         self.values = as_values(values)
         self.height = as_int64("height", height, 0)
@@ -59,13 +59,13 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Takes the buffers of IndexedSlices.
 
         Args:
-          slices: With `dense_shape`, or given `height`.
-          height: How many rows there are; None takes the first dimension of
-            `dense_shape`.
+            slices: With `dense_shape`, or given `height`.
+            height: How many rows there are; None takes the first dimension of
+                `dense_shape`.
 
         Raises:
-          TypeError: no IndexedSlices.
-          ValueError: neither `dense_shape` nor `height`.
+            TypeError: no IndexedSlices.
+            ValueError: neither `dense_shape` nor `height`.
         """
         if not isinstance(slices, tf.IndexedSlices):
             raise TypeError(
@@ -96,9 +96,9 @@ class SelectedRows(tf.experimental.ExtensionType):
         Paddle's sum of SelectedRows. `merge` adds up what is there twice.
 
         Raises:
-          TypeError: one is no SelectedRows; different dtypes.
-          ValueError: no tensor, rows of different shapes.
-          tf.errors.InvalidArgumentError: different heights.
+            TypeError: one is no SelectedRows; different dtypes.
+            ValueError: no tensor, rows of different shapes.
+            tf.errors.InvalidArgumentError: different heights.
         """
         tensors = list(tensors)
         if not tensors:
@@ -130,10 +130,10 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Returns where each key first is in `rows`: int64, -1 where it is not.
 
         Args:
-          keys: int64 or int32, of any shape, which the result has.
+            keys: int64 or int32, of any shape, which the result has.
 
         Raises:
-          TypeError: keys that are no integers.
+            TypeError: keys that are no integers.
         """
         keys = as_int64("keys", keys)
         order = tf.argsort(self.rows, stable=True)
@@ -159,11 +159,11 @@ class SelectedRows(tf.experimental.ExtensionType):
         floats are summed in float32. Differentiable in `values`.
 
         Args:
-          keys: int64 or int32, of any shape, which the result has before the
-            shape of a row.
+            keys: int64 or int32, of any shape, which the result has before the
+                shape of a row.
 
         Raises:
-          TypeError: keys that are no integers.
+            TypeError: keys that are no integers.
         """
         merged = self.merge()
         places = merged.index(keys)
@@ -179,16 +179,16 @@ class SelectedRows(tf.experimental.ExtensionType):
         summed in float32 first.
 
         Args:
-          dense: `dense_shape`, of the dtype of `values`: a Tensor, or a
-            variable of TensorFlow or Keras, which is changed in place.
+            dense: `dense_shape`, of the dtype of `values`: a Tensor, or a
+                variable of TensorFlow or Keras, which is changed in place.
 
         Returns:
-          The sum, differentiable in both; or the variable itself.
+            The sum, differentiable in both; or the variable itself.
 
         Raises:
-          TypeError: another dtype.
-          ValueError: another static shape.
-          tf.errors.InvalidArgumentError: another shape at run time.
+            TypeError: another dtype.
+            ValueError: another static shape.
+            tf.errors.InvalidArgumentError: another shape at run time.
         """
         variable = dense.value if isinstance(dense, keras.Variable) else dense
         in_place = isinstance(variable, tf.Variable)
@@ -227,8 +227,8 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Returns the bytes in which Paddle saves SelectedRows.
 
         Raises:
-          ValueError: in a graph, which has no values.
-          TypeError: a dtype that Paddle does not have, such as string.
+            ValueError: in a graph, which has no values.
+            TypeError: a dtype that Paddle does not have, such as string.
         """
         if not hasattr(self.values, "numpy"):
             raise ValueError(
@@ -243,9 +243,9 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Reads SelectedRows that Paddle saved.
 
         Raises:
-          ValueError: bytes that are none, or more (says what and where).
-          tf.errors.InvalidArgumentError: another number of rows than values, a
-            row outside of the height (names index and value).
+            ValueError: bytes that are none, or more (says what and where).
+            tf.errors.InvalidArgumentError: another number of rows than values,
+                a row outside of the height (names index and value).
         """
         return cls(*paddle_stream.read_selected_rows(stream))
 

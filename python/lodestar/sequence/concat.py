@@ -24,21 +24,21 @@ def concat(
     [[1, 2, 8], [3, 9]]
 
     Args:
-      xs: RaggedTensors or LoDTensors, one or more, of one dtype (floats,
-        integers, bool or string), with rows of one shape, equally many
-        sequences, and the same levels above the innermost.
-      name: A name for the op.
+        xs: RaggedTensors or LoDTensors, one or more, of one dtype (floats,
+            integers, bool or string), with rows of one shape, equally many
+            sequences, and the same levels above the innermost.
+        name: A name for the op.
 
     Returns:
-      As `xs[0]` is. Differentiable in each input.
+        As `xs[0]` is. Differentiable in each input.
 
     Raises:
-      TypeError: one is neither, or of another dtype.
-      ValueError: no input; one has no level or another number of them; static
-        shapes of rows differ.
-      tf.errors.InvalidArgumentError: another number of sequences or other
-        upper levels (names input, level and index), other rows, splits that
-        are no splits of the rows.
+        TypeError: one is neither, or of another dtype.
+        ValueError: no input; one has no level or another number of them; static
+            shapes of rows differ.
+        tf.errors.InvalidArgumentError: another number of sequences or other
+            upper levels (names input, level and index), other rows, splits that
+            are no splits of the rows.
     """
     xs = list(xs)
     if not xs:

@@ -24,20 +24,20 @@ def erase(
     [[1], [], [3]]
 
     Args:
-      x: RaggedTensor or LoDTensor of int32, int64 or string; `flat_values` (or
-        `values`) `[N]` or `[N, 1]`.
-      tokens: `[T]`, of the dtype of x. May be empty.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of int32, int64 or string; `flat_values`
+            (or `values`) `[N]` or `[N, 1]`.
+        tokens: `[T]`, of the dtype of x. May be empty.
+        name: A name for the op.
 
     Returns:
-      As x is, with the levels above the innermost unchanged. No gradient.
+        As x is, with the levels above the innermost unchanged. No gradient.
 
     Raises:
-      TypeError: x is neither, or of another dtype; a `tokens` tensor of
-        another dtype than x.
-      ValueError: x has no level or other rows; `tokens` that are no vector, or
-        none of x's integers.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x is neither, or of another dtype; a `tokens` tensor of
+            another dtype than x.
+        ValueError: x has no level or other rows; `tokens` that are no vector,
+            or none of x's integers.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     rows, splits = nesting.flatten("x", x, _DTYPES)
     nesting.check_one_a_row("x", rows, "token")

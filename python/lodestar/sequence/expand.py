@@ -39,23 +39,25 @@ def expand(
     array([5, 5, 6, 6, 6], dtype=int32)
 
     Args:
-      x: RaggedTensor or LoDTensor of one level, whose sequences are the units;
-        or a Tensor, whose rows are. A float, integer, bool or string dtype.
-      y: RaggedTensor or LoDTensor; only its splits are read.
-      ref_level: The level of `y` to take, 0 for the outermost; -1 is the last.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of one level, whose sequences are the
+            units; or a Tensor, whose rows are. A float, integer, bool or string
+            dtype.
+        y: RaggedTensor or LoDTensor; only its splits are read.
+        ref_level: The level of `y` to take, 0 for the outermost; -1 is the
+            last.
+        name: A name for the op.
 
     Returns:
-      As `x` is: a RaggedTensor or LoDTensor of one level, with a sequence for
-      each repetition, or a Tensor `[M, ...]`. A unit that is repeated 0 times
-      is dropped. If the level of `y` has no unit at all, `x` itself.
-      Differentiable in `x`.
+        As `x` is: a RaggedTensor or LoDTensor of one level, with a sequence for
+        each repetition, or a Tensor `[M, ...]`. A unit that is repeated 0 times
+        is dropped. If the level of `y` has no unit at all, `x` itself.
+        Differentiable in `x`.
 
     Raises:
-      TypeError: `y` is neither; `x` of another dtype.
-      ValueError: `x` has more than one level or none; `y` has no such level.
-      tf.errors.InvalidArgumentError: `x` and `y` have different numbers of
-        units; splits that are none.
+        TypeError: `y` is neither; `x` of another dtype.
+        ValueError: `x` has more than one level or none; `y` has no such level.
+        tf.errors.InvalidArgumentError: `x` and `y` have different numbers of
+            units; splits that are none.
     """
     _, levels = nesting.flatten("y", y)
     ref_level = nesting.check_level("ref_level", ref_level, len(levels))
@@ -94,20 +96,22 @@ def expand_as(
     [[1, 1, 1], [], [3]]
 
     Args:
-      x: `[B, ...]` of a float, integer, bool or string dtype. Of a RaggedTensor
-        or LoDTensor the rows are taken, its levels are not read.
-      y: RaggedTensor or LoDTensor of B innermost sequences; only its splits
-        are read.
-      name: A name for the op.
+        x: `[B, ...]` of a float, integer, bool or string dtype. Of a
+            RaggedTensor or LoDTensor the rows are taken, its levels are not
+            read.
+        y: RaggedTensor or LoDTensor of B innermost sequences; only its splits
+            are read.
+        name: A name for the op.
 
     Returns:
-      A RaggedTensor or LoDTensor, as `y` is, of all its levels. Differentiable
-      in `x`.
+        A RaggedTensor or LoDTensor, as `y` is, of all its levels.
+        Differentiable in `x`.
 
     Raises:
-      TypeError: `y` is neither; `x` of another dtype.
-      ValueError: `x` is a scalar; `y` has no level.
-      tf.errors.InvalidArgumentError: `x` has not B rows; splits that are none.
+        TypeError: `y` is neither; `x` of another dtype.
+        ValueError: `x` is a scalar; `y` has no level.
+        tf.errors.InvalidArgumentError: `x` has not B rows; splits that are
+            none.
     """
     _, splits = nesting.flatten("y", y)
     if _is_nested(x):

@@ -23,19 +23,19 @@ def mask(
            [0, 0, 0]])
 
     Args:
-      lengths: int64 or int32, of any shape. One below 0 is as 0.
-      maxlen: Steps of the mask, 0 or more, a number or an int64 or int32
-        scalar; None is the greatest length. Lengths may exceed it.
-      dtype: Of the mask; bool gives True and False.
-      name: A name for the op.
+        lengths: int64 or int32, of any shape. One below 0 is as 0.
+        maxlen: Steps of the mask, 0 or more, a number or an int64 or int32
+            scalar; None is the greatest length. Lengths may exceed it.
+        dtype: Of the mask; bool gives True and False.
+        name: A name for the op.
 
     Returns:
-      The shape of `lengths` and a dimension of `maxlen`. No gradient.
+        The shape of `lengths` and a dimension of `maxlen`. No gradient.
 
     Raises:
-      TypeError: lengths or a `maxlen` tensor that are no int64 or int32.
-      ValueError: a `maxlen` that is a number, but no integer of 0 or more; one
-        that is no scalar.
+        TypeError: lengths or a `maxlen` tensor that are no int64 or int32.
+        ValueError: a `maxlen` that is a number, but no integer of 0 or more;
+            one that is no scalar.
     """
     lengths = as_int64("lengths", lengths)
     if maxlen is not None:

@@ -47,7 +47,7 @@ def check_level(name: str, level: int, num_levels: int) -> int:
     """Returns which level is meant, from 0 on; -1 is the last.
 
     Raises:
-      ValueError: there is no such level (calls it `name`).
+        ValueError: there is no such level (calls it `name`).
     """
     if not isinstance(level, numbers.Integral) or not -1 <= level < num_levels:
         raise ValueError(
@@ -70,13 +70,13 @@ def flatten(
     """Returns the rows of `x` and its int64 splits, outermost level first.
 
     Args:
-      name: What messages call `x`.
-      x: RaggedTensor or LoDTensor.
-      dtypes: Those that its rows may have; None is any.
+        name: What messages call `x`.
+        x: RaggedTensor or LoDTensor.
+        dtypes: Those that its rows may have; None is any.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
-      ValueError: x has no level.
+        TypeError: x is neither, or of another dtype.
+        ValueError: x has no level.
     """
     if isinstance(x, LoDTensor):
         rows, splits = x.values, x.lod
@@ -117,7 +117,8 @@ def pack_like(x, rows: tf.Tensor, splits: Sequence[tf.Tensor]):
     The splits are taken to be right; a RaggedTensor keeps the dtype of x's.
 
     Raises:
-      tf.errors.InvalidArgumentError: more rows than x's int32 splits can count.
+        tf.errors.InvalidArgumentError: more rows than x's int32 splits can
+            count.
     """
     if not splits:
         return rows

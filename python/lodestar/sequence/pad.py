@@ -24,25 +24,26 @@ def pad(
     ([[1, 2, 0], [0, 0, 0], [3, 0, 0]], [2, 0, 1])
 
     Args:
-      x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype;
-        `flat_values` (or `values`) `[N, ...]`.
-      pad_value: A number, or one step `[...]`, of the dtype of x. None is zero,
-        False or the empty string.
-      maxlen: T, a number or an int64 or int32 scalar; None is the longest
-        length. With a number T is static.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype;
+            `flat_values` (or `values`) `[N, ...]`.
+        pad_value: A number, or one step `[...]`, of the dtype of x. None is
+            zero, False or the empty string.
+        maxlen: T, a number or an int64 or int32 scalar; None is the longest
+            length. With a number T is static.
+        name: A name for the op.
 
     Returns:
-      The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the innermost
-      sequences. Differentiable in x and `pad_value`.
+        The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the
+        innermost sequences. Differentiable in x and `pad_value`.
 
     Raises:
-      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-        another dtype than x; a `maxlen` tensor that is no int64 or int32.
-      ValueError: x has no level; a `pad_value` that is none of x's integers; a
-        `maxlen` that is a number, but no integer of 0 or more, or no scalar.
-      tf.errors.InvalidArgumentError: a sequence is longer than `maxlen` (names
-        it); `pad_value` of another shape; splits that are none.
+        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+            another dtype than x; a `maxlen` tensor that is no int64 or int32.
+        ValueError: x has no level; a `pad_value` that is none of x's integers;
+            a `maxlen` that is a number, but no integer of 0 or more, or no
+            scalar.
+        tf.errors.InvalidArgumentError: a sequence is longer than `maxlen`
+            (names it); `pad_value` of another shape; splits that are none.
     """
     rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
     with tf.name_scope(name or "sequence_pad"):
@@ -73,22 +74,23 @@ def unpad(
     [[1, 2], [3]]
 
     Args:
-      padded: `[B, T, ...]` of a float, integer, bool or string dtype.
-      lengths: int64 or int32 `[B]`, each 0 to T.
-      like: RaggedTensor or LoDTensor of B innermost sequences, for example
-        what was given to `pad`: the result is of its kind and has the levels
-        that it has above the last one.
-      name: A name for the op.
+        padded: `[B, T, ...]` of a float, integer, bool or string dtype.
+        lengths: int64 or int32 `[B]`, each 0 to T.
+        like: RaggedTensor or LoDTensor of B innermost sequences, for example
+            what was given to `pad`: the result is of its kind and has the
+            levels that it has above the last one.
+        name: A name for the op.
 
     Returns:
-      A RaggedTensor of one level, or as `like` is. Differentiable in `padded`.
+        A RaggedTensor of one level, or as `like` is. Differentiable in
+        `padded`.
 
     Raises:
-      TypeError: `padded` of another dtype; `lengths` that are no integers;
-        `like` is neither.
-      ValueError: `padded` has a rank below 2; `lengths` is no vector.
-      tf.errors.InvalidArgumentError: there are not B lengths; one is outside 0
-        to T (names it); `like` has not B innermost sequences.
+        TypeError: `padded` of another dtype; `lengths` that are no integers;
+            `like` is neither.
+        ValueError: `padded` has a rank below 2; `lengths` is no vector.
+        tf.errors.InvalidArgumentError: there are not B lengths; one is outside
+            0 to T (names it); `like` has not B innermost sequences.
     """
     padded = nesting.check_dtype(
         "padded", tf.convert_to_tensor(padded), nesting.MOVED_DTYPES

@@ -46,29 +46,30 @@ def pool(
     array([4., 5.], dtype=float32)
 
     Args:
-      x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
-        int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit floats
-        are summed in float32. Integer means are cut toward zero.
-      combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
-      level: The level whose units become a row each, straight from all rows
-        they hold: 0 for the outermost; -1 is the last.
-      pad_value: What an empty sequence gives: a Python number, or a scalar
-        tensor of the dtype of x, which gets no gradient (nor does a Variable).
-      with_index: For "max", also returns which row won.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
+            int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit
+            floats are summed in float32. Integer means are cut toward zero.
+        combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
+        level: The level whose units become a row each, straight from all rows
+            they hold: 0 for the outermost; -1 is the last.
+        pad_value: What an empty sequence gives: a Python number, or a scalar
+            tensor of the dtype of x, which gets no gradient (nor does a
+            Variable).
+        with_index: For "max", also returns which row won.
+        name: A name for the op.
 
     Returns:
-      `[B, ...]`, a Tensor if there is no level above `level`, else a
-      RaggedTensor or LoDTensor (as x is) with the levels above. Differentiable
-      in x. With `with_index` a pair of it and the int64 row indices of the
-      first maxima, -1 in empty sequences.
+        `[B, ...]`, a Tensor if there is no level above `level`, else a
+        RaggedTensor or LoDTensor (as x is) with the levels above.
+        Differentiable in x. With `with_index` a pair of it and the int64 row
+        indices of the first maxima, -1 in empty sequences.
 
     Raises:
-      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-        another dtype than x.
-      ValueError: another combiner; `with_index` without "max"; x has no
-        level, or not this one; a `pad_value` that is none of x's integers.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+            another dtype than x.
+        ValueError: another combiner; `with_index` without "max"; x has no
+            level, or not this one; a `pad_value` that is none of x's integers.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     check_combiner(combiner)
     if with_index and combiner != "max":

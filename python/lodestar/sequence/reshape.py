@@ -22,20 +22,20 @@ def reshape(
     array([4, 2])
 
     Args:
-      x: RaggedTensor or LoDTensor of any dtype; `flat_values` (or `values`)
-        `[N, ...]`.
-      new_dim: Numbers in a row of the result, 1 or more.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of any dtype; `flat_values` (or `values`)
+            `[N, ...]`.
+        new_dim: Numbers in a row of the result, 1 or more.
+        name: A name for the op.
 
     Returns:
-      Rows `[M, new_dim]`, nested as x is. Differentiable in x.
+        Rows `[M, new_dim]`, nested as x is. Differentiable in x.
 
     Raises:
-      TypeError: x is neither.
-      ValueError: x has no level; another `new_dim`.
-      tf.errors.InvalidArgumentError: the numbers of a sequence do not fill
-        rows of `new_dim` (names the sequence); splits that are no splits of
-        the rows.
+        TypeError: x is neither.
+        ValueError: x has no level; another `new_dim`.
+        tf.errors.InvalidArgumentError: the numbers of a sequence do not fill
+            rows of `new_dim` (names the sequence); splits that are no splits of
+            the rows.
     """
     nesting.check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)

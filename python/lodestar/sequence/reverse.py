@@ -18,17 +18,17 @@ def reverse(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
     [[2, 1], [], [5, 4, 3]]
 
     Args:
-      x: RaggedTensor or LoDTensor of numbers, bool or string; `flat_values` (or
-        `values`) `[N, ...]`.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of numbers, bool or string; `flat_values`
+            (or `values`) `[N, ...]`.
+        name: A name for the op.
 
     Returns:
-      As x, in the same splits.
+        As x, in the same splits.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
-      ValueError: x has no level.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x is neither, or of another dtype.
+        ValueError: x has no level.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_reverse"):

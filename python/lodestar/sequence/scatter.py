@@ -31,24 +31,24 @@ def scatter(
            [0., 4., 0.]], dtype=float32)
 
     Args:
-      x: `[B, D, ...]` of float16, bfloat16, float32, float64, int32 or int64.
-        16-bit floats are summed in float32.
-      index: RaggedTensor or LoDTensor of int32 or int64 in `[0, D)`, rows
-        `[P]` or `[P, 1]` in B innermost sequences.
-      updates: RaggedTensor or LoDTensor of the dtype of x, with the splits of
-        `index`; rows `[P, ...]`, for x `[B, D]` also `[P, 1]`.
-      name: A name for the op.
+        x: `[B, D, ...]` of float16, bfloat16, float32, float64, int32 or int64.
+            16-bit floats are summed in float32.
+        index: RaggedTensor or LoDTensor of int32 or int64 in `[0, D)`, rows
+            `[P]` or `[P, 1]` in B innermost sequences.
+        updates: RaggedTensor or LoDTensor of the dtype of x, with the splits of
+            `index`; rows `[P, ...]`, for x `[B, D]` also `[P, 1]`.
+        name: A name for the op.
 
     Returns:
-      The shape and dtype of x. Differentiable in x and updates.
+        The shape and dtype of x. Differentiable in x and updates.
 
     Raises:
-      TypeError: `index` or `updates` is neither; other dtypes.
-      ValueError: one has no level, another number of them, or other rows; x
-        has rank 1 or less.
-      tf.errors.InvalidArgumentError: an index out of range (names it and its
-        sequence); splits that differ or do not nest; not B sequences;
-        rows that do not fit x, where that is not known before.
+        TypeError: `index` or `updates` is neither; other dtypes.
+        ValueError: one has no level, another number of them, or other rows; x
+            has rank 1 or less.
+        tf.errors.InvalidArgumentError: an index out of range (names it and its
+            sequence); splits that differ or do not nest; not B sequences;
+            rows that do not fit x, where that is not known before.
     """
     x = nesting.check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
     if x.shape.rank is not None and x.shape.rank < 2:

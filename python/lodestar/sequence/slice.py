@@ -23,23 +23,23 @@ def slice(
     [[1, 2], [5]]
 
     Args:
-      x: RaggedTensor or LoDTensor of floats, integers, bool or string;
-        `flat_values` (or `values`) `[N, ...]`.
-      offset: `[B]`, int64 or int32, a number for each innermost sequence,
-        counted from its first row.
-      length: `[B]`, int64 or int32. 0 gives an empty sequence.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of floats, integers, bool or string;
+            `flat_values` (or `values`) `[N, ...]`.
+        offset: `[B]`, int64 or int32, a number for each innermost sequence,
+            counted from its first row.
+        length: `[B]`, int64 or int32. 0 gives an empty sequence.
+        name: A name for the op.
 
     Returns:
-      As x is, with the levels above unchanged. Differentiable in x.
+        As x is, with the levels above unchanged. Differentiable in x.
 
     Raises:
-      TypeError: x is neither, or of another dtype; numbers that are no
-        integers.
-      ValueError: x has no level; numbers that are no vector.
-      tf.errors.InvalidArgumentError: a number is negative, reaches past its
-        sequence, or is missing (names the index); splits that are no splits of
-        the rows.
+        TypeError: x is neither, or of another dtype; numbers that are no
+            integers.
+        ValueError: x has no level; numbers that are no vector.
+        tf.errors.InvalidArgumentError: a number is negative, reaches past its
+            sequence, or is missing (names the index); splits that are no splits
+            of the rows.
     """
     rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):

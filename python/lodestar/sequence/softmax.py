@@ -16,20 +16,21 @@ def softmax(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
     [[0.5, 0.5], [], [1.0]]
 
     Args:
-      x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-        `flat_values` (or `values`) `[N, ...]`. 16-bit floats are computed in
-        float32. Numbers of any size are fine: the greatest of a sequence is
-        taken off first. -infinity, a masked row, gives 0.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
+            `flat_values` (or `values`) `[N, ...]`. 16-bit floats are computed
+            in float32. Numbers of any size are fine: the greatest of a sequence
+            is taken off first. -infinity, a masked row, gives 0.
+        name: A name for the op.
 
     Returns:
-      As x: numbers of 0 to 1 that add up to 1 in each column of a sequence. The
-      column is NaN if it holds a NaN or +infinity, or nothing but -infinity.
+        As x: numbers of 0 to 1 that add up to 1 in each column of a sequence.
+        The column is NaN if it holds a NaN or +infinity, or nothing but
+        -infinity.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
-      ValueError: x has no level.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x is neither, or of another dtype.
+        ValueError: x has no level.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     values, splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
     with tf.name_scope(name or "sequence_softmax"):

@@ -34,27 +34,27 @@ def topk_avg_pooling(
     [[[9.0, 6.5], [5.0, 4.0]]]
 
     Args:
-      x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-        `flat_values` (or `values`) `[N]` or `[N, 1]`. 16-bit floats are summed
-        in float32.
-      row: RaggedTensor or LoDTensor; only its nesting counts.
-      col: RaggedTensor or LoDTensor; only its nesting counts.
-      topks: The k, each 1 or more, in any order.
-      channel_num: Matrices in a sequence of x.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
+            `flat_values` (or `values`) `[N]` or `[N, 1]`. 16-bit floats are
+            summed in float32.
+        row: RaggedTensor or LoDTensor; only its nesting counts.
+        col: RaggedTensor or LoDTensor; only its nesting counts.
+        topks: The k, each 1 or more, in any order.
+        channel_num: Matrices in a sequence of x.
+        name: A name for the op.
 
     Returns:
-      `[R, channel_num * len(topks)]`, nested as `row` is: for each of its R
-      rows the averages of the first channel in the order of `topks`, then
-      those of the next one. Differentiable in x.
+        `[R, channel_num * len(topks)]`, nested as `row` is: for each of its R
+        rows the averages of the first channel in the order of `topks`, then
+        those of the next one. Differentiable in x.
 
     Raises:
-      TypeError: an input is neither, or x is of another dtype.
-      ValueError: an input has no level; x has other rows; `topks` are empty or
-        below 1; another `channel_num`.
-      tf.errors.InvalidArgumentError: a sequence of x that is not as long as
-        its matrices (names it); inputs with other numbers of sequences; levels
-        that do not nest.
+        TypeError: an input is neither, or x is of another dtype.
+        ValueError: an input has no level; x has other rows; `topks` are empty
+            or below 1; another `channel_num`.
+        tf.errors.InvalidArgumentError: a sequence of x that is not as long as
+            its matrices (names it); inputs with other numbers of sequences;
+            levels that do not nest.
     """
     topks = list(topks)
     if not topks:

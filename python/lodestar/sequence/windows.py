@@ -26,21 +26,21 @@ def enumerate(
     [[[1, 2], [2, 3], [3, 0]], [[4, 0]]]
 
     Args:
-      x: RaggedTensor or LoDTensor of int32 or int64; `flat_values` (or
-        `values`) `[N]` or `[N, 1]`.
-      win_size: Ids in a window, 1 or more. It may exceed the lengths.
-      pad_value: An id of the dtype of x.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of int32 or int64; `flat_values` (or
+            `values`) `[N]` or `[N, 1]`.
+        win_size: Ids in a window, 1 or more. It may exceed the lengths.
+        pad_value: An id of the dtype of x.
+        name: A name for the op.
 
     Returns:
-      Rows `[N, win_size]`, nested as x is. No gradient.
+        Rows `[N, win_size]`, nested as x is. No gradient.
 
     Raises:
-      TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-        another dtype than x.
-      ValueError: x has no level or other rows; another `win_size`; a
-        `pad_value` that is none of x's integers.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
+            another dtype than x.
+        ValueError: x has no level or other rows; another `win_size`; a
+            `pad_value` that is none of x's integers.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
     nesting.check_count("win_size", win_size)
     ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
@@ -60,9 +60,9 @@ def rows_around(filter_size: int, start: int | None) -> tuple[int, int]:
     """Returns how far filters reach above a sequence's first row and below.
 
     Args:
-      filter_size: Rows that a filter sees.
-      start: Where it begins, counted from its row; None is
-        `-(filter_size // 2)`.
+        filter_size: Rows that a filter sees.
+        start: Where it begins, counted from its row; None is
+            `-(filter_size // 2)`.
     """
     start = _start(filter_size, start)
     return max(-start, 0), max(start + filter_size - 1, 0)
@@ -158,33 +158,33 @@ def conv(
     [[[13.0], [23.0]], [[34.0]]]
 
     Args:
-      x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-        `flat_values` (or `values`) `[N, dim]`. 16-bit floats are computed in
-        float32.
-      weight: `[filter_size * dim, out]`, of the dtype of x.
-      filter_size: Rows that a filter sees, 1 or more.
-      stride: Only 1, as in Paddle.
-      start: Where a filter begins, counted from its row; by default
-        `-(filter_size // 2)`.
-      bias: `[out]`, added to each row, of the dtype of x; None is none.
-      padding: `[above + below, dim]`, of the dtype of x, the same for every
-        sequence: first the `above = max(0, -start)` rows before it, the last
-        of them next to it, then the `below = max(0, start + filter_size - 1)`
-        rows after it. Paddle's `PaddingData` of `paddingTrainable`. None is
-        zeros.
-      name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
+            `flat_values` (or `values`) `[N, dim]`. 16-bit floats are computed
+            in float32.
+        weight: `[filter_size * dim, out]`, of the dtype of x.
+        filter_size: Rows that a filter sees, 1 or more.
+        stride: Only 1, as in Paddle.
+        start: Where a filter begins, counted from its row; by default
+            `-(filter_size // 2)`.
+        bias: `[out]`, added to each row, of the dtype of x; None is none.
+        padding: `[above + below, dim]`, of the dtype of x, the same for every
+            sequence: first the `above = max(0, -start)` rows before it, the
+            last of them next to it, then the `below = max(0, start +
+            filter_size - 1)` rows after it. Paddle's `PaddingData` of
+            `paddingTrainable`. None is zeros.
+        name: A name for the op.
 
     Returns:
-      Rows `[N, out]`, nested as x is. Differentiable in x, weight, bias and
-      padding.
+        Rows `[N, out]`, nested as x is. Differentiable in x, weight, bias and
+        padding.
 
     Raises:
-      TypeError: x is neither, or of another dtype.
-      ValueError: x has no level or no rows `[N, dim]`; another `filter_size`
-        or `stride`; a `start` beyond 2^31; a static shape of `weight`, `bias`
-        or `padding` that does not fit.
-      tf.errors.InvalidArgumentError: splits that are no splits of the rows, or
-        shapes that do not fit at run time.
+        TypeError: x is neither, or of another dtype.
+        ValueError: x has no level or no rows `[N, dim]`; another `filter_size`
+            or `stride`; a `start` beyond 2^31; a static shape of `weight`,
+            `bias` or `padding` that does not fit.
+        tf.errors.InvalidArgumentError: splits that are no splits of the rows,
+            or shapes that do not fit at run time.
     """
     start = _start(filter_size, start)
     if stride != 1:
