@@ -380,6 +380,7 @@ def test_no_xla():
         ({}, "exactly one"),
         ({"output_dim": 2, "table": "t"}, "exactly one"),
         ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
+        ({"table": "t", "init_salt": 3}, "`init_salt` given beside `table`"),
         ({"table": "t", "optimizer": "sgd"}, "`optimizer` given beside"),
         ({"table": "t", "missing": [0.0, 0.0]}, "`missing` given beside"),
         (
