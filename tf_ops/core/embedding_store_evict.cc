@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <new>
 #include <vector>
 
 #include "tf_ops/core/embedding_run.h"
 #include "tf_ops/core/embedding_store.h"
-#include "tf_ops/core/guards.h"
 #include "tf_ops/core/hash.h"
 
 namespace lodestar {
