@@ -116,3 +116,16 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
         *getattr(layer, "_trainable_variables", ()),
         *getattr(layer, "_non_trainable_variables", ()),
     ]
+
+
+def model_that_is_called() -> keras.Model | None:
+    """The outermost Keras model whose call is running.
+
+    What a look-up is a part of, and so its optimizer, is known to Keras alone.
+    Without the private name there is none, and errors say less.
+    """
+    if _global_state is None:
+        return None
+    call = _global_state.get_global_attribute("current_call_ctx")
+    layer = getattr(call, "entry_layer", None)
+    return layer if isinstance(layer, keras.Model) else None

@@ -75,6 +75,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
     Raises:
         ValueError: An argument is not one of the above.
+        NotImplementedError: Under a strategy of parameter servers.
     """
 
     def __init__(
@@ -222,11 +223,6 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
         """Makes an empty table of the same arguments."""
         return cls(**config)
-
-    @property
-    def hook(self) -> HookVariable:
-        """Trainable variable `[0, dim]` that carries the table's gradient."""
-        return self._hook
 
     @property
     def update_dtype(self) -> tf.DType:

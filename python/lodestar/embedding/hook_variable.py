@@ -3,6 +3,7 @@
 import copy
 import re
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,32 +11,27 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding import lost_gradients
+from lodestar.embedding.compile_line import compile_line, wrappers
 from lodestar.embedding.lookup_arguments import get_optimizer
 
-_WRAP = (
-    "Wrap the optimizer: model.compile(optimizer=lodestar.optimizers."
-    "DynamicEmbeddingOptimizer(keras.optimizers.Adam(...))) or, under the "
-    "mixed_float16 policy, model.compile(optimizer=lodestar.optimizers."
-    "LossScaleOptimizer(lodestar.optimizers.DynamicEmbeddingOptimizer("
-    "keras.optimizers.Adam(...))))"
-)
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
-    f"and the optimizer would apply it to a variable without rows. {_WRAP}"
+    "and the optimizer would apply it to a variable without rows. Wrap the "
+    "optimizer:\n{line}"
 )
 _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
     "ids. Under the mixed_float16 policy compile puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
-    "dense. Wrap the optimizer: model.compile(optimizer=lodestar.optimizers."
-    "LossScaleOptimizer(lodestar.optimizers.DynamicEmbeddingOptimizer("
-    "keras.optimizers.Adam(...))))"
+    "dense. Wrap the optimizer:\n{line}"
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
-    f"be made a dense tensor, as an optimizer or a loop here does. {_WRAP}. In "
-    "a loop of your own, use its `values` and `indices`, and "
-    "lodestar.optimizers.clip_by_global_norm."
+    "be made a dense tensor, as an optimizer or a loop here does. In a loop "
+    "of your own, use its `values` and `indices`, and "
+    "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
+    "mixed_float16 policy by the second line:\n{line}\n{scaled}"
 )
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
@@ -51,12 +47,13 @@ _ONLY_WEIGHTS = (
 # without the rows have the shape of the hook.
 _IN_FILES = np.zeros([0], np.float32)
 
-# Wrappers that are not built: any of them may be the one to take a gradient.
-waiting_wrappers: weakref.WeakSet = weakref.WeakSet()
-
 # Where a hook is found again from the raw variable behind it: gradient tapes
 # report raw variables in `watched_variables()`.
 _ATTRIBUTE = "_lodestar_hook"
+
+
+def _none() -> None:
+    """Stands for a weak reference to nothing."""
 
 
 class HookVariable(keras.Variable, _private.KerasSaveable):
@@ -82,7 +79,10 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             row_optimizer = get_optimizer("optimizer", row_optimizer)
         self.row_optimizer: keras.optimizers.Optimizer | None = row_optimizer
         self.in_layer = False  # that writes the table to Keras's files
-        self._managed = False  # by the wrapper
+        # Whether a model, or anybody, has asked the table for the hook.
+        self.claimed = False
+        self.wrapper: Callable[[], Any] = _none  # that takes the gradients
+        self.model: Callable[[], Any] = _none  # that looks rows up
         self._recorded = False  # in a look-up
         self._scaled_by_keras = False
         super().__init__(
@@ -143,16 +143,17 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         # Keras asks when it builds an optimizer's slots, in the first step or
         # before it: the last that is heard of Keras's loss scaling before it
         # makes gradients dense.
-        if not self._managed:
+        if self.wrapper() is None:
             policy = keras.config.dtype_policy()
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
-                raise RuntimeError(_PLAIN_LOSS_SCALING.format(path=self.path))
+                self._refuse_loss_scaling()
         return True
 
-    def manage(self) -> None:
-        """Says that the wrapper takes this hook's gradients."""
-        self._managed = True
+    def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
+        """Says that `wrapper` takes this hook's gradients."""
+        self.claimed = True
+        self.wrapper = weakref.ref(wrapper)
 
     def record(self) -> None:
         """Says that a gradient tape records a look-up.
@@ -162,8 +163,19 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
                 gradient, and no wrapper does.
         """
         self._recorded = True
-        if self._scaled_by_keras and not (self._managed or waiting_wrappers):
-            raise RuntimeError(_PLAIN_LOSS_SCALING.format(path=self.path))
+        model = _private.model_that_is_called()
+        self.model = _none if model is None else weakref.ref(model)
+        lost_gradients.record(self)
+        if self._scaled_by_keras and self.wrapper() is None:
+            # A wrapper that is not built may be the one to take it.
+            if all(wrapper.built for wrapper in wrappers):
+                self._refuse_loss_scaling()
+
+    def _refuse_loss_scaling(self) -> None:
+        line = compile_line(self.model(), scaled=True)
+        raise RuntimeError(
+            _PLAIN_LOSS_SCALING.format(path=self.path, line=line)
+        )
 
     def assign(self, value: Any) -> Any:
         """Refuses gradients of plain optimizers, and weights without rows.
@@ -172,7 +184,10 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             RuntimeError: Always.
         """
         if isinstance(value, tf.IndexedSlices):
-            raise RuntimeError(_PLAIN_OPTIMIZER.format(path=self.path))
+            line = compile_line(self.model())
+            raise RuntimeError(
+                _PLAIN_OPTIMIZER.format(path=self.path, line=line)
+            )
         if getattr(value, "shape", None) == _IN_FILES.shape:
             return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
@@ -219,7 +234,11 @@ def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
     shape = value.dense_shape
     static = None if shape is None else tf.get_static_value(shape)
     if static is not None and len(static) == 2 and static[0] == -1:
-        raise RuntimeError(_DENSE_GRADIENT)
+        raise RuntimeError(
+            _DENSE_GRADIENT.format(
+                line=compile_line(), scaled=compile_line(scaled=True)
+            )
+        )
     return NotImplemented
 
 

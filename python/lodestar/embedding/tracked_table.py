@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding import table_store
+from lodestar.embedding import lost_gradients, table_store
 from lodestar.embedding.hook_variable import HookVariable
 
 
@@ -37,8 +37,19 @@ class TrackedTable(keras.layers.Layer):
         """Makes `hook` the variable that trains the rows."""
         # Not as an attribute of a layer: checkpoints would hold it twice.
         object.__setattr__(self, "_hook", hook)
+        lost_gradients.record(hook)
         # Which Keras's files and checkpoints hold by its attribute.
         self.optimizer = hook.row_optimizer
+
+    @property
+    def hook(self) -> HookVariable:
+        """Trainable variable `[0, dim]` that carries the table's gradient."""
+        self._hook.claimed = True
+        return self._hook
+
+    def hook_for_layer(self) -> HookVariable:
+        """`hook`, which Keras may yet not find in the layer."""
+        return self._hook
 
     @property
     def dtype(self) -> tf.DType:
@@ -62,7 +73,7 @@ class TrackedTable(keras.layers.Layer):
         """`[hook]`."""
         # Asked by a layer that holds the table.
         self._hook.in_layer = True
-        return [self._hook]
+        return [self.hook]
 
     @property
     def weights(self) -> list[HookVariable]:
@@ -72,7 +83,7 @@ class TrackedTable(keras.layers.Layer):
     @property
     def trainable_variables(self) -> list[HookVariable]:
         """`[hook]`, or nothing where `trainable` is False."""
-        return [self._hook] if self.trainable else []
+        return [self.hook] if self.trainable else []
 
     def count_params(self) -> int:
         """Rows x dim: what `summary()` shows beside the table."""

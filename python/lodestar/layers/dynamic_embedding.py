@@ -233,7 +233,7 @@ class DynamicEmbedding(keras.layers.Layer):
             column=column,
         )
         self.table = self.feature.table
-        self.hook = self.table.hook
+        self.hook = self.table.hook_for_layer()
         self.hook.in_layer = True
         if not self.trainable:
             self.hook.trainable = False  # as setting `trainable` later does

@@ -135,11 +135,12 @@ class EmbeddingCollection(keras.layers.Layer):
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
-            setattr(self, f"hook_{index}", table.hook)
-            setattr(self, f"optimizer_{index}", table.hook.row_optimizer)
-            table.hook.in_layer = True
+            hook = table.hook_for_layer()
+            setattr(self, f"hook_{index}", hook)
+            setattr(self, f"optimizer_{index}", hook.row_optimizer)
+            hook.in_layer = True
             if not self.trainable:
-                table.hook.trainable = False
+                hook.trainable = False
         self.supports_jit = False
         self.supports_masking = True
         self.built = True

@@ -80,7 +80,7 @@ class Feature:
         if self.table is not None:
             # Of a shallow copy the table itself: layers, and what saves them,
             # tell tables apart by object.
-            object.__setattr__(self, "table", self.table.hook.table)
+            object.__setattr__(self, "table", self.table.hook_for_layer().table)
         check_combiner(self.combiner)
         check_id("padding_id", self.padding_id)
         check_id("default_id", self.default_id)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import lost_gradients
 from lodestar.ops import embedding_ops
 from lodestar.ops.stand_ins import replaceable
 
@@ -171,6 +172,7 @@ def _lookup_gradient(
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     lists = _Lists(op)
     inputs, outputs = lists.inputs, lists.outputs
+    lost_gradients.reach(op, inputs["handles"])
     gradients = list(grads[: len(inputs["ids"])])
     batch = {name: inputs[name] for name in ("ids", "row_splits", "weights")}
     dims = [hook.shape[1] for hook in inputs["hooks"]]

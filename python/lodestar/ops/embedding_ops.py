@@ -17,6 +17,7 @@ dtype) is
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.embedding import lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
@@ -200,6 +201,7 @@ def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
 
 @tf.RegisterGradient("Lodestar>EmbeddingFindOrInsert")
 def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
+    lost_gradients.reach(op, op.inputs[:1])
     dim = op.inputs[1].shape[1]
     _, unique_ids, positions = op.outputs
     values = gen_ops.lodestar_embedding_gradient(
@@ -210,6 +212,7 @@ def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
 
 @tf.RegisterGradient("Lodestar>EmbeddingPooledLookup")
 def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
+    lost_gradients.reach(op, op.inputs[:1])
     _, hook, _, row_splits, weights, _ = op.inputs
     winners = op.outputs[3]
     unique_ids, positions = _unique_ids_and_positions(op)

@@ -9,13 +9,10 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import strategies, table_store
+from lodestar.embedding import lost_gradients, strategies, table_store
+from lodestar.embedding.compile_line import wrappers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import (
-    HookVariable,
-    as_hook,
-    waiting_wrappers,
-)
+from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.optimizers import gradients as gradients_lib
@@ -140,10 +137,12 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         self._nadams: list[keras.optimizers.Optimizer] = []
         self._prepared: list[weakref.ref[HookVariable]] = []
         self._u_products: list[keras.Variable] = []
-        waiting_wrappers.add(self)
+        wrappers.add(self)
         self._replays = _Replays()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
+
+    takes_hooks = True
 
     clipnorm = _of_inner("clipnorm")
     clipvalue = _of_inner("clipvalue")
@@ -200,11 +199,10 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         # Assigning _trainable_variables here instead would make Keras track
         # the model's variables as the optimizer's own.
         super().build(variables)
-        waiting_wrappers.discard(self)
 
     def _prepare(self, hook: HookVariable) -> None:
         """Checks, and makes what the table needs beside its own rows."""
-        hook.manage()
+        hook.manage(self)
         self._prepared.append(weakref.ref(hook))
         optimizer = self._optimizer_of(hook)
         row_optimizers.check_supported(
@@ -260,6 +258,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         variables = list(trainable_variables)
         if not self.built:
             self.build(variables)
+        lost_gradients.check(
+            self, [v if as_hook(v) is None else as_hook(v) for v in variables]
+        )
         split = self._split(grads, variables)
         if not split.hooks and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")

@@ -34,6 +34,8 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         ValueError: `inner_optimizer` is something else.
     """
 
+    takes_hooks = True
+
     def __init__(
         self, inner_optimizer: DynamicEmbeddingOptimizer, **kwargs: Any
     ):

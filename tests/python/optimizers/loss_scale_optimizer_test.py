@@ -14,8 +14,8 @@ wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
 Scaled = lodestar.optimizers.LossScaleOptimizer
 LINE = (
     r"model.compile\(optimizer=lodestar.optimizers.LossScaleOptimizer\("
-    r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.Adam\("
-    r"...\)\)\)\)"
+    r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.\w+\("
+    r"learning_rate=0.\d+\)\)\), loss='mse'"
 )
 
 
@@ -129,17 +129,13 @@ def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
 
 # These ask nothing of ours before the gradient is made dense.
 @pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
+@pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("make", [keras.optimizers.get, wrap])
-def test_loss_scaling_that_asks_nothing_fails_by_naming_the_right_one(
-    mixed_policy, make
-):
+def test_loss_scaling_that_asks_nothing_raises_too(mixed_policy, make, eager):
+    gc.collect()  # wrappers of other tests, that could take the gradient
     model, layer = mixed_model()
-    model.compile(make("sgd"), "mse")
-    with pytest.raises(
-        ValueError,
-        match="use_lodestar.optimizers.DynamicEmbeddingOptimizer_and_"
-        "lodestar.optimizers.LossScaleOptimizer",
-    ):
+    model.compile(make("sgd"), "mse", run_eagerly=eager)
+    with pytest.raises(RuntimeError, match=LINE):
         model.fit(X, Y, verbose=0)
     assert int(layer.table.step) == 0
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 import lodestar
 
 LINE = (
-    r"model.compile\(optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer\("
-    r"keras.optimizers.Adam\(...\)\)\)"
+    r"\n *optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer\("
+    r"keras.optimizers.Adam\(1e-3\)\)\n?"
 )
 K = keras.optimizers
 PLAIN = {
@@ -133,14 +133,90 @@ def test_the_wrapper_takes_raw_variables():
     np.testing.assert_allclose(t.lookup([1, 2]), before - [[1.0, 2.0]], 1e-6)
 
 
+def compiled(optimizer, eager=False, loss="mse", own=None):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(4, optimizer=own)
+    out = keras.layers.Dense(1, dtype="float32")(layer(ids))
+    model = keras.Model(ids, out)
+    metrics = ["mae"] if loss == "mse" else None
+    model.compile(optimizer, loss, metrics=metrics, run_eagerly=eager)
+    return model
+
+
+X, Y = np.ones((4, 2), int), np.ones((4, 2, 1))
+
+
+def line_of(model):
+    with pytest.raises(RuntimeError, match="Wrap the optimizer") as raised:
+        model.fit(X, Y, verbose=0)
+    rows = model.layers[1].table.export().rows
+    (line,) = (
+        text.strip()
+        for text in str(raised.value).split("\n")
+        if text.strip().startswith("model.compile(")
+    )
+    return line, rows
+
+
+class OwnAdam(K.Adam):
+    """Of a user's module."""
+
+
+SCHEDULE = K.schedules.ExponentialDecay(0.1, 10, 0.5)
+PASTED = {
+    "by name": (lambda: "adam", "Adam(learning_rate=0.001)"),
+    "rate": (lambda: K.SGD(0.05, momentum=0.9), "SGD(learning_rate=0.05, mo"),
+    "schedule": (lambda: K.Adagrad(SCHEDULE), "Adagrad(learning_rate=keras."),
+    "clipped": (lambda: K.Adam(global_clipnorm=1.0), "global_clipnorm=1.0"),
+    "own": (OwnAdam, "type(model.optimizer).from_config("),
+}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("name", PASTED)
+def test_the_line_of_compile_is_the_own_optimizer_and_runs(name, eager):
+    make, text = PASTED[name]
+    model = compiled(make(), eager)
+    plain = model.optimizer
+    line, before = line_of(model)
+    assert text in line
+    exec(line, {"model": model, "keras": keras, "lodestar": lodestar})
+    inner = model.optimizer.inner_optimizer
+    config = plain.get_config()
+    assert type(inner) is type(plain)
+    assert {**inner.get_config(), "name": config["name"]} == config
+    assert model.run_eagerly == eager
+    history = model.fit(X, Y, verbose=0)
+    assert set(history.history) == {"loss", "mae"}
+    assert np.all(model.layers[1].table.export().rows != before)
+
+
+@pytest.mark.parametrize("own", [None, "adagrad"])
+def test_the_line_takes_another_loss_from_the_model(own):
+    model = compiled("adam", loss=keras.losses.Huber(), own=own)
+    line, _ = line_of(model)
+    exec(line, {"model": model, "keras": keras, "lodestar": lodestar})
+    model.fit(X, Y, verbose=0)
+
+
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(
-    "layer_options", [{}, {"optimizer": "adagrad"}], ids=["none", "own"]
+    "optimizer",
+    [
+        lambda: "sgd",
+        lambda: "adam",
+        lambda: K.LossScaleOptimizer(K.SGD(0.5)),
+        lambda: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lambda: lodestar.optimizers.DynamicEmbeddingOptimizer("adam"),
+    ],
 )
-def test_compile_raises_the_line_to_paste(layer_options, eager):
-    ids = keras.Input((2,), dtype="int64")
-    layer = lodestar.layers.DynamicEmbedding(4, **layer_options)
-    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
-    model.compile("adam", "mse", run_eagerly=eager)
-    with pytest.raises(RuntimeError, match=LINE):
-        model.fit(np.ones((4, 2), int), np.ones((4, 2, 1)), verbose=0)
+def test_the_line_under_mixed_float16_scales_the_loss(optimizer, eager):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = compiled(optimizer(), eager)
+        line, _ = line_of(model)
+        assert "=lodestar.optimizers.LossScaleOptimizer(lodestar." in line
+        exec(line, {"model": model, "keras": keras, "lodestar": lodestar})
+        model.fit(X, Y, verbose=0)
+    finally:
+        keras.config.set_dtype_policy("float32")

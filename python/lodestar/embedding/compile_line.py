@@ -1,0 +1,90 @@
+"""The line that wraps a model's optimizer, for the errors that ask for it."""
+
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Optimizers that take the gradients of tables.
+wrappers: weakref.WeakSet = weakref.WeakSet()
+
+
+def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
+    """The optimizer that `model` was compiled with, if it is one that was."""
+    if not isinstance(model, keras.Model):
+        return None
+    return getattr(model, "optimizer", None)
+
+
+def compile_line(model: Any = None, scaled: bool = False) -> str:
+    """Python that wraps the optimizer, ready to run.
+
+    Args:
+        model: The compiled model, called `model` in the line; another thing
+            stands for one that is not known.
+        scaled: The loss is scaled, as under the mixed_float16 policy.
+    """
+    # Configs hold the values of variables, as a learning rate.
+    with tf.init_scope():
+        return _compile_line(model, scaled)
+
+
+def _compile_line(model: Any, scaled: bool) -> str:
+    optimizer = compiled_optimizer(model)
+    if optimizer is None:
+        inner = "keras.optimizers.Adam(1e-3)"
+    else:
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            scaled = True
+            optimizer = optimizer.inner_optimizer
+        if optimizer in wrappers:
+            optimizer = optimizer.inner_optimizer
+        inner = _optimizer_text(optimizer)
+    text = f"lodestar.optimizers.DynamicEmbeddingOptimizer({inner})"
+    if scaled:
+        text = f"lodestar.optimizers.LossScaleOptimizer({text})"
+    if compiled_optimizer(model) is None:
+        return f"optimizer = {text}"
+    return f"model.compile(optimizer={text}{_other_arguments(model)})"
+
+
+def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
+    cls = type(optimizer)
+    config = optimizer.get_config()
+    if getattr(keras.optimizers, cls.__name__, None) is not cls:
+        return "type(model.optimizer).from_config(model.optimizer.get_config())"
+    defaults = cls().get_config()
+    arguments = [
+        f"{name}={_value_text(value)}"
+        for name, value in config.items()
+        if name != "name" and value != defaults.get(name)
+    ]
+    if "learning_rate" in config and config["learning_rate"] == defaults.get(
+        "learning_rate"
+    ):
+        rate = _value_text(config["learning_rate"])
+        arguments.insert(0, f"learning_rate={rate}")
+    return f"keras.optimizers.{cls.__name__}({', '.join(arguments)})"
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, float):  # what a float32 variable held
+        return str(np.float32(value))
+    if isinstance(value, dict):
+        return f"keras.saving.deserialize_keras_object({value!r})"
+    return repr(value)
+
+
+def _other_arguments(model: keras.Model) -> str:
+    arguments = ""
+    if model.loss is not None:
+        plain = isinstance(model.loss, str)
+        arguments = f", loss={repr(model.loss) if plain else 'model.loss'}"
+    metrics = (model.get_compile_config() or {}).get("metrics")
+    if isinstance(metrics, list) and all(isinstance(m, str) for m in metrics):
+        arguments += f", metrics={metrics!r}"
+    if model.run_eagerly:
+        arguments += ", run_eagerly=True"
+    return arguments

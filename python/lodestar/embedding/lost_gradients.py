@@ -1,0 +1,173 @@
+"""Finds the tables whose gradients a backward pass makes for nobody.
+
+Keras and TensorFlow leave a variable that they do not find untrained without a
+word, and there is no gradient of it to miss. What can be seen is a backward
+pass that comes to a look-up made in training (it does not behind
+`tf.stop_gradient`), and that nothing has ever asked the table for its hook.
+"""
+
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding.compile_line import (
+    compile_line,
+    compiled_optimizer,
+    wrappers,
+)
+
+_NOBODY = (
+    "{table!r} is looked up in training, but the optimizer never gets its "
+    "gradient: the rows would stay as they began. {why} If the table is not "
+    "to be trained, set `table.trainable = False`, or look it up with "
+    "training=False.{wrap}"
+)
+_NOT_FOUND = (
+    "Keras does not find the table in `{model}`: make it an attribute of the "
+    "model or layer that looks it up (self.table = table), or use the layer "
+    "lodestar.layers.DynamicEmbedding(table=table)."
+)
+_NOT_GIVEN = (
+    "Give table.hook to tape.gradient and to the optimizer beside the other "
+    "variables, or make the table an attribute of the model whose "
+    "trainable_variables these are."
+)
+_LOSS_SCALING = (
+    "{table!r} has a gradient that is sparse over 64-bit ids. Under the "
+    "mixed_float16 policy compile puts Keras's LossScaleOptimizer around any "
+    "other optimizer, which would make the gradient dense. Wrap the "
+    "optimizer:\n{line}"
+)
+
+# By the id of a table's handle, which the ops have.
+_hooks: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+class _Reached(threading.local):
+    """Hooks that backward passes of this thread came to, by their trace."""
+
+    def __init__(self):
+        self.by_step: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+_reached = _Reached()
+
+
+class _Eager:
+    """Stands for a trace, where there is none."""
+
+
+_EAGER = _Eager()
+
+
+def record(hook: Any) -> None:
+    """Says that there may be look-ups of the hook's table."""
+    _hooks[id(hook.table.resource_handle)] = hook
+
+
+def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
+    """Says that a backward pass comes to a look-up, `op`, of some tables.
+
+    Raises:
+        RuntimeError: The step that it is in would lose the gradient.
+    """
+    if not (op.get_attr("insert") or op.get_attr("count")):
+        return
+    for handle in handles:
+        hook = _hooks.get(id(_outermost(handle)))
+        if hook is None or not hook.trainable:
+            continue
+        model = hook.model()
+        optimizer = compiled_optimizer(model)
+        _check_loss_scaling(hook, model, optimizer)
+        if not _is_claimed(hook, model):
+            if optimizer is not None and not _takes_hooks(optimizer):
+                why = _NOT_FOUND.format(model=model.name)
+                wrap = f" And wrap the optimizer:\n{compile_line(model)}"
+                raise RuntimeError(_nobody(hook, why, wrap))
+            if not wrappers:
+                warnings.warn(_nobody(hook, _NOT_GIVEN), stacklevel=2)
+        step = _reached.by_step.setdefault(_step(), {})
+        step[id(hook)] = weakref.ref(hook)
+
+
+def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
+    """Checks, where `optimizer` applies gradients of `variables`, a step.
+
+    Args:
+        optimizer: A wrapper.
+        variables: Hooks as such.
+
+    Raises:
+        RuntimeError: It lacks that of a table which the step trains.
+    """
+    given = {id(variable) for variable in variables}
+    for reference in _reached.by_step.pop(_step(), {}).values():
+        hook = reference()
+        if hook is None or id(hook) in given or not hook.trainable:
+            continue
+        model = hook.model()
+        compiled = compiled_optimizer(model)
+        is_fit = (
+            compiled is optimizer
+            or getattr(compiled, "inner_optimizer", None) is optimizer
+        ) and given == {id(v) for v in model.trainable_variables}
+        # Else it is left out by choice: who asked for it may train others.
+        if is_fit or not _is_claimed(hook, model):
+            why = _NOT_FOUND.format(model=model.name) if is_fit else _NOT_GIVEN
+            raise RuntimeError(_nobody(hook, why))
+
+
+def _nobody(hook: Any, why: str, wrap: str = "") -> str:
+    return _NOBODY.format(table=hook.table, why=why, wrap=wrap)
+
+
+def _is_claimed(hook: Any, model: keras.Model | None) -> bool:
+    """Whether somebody has asked for the hook, or can: `model` has it."""
+    if model is not None and not hook.claimed:
+        _ = model.trainable_variables  # which claims those that it finds
+    return hook.claimed
+
+
+def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:
+    if not isinstance(
+        optimizer, keras.optimizers.LossScaleOptimizer
+    ) or _takes_hooks(optimizer):
+        return
+    inner = optimizer.inner_optimizer
+    # Else the model is in a loop of the user's own, with another optimizer.
+    takers = [hook.wrapper()]
+    if takers == [None] and not _takes_hooks(inner):
+        takers = [w for w in wrappers if not w.built]
+    if all(taker is None or taker is inner for taker in takers):
+        line = compile_line(model)
+        raise RuntimeError(_LOSS_SCALING.format(table=hook.table, line=line))
+
+
+def _takes_hooks(optimizer: Any) -> bool:
+    return getattr(optimizer, "takes_hooks", False)
+
+
+def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:
+    """What a captured `tensor` is outside of all functions."""
+    while tensor is not None and tf.is_symbolic_tensor(tensor):
+        captures = getattr(tensor.graph, "captures", ())
+        tensor = next((t for t, inner in captures if inner is tensor), None)
+    return tensor
+
+
+def _step() -> Any:
+    """The trace that this is part of."""
+    graph = tf.compat.v1.get_default_graph()
+    step = _EAGER
+    while hasattr(graph, "outer_graph"):
+        # The backward part of a function that is called eagerly is traced.
+        if not graph.name.startswith("__backward_"):
+            step = graph
+        graph = graph.outer_graph
+    return step

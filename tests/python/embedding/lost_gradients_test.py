@@ -1,0 +1,297 @@
+"""Tests that no table is left untrained in silence, and none without cause."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+
+X = np.arange(24).reshape(8, 3)
+Y = np.sin(np.arange(8.0)).reshape(8, 1)
+K = keras.optimizers
+EAGER = pytest.mark.parametrize("eager", [False, True])
+LOST = "'hidden' dim=2 dtype=float32> is looked up in training, but"
+
+
+def wrap(inner="adam"):
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+
+
+def table():
+    return lodestar.EmbeddingVariable(2, name="hidden")
+
+
+def bare():
+    t = table()
+    return t, lambda ids: t.lookup(ids, combiner="sum")
+
+
+def layer():
+    t = table()
+    hidden = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")
+    return t, lambda ids: hidden(ids)
+
+
+def collection():
+    t = table()
+    feature = lodestar.Feature(t, combiner="sum")
+    hidden = lodestar.layers.EmbeddingCollection({"f": feature})
+    return t, lambda ids: hidden({"f": ids})["f"]
+
+
+def function():
+    t = table()
+    # Whether a tape records shows where a function is traced, and not later.
+    look_up = tf.function(
+        lambda ids: t.lookup(ids, training=True, combiner="sum")
+    )
+    return t, lambda ids: look_up(ids)
+
+
+def branch():
+    t = table()
+    return t, lambda ids: tf.cond(
+        tf.reduce_sum(ids) > -1,
+        lambda: t.lookup(ids, combiner="sum"),
+        lambda: tf.zeros([tf.shape(ids)[0], 2]),
+    )
+
+
+HIDDEN = [bare, layer, collection, function, branch]
+
+
+def model_of(look_up, way="lambda"):
+    if way == "lambda":
+        ids = keras.Input((3,), dtype="int64")
+        rows = keras.layers.Lambda(look_up, output_shape=(2,))(ids)
+        return keras.Model(ids, keras.layers.Dense(1)(rows))
+
+    class Plain:  # which Keras does not look into
+        pass
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+            self.plain = Plain()
+            self.plain.look_up = look_up
+
+        def call(self, ids):
+            return self.dense(self.plain.look_up(ids))
+
+    return Model()
+
+
+@EAGER
+@pytest.mark.parametrize("way", ["lambda", "plain object"])
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("optimizer", [wrap, K.Adam, K.SGD])
+def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
+    # Keras traces a model before it knows the optimizer, and a function that
+    # it calls is not traced again: the error then does not know the model.
+    known = hidden is not function or way == "lambda"
+    if not known and optimizer is not wrap:
+        pytest.skip()
+    t, look_up = hidden()
+    model = model_of(look_up, way)
+    model.compile(optimizer(), "mse", run_eagerly=eager)
+    dense = model.layers[-1]
+    with pytest.raises(RuntimeError, match=LOST) as raised:
+        model.fit(X, Y, verbose=0)
+    message = str(raised.value)
+    assert ("Keras does not find the table" in message) == known
+    is_plain = optimizer is not wrap
+    assert (
+        "DynamicEmbeddingOptimizer(keras.optimizers." in message
+    ) == is_plain
+    np.testing.assert_array_equal(dense.bias, [0.0])
+
+
+def test_fit_raises_under_mixed_float16():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = model_of(bare()[1])
+        optimizer = lodestar.optimizers.LossScaleOptimizer(wrap())
+        model.compile(optimizer, "mse")
+        with pytest.raises(RuntimeError, match=LOST):
+            model.fit(X, Y, verbose=0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_fit_raises_though_another_model_trains_the_table():
+    t = table()
+    ids = keras.Input((3,), dtype="int64")
+    rows = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")(ids)
+    seen = keras.Model(ids, keras.layers.Dense(1)(rows))
+    seen.compile(wrap(), "mse")
+    seen.fit(X, Y, verbose=0)
+    model = model_of(lambda ids: t.lookup(ids, combiner="sum"))
+    model.compile(wrap(), "mse")
+    with pytest.raises(RuntimeError, match=LOST):
+        model.fit(X, Y, verbose=0)
+    seen.fit(X, Y, verbose=0)
+
+
+def loop(look_up, model, optimizer, variables):
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(look_up(X)) ** 2)
+        gradients = tape.gradient(loss, variables())
+        optimizer.apply(gradients, variables())
+
+    return step
+
+
+@EAGER
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_an_own_loop_that_leaves_the_hook_out_raises(hidden, eager):
+    t, look_up = hidden()
+    dense = keras.layers.Dense(1)
+    dense.build((None, 2))
+    step = loop(look_up, dense, wrap(), lambda: dense.trainable_variables)
+    with pytest.raises(RuntimeError, match=LOST + ".*Give table.hook"):
+        (step if eager else tf.function(step))()
+    np.testing.assert_array_equal(dense.bias, [0.0])
+    variables = lambda: [*dense.trainable_variables, t.hook]  # noqa: E731
+    step = loop(look_up, dense, wrap(), variables)
+    (step if eager else tf.function(step))()
+    assert t.export().optimizer == "adam"
+
+
+@EAGER
+def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
+    eager, monkeypatch
+):
+    # Those of other tests may be alive.
+    monkeypatch.setattr("lodestar.embedding.lost_gradients.wrappers", set())
+    _, look_up = bare()
+    dense = keras.layers.Dense(1)
+    dense.build((None, 2))
+    step = loop(look_up, dense, K.SGD(), lambda: dense.trainable_variables)
+    with pytest.warns(UserWarning, match=LOST):
+        (step if eager else tf.function(step))()
+
+
+# What is left out on purpose.
+
+
+@EAGER
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda t, ids: t.lookup(ids, training=False, combiner="sum"),
+        lambda t, ids: tf.stop_gradient(
+            t.lookup(ids, training=True, combiner="sum")
+        ),
+    ],
+    ids=["training=False", "stop_gradient"],
+)
+def test_look_ups_that_are_not_to_be_trained(used, eager):
+    t = table()
+    model = model_of(lambda ids: used(t, ids))
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    model.fit(X, Y, verbose=0)
+    model.compile("adam", "mse", run_eagerly=eager)
+    model.fit(X, Y, verbose=0)
+
+
+@EAGER
+def test_a_frozen_table(eager):
+    t, look_up = bare()
+    t.trainable = False
+    model = model_of(look_up)
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    model.fit(X, Y, verbose=0)
+
+
+class Both(keras.Model):
+    def __init__(self, names):
+        super().__init__()
+        self.rows = lodestar.EmbeddingVariable(2, name=names)
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, ids):
+        return self.dense(self.rows.lookup(ids, combiner="sum"))
+
+
+@EAGER
+def test_two_optimizers_take_one_model_each(eager):
+    a, b = Both("a"), Both("b")
+    a(X), b(X)
+    optimizers = wrap(), wrap()
+
+    def step():
+        with tf.GradientTape(persistent=True) as tape:
+            fake, real = a(X), b(X)
+            loss_a = tf.reduce_mean((fake - real) ** 2)
+            loss_b = tf.reduce_mean(fake * real)
+        for model, loss, optimizer in zip((a, b), (loss_a, loss_b), optimizers):
+            variables = model.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+
+    step = step if eager else tf.function(step)
+    step()
+    step()
+    assert a.rows.export().optimizer == b.rows.export().optimizer == "adam"
+
+
+@EAGER
+def test_a_subset_of_the_variables_in_an_own_loop(eager):
+    model = Both("a")
+    model(X)
+    optimizer = wrap()
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(X) ** 2)
+        variables = model.dense.trainable_variables
+        model.trainable_variables  # noqa: B018 - of which these are some
+        optimizer.apply(tape.gradient(loss, variables), variables)
+
+    (step if eager else tf.function(step))()
+
+
+@EAGER
+def test_gradients_that_are_only_looked_at(eager):
+    t, look_up = bare()
+    w = tf.Variable(tf.ones([8, 2]))
+
+    def look():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * look_up(X))
+        return tape.gradient(loss, w)
+
+    model = Both("a")
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    look = look if eager else tf.function(look)
+    look()
+    if not eager:
+        model.fit(X, Y, verbose=0)
+
+
+@EAGER
+def test_the_variables_that_a_tape_watched(eager):
+    t, look_up = bare()
+    dense = keras.layers.Dense(1)
+    dense.build((None, 2))
+    optimizer = wrap()
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(dense(look_up(X)) ** 2)
+        variables = tape.watched_variables()
+        optimizer.apply(tape.gradient(loss, variables), variables)
+
+    (step if eager else tf.function(step))()
+    assert t.export().optimizer == "adam"
+
+
+def test_evaluation_under_a_tape():
+    t, look_up = bare()
+    model = Both("a")
+    model.compile(wrap(), "mse")
+    with tf.GradientTape():
+        look_up(X)
+    model.fit(X, Y, verbose=0)
