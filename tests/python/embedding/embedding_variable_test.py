@@ -250,16 +250,40 @@ def test_graph_with_unknown_shapes():
     assert known.output_shapes.as_list() == [None, 4, 3]
 
 
-def test_training_none_asks_the_tape():
+@pytest.mark.parametrize("said", [{}, {"training": None}])
+def test_training_that_is_not_said_asks_the_tape(said):
     t = table()
-    t.lookup([1], training=None)
+    t.lookup([1], **said)
     assert int(t.size()) == 0
     with tf.GradientTape():
-        t.lookup([1], training=None)
+        t.lookup([1], **said)
     assert int(t.size()) == 1
+    t.trainable = False
+    with tf.GradientTape():
+        t.lookup([2], **said)
+    assert int(t.size()) == 1
+    t.trainable = True
     with tf.GradientTape():
         t.lookup([2], training=False)
     assert int(t.size()) == 1
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("combiner", [None, "sum"])
+def test_a_step_that_says_nothing_of_training_trains(combiner, graph):
+    t = table()
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup([[1], [2]], combiner=combiner))
+        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+
+    (tf.function(step) if graph else step)()
+    stats = t.stats()
+    assert (stats["rows"], stats["gradients_dropped"]) == (2, 0)
+    first = table().lookup([1, 2], training=True)
+    np.testing.assert_allclose(t.lookup([1, 2]), first - 0.01, atol=1e-7)
 
 
 def test_stats():
