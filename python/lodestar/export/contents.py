@@ -69,6 +69,11 @@ def _resources(root: Any) -> Iterator[_Resource]:
             if id(child) not in seen and not optimizer:
                 seen.add(id(child))
                 waiting.append(child)
+    # TensorFlow does not look into lists and dicts of a Keras layer.
+    for hook in map(as_hook, root.variables):
+        if hook is not None and id(hook.table) not in seen:
+            seen.add(id(hook.table))
+            yield hook.table
 
 
 def _numbered(name: str, taken: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Tests that Keras finds, trains, freezes and saves tables in attributes."""
 
+import copy
 import gc
 import weakref
 
@@ -207,6 +208,21 @@ def test_export_holds_it_and_only_reads(way, tmp_path):
     ids = tf.constant([[1, 2, 3], [100, 101, 102]], tf.int64)
     np.testing.assert_allclose(loaded.serve(ids), model.predict(ids), 1e-6)
     assert int(model.table().size()) == 24
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_our_export_and_copies_hold_it(way, tmp_path):
+    model = trained(way=way)
+    specs = {"ids": tf.TensorSpec([None, 3], tf.int64, name="ids")}
+    lodestar.export.saved_model(model, tmp_path / "e", inputs=specs)
+    loaded = tf.saved_model.load(tmp_path / "e")
+    (served,) = loaded.signatures["serving_default"](
+        ids=tf.constant(X, tf.int64)
+    ).values()
+    np.testing.assert_allclose(served, model.predict(X, verbose=0), 1e-6)
+    copied = copy.deepcopy(model)
+    assert_same(model, copied)
+    assert copied.table() is not model.table()
 
 
 def test_a_file_without_the_table_is_refused(tmp_path):
