@@ -221,7 +221,7 @@ class EmbeddingStore {
     Span<const int64_t> unique_ids;
     Span<RowRef> refs;
     char* resident = nullptr;
-    Span<const uint32_t> occurrences;
+    Span<const uint32_t> occurrences = {};
   };
   // Rows are made in all of the tables, of which none comes twice, or in none.
   // ResourceExhausted: out of memory; nothing changed.
