@@ -161,13 +161,14 @@ def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
         data = [":%s_binary" % name],
     )
 
-def lodestar_py_test(name, srcs, deps = [], data = [], args = [], **kwargs):
-    """A pytest file; srcs[0] is the file that pytest is given."""
+def lodestar_py_test(name, srcs = [], deps = [], data = [], args = [], **kwargs):
+    """The pytest file `name`.py; srcs are others that it needs."""
+    test = name + ".py"
     native.py_test(
         name = name,
-        srcs = srcs + ["//build_defs:run_pytest.py"],
+        srcs = [test, "//build_defs:run_pytest.py"] + srcs,
         main = "//build_defs:run_pytest.py",
-        args = ["$(location %s)" % srcs[0]] + args,
+        args = ["$(location %s)" % test] + args,
         data = data,
         deps = deps + [
             "//python/lodestar",
