@@ -75,13 +75,14 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
     Raises:
         ValueError: An argument is not one of the above.
+        TypeError: A second positional argument.
         NotImplementedError: Under a strategy of parameter servers.
     """
 
     def __init__(
         self,
         dim: int,
-        *,
+        *positional: Any,
         initializer: str | dict | keras.initializers.Initializer = "uniform",
         seed: int | None = None,
         init_salt: int | None = None,
@@ -96,6 +97,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         optimizer: Any = None,
         name: str | None = None,
     ):
+        lookup_arguments.refuse_sizes(
+            "EmbeddingVariable", "dim", dim, *positional
+        )
         given_name = lookup_arguments.check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"

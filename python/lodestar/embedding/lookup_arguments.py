@@ -147,6 +147,24 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def refuse_sizes(name: str, argument: str, *given: Any) -> None:
+    """Raises of `given`, positional arguments as Keras's Embedding takes them.
+
+    Raises:
+        TypeError: There are several.
+    """
+    if len(given) == 1:
+        return
+    sizes = ", ".join(repr(value) for value in given)
+    dim = repr(given[1]) if len(given) == 2 else "D"
+    raise TypeError(
+        f"{name.rpartition('.')[2]}({sizes}) has {len(given)} positional "
+        f"arguments, and there is one, `{argument}`, the numbers of a row. Rows "
+        "appear as ids are seen, so no number of ids is given: write "
+        f"lodestar.{name}({argument}={dim})."
+    )
+
+
 def shard_count(num_shards: Any) -> int:
     """Returns the number of a table's shards; 0: the op's choice.
 

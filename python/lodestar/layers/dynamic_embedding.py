@@ -17,6 +17,7 @@ from lodestar.embedding.lookup_arguments import (
     check_flag,
     check_size,
     check_training,
+    refuse_sizes,
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
@@ -165,8 +166,9 @@ class DynamicEmbedding(keras.layers.Layer):
         name: str | None = None,
         **kwargs: Any,
     ):
-        if positional:
-            raise TypeError(_two_sizes(output_dim, *positional))
+        refuse_sizes(
+            "layers.DynamicEmbedding", "output_dim", output_dim, *positional
+        )
         for refused, why in _REFUSED.items():
             # None and False are what Keras's Embedding is given by default.
             if kwargs.pop(refused, None) not in (None, False):
@@ -365,17 +367,6 @@ class DynamicEmbedding(keras.layers.Layer):
         self.table.keep_in(store)
         table_store.load_table(self.table, store)
         load_own_weights(self, store)
-
-
-def _two_sizes(*given: Any) -> str:
-    sizes = ", ".join(repr(value) for value in given)
-    dim = repr(given[1]) if len(given) == 2 else "D"
-    return (
-        f"DynamicEmbedding({sizes}) has {len(given)} positional arguments, and "
-        "there is one, `output_dim`, the numbers of a row. Rows appear as ids "
-        f"are seen, so no number of ids is given: write "
-        f"lodestar.layers.DynamicEmbedding(output_dim={dim})."
-    )
 
 
 def _wide_rows(output_dim: int) -> str:

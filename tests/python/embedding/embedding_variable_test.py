@@ -219,6 +219,11 @@ def test_bad_arguments(options, message):
         table(**options)
 
 
+def test_sizes_of_keras_embedding_are_refused():
+    with pytest.raises(TypeError, match=r"`dim`.*EmbeddingVariable\(dim=16\)"):
+        lodestar.EmbeddingVariable(10_000, 16)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
