@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "tf_ops/core/embedding_snapshot.h"
-#include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/embedding_snapshot.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "tf_ops/core/embedding_store.h"
+#include "tf_ops/core/embedding/embedding_store.h"
 
 namespace {
 

@@ -24,8 +24,8 @@
 #include <thread>
 #include <vector>
 
-#include "tf_ops/core/embedding_store.h"
-#include "tf_ops/core/hash.h"
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_store.h"
 
 namespace {
 

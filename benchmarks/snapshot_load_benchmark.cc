@@ -19,11 +19,11 @@
 #include <thread>
 #include <vector>
 
-#include "tf_ops/core/embedding_store.h"
-#include "tf_ops/core/hash.h"
-#include "tf_ops/core/snapshot_file.h"
-#include "tf_ops/core/snapshot_loader.h"
-#include "tf_ops/core/snapshot_table.h"
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace {
 

@@ -17,17 +17,31 @@ _COPTS = [
     "//conditions:default": [],
 })
 
-def lodestar_core_library(name, srcs = [], hdrs = [], deps = [], **kwargs):
-    """A library of tf_ops/core: C++17 and the standard library only."""
+_VISIBILITY = ["//:__subpackages__"]
+
+def _files(name, suffix, files):
+    """`files`; where that is None the file `name` + `suffix`, if there is one."""
+    if files != None:
+        return files
+    return native.glob([name + suffix], allow_empty = True)
+
+def lodestar_core_library(name, srcs = None, hdrs = None, deps = []):
+    """A library of tf_ops/core: C++17 and the standard library only.
+
+    Args:
+      name: target name.
+      srcs: C++ sources; default: `name`.cc, if there is one.
+      hdrs: C++ headers; default: `name`.h.
+      deps: libraries.
+    """
     native.cc_library(
         name = name,
-        srcs = srcs,
-        hdrs = hdrs,
+        srcs = _files(name, ".cc", srcs),
+        hdrs = _files(name, ".h", hdrs),
         # A square root that sets errno would be a call, not a vector of them.
         copts = _COPTS + ["-fno-math-errno"],
         deps = deps,
-        visibility = ["//visibility:public"],
-        **kwargs
+        visibility = _VISIBILITY,
     )
 
 def _cuda_object(name, src, hdrs):
@@ -59,7 +73,7 @@ def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
       deps: libraries of hdrs.
     """
     if not NVCC:
-        native.cc_library(name = name, visibility = ["//visibility:public"])
+        native.cc_library(name = name, visibility = _VISIBILITY)
         return
     native.cc_library(
         name = name,
@@ -70,7 +84,7 @@ def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
         hdrs = hdrs,
         defines = ["LODESTAR_CUDA=1"],
         deps = deps + ["@local_config_cuda//:cudart"],
-        visibility = ["//visibility:public"],
+        visibility = _VISIBILITY,
     )
 
 def _cc_test(name, srcs, deps, **kwargs):
@@ -98,19 +112,19 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
 
-def lodestar_op_library(name, srcs = [], hdrs = [], deps = []):
+def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
     """Ops or kernels: may include TensorFlow, always linked into the shared object.
 
     Args:
       name: target name.
-      srcs: C++ sources.
-      hdrs: C++ headers.
+      srcs: C++ sources; default: `name`.cc, if there is one.
+      hdrs: C++ headers; default: `name`.h, if there is one.
       deps: libraries.
     """
     native.cc_library(
         name = name,
-        srcs = srcs,
-        hdrs = hdrs,
+        srcs = _files(name, ".cc", srcs),
+        hdrs = _files(name, ".h", hdrs),
         copts = _COPTS + TF_COPTS + [
             "-Wno-unused-parameter",
             "-Wno-attributes",
@@ -120,19 +134,24 @@ def lodestar_op_library(name, srcs = [], hdrs = [], deps = []):
         ],
         deps = deps + ["@local_config_tf//:headers"],
         alwayslink = True,
-        visibility = ["//visibility:public"],
+        visibility = _VISIBILITY,
     )
 
-def lodestar_cc_test(name, srcs, deps = [], **kwargs):
-    """A GoogleTest of tf_ops/core."""
-    _cc_test(name, srcs, deps + ["@local_config_gtest//:gtest_main"], **kwargs)
+def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
+    """The GoogleTest `name`.cc of tf_ops/core; srcs are others that it needs."""
+    _cc_test(
+        name,
+        [name + ".cc"] + srcs,
+        deps + ["@local_config_gtest//:gtest_main"],
+        **kwargs
+    )
 
 def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
     """Passes only if a GoogleTest fails with a guard of core broken.
 
     Args:
       name: target name.
-      guard: a guard of tf_ops/core/guards.h, without its k.
+      guard: a guard of tf_ops/core/base/guards.h, without its k.
       case: the case of the GoogleTest that has to fail.
       guarded_src: the source of tf_ops/core that consults the guard. Its
         broken object is linked before the libraries, so the sound one that they

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "tests/cuda/device_buffer.h"
-#include "tf_ops/core/combiner.h"
-#include "tf_ops/kernels/sequence_expand_cuda.h"
-#include "tf_ops/kernels/sequence_pad_cuda.h"
-#include "tf_ops/kernels/sequence_pool_cuda.h"
-#include "tf_ops/kernels/sequence_reverse_cuda.h"
-#include "tf_ops/kernels/sequence_softmax_cuda.h"
+#include "tf_ops/core/base/combiner.h"
+#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_pad_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_reverse_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_softmax_cuda.h"
 
 namespace lodestar {
 namespace {

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tf_ops/kernels/cuda_number.h"
+#include "tf_ops/kernels/cuda/cuda_number.h"
 
 namespace lodestar {
 

@@ -1,8 +1,8 @@
 """Threads run tf.functions on one table at once.
 
 LODESTAR_STRESS_SECONDS says for how long. What is looked for is what
-tests/core/embedding_store_stress_test.cc looks for: torn rows and lost updates,
-here through TensorFlow's executor and resources.
+tests/core/embedding/embedding_store_stress_test.cc looks for: torn rows and
+lost updates, here through TensorFlow's executor and resources.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The first value of a row, by stock ops, bit for bit that of the table's op.
 
-The arithmetic is that of RowInitializer in tf_ops/core/row_initializer.cc.
+The arithmetic is that of RowInitializer in tf_ops/core/rows/row_initializer.cc.
 """
 
 import numpy as np

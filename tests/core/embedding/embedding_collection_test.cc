@@ -1,0 +1,493 @@
+#include "tf_ops/core/embedding/embedding_collection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+
+namespace lodestar {
+namespace {
+
+using Ids = CollectionBatch::Ids;
+
+constexpr int kDims[] = {3, 8};
+constexpr int kNumTables = 2;
+
+std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("uniform", -1, 1, 5, 7, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, initializer, &store).ok());
+  return store;
+}
+
+// Ranges of 3 items on as many threads.
+ParallelFor Threads() {
+  return [](int64_t total, int64_t,
+            const std::function<void(int64_t, int64_t)>& body) {
+    std::vector<std::thread> threads;
+    for (int64_t begin = 0; begin < total; begin += 3) {
+      threads.emplace_back(body, begin, std::min(total, begin + 3));
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+}
+
+struct Batch {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> splits = {0};
+  std::vector<float> weights;
+
+  FeatureTensors tensors(const CollectionFeature& feature) const {
+    FeatureTensors tensors;
+    tensors.ids = ids;
+    if (feature.pooled) tensors.row_splits = splits;
+    tensors.weights = weights;
+    return tensors;
+  }
+};
+
+// Every option, over two tables of different dims.
+std::vector<CollectionFeature> MakeFeatures() {
+  std::vector<CollectionFeature> features;
+  const auto add = [&](int64_t table, bool pooled, Combiner combiner) {
+    CollectionFeature feature;
+    feature.name = StrCat("f", features.size());
+    feature.table = table;
+    feature.pooled = pooled;
+    feature.combiner = combiner;
+    features.push_back(feature);
+    return &features.back();
+  };
+  features.reserve(16);
+  add(0, true, Combiner::kMean);
+  add(1, true, Combiner::kSum)->padding_id = 3;
+  add(0, false, Combiner::kSum)->padding_id = 4;
+  add(0, true, Combiner::kMax)->salt = 0x123456789;
+  CollectionFeature* all = add(1, true, Combiner::kSqrtn);
+  all->salt = -5;
+  all->padding_id = 0;
+  all->default_id = 11;
+  all->max_length = 2;
+  add(1, true, Combiner::kLast)->default_id = 2;
+  add(1, false, Combiner::kSum)->salt = 77;
+  add(0, true, Combiner::kFirst)->max_length = 1;
+  return features;
+}
+
+bool TakesWeights(const CollectionFeature& feature) {
+  return feature.pooled && (feature.combiner == Combiner::kSum ||
+                            feature.combiner == Combiner::kSqrtn);
+}
+
+std::vector<Batch> MakeBatches(const std::vector<CollectionFeature>& features,
+                               int num_bags, int max_length) {
+  std::mt19937_64 rng(num_bags);
+  std::vector<Batch> batches(features.size());
+  for (size_t f = 0; f < features.size(); ++f) {
+    for (int b = 0; b < num_bags; ++b) {
+      const int length = rng() % (max_length + 1);
+      for (int i = 0; i < length; ++i) {
+        batches[f].ids.push_back(rng() % 40);
+        if (TakesWeights(features[f])) {
+          batches[f].weights.push_back(static_cast<float>(rng() % 5) - 1.0f);
+        }
+      }
+      batches[f].splits.push_back(batches[f].ids.size());
+    }
+  }
+  return batches;
+}
+
+std::vector<FeatureTensors> Tensors(
+    const std::vector<CollectionFeature>& features,
+    const std::vector<Batch>& batches) {
+  std::vector<FeatureTensors> tensors;
+  for (size_t f = 0; f < features.size(); ++f) {
+    tensors.push_back(batches[f].tensors(features[f]));
+  }
+  return tensors;
+}
+
+// What the table sees of a feature, made by the definition: salted and cut.
+Batch Plain(const CollectionFeature& feature, const Batch& batch) {
+  Batch plain;
+  for (size_t b = 0; b + 1 < batch.splits.size(); ++b) {
+    for (int64_t i = batch.splits[b]; i < batch.splits[b + 1]; ++i) {
+      if (feature.pooled && feature.max_length > 0 &&
+          i - batch.splits[b] >= feature.max_length) {
+        continue;
+      }
+      plain.ids.push_back(feature.salt ? Mix64(batch.ids[i] ^ *feature.salt)
+                                       : batch.ids[i]);
+      if (!batch.weights.empty()) plain.weights.push_back(batch.weights[i]);
+    }
+    plain.splits.push_back(plain.ids.size());
+  }
+  return plain;
+}
+
+// One feature by the functions of single look-ups.
+struct Single {
+  Single(const CollectionFeature& feature, const Batch& batch)
+      : plain(Plain(feature, batch)), positions(plain.ids.size()) {
+    if (feature.padding_id) padding = TableId(feature, *feature.padding_id);
+    if (feature.default_id) fallback = TableId(feature, *feature.default_id);
+    if (!feature.pooled) {
+      plain.splits = {0};
+      for (size_t i = 0; i < plain.ids.size(); ++i) {
+        plain.splits.push_back(i + 1);
+      }
+    }
+    bags.ids = plain.ids;
+    bags.row_splits = plain.splits;
+    bags.weights = plain.weights;
+    bags.combiner = feature.pooled ? feature.combiner : Combiner::kSum;
+    if (feature.padding_id) bags.padding_id = &padding;
+    if (feature.default_id) bags.default_id = &fallback;
+    BatchUnique(plain.ids, bags.padding_id, &unique, positions);
+  }
+  Single(const Single&) = delete;
+
+  std::vector<float> LookUp(EmbeddingStore* store, bool insert,
+                            std::vector<int64_t>* winners) const {
+    std::vector<RowRef> refs(unique.size());
+    EXPECT_TRUE(
+        store->FindOrInsert(unique, {insert, insert}, refs, nullptr).ok());
+    std::vector<float> rows(bags.size() * store->dim());
+    winners->resize(rows.size());
+    PoolFound(*store, bags, positions, refs, Missing(), rows.data(),
+              bags.combiner == Combiner::kMax ? winners->data() : nullptr,
+              nullptr);
+    return rows;
+  }
+
+  Batch plain;
+  std::vector<int64_t> positions;
+  std::vector<int64_t> unique;
+  int64_t padding = 0;
+  int64_t fallback = 0;
+  Bags bags;
+};
+
+// A look-up of all features together.
+struct Together {
+  explicit Together(const std::vector<CollectionFeature>& features,
+                    const std::vector<Batch>& batches, Ids ids,
+                    const ParallelFor* threads)
+      : tensors(Tensors(features, batches)), parallel(threads) {
+    EXPECT_TRUE(batch.Init(features, tensors, kNumTables, ids, parallel).ok());
+    for (size_t f = 0; f < features.size(); ++f) {
+      const int64_t count = features[f].pooled ? batches[f].splits.size() - 1
+                                               : batches[f].ids.size();
+      rows.emplace_back(count * kDims[features[f].table], -7.0f);
+      winners.emplace_back(rows.back().size(), -9);
+      max.push_back(features[f].pooled &&
+                    features[f].combiner == Combiner::kMax);
+    }
+  }
+
+  void Deduplicate() {
+    std::vector<Span<int64_t>> spans;
+    for (int t = 0; t < kNumTables; ++t) {
+      positions.emplace_back(batch.num_ids(t));
+      spans.push_back(positions.back());
+    }
+    EXPECT_TRUE(batch.Deduplicate(&unique, spans, parallel).ok());
+  }
+
+  void LookUp(const std::vector<EmbeddingStore*>& stores, bool insert,
+              bool found) {
+    std::vector<CollectionBatch::Table> tables(kNumTables);
+    std::vector<std::vector<RowRef>> refs(kNumTables);
+    resident.resize(kNumTables);
+    for (int t = 0; t < kNumTables; ++t) {
+      tables[t].store = stores[t];
+      if (!found) continue;
+      refs[t].resize(unique[t].size());
+      resident[t].resize(unique[t].size());
+      EXPECT_TRUE(stores[t]
+                      ->FindOrInsert(unique[t], {insert, insert}, refs[t],
+                                     parallel, resident[t].data())
+                      .ok());
+      tables[t].refs = refs[t];
+      tables[t].positions = positions[t];
+    }
+    std::vector<void*> outputs;
+    std::vector<int64_t*> winner_outputs;
+    for (size_t f = 0; f < rows.size(); ++f) {
+      outputs.push_back(rows[f].data());
+      winner_outputs.push_back(max[f] ? winners[f].data() : nullptr);
+    }
+    batch.LookUp(tables, found, outputs, winner_outputs, parallel);
+  }
+
+  std::vector<FeatureTensors> tensors;
+  const ParallelFor* parallel;
+  CollectionBatch batch;
+  std::vector<std::vector<float>> rows;
+  std::vector<std::vector<int64_t>> winners;
+  std::vector<bool> max;
+  std::vector<std::vector<int64_t>> unique;
+  std::vector<std::vector<int64_t>> positions;
+  std::vector<std::vector<char>> resident;
+};
+
+struct Stores {
+  Stores() {
+    for (int dim : kDims) owned.push_back(MakeStore(dim));
+    for (const auto& store : owned) pointers.push_back(store.get());
+  }
+  std::vector<std::unique_ptr<EmbeddingStore>> owned;
+  std::vector<EmbeddingStore*> pointers;
+};
+
+class EmbeddingCollectionTest
+    : public testing::TestWithParam<std::pair<int, int>> {
+ protected:
+  const std::vector<CollectionFeature> features_ = MakeFeatures();
+  const std::vector<Batch> batches_ =
+      MakeBatches(features_, GetParam().first, GetParam().second);
+};
+
+TEST_P(EmbeddingCollectionTest, EqualsFeaturesOneByOne) {
+  const ParallelFor threads = Threads();
+  for (const ParallelFor* parallel : {(const ParallelFor*)nullptr, &threads}) {
+    Stores stores;
+    Stores others;
+    for (const bool insert : {true, false}) {
+      for (const bool found : {true, false}) {
+        if (insert && !found) continue;
+        Together together(features_, batches_,
+                          found ? Ids::kByTable : Ids::kRead, parallel);
+        if (found) together.Deduplicate();
+        together.LookUp(stores.pointers, insert, found);
+        for (size_t f = 0; f < features_.size(); ++f) {
+          const Single single(features_[f], batches_[f]);
+          std::vector<int64_t> winners;
+          EXPECT_EQ(together.rows[f],
+                    single.LookUp(others.pointers[features_[f].table], insert,
+                                  &winners))
+              << features_[f].name;
+          if (together.max[f]) {
+            EXPECT_EQ(together.winners[f], winners);
+          }
+        }
+      }
+    }
+    for (int t = 0; t < kNumTables; ++t) {
+      EmbeddingRows a, b;
+      ASSERT_TRUE(stores.pointers[t]->Export(true, &a, nullptr).ok());
+      ASSERT_TRUE(others.pointers[t]->Export(true, &b, nullptr).ok());
+      EXPECT_EQ(a.ids, b.ids);
+      EXPECT_EQ(a.values, b.values);
+      // One sighting an id, however many features have it.
+      EXPECT_EQ(a.frequencies, b.frequencies);
+    }
+  }
+}
+
+TEST_P(EmbeddingCollectionTest, DeduplicatesOverTheFeaturesOfATable) {
+  Together together(features_, batches_, Ids::kByTable, nullptr);
+  together.Deduplicate();
+  for (int t = 0; t < kNumTables; ++t) {
+    std::vector<int64_t> unique;
+    std::vector<int64_t> positions;
+    for (size_t f = 0; f < features_.size(); ++f) {
+      if (features_[f].table != t) continue;
+      const Single single(features_[f], batches_[f]);
+      for (int64_t id : single.plain.ids) {
+        if (single.bags.padding_id != nullptr && id == single.padding) {
+          positions.push_back(kNoPosition);
+          continue;
+        }
+        const auto at = std::find(unique.begin(), unique.end(), id);
+        positions.push_back(at - unique.begin());
+        if (at == unique.end()) unique.push_back(id);
+      }
+    }
+    EXPECT_EQ(together.unique[t], unique);
+    EXPECT_EQ(together.positions[t], positions);
+  }
+}
+
+TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
+  const ParallelFor threads = Threads();
+  std::vector<std::vector<float>> first;
+  for (const ParallelFor* parallel : {(const ParallelFor*)nullptr, &threads}) {
+    Stores stores;
+    Together forward(features_, batches_, Ids::kByTable, parallel);
+    forward.Deduplicate();
+    forward.LookUp(stores.pointers, true, true);
+    std::mt19937_64 rng(3);
+    std::vector<std::vector<float>> gradients;
+    std::vector<const void*> gradient_data;
+    std::vector<const int64_t*> winner_data;
+    for (size_t f = 0; f < features_.size(); ++f) {
+      gradients.emplace_back(forward.rows[f].size());
+      for (float& x : gradients.back()) x = static_cast<float>(rng() % 9) - 4;
+      winner_data.push_back(forward.max[f] ? forward.winners[f].data()
+                                           : nullptr);
+    }
+    for (const auto& gradient : gradients) {
+      gradient_data.push_back(gradient.data());
+    }
+    std::vector<std::vector<float>> sums;
+    std::vector<CollectionBatch::Sums> tables(kNumTables);
+    for (int t = 0; t < kNumTables; ++t) {
+      sums.emplace_back(forward.unique[t].size() * kDims[t], -7.0f);
+      tables[t].positions = forward.positions[t];
+      tables[t].num_unique = forward.unique[t].size();
+      tables[t].dim = kDims[t];
+    }
+    for (int t = 0; t < kNumTables; ++t) tables[t].sums = sums[t].data();
+    // As the gradient op does: the ids themselves are not read.
+    Together backward(features_, batches_, Ids::kCount, parallel);
+    ASSERT_TRUE(backward.batch
+                    .SumGradients(gradient_data, winner_data, tables, parallel)
+                    .ok());
+
+    std::vector<std::map<int64_t, std::vector<double>>> want(kNumTables);
+    for (size_t f = 0; f < features_.size(); ++f) {
+      const Single single(features_[f], batches_[f]);
+      const int t = features_[f].table;
+      std::vector<float> part(single.unique.size() * kDims[t]);
+      SumPooledByPosition(gradients[f].data(), single.bags, single.positions,
+                          single.unique.size(), winner_data[f], kDims[t],
+                          part.data(), nullptr);
+      for (size_t u = 0; u < single.unique.size(); ++u) {
+        std::vector<double>& sum = want[t][single.unique[u]];
+        sum.resize(kDims[t]);
+        for (int c = 0; c < kDims[t]; ++c) sum[c] += part[u * kDims[t] + c];
+      }
+    }
+    for (int t = 0; t < kNumTables; ++t) {
+      ASSERT_EQ(want[t].size(), forward.unique[t].size());
+      for (size_t u = 0; u < forward.unique[t].size(); ++u) {
+        for (int c = 0; c < kDims[t]; ++c) {
+          EXPECT_NEAR(sums[t][u * kDims[t] + c],
+                      want[t][forward.unique[t][u]][c], 1e-4);
+        }
+      }
+    }
+    if (first.empty()) first = sums;
+    EXPECT_EQ(sums, first);  // to the bit, for any number of threads
+  }
+}
+
+TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
+  Stores stores;
+  Together known(features_, batches_, Ids::kByTable, nullptr);
+  known.Deduplicate();
+  known.LookUp(stores.pointers, true, true);
+  std::vector<CollectionBatch::Table> tables(kNumTables);
+  for (int t = 0; t < kNumTables; ++t) tables[t].store = stores.pointers[t];
+  std::vector<std::vector<float>> gradients;
+  std::vector<const void*> gradient_data;
+  std::vector<std::vector<float>> weight_gradients;
+  std::vector<float*> outputs;
+  for (size_t f = 0; f < features_.size(); ++f) {
+    gradients.emplace_back(known.rows[f].size());
+    for (size_t i = 0; i < gradients[f].size(); ++i) {
+      gradients[f][i] = 1.0f - 0.5f * (i % 5);
+    }
+    weight_gradients.emplace_back(batches_[f].weights.size(), -7.0f);
+  }
+  for (size_t f = 0; f < features_.size(); ++f) {
+    gradient_data.push_back(gradients[f].data());
+    outputs.push_back(TakesWeights(features_[f]) ? weight_gradients[f].data()
+                                                 : nullptr);
+  }
+  const ParallelFor threads = Threads();
+  Together reader(features_, batches_, Ids::kRead, &threads);
+  reader.batch.WeightGradients(tables, gradient_data, outputs, &threads);
+  const auto loss = [&](size_t f, size_t i, float step) {
+    std::vector<Batch> changed = batches_;
+    changed[f].weights[i] += step;
+    Together look_up(features_, changed, Ids::kRead, nullptr);
+    look_up.LookUp(stores.pointers, false, false);
+    double sum = 0;
+    for (size_t k = 0; k < gradients[f].size(); ++k) {
+      sum += gradients[f][k] * look_up.rows[f][k];
+    }
+    return sum;
+  };
+  constexpr float kStep = 1.0f / 64;
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const size_t count = std::min<size_t>(batches_[f].weights.size(), 20);
+    for (size_t i = 0; i < count; ++i) {
+      const double slope =
+          (loss(f, i, kStep) - loss(f, i, -kStep)) / (2 * kStep);
+      // A bag of weights that sum to 0 is zeros, and has no slope.
+      if (std::abs(slope) > 8) continue;
+      EXPECT_NEAR(weight_gradients[f][i], slope, 0.02 + 0.02 * std::abs(slope))
+          << features_[f].name << " " << i;
+    }
+  }
+}
+
+TEST_P(EmbeddingCollectionTest, CountsByFeature) {
+  Stores stores;
+  Together first(features_, batches_, Ids::kByTable, nullptr);
+  first.Deduplicate();
+  first.LookUp(stores.pointers, true, true);
+  stores.pointers[0]->Clear().ok();
+  Together second(features_, batches_, Ids::kByTable, nullptr);
+  second.Deduplicate();
+  second.LookUp(stores.pointers, true, true);
+  CollectionBatch::Tally tally;
+  second.batch.MakeTally(second.unique, &tally);
+  std::vector<Span<int64_t>> positions;
+  for (auto& p : second.positions) positions.push_back(p);
+  const ParallelFor threads = Threads();
+  second.batch.Count(positions, second.resident, &threads, &tally);
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const Single single(features_[f], batches_[f]);
+    const FeatureCounts& counts = tally.counts[f];
+    const int64_t padding = std::count(single.positions.begin(),
+                                       single.positions.end(), kNoPosition);
+    EXPECT_EQ(counts.ids, single.plain.ids.size());
+    EXPECT_EQ(counts.padding, padding);
+    EXPECT_EQ(counts.unique, single.unique.size());
+    EXPECT_EQ(counts.hits,
+              features_[f].table == 0 ? 0 : counts.ids - counts.padding);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Batches, EmbeddingCollectionTest,
+                         testing::Values(std::pair(0, 0), std::pair(7, 0),
+                                         std::pair(20, 6), std::pair(60, 90)));
+
+TEST(EmbeddingCollectionErrorTest, NamesTheFeature) {
+  std::vector<CollectionFeature> features(2);
+  features[0].name = "good";
+  features[1].name = "bad";
+  const std::vector<int64_t> ids = {1, 2};
+  const std::vector<int64_t> splits = {0, 2};
+  const std::vector<int64_t> bad_splits = {0, 3};
+  std::vector<FeatureTensors> tensors(2);
+  tensors[0].ids = tensors[1].ids = ids;
+  tensors[0].row_splits = splits;
+  tensors[1].row_splits = bad_splits;
+  CollectionBatch batch;
+  const Status status =
+      batch.Init(features, tensors, 1, Ids::kByTable, nullptr);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("feature 'bad': `row_splits"),
+            std::string::npos)
+      << status.message();
+}
+
+}  // namespace
+}  // namespace lodestar

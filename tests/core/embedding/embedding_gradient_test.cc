@@ -1,0 +1,56 @@
+#include "tf_ops/core/embedding/embedding_gradient.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "tests/core/testing/threads.h"
+#include "tf_ops/core/base/batch_unique.h"
+
+namespace lodestar {
+namespace {
+
+// Positions in any order, some never, some padding; sums begin as garbage.
+TEST(EmbeddingGradientTest, SumsByPositionsInAnyOrder) {
+  std::mt19937 random(3);
+  const auto draw = [&](int n) { return static_cast<int>(random() % n); };
+  for (int dim : {1, 3, 16, 32, 33, 64, 100}) {
+    for (int round = 0; round < 20; ++round) {
+      const int64_t num_unique = 1 + draw(40);
+      std::vector<int64_t> positions(draw(200));
+      for (int64_t& p : positions) {
+        p = draw(5) == 0 ? kNoPosition : draw(num_unique);
+      }
+      std::vector<float> gradients(positions.size() * dim);
+      for (float& g : gradients) g = static_cast<float>(draw(100)) - 50.0f;
+      std::vector<float> wanted(num_unique * dim, 0.0f);
+      for (size_t i = 0; i < positions.size(); ++i) {
+        if (positions[i] == kNoPosition) continue;
+        for (int c = 0; c < dim; ++c) {
+          wanted[positions[i] * dim + c] += gradients[i * dim + c];
+        }
+      }
+      for (int threads : {1, 3}) {
+        const ParallelFor parallel = Threads(threads);
+        std::vector<float> sums(num_unique * dim, 1e9f);
+        SumByPosition(gradients.data(), positions, num_unique, dim, sums.data(),
+                      &parallel);
+        EXPECT_EQ(sums, wanted) << "dim " << dim << ", threads " << threads;
+      }
+    }
+  }
+}
+
+TEST(EmbeddingGradientTest, SumsDuplicatesInBatchOrder) {
+  // In another order these sums differ in the last bits.
+  const std::vector<float> gradients = {1e8f, 1.0f, -1e8f, 1.0f};
+  const std::vector<int64_t> positions = {0, 0, 0, kNoPosition};
+  std::vector<float> sum(1);
+  SumByPosition(gradients.data(), positions, 1, 1, sum.data(), nullptr);
+  EXPECT_EQ(sum[0], (1e8f + 1.0f) + -1e8f);
+}
+
+}  // namespace
+}  // namespace lodestar

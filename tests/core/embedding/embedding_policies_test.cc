@@ -1,0 +1,676 @@
+// Admission and eviction against a plain model that knows of no shards.
+
+#include "tests/core/embedding/embedding_policies.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "tests/core/testing/rows_view.h"
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/admission.h"
+
+namespace lodestar {
+namespace {
+
+using Admit = EmbeddingStore::SightingOptions::Admit;
+
+TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
+  auto store = MakeStore(MinCount(3));
+  for (int step = 0; step < 2; ++step) {
+    // However often it comes in a step.
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(See(store.get(), {7})[0]);
+    Advance(store.get(), {7});
+  }
+  EXPECT_EQ(store->Stats().gradients_dropped, 2);
+  EXPECT_EQ(store->Stats().pending, 1);
+  See(store.get(), {7}, true, false);  // no sighting
+  EXPECT_EQ(store->size(), 0);
+  See(store.get(), {7}, false, true);  // not for the table
+  EXPECT_EQ(store->size(), 0);
+  EXPECT_TRUE(See(store.get(), {7})[0]);
+  const EmbeddingStats stats = store->Stats();
+  EXPECT_EQ(stats.rows, 1);
+  EXPECT_EQ(stats.pending, 0);
+  EXPECT_EQ(stats.admitted, 1);
+  EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
+}
+
+// Sees a batch of ids that may repeat, as a look-up does.
+void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
+              Admit admit = Admit::kByPolicy, bool count = true,
+              const ParallelFor* parallel = nullptr) {
+  std::vector<int64_t> unique;
+  std::vector<int64_t> positions(batch.size());
+  BatchUnique(batch, nullptr, &unique, positions);
+  std::vector<uint32_t> occurrences;
+  if (store->counts_occurrences()) {
+    occurrences = CountOccurrences(positions, unique.size());
+  }
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  options.count = count;
+  options.admit = admit;
+  std::vector<RowRef> refs(unique.size());
+  ASSERT_TRUE(
+      store->FindOrInsert(unique, options, refs, parallel, nullptr, occurrences)
+          .ok());
+}
+
+TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
+  for (const EvictionPolicy& eviction :
+       {EvictionPolicy(), MaxRows(1000).eviction,
+        MaxRows(1000, Order::kLfu).eviction}) {
+    for (int64_t shards : {1, 7}) {
+      for (int threads : {1, 8}) {
+        TablePolicies policies = MinCount(10);
+        policies.admission.count_occurrences = true;
+        policies.eviction = eviction;
+        auto store = MakeStore(policies, shards);
+        const ParallelFor parallel = Threads(threads);
+        std::map<int64_t, int64_t> counts;
+        std::mt19937_64 rng(5);
+        for (int i = 0; i < 60; ++i) {
+          std::vector<int64_t> batch;
+          for (int k = 0; k < 30; ++k)
+            batch.push_back(rng() % 40 * (rng() % 3));
+          for (int64_t id : batch) ++counts[id];
+          SeeBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
+          if (i % 3 == 2) Advance(store.get());
+          const EmbeddingRows rows = Export(*store);
+          std::map<int64_t, int64_t> found;
+          for (size_t r = 0; r < rows.ids.size(); ++r) {
+            EXPECT_GE(rows.frequencies[r], 10);
+            found[rows.ids[r]] = rows.frequencies[r];
+          }
+          for (size_t r = 0; r < rows.pending_ids.size(); ++r) {
+            EXPECT_LT(rows.pending_sightings[r], 10);
+            found[rows.pending_ids[r]] = rows.pending_sightings[r];
+          }
+          ASSERT_EQ(found, counts);
+        }
+      }
+    }
+  }
+}
+
+TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0x10u), 0xffffffffu);
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xfu), 0xffffffffu);
+  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xeu), 0xfffffffeu);
+  const std::vector<int64_t> positions = {1, kNoPosition, 0, 1, 1};
+  EXPECT_EQ(CountOccurrences(positions, 3), (std::vector<uint32_t>{1, 3, 0}));
+}
+
+TEST(EmbeddingPoliciesTest, ALookUpMayAdmitAllOrNone) {
+  for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
+    auto store = MakeStore(policies);
+    SeeBatch(store.get(), {7, 7}, Admit::kNone);
+    Advance(store.get());
+    SeeBatch(store.get(), {7}, Admit::kNone);
+    EXPECT_EQ(store->size(), 0);  // though seen often enough
+    SeeBatch(store.get(), {8}, Admit::kAll);
+    SeeBatch(store.get(), {7}, Admit::kByPolicy, false);
+    const EmbeddingRows rows = Export(*store);
+    EXPECT_EQ(rows.ids, (std::vector<int64_t>{7, 8}));
+    EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1}));
+    EXPECT_TRUE(rows.pending_ids.empty());
+  }
+  auto open = MakeStore(TablePolicies());
+  SeeBatch(open.get(), {7}, Admit::kNone);
+  EXPECT_EQ(open->size(), 0);
+  SeeBatch(open.get(), {7}, Admit::kAll);
+  EXPECT_EQ(open->size(), 1);
+}
+
+TEST(EmbeddingPoliciesTest, AnAssignedIdWaitsNoLonger) {
+  auto store = MakeStore(MinCount(3));
+  See(store.get(), {7, 8});
+  const std::vector<int64_t> ids = {7};
+  const std::vector<float> row = {1, 2};
+  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
+  const EmbeddingRows rows = Export(*store);
+  EXPECT_EQ(rows.ids, ids);
+  EXPECT_EQ(rows.pending_ids, (std::vector<int64_t>{8}));
+}
+
+TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
+  auto store = MakeStore(CountingBloom(3, 100000));
+  std::vector<int64_t> early;
+  for (int step = 0; step < 3; ++step) {
+    for (int twice = 0; twice < 2; ++twice) {
+      const std::vector<bool> found = See(store.get(), Range(0, 10000));
+      for (int64_t id = 0; id < 10000; ++id) {
+        if (step == 2) {
+          EXPECT_TRUE(found[id]);
+        } else if (twice == 1 && found[id]) {
+          early.push_back(id);
+        }
+      }
+    }
+    Advance(store.get());
+  }
+  EXPECT_LE(early.size(), 400u);
+  EXPECT_EQ(store->size(), 10000);
+  // Bounded memory, but for the ids of one step.
+  EXPECT_EQ(Export(*store).sketch.size(), 100000u);
+  ASSERT_TRUE(store->Clear().ok());
+  EXPECT_FALSE(See(store.get(), {5})[0]);
+}
+
+TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
+  EmbeddingRows first;
+  for (int64_t shards : {1, 3, 50}) {
+    for (int threads : {1, 8}) {
+      const ParallelFor parallel = Threads(threads);
+      auto store = MakeStore(CountingBloom(2, 9000), shards);  // too small
+      std::mt19937_64 rng(3);
+      for (int step = 0; step < 20; ++step) {
+        std::set<int64_t> seen;
+        for (int i = 0; i < 500; ++i) seen.insert(rng() % 20000);
+        std::vector<int64_t> ids(seen.begin(), seen.end());
+        std::shuffle(ids.begin(), ids.end(), std::mt19937_64(shards + threads));
+        See(store.get(), ids, true, true, &parallel);
+        if (step < 19) Advance(store.get());
+      }
+      const EmbeddingRows rows = Export(*store);
+      if (first.ids.empty()) first = rows;
+      EXPECT_EQ(rows.ids, first.ids);
+      EXPECT_EQ(rows.frequencies, first.frequencies);
+      EXPECT_EQ(rows.pending_ids, first.pending_ids);
+      EXPECT_EQ(rows.sketch, first.sketch);
+      EXPECT_FALSE(rows.pending_ids.empty());
+    }
+  }
+}
+
+TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
+  for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
+    auto from = MakeStore(policies);
+    See(from.get(), {1, 2});
+    Advance(from.get());
+    See(from.get(), {2, 3});
+    auto to = MakeStore(policies, 7);
+    See(to.get(), {4});
+    const EmbeddingRows rows = Export(*from);
+    ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+    // 3 was seen in this step already, 4 was never seen by `from`.
+    EXPECT_EQ(See(to.get(), {1, 2, 3, 4}),
+              (std::vector<bool>{true, true, false, false}));
+    Advance(to.get());
+    EXPECT_EQ(See(to.get(), {3, 4}), (std::vector<bool>{true, true}));
+  }
+}
+
+TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
+  auto exact = MakeStore(MinCount(2));
+  auto sketch = MakeStore(CountingBloom(2, 5000));
+  auto other = MakeStore(CountingBloom(2, 6000));
+  for (auto* store : {exact.get(), sketch.get(), other.get()}) {
+    See(store, {1});
+    Advance(store);
+    See(store, {1, 2});
+  }
+  auto refused = [](EmbeddingStore* to, const EmbeddingRows& rows,
+                    const std::string& text) {
+    const EmbeddingRows before = Export(*to);
+    const Status status = to->Import(View(rows), true, nullptr);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), std::string::npos)
+        << status.message();
+    EXPECT_EQ(Export(*to).pending_ids, before.pending_ids);
+    EXPECT_EQ(Export(*to).sketch, before.sketch);
+  };
+  refused(other.get(), Export(*sketch), "has 5000 counters");
+  refused(exact.get(), Export(*sketch), "has 5000 counters");
+  refused(sketch.get(), Export(*exact), "with exact counts");
+  EmbeddingRows bad = Export(*exact);
+  bad.pending_ids[0] = bad.ids[0];
+  refused(exact.get(), bad, "which `ids` holds too");
+  bad = Export(*exact);
+  bad.pending_sightings[0] = -1;
+  refused(exact.get(), bad, "`pending_sightings[0]` is -1");
+  bad.pending_sightings.clear();
+  refused(exact.get(), bad, "`pending_sightings` has 0 numbers, wanted 1");
+  auto plain = MakeStore(TablePolicies());
+  EXPECT_TRUE(plain->Import(View(Export(*exact)), true, nullptr).ok());
+}
+
+TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
+  for (int64_t shards : {1, 5}) {
+    auto store = MakeStore(MaxRows(10), shards);
+    See(store.get(), Range(0, 10));
+    Advance(store.get());
+    See(store.get(), {3});
+    See(store.get(), {100, 101});
+    std::vector<int64_t> wanted = ByMix({0, 1, 2, 4, 5, 6, 7, 8, 9});
+    wanted.erase(wanted.begin(), wanted.begin() + 2);
+    for (int64_t id : {3, 100, 101}) wanted.push_back(id);
+    std::sort(wanted.begin(), wanted.end());
+    EXPECT_EQ(Export(*store).ids, wanted);
+    EXPECT_EQ(store->Stats().evicted, 2);
+  }
+}
+
+TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
+  for (int64_t shards : {1, 5}) {
+    auto store = MakeStore(MaxRows(10), shards);
+    See(store.get(), Range(0, 6));
+    const std::vector<int64_t> ids = Range(50, 70);
+    const std::vector<bool> found = See(store.get(), ids);
+    const std::vector<int64_t> order = ByMix(ids);
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(found[order[i] - 50], i >= 16) << order[i];
+    }
+    EXPECT_EQ(store->size(), 10);
+    EXPECT_EQ(store->Stats().refused, 16);
+    EXPECT_EQ(store->Stats().evicted, 0);
+  }
+}
+
+TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
+  auto store = MakeStore(MaxRows(2));
+  See(store.get(), {1, 2});
+  Advance(store.get());
+  EXPECT_EQ(See(store.get(), {1, 3}, true, false),
+            (std::vector<bool>{true, true}));
+  Advance(store.get());
+  const std::vector<int64_t> ids = {1, 4};
+  const std::vector<float> rows(2 * kDim, 9.0f);
+  ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+  EXPECT_EQ(Export(*store).ids, ids);
+  EXPECT_EQ(Floats(Export(*store).values), rows);
+}
+
+TEST(EmbeddingPoliciesTest, ImportsObeyTheCapOrChangeNothing) {
+  auto from = MakeStore(TablePolicies());
+  See(from.get(), Range(0, 5));
+  auto to = MakeStore(MaxRows(4));
+  See(to.get(), {9});
+  for (bool replace : {true, false}) {
+    const Status status = to->Import(View(Export(*from)), replace, nullptr);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find("cap is 4 rows"), std::string::npos);
+    EXPECT_EQ(Export(*to).ids, (std::vector<int64_t>{9}));
+  }
+}
+
+TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
+  for (bool in_order : {false, true}) {
+    TablePolicies policies;
+    if (in_order) policies.eviction.max_age = 2;
+    auto store = MakeStore(policies);
+    for (int step = 0; step < 6; ++step) {
+      See(store.get(), {step, 100});
+      Advance(store.get());
+    }
+    EvictionPolicy age;
+    age.max_age = 2;
+    int64_t evicted = 0;
+    ASSERT_TRUE(store->Evict(age, &evicted, nullptr).ok());
+    EXPECT_EQ(evicted, 4);  // step 6 now: last seen at 0 to 3
+    EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{4, 5, 100}));
+    const std::vector<int64_t> ids = {4, 100};
+    const std::vector<float> rows = {0.3f, 0.4f, 0.3f, 0.41f};
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    See(store.get(), {5});
+    EvictionPolicy norm;
+    norm.min_norm = 0.505f;
+    ASSERT_TRUE(store->Evict(norm, &evicted, nullptr).ok());
+    EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{5, 100}));
+    EXPECT_EQ(evicted, 1);
+    norm.min_norm = 1e9f;  // 5 was seen in this step
+    ASSERT_TRUE(store->Evict(norm, &evicted, nullptr).ok());
+    EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{5}));
+    EXPECT_EQ(store->Stats().evicted, 6);
+  }
+}
+
+TEST(EmbeddingPoliciesTest, AgeForgetsPendingIdsToo) {
+  auto store = MakeStore(MinCount(2));
+  See(store.get(), {1});
+  store->SetStep(10);
+  See(store.get(), {2});
+  EvictionPolicy age;
+  age.max_age = 9;
+  int64_t evicted = 0;
+  ASSERT_TRUE(store->Evict(age, &evicted, nullptr).ok());
+  EXPECT_EQ(evicted, 0);
+  EXPECT_EQ(Export(*store).pending_ids, (std::vector<int64_t>{2}));
+}
+
+TEST(EmbeddingPoliciesTest, EvictDownToANumberOfRows) {
+  auto store = MakeStore(TablePolicies());
+  See(store.get(), Range(0, 20));
+  Advance(store.get());
+  See(store.get(), Range(0, 5));
+  EvictionPolicy policy;
+  policy.max_rows = 8;
+  policy.order = Order::kLfu;
+  int64_t evicted = 0;
+  ASSERT_TRUE(store->Evict(policy, &evicted, nullptr).ok());
+  std::vector<int64_t> wanted = ByMix(Range(5, 20));
+  wanted.erase(wanted.begin(), wanted.begin() + 12);
+  for (int64_t id = 0; id < 5; ++id) wanted.push_back(id);
+  std::sort(wanted.begin(), wanted.end());
+  EXPECT_EQ(Export(*store).ids, wanted);
+  EXPECT_EQ(evicted, 12);
+}
+
+TEST(EmbeddingPoliciesTest, AStepThatTheUserDrivesIsNotMovedByApply) {
+  auto store = MakeStore(TablePolicies());
+  Advance(store.get());
+  EXPECT_EQ(store->step(), 1);
+  store->SetStep(20000);
+  See(store.get(), {1});
+  Advance(store.get());
+  See(store.get(), {1});
+  EXPECT_EQ(store->step(), 20000);
+  EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{1}));
+  EXPECT_TRUE(Export(*store).own_step);
+  store->ReleaseStep();
+  Advance(store.get());
+  EXPECT_EQ(store->step(), 20001);
+}
+
+TEST(EmbeddingPoliciesTest, BadPoliciesAreRefused) {
+  RowInitializer initializer;
+  std::unique_ptr<EmbeddingStore> store;
+  auto refused = [&](const TablePolicies& policies, const std::string& text) {
+    const Status status =
+        EmbeddingStore::Create(kDim, 1, initializer, &store, policies);
+    EXPECT_NE(status.message().find(text), std::string::npos)
+        << status.message();
+  };
+  refused(MinCount(0), "`min_count` is 0");
+  refused(CountingBloom(256, 10), "`min_count` is 256, wanted 1 to 255");
+  refused(CountingBloom(2, 0), "`num_counters` is 0");
+  refused(MaxRows(-1), "`max_rows` is -1");
+}
+
+TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {
+  constexpr int64_t kCap = 300;
+  for (Order order : {Order::kLru, Order::kLfu}) {
+    TablePolicies policies = MaxRows(kCap, order);
+    policies.admission = MinCount(2).admission;
+    auto store = MakeStore(policies);
+    std::atomic<bool> stop{false};
+    std::thread watcher([&] {
+      while (!stop) ASSERT_LE(store->size(), kCap);
+    });
+    std::vector<std::thread> callers;
+    for (int t = 0; t < 8; ++t) {
+      callers.emplace_back([&, t] {
+        std::mt19937_64 rng(t);
+        for (int round = 0; round < 200; ++round) {
+          std::set<int64_t> ids;
+          for (int i = 0; i < 40; ++i) ids.insert(rng() % 1000);
+          const std::vector<int64_t> batch(ids.begin(), ids.end());
+          See(store.get(), batch);
+          if (round % 3 == 0) Advance(store.get(), batch);
+          if (round % 50 == t) {
+            int64_t removed = 0;
+            ASSERT_TRUE(store->Remove(batch, &removed).ok());
+          }
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    stop = true;
+    watcher.join();
+    EXPECT_EQ(store->size(), static_cast<int64_t>(Export(*store).ids.size()));
+  }
+}
+
+// A table without shards, threads or lists.
+class Model {
+ public:
+  Model(int64_t min_count, int64_t max_rows, Order order)
+      : min_count_(min_count), max_rows_(max_rows), order_(order) {}
+
+  struct Row {
+    int64_t frequency;
+    int64_t last_seen;
+  };
+
+  void See(const std::vector<int64_t>& ids, bool insert, bool count) {
+    std::vector<int64_t> fresh;
+    for (int64_t id : ids) {
+      if (rows.count(id) > 0 || !insert) continue;
+      Row& p = pending[id];  // {0, 0}
+      if (count && (p.frequency == 0 || p.last_seen != step)) {
+        ++p.frequency;
+        p.last_seen = step;
+      }
+      if (min_count_ <= 1 || p.frequency >= min_count_) {
+        fresh.push_back(id);
+      } else if (p.frequency == 0) {
+        pending.erase(id);
+      }
+    }
+    for (int64_t id : MakeRoom(ids, fresh)) {
+      const int64_t first = count ? 1 : 0;
+      Put(id, {min_count_ <= 1 ? first : pending[id].frequency, step});
+      pending.erase(id);
+    }
+    if (min_count_ <= 1) pending.clear();
+    for (int64_t id : ids) {
+      auto it = rows.find(id);
+      if (!count || it == rows.end()) continue;
+      Row row = it->second;
+      if (row.last_seen == step && row.frequency > 0) continue;
+      Put(id, {row.frequency + 1, step});
+    }
+  }
+
+  void Assign(const std::vector<int64_t>& ids) {
+    std::vector<int64_t> fresh;
+    for (int64_t id : ids) {
+      if (rows.count(id) == 0) fresh.push_back(id);
+    }
+    for (int64_t id : MakeRoom(ids, fresh)) {
+      Put(id, {0, step});
+      pending.erase(id);
+    }
+  }
+
+  int64_t Remove(const std::vector<int64_t>& ids) {
+    int64_t removed = 0;
+    for (int64_t id : ids) {
+      if (rows.count(id) == 0) continue;
+      Drop(id);
+      ++removed;
+    }
+    return removed;
+  }
+
+  int64_t EvictOlder(int64_t age) {
+    std::vector<int64_t> old;
+    for (const auto& [id, row] : rows) {
+      if (step - row.last_seen > age) old.push_back(id);
+    }
+    for (auto it = pending.begin(); it != pending.end();) {
+      it = step - it->second.last_seen > age ? pending.erase(it) : ++it;
+    }
+    return Remove(old);
+  }
+
+  int64_t step = 0;
+  int64_t refused = 0;
+  int64_t evicted = 0;
+  std::map<int64_t, Row> rows;
+  std::map<int64_t, Row> pending;
+
+ private:
+  using Key = std::tuple<int64_t, int64_t, uint64_t, int64_t>;
+  Key KeyOf(int64_t id, const Row& row) const {
+    return {order_ == Order::kLfu ? row.frequency : 0, row.last_seen, Mixed(id),
+            id};
+  }
+  void Drop(int64_t id) {
+    order_of_rows_.erase(KeyOf(id, rows[id]));
+    rows.erase(id);
+  }
+  void Put(int64_t id, const Row& row) {
+    if (rows.count(id) > 0) Drop(id);
+    rows[id] = row;
+    order_of_rows_.insert(KeyOf(id, row));
+  }
+  // The ids that find room.
+  std::vector<int64_t> MakeRoom(const std::vector<int64_t>& ids,
+                                const std::vector<int64_t>& fresh) {
+    int64_t excess =
+        static_cast<int64_t>(rows.size() + fresh.size()) - max_rows_;
+    if (max_rows_ == 0 || excess <= 0) return fresh;
+    const std::set<int64_t> spared(ids.begin(), ids.end());
+    for (auto it = order_of_rows_.begin();
+         it != order_of_rows_.end() && excess > 0;) {
+      const int64_t id = std::get<3>(*it);
+      ++it;
+      if (rows[id].last_seen == step || spared.count(id) > 0) continue;
+      Drop(id);
+      ++evicted;
+      --excess;
+    }
+    std::vector<int64_t> left = ByMix(fresh);
+    if (excess > 0) {
+      left.erase(left.begin(), left.begin() + excess);
+      refused += excess;
+    }
+    return left;
+  }
+
+  const int64_t min_count_;
+  const int64_t max_rows_;
+  const Order order_;
+  std::set<Key> order_of_rows_;
+};
+
+void ExpectEqual(const EmbeddingStore& store, const Model& model) {
+  const EmbeddingRows rows = Export(store);
+  ASSERT_EQ(rows.ids.size(), model.rows.size());
+  size_t i = 0;
+  for (const auto& [id, row] : model.rows) {
+    ASSERT_EQ(rows.ids[i], id);
+    ASSERT_EQ(rows.frequencies[i], row.frequency) << id;
+    ASSERT_EQ(rows.last_seen[i], row.last_seen) << id;
+    ++i;
+  }
+  ASSERT_EQ(rows.pending_ids.size(), model.pending.size());
+  i = 0;
+  for (const auto& [id, row] : model.pending) {
+    ASSERT_EQ(rows.pending_ids[i], id);
+    ASSERT_EQ(rows.pending_sightings[i], row.frequency) << id;
+    ASSERT_EQ(rows.pending_last_seen[i], row.last_seen) << id;
+    ++i;
+  }
+}
+
+struct Case {
+  int64_t min_count;
+  int64_t max_rows;
+  Order order;
+  int64_t shards;
+  int threads;
+  int64_t id_range;
+};
+
+class EmbeddingPoliciesModelTest : public testing::TestWithParam<Case> {};
+
+// A million sightings, among everything else.
+TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
+  const Case c = GetParam();
+  TablePolicies policies = MaxRows(c.max_rows, c.order);
+  if (c.min_count > 1) {
+    policies.admission = MinCount(c.min_count).admission;
+  }
+  auto store = MakeStore(policies, c.shards);
+  Model model(c.min_count, c.max_rows, c.order);
+  const ParallelFor parallel = Threads(c.threads);
+  const ParallelFor* threads = c.threads > 1 ? &parallel : nullptr;
+  std::mt19937_64 rng(c.shards);
+  int64_t events = 0;
+  int64_t evicted_by_age = 0;
+  for (int round = 0; events < 1000000; ++round) {
+    std::vector<int64_t> ids;
+    const int64_t size = rng() % 200;
+    for (int64_t i = 0; i < size; ++i) {
+      // Small ids come often, and every so often all are new.
+      const int64_t range = round % 97 == 0 ? int64_t{1} << 50 : c.id_range;
+      ids.push_back(rng() % (1 + rng() % range));
+    }
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    std::shuffle(ids.begin(), ids.end(), rng);
+    events += ids.size();
+    int64_t returned;
+    if (rng() % 50 == 0) {
+      ASSERT_TRUE(store->Compact(&returned).ok());
+    }
+    const int kind = static_cast<int>(rng() % 100);
+    if (kind < 90) {
+      const bool insert = rng() % 10 != 0;
+      const bool count = rng() % 10 != 0;
+      See(store.get(), ids, insert, count, rng() % 8 == 0 ? threads : nullptr);
+      model.See(ids, insert, count);
+      if (rng() % 3 != 0) {
+        Advance(store.get());
+        ++model.step;
+      }
+    } else if (kind < 93) {
+      const std::vector<float> rows(ids.size() * kDim, 1.0f);
+      ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), threads).ok());
+      model.Assign(ids);
+    } else if (kind < 96) {
+      int64_t removed = 0;
+      ASSERT_TRUE(store->Remove(ids, &removed).ok());
+      ASSERT_EQ(removed, model.Remove(ids));
+    } else if (kind < 97) {
+      EvictionPolicy age;
+      age.max_age = 20 + rng() % 200;
+      int64_t evicted = 0;
+      ASSERT_TRUE(store->Evict(age, &evicted, threads).ok());
+      ASSERT_EQ(evicted, model.EvictOlder(age.max_age));
+      evicted_by_age += evicted;
+    } else if (kind < 98) {
+      // Time may jump, back too.
+      model.step = std::max<int64_t>(
+          0, model.step + static_cast<int64_t>(rng() % 40) - 20);
+      store->SetStep(model.step);
+      store->ReleaseStep();
+    } else if (kind < 99) {
+      auto other = MakeStore(policies, 1 + rng() % 9);
+      ASSERT_TRUE(other->Import(View(Export(*store)), true, threads).ok());
+      store.swap(other);
+      model.evicted = model.refused = evicted_by_age = 0;
+    } else {
+      ExpectEqual(*store, model);
+    }
+    ASSERT_EQ(store->size(), static_cast<int64_t>(model.rows.size()));
+  }
+  ExpectEqual(*store, model);
+  EXPECT_EQ(store->Stats().refused, model.refused);
+  EXPECT_EQ(store->Stats().evicted, model.evicted + evicted_by_age);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EmbeddingPoliciesModelTest,
+                         testing::Values(Case{1, 1000, Order::kLru, 1, 1, 5000},
+                                         Case{1, 1000, Order::kLfu, 16, 1,
+                                              5000},
+                                         Case{3, 0, Order::kLru, 3, 1, 20000},
+                                         Case{2, 300, Order::kLru, 5, 4, 1000},
+                                         Case{2, 100, Order::kLfu, 2, 1, 250}));
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,253 @@
+#include "tf_ops/core/embedding/embedding_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 3;
+constexpr Combiner kCombiners[] = {Combiner::kSum,   Combiner::kMean,
+                                   Combiner::kSqrtn, Combiner::kMax,
+                                   Combiner::kFirst, Combiner::kLast};
+
+// A table whose row of id i is {i, -i, i * i}, for i in [0, 50).
+std::unique_ptr<EmbeddingStore> MakeStore() {
+  RowInitializer initializer;
+  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, 2, initializer, &store).ok());
+  std::vector<int64_t> ids;
+  std::vector<float> rows;
+  for (int i = 0; i < 50; ++i) {
+    ids.push_back(i);
+    rows.insert(rows.end(), {1.0f * i, -1.0f * i, 1.0f * i * i});
+  }
+  EXPECT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+  return store;
+}
+
+struct Batch {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> splits = {0};
+  std::vector<float> weights;
+};
+
+Batch RandomBatch(int seed, bool weighted) {
+  std::mt19937_64 rng(seed);
+  Batch batch;
+  for (int b = 0; b < 40; ++b) {
+    const int length = b % 5 == 0 ? 0 : rng() % 90;
+    for (int i = 0; i < length; ++i) {
+      batch.ids.push_back(rng() % 60);  // 50 to 59 are missing
+      if (weighted) batch.weights.push_back(static_cast<float>(rng() % 4));
+    }
+    batch.splits.push_back(batch.ids.size());
+  }
+  return batch;
+}
+
+Bags MakeBags(const Batch& batch, Combiner combiner) {
+  Bags bags;
+  bags.ids = batch.ids;
+  bags.row_splits = batch.splits;
+  bags.weights = batch.weights;
+  bags.combiner = combiner;
+  return bags;
+}
+
+// The definition, in float64, over unpooled rows.
+std::vector<double> Reference(const Bags& bags, const std::vector<float>& rows,
+                              int64_t padding) {
+  std::vector<double> pooled;
+  for (int64_t b = 0; b < bags.size(); ++b) {
+    for (int c = 0; c < kDim; ++c) {
+      double sum = 0, weights = 0, squares = 0, most = 0, first = 0, last = 0;
+      int count = 0;
+      for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
+        if (bags.ids[i] == padding) continue;
+        const double x = rows[i * kDim + c];
+        const double w = bags.weights.empty() ? 1.0 : bags.weights[i];
+        sum += w * x;
+        weights += w;
+        squares += w * w;
+        if (count == 0 || x > most) most = x;
+        if (count == 0) first = x;
+        last = x;
+        ++count;
+      }
+      double result = 0;
+      if (count > 0) {
+        switch (bags.combiner) {
+          case Combiner::kSum:
+            result = sum;
+            break;
+          case Combiner::kMean:
+            result = weights == 0 ? 0 : sum / weights;
+            break;
+          case Combiner::kSqrtn:
+            result = squares == 0 ? 0 : sum / std::sqrt(squares);
+            break;
+          case Combiner::kMax:
+            result = most;
+            break;
+          case Combiner::kFirst:
+            result = first;
+            break;
+          case Combiner::kLast:
+            result = last;
+            break;
+        }
+      }
+      pooled.push_back(result);
+    }
+  }
+  return pooled;
+}
+
+TEST(EmbeddingPoolTest, BothWaysAgreeWithTheDefinition) {
+  auto store = MakeStore();
+  const int64_t padding = 7;
+  for (bool weighted : {false, true}) {
+    for (Combiner combiner : kCombiners) {
+      if (weighted && combiner > Combiner::kSqrtn) continue;
+      const Batch batch = RandomBatch(static_cast<int>(combiner), weighted);
+      Bags bags = MakeBags(batch, combiner);
+      bags.padding_id = &padding;
+      ASSERT_TRUE(CheckBags(bags).ok());
+      std::vector<float> rows(batch.ids.size() * kDim);
+      store->Find(batch.ids, &padding, Missing(), rows.data(), nullptr,
+                  nullptr);
+      const std::vector<double> wanted = Reference(bags, rows, padding);
+      std::vector<float> pooled(bags.size() * kDim);
+      std::vector<int64_t> winners(pooled.size());
+      PoolFind(*store, bags, Missing(), pooled.data(), winners.data(), nullptr);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        ASSERT_NEAR(pooled[i], wanted[i], 1e-4 * (1 + std::abs(wanted[i])));
+      }
+      std::vector<int64_t> unique;
+      std::vector<int64_t> positions(batch.ids.size());
+      BatchUnique(batch.ids, &padding, &unique, positions);
+      std::vector<RowRef> refs(unique.size());
+      ASSERT_TRUE(store->FindOrInsert(unique, {}, refs, nullptr).ok());
+      std::vector<float> again(pooled.size());
+      std::vector<int64_t> winners_again(pooled.size());
+      PoolFound(*store, bags, positions, refs, Missing(), again.data(),
+                winners_again.data(), nullptr);
+      EXPECT_EQ(again, pooled);
+      EXPECT_EQ(winners_again, winners);
+    }
+  }
+}
+
+TEST(EmbeddingPoolTest, AnEmptyBagIsZerosOrTheDefaultRow) {
+  auto store = MakeStore();
+  Batch batch;
+  batch.splits = {0, 0, 0};
+  Bags bags = MakeBags(batch, Combiner::kMean);
+  std::vector<float> pooled(2 * kDim, 9.0f);
+  PoolFind(*store, bags, Missing(), pooled.data(), nullptr, nullptr);
+  EXPECT_EQ(pooled, std::vector<float>(2 * kDim, 0.0f));
+  const int64_t fallback = 2;
+  bags.default_id = &fallback;
+  PoolFind(*store, bags, Missing(), pooled.data(), nullptr, nullptr);
+  EXPECT_EQ(pooled, (std::vector<float>{2, -2, 4, 2, -2, 4}));
+}
+
+TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {
+  auto store = MakeStore();
+  Batch batch;
+  batch.ids = {3, 3, 1};
+  batch.splits = {0, 3};
+  const Bags bags = MakeBags(batch, Combiner::kMax);
+  std::vector<float> pooled(kDim);
+  std::vector<int64_t> winners(kDim);
+  PoolFind(*store, bags, Missing(), pooled.data(), winners.data(), nullptr);
+  EXPECT_EQ(winners, (std::vector<int64_t>{0, 2, 0}));
+}
+
+TEST(EmbeddingPoolTest, BadBagsAreNamed) {
+  Batch batch;
+  batch.ids = {1, 2, 3};
+  const auto message = [&](std::vector<int64_t> splits,
+                           std::vector<float> weights = {},
+                           Combiner combiner = Combiner::kSum) {
+    batch.splits = splits;
+    batch.weights = weights;
+    return CheckBags(MakeBags(batch, combiner)).message();
+  };
+  EXPECT_EQ(message({0, 1, 3}), "");
+  EXPECT_NE(message({}).find("`row_splits` is empty"), std::string::npos);
+  EXPECT_NE(message({1, 3}).find("`row_splits[0]` is 1"), std::string::npos);
+  EXPECT_NE(message({0, 2, 1, 3})
+                .find("`row_splits[1]`=2 is greater than `row_splits[2]`=1"),
+            std::string::npos);
+  EXPECT_NE(message({0, 2}).find("ends at 2, but there are 3 ids"),
+            std::string::npos);
+  EXPECT_NE(message({0, 3}, {1.0f}).find("`weights` has 1 numbers"),
+            std::string::npos);
+  EXPECT_NE(message({0, 3}, {1, 1, 1}, Combiner::kMax)
+                .find("sum, mean and sqrtn only"),
+            std::string::npos);
+}
+
+// Central differences of sum(pooled * gradient) in the rows of each id.
+TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
+  auto store = MakeStore();
+  for (bool weighted : {false, true}) {
+    for (Combiner combiner : kCombiners) {
+      if (weighted && combiner > Combiner::kSqrtn) continue;
+      Batch batch;
+      batch.ids = {1, 2, 1, 3, 3, 2, 4};
+      batch.splits = {0, 3, 3, 7};
+      if (weighted) batch.weights = {1, 2, 0.5f, 1, 3, 1, 2};
+      const Bags bags = MakeBags(batch, combiner);
+      const std::vector<float> gradients = {1, 2, 3, 9, 9, 9, -1, 0.5f, 2};
+      std::vector<int64_t> unique;
+      std::vector<int64_t> positions(batch.ids.size());
+      BatchUnique(batch.ids, nullptr, &unique, positions);
+      std::vector<RowRef> refs(unique.size());
+      ASSERT_TRUE(store->FindOrInsert(unique, {}, refs, nullptr).ok());
+      std::vector<float> pooled(bags.size() * kDim);
+      std::vector<int64_t> winners(pooled.size());
+      PoolFound(*store, bags, positions, refs, Missing(), pooled.data(),
+                winners.data(), nullptr);
+      std::vector<float> sums(unique.size() * kDim);
+      SumPooledByPosition(gradients.data(), bags, positions, unique.size(),
+                          winners.data(), kDim, sums.data(), nullptr);
+      for (size_t u = 0; u < unique.size(); ++u) {
+        for (int c = 0; c < kDim; ++c) {
+          std::vector<float> row(kDim);
+          const Span<const int64_t> id(&unique[u], 1);
+          store->Find(id, nullptr, Missing(), row.data(), nullptr, nullptr);
+          double value[2];
+          constexpr float kStep = 0.0625f;
+          for (int side = 0; side < 2; ++side) {
+            std::vector<float> moved = row;
+            moved[c] += side == 0 ? kStep : -kStep;
+            ASSERT_TRUE(store->InsertOrAssign(id, moved.data(), nullptr).ok());
+            PoolFind(*store, bags, Missing(), pooled.data(), winners.data(),
+                     nullptr);
+            value[side] = 0;
+            for (size_t i = 0; i < pooled.size(); ++i) {
+              value[side] += pooled[i] * gradients[i];
+            }
+          }
+          ASSERT_TRUE(store->InsertOrAssign(id, row.data(), nullptr).ok());
+          EXPECT_NEAR(sums[u * kDim + c], (value[0] - value[1]) / (2 * kStep),
+                      2e-3);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,360 @@
+// Tables whose rows are of every type: what goes in comes out, and what is
+// computed is computed as float or double and rounded once.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/threads.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDims[] = {1, 2, 3, 5, 7, 4096};
+
+template <typename T>
+class EmbeddingRowTypesTest : public testing::Test {
+ protected:
+  using C = ComputeOf<T>;
+  using Store = std::unique_ptr<EmbeddingStore>;
+
+  static Store Make(int dim, int64_t shards = 4,
+                    const TablePolicies& policies = TablePolicies()) {
+    RowInitializer initializer;
+    EXPECT_TRUE(
+        RowInitializer::Create("normal", 0, 0.05f, 1, 2, &initializer).ok());
+    Store store;
+    EXPECT_TRUE(EmbeddingStore::Create(dim, shards, initializer, &store,
+                                       policies, RowTypeOf<T>())
+                    .ok());
+    return store;
+  }
+  // Numbers that all types round, but float and double.
+  static std::vector<T> Random(int64_t count, uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    std::normal_distribution<double> normal;
+    std::vector<T> numbers(count);
+    for (T& x : numbers) x = RoundTo<T>(static_cast<C>(normal(rng)));
+    return numbers;
+  }
+  static bool Same(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() &&
+           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  }
+  static std::vector<T> Read(const EmbeddingStore& store,
+                             const std::vector<int64_t>& ids,
+                             const Missing& missing = Missing()) {
+    std::vector<T> rows(ids.size() * store.dim());
+    store.Find(ids, nullptr, missing, rows.data(), nullptr, nullptr);
+    return rows;
+  }
+  static std::vector<int64_t> Ids(int64_t count) {
+    std::vector<int64_t> ids(count);
+    for (int64_t i = 0; i < count; ++i) ids[i] = i * 4096 - 7;
+    return ids;
+  }
+  static std::vector<T> As(const Numbers& numbers) {
+    EXPECT_EQ(numbers.type(), RowTypeOf<T>());
+    const Span<const T> all = numbers.as<T>();
+    return {all.begin(), all.end()};
+  }
+};
+
+using RowTypes = testing::Types<float, double, Float16, BFloat16>;
+TYPED_TEST_SUITE(EmbeddingRowTypesTest, RowTypes);
+
+TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
+  using T = TypeParam;
+  for (int dim : kDims) {
+    SCOPED_TRACE(dim);
+    auto store = this->Make(dim);
+    const std::vector<int64_t> ids = this->Ids(40);
+    const std::vector<T> rows = this->Random(ids.size() * dim, 3);
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    EXPECT_TRUE(this->Same(this->Read(*store, ids), rows));
+    EmbeddingRows exported;
+    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    EXPECT_TRUE(this->Same(this->As(exported.values), rows));
+    InspectedIds inspected;
+    ASSERT_TRUE(store->Inspect(ids, &inspected).ok());
+    EXPECT_TRUE(this->Same(this->As(inspected.values), rows));
+    auto other = this->Make(dim, 3);
+    ASSERT_TRUE(other->Import(View(exported), true, nullptr).ok());
+    EXPECT_TRUE(this->Same(this->Read(*other, ids), rows));
+    const std::vector<T> vector = this->Random(dim, 4);
+    Missing missing;
+    missing.kind = Missing::Kind::kVector;
+    missing.vector = vector.data();
+    EXPECT_TRUE(this->Same(this->Read(*store, {99}, missing), vector));
+    const std::vector<T> zeros(dim, T{});
+    EXPECT_TRUE(this->Same(this->Read(*store, {99}), zeros));
+    const EmbeddingStats stats = store->Stats();
+    EXPECT_EQ(stats.row_bytes,
+              stats.capacity * (24 + (dim * int64_t{sizeof(T)} + 7) / 8 * 8));
+  }
+}
+
+TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
+  using T = TypeParam;
+  for (int dim : kDims) {
+    auto store = this->Make(dim);
+    RowInitializer initializer;
+    ASSERT_TRUE(
+        RowInitializer::Create("normal", 0, 0.05f, 1, 2, &initializer).ok());
+    std::vector<float> floats(dim);
+    initializer.Draw(5, dim, floats.data());
+    std::vector<T> wanted(dim);
+    for (int c = 0; c < dim; ++c) wanted[c] = RoundTo<T>(floats[c]);
+    Missing initial;
+    initial.kind = Missing::Kind::kInitial;
+    EXPECT_TRUE(this->Same(this->Read(*store, {5}, initial), wanted));
+    std::vector<RowRef> refs(1);
+    EmbeddingStore::SightingOptions options;
+    options.insert = true;
+    const std::vector<int64_t> ids = {5};
+    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+    EXPECT_TRUE(this->Same(this->Read(*store, ids), wanted));
+  }
+}
+
+// Adam keeps two slots, whose first steps no 16 bits would hold.
+TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  const std::vector<float> h = {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.1f};
+  const std::vector<float> inits = {0.0f, 0.0f};
+  SparseOptimizer adam;
+  ASSERT_TRUE(SparseOptimizer::Create("adam", h, &adam).ok());
+  for (int dim : kDims) {
+    SCOPED_TRACE(dim);
+    auto store = this->Make(dim);
+    const std::vector<int64_t> ids = this->Ids(9);
+    const int64_t size = ids.size() * dim;
+    std::vector<T> rows = this->Random(size, 5);
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    std::vector<C> slots[2] = {std::vector<C>(size), std::vector<C>(size)};
+    for (int step = 0; step < 4; ++step) {
+      std::vector<C> gradients(size);
+      const std::vector<T> random = this->Random(size, 10 + step);
+      for (int64_t i = 0; i < size; ++i) {
+        gradients[i] = ToCompute(random[i]) / 3;
+      }
+      ASSERT_TRUE(store
+                      ->Apply(ids, gradients.data(), "adam", adam, inits, false,
+                              -1, nullptr)
+                      .ok());
+      std::vector<C> value(dim);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        ToComputeRow(&rows[i * dim], dim, value.data());
+        C* of_row[] = {&slots[0][i * dim], &slots[1][i * dim]};
+        adam.Update(&gradients[i * dim], dim, value.data(), of_row);
+        RoundRow(value.data(), dim, &rows[i * dim]);
+      }
+      ASSERT_TRUE(this->Same(this->Read(*store, ids), rows)) << step;
+    }
+    EmbeddingRows exported;
+    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    EXPECT_EQ(exported.slots.type(), RowTypeOf<C>());
+    const Span<const C> out = exported.slots.template as<C>();
+    ASSERT_EQ(out.size(), 2 * size);
+    for (int s = 0; s < 2; ++s) {
+      EXPECT_TRUE(
+          std::equal(slots[s].begin(), slots[s].end(), out.begin() + s * size));
+    }
+  }
+}
+
+TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  // 1000 ones: sums of bfloat16 would stop at 256.
+  constexpr int64_t kLong = 1000;
+  for (int dim : {1, 3, 40}) {
+    auto store = this->Make(dim);
+    const std::vector<int64_t> known = this->Ids(20);
+    std::vector<T> rows = this->Random(known.size() * dim, 6);
+    std::fill_n(rows.begin(), dim, RoundTo<T>(C{1}));
+    ASSERT_TRUE(store->InsertOrAssign(known, rows.data(), nullptr).ok());
+    std::vector<int64_t> ids(kLong, known[0]);
+    ids.insert(ids.end(), known.begin(), known.end());
+    const std::vector<int64_t> splits = {0, kLong, kLong,
+                                         static_cast<int64_t>(ids.size())};
+    for (Combiner combiner :
+         {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
+          Combiner::kFirst, Combiner::kLast}) {
+      Bags bags;
+      bags.ids = ids;
+      bags.row_splits = splits;
+      bags.combiner = combiner;
+      std::vector<T> pooled(3 * dim);
+      std::vector<int64_t> winners(3 * dim);
+      PoolFind(*store, bags, Missing(), pooled.data(),
+               combiner == Combiner::kMax ? winners.data() : nullptr, nullptr);
+      for (int c = 0; c < dim; ++c) {
+        C sum = 0;
+        C most = ToCompute(rows[c]);
+        for (size_t i = 0; i < known.size(); ++i) {
+          sum += ToCompute(rows[i * dim + c]);
+          most = std::max(most, ToCompute(rows[i * dim + c]));
+        }
+        const C n = static_cast<C>(known.size());
+        C wanted = sum;
+        C of_ones = kLong;
+        if (combiner == Combiner::kMean) wanted = sum / n, of_ones = 1;
+        if (combiner == Combiner::kSqrtn) {
+          wanted = sum / std::sqrt(n);
+          of_ones = of_ones / std::sqrt(of_ones);
+        }
+        if (combiner == Combiner::kMax) wanted = most, of_ones = 1;
+        if (combiner == Combiner::kFirst) of_ones = wanted = 1;
+        if (combiner == Combiner::kLast) {
+          wanted = ToCompute(rows[(known.size() - 1) * dim + c]), of_ones = 1;
+        }
+        const T all[] = {RoundTo<T>(of_ones), T{}, RoundTo<T>(wanted)};
+        for (int b = 0; b < 3; ++b) {
+          EXPECT_EQ(std::memcmp(&pooled[b * dim + c], &all[b], sizeof(T)), 0)
+              << "bag " << b << ", combiner " << static_cast<int>(combiner);
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(EmbeddingRowTypesTest, GradientsAreSummedWide) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  constexpr int kDim = 3;
+  const std::vector<T> gradients = this->Random(400 * kDim, 7);
+  std::vector<int64_t> positions(400);
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = i % 5;
+  std::vector<C> sums(5 * kDim);
+  SumByPosition(gradients.data(), positions, 5, kDim, sums.data(), nullptr);
+  for (int u = 0; u < 5; ++u) {
+    for (int c = 0; c < kDim; ++c) {
+      C sum = 0;
+      for (int i = u; i < 400; i += 5)
+        sum += ToCompute(gradients[i * kDim + c]);
+      EXPECT_EQ(sums[u * kDim + c], sum);
+    }
+  }
+}
+
+// The same calls whatever the shards and threads, in growth and eviction.
+TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  constexpr int kDim = 5;
+  SparseOptimizer adagrad;
+  const std::vector<float> h = {0.1f, 0.01f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  ASSERT_TRUE(SparseOptimizer::Create("adagrad", h, &adagrad).ok());
+  const auto run = [&](int64_t shards, int threads) {
+    const ParallelFor parallel = Threads(threads);
+    TablePolicies policies;
+    policies.shared_rows = 7;
+    auto store = this->Make(kDim, shards, policies);
+    std::mt19937_64 rng(8);
+    for (int call = 0; call < 40; ++call) {
+      std::vector<int64_t> ids(200);
+      for (int64_t& id : ids) id = static_cast<int64_t>(rng() % 3000) - 1000;
+      std::sort(ids.begin(), ids.end());
+      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+      std::vector<RowRef> refs(ids.size());
+      EmbeddingStore::SightingOptions options;
+      options.insert = options.count = call % 3 != 0;
+      EXPECT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
+      const std::vector<T> random = this->Random(ids.size() * kDim, call);
+      std::vector<C> gradients(random.size());
+      ToComputeRow(random.data(), random.size(), gradients.data());
+      EXPECT_TRUE(store
+                      ->Apply(ids, gradients.data(), "adagrad", adagrad, inits,
+                              false, -1, &parallel)
+                      .ok());
+      if (call % 10 == 9) {
+        EvictionPolicy policy;
+        policy.max_age = 15;
+        policy.min_norm = 0.2f;
+        int64_t evicted;
+        EXPECT_TRUE(store->Evict(policy, &evicted, &parallel).ok());
+        EXPECT_GT(evicted, 0);
+      }
+    }
+    EmbeddingRows rows;
+    EXPECT_TRUE(store->Export(true, &rows, &parallel).ok());
+    EXPECT_GT(rows.ids.size(), 300u);
+    return rows;
+  };
+  const EmbeddingRows first = run(1, 1);
+  for (int64_t shards : {1, 3, 16}) {
+    for (int threads : {1, 8}) {
+      SCOPED_TRACE(StrCat(shards, " shards, ", threads, " threads"));
+      const EmbeddingRows rows = run(shards, threads);
+      EXPECT_EQ(rows.ids, first.ids);
+      EXPECT_TRUE(rows.values == first.values);
+      EXPECT_TRUE(rows.slots == first.slots);
+      EXPECT_TRUE(rows.shared_values == first.shared_values);
+      EXPECT_TRUE(rows.shared_slots == first.shared_slots);
+    }
+  }
+}
+
+TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByTheNormOfItsNumbers) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  auto store = this->Make(2);
+  const std::vector<int64_t> ids = {1, 2};
+  const std::vector<T> rows = {RoundTo<T>(C{3}), RoundTo<T>(C{4}),
+                               RoundTo<T>(C{3}), RoundTo<T>(C{3.5})};
+  ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+  EvictionPolicy policy;
+  policy.min_norm = 5.0f;
+  int64_t evicted;
+  ASSERT_TRUE(store->Evict(policy, &evicted, nullptr).ok());
+  EXPECT_EQ(evicted, 1);
+  EXPECT_TRUE(this->Same(this->Read(*store, {1}), {rows[0], rows[1]}));
+}
+
+TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
+  constexpr RowType kTypes[] = {RowType::kFloat32, RowType::kFloat64,
+                                RowType::kFloat16, RowType::kBFloat16};
+  const auto make = [](RowType type) {
+    std::unique_ptr<EmbeddingStore> store;
+    EXPECT_TRUE(EmbeddingStore::Create(3, 4, RowInitializer(), &store,
+                                       TablePolicies(), type)
+                    .ok());
+    const std::vector<int64_t> ids = {1};
+    const std::vector<double> zeros(3);
+    EXPECT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
+    return store;
+  };
+  for (RowType from : kTypes) {
+    EmbeddingRows rows;
+    ASSERT_TRUE(make(from)->Export(true, &rows, nullptr).ok());
+    for (RowType to : kTypes) {
+      auto store = make(to);
+      const Status status = store->Import(View(rows), true, nullptr);
+      if (from == to) {
+        EXPECT_TRUE(status.ok());
+        continue;
+      }
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(status.message(),
+                StrCat("`rows` holds ", NameOf(from),
+                       " numbers, but the table's are ", NameOf(to)));
+      EXPECT_EQ(store->size(), 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

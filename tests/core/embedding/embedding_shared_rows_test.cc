@@ -1,0 +1,176 @@
+// Shared rows: what ids without a row read and train.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/embedding/embedding_policies.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+// What ids without a row read, and where their gradients go.
+class SharedRowsTest : public testing::Test {
+ protected:
+  static constexpr int64_t kShared = 3;
+
+  static std::unique_ptr<EmbeddingStore> Make(int64_t shards = 4,
+                                              int64_t shared = kShared) {
+    TablePolicies policies = MinCount(2);
+    policies.shared_rows = shared;
+    return MakeStore(policies, shards);
+  }
+  static std::vector<float> Read(const EmbeddingStore& store, int64_t id) {
+    Missing missing;
+    missing.kind = Missing::Kind::kShared;
+    std::vector<float> row(kDim);
+    const std::vector<int64_t> ids = {id};
+    store.Find(ids, nullptr, missing, row.data(), nullptr, nullptr);
+    return row;
+  }
+  static Status Apply(EmbeddingStore* store, const std::string& name,
+                      const std::vector<float>& h,
+                      const std::vector<float>& inits,
+                      const std::vector<int64_t>& ids,
+                      const std::vector<float>& gradients,
+                      const ParallelFor* parallel) {
+    SparseOptimizer optimizer;
+    EXPECT_TRUE(SparseOptimizer::Create(name, h, &optimizer).ok());
+    return store->Apply(ids, gradients.data(), name, optimizer, inits, false,
+                        -1, parallel);
+  }
+  static Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
+                        const std::vector<float>& gradients,
+                        const ParallelFor* parallel = nullptr) {
+    return Apply(store, "adagrad", {0.5f, 0.0f, 1e-7f}, {0.1f}, ids, gradients,
+                 parallel);
+  }
+  static Status Lion(EmbeddingStore* store, const std::vector<int64_t>& ids,
+                     const std::vector<float>& gradients) {
+    return Apply(store, "lion", {0.5f, 0.0f, 0.9f, 0.1f, 0.99f, 0.01f}, {0.0f},
+                 ids, gradients, nullptr);
+  }
+};
+
+TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
+  auto store = Make();
+  std::map<uint64_t, std::vector<float>> first;
+  for (int64_t id = -20; id < 20; ++id) {
+    const auto [it, is_new] =
+        first.emplace(Mixed(id) % kShared, Read(*store, id));
+    EXPECT_EQ(it->second, Read(*store, id));
+  }
+  EXPECT_EQ(first.size(), 3u);
+  EXPECT_NE(first[0], first[1]);
+  EXPECT_EQ(store->size(), 0);
+  // Sums in batch order: 1e8 + 1 - 1e8 in floats is 0, in another order 1.
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; ids.size() < 3; ++id) {
+    if (Mixed(id) % kShared == 1) ids.push_back(id);
+  }
+  std::vector<float> gradients = {1e8f, 0, 1, 0, -1e8f, 0};
+  ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+  EXPECT_EQ(Read(*store, ids[0]), first[1]);
+  gradients = {1, 2, 3, 4, 5, 6};
+  ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+  const std::vector<float> trained = Read(*store, ids[0]);
+  EXPECT_LT(trained[0], first[1][0] - 0.1f);
+  EXPECT_EQ(Read(*store, ids[2]), trained);
+  EXPECT_EQ(store->Stats().gradients_dropped, 0);
+  // The same as one gradient that is the sum.
+  auto other = Make(7);
+  ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {0, 0}).ok());
+  ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {9, 12}).ok());
+  EXPECT_EQ(Read(*other, ids[0]), trained);
+  // An id with a row trains that alone.
+  See(store.get(), {ids[0]});
+  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
+  See(store.get(), {ids[0]});
+  const std::vector<float> own = Read(*store, ids[0]);
+  EXPECT_NE(own, trained);
+  ASSERT_TRUE(Adagrad(store.get(), {ids[0]}, {1, 1}).ok());
+  EXPECT_NE(Read(*store, ids[0]), own);
+  EXPECT_EQ(Read(*store, ids[1]), trained);
+  ASSERT_TRUE(store->Clear().ok());
+  EXPECT_EQ(Read(*store, ids[0]), first[1]);
+}
+
+TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
+  auto from = Make();
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  ASSERT_TRUE(Adagrad(from.get(), ids, gradients).ok());
+  const EmbeddingRows rows = Export(*from);
+  EXPECT_EQ(rows.shared_values.size(), 3u * kDim);
+  EXPECT_EQ(rows.shared_slots.size(), 3u * kDim);
+  auto to = Make(2);
+  ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+  for (EmbeddingStore* store : {from.get(), to.get()}) {
+    ASSERT_TRUE(Adagrad(store, ids, gradients).ok());
+  }
+  EXPECT_EQ(Export(*to).shared_values, Export(*from).shared_values);
+  EXPECT_EQ(Export(*to).shared_slots, Export(*from).shared_slots);
+  auto fewer = Make(4, 2);
+  const EmbeddingRows before = Export(*fewer);
+  const Status status = fewer->Import(View(rows), true, nullptr);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("`shared_rows` has 6 numbers, wanted 4"),
+            std::string::npos)
+      << status.message();
+  EXPECT_EQ(Export(*fewer).shared_values, before.shared_values);
+  auto none = MakeStore(TablePolicies());
+  EXPECT_TRUE(none->Import(View(rows), true, nullptr).ok());
+  EXPECT_EQ(Read(*none, 5), std::vector<float>(kDim, 0.0f));
+}
+
+// Another optimizer comes with an import while gradients are on their way.
+TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  auto from = Make();
+  ASSERT_TRUE(Lion(from.get(), ids, gradients).ok());
+  const EmbeddingRows rows = Export(*from);
+  auto store = Make();
+  bool imported = false;
+  const ParallelFor import_first =
+      [&](int64_t total, int64_t,
+          const std::function<void(int64_t, int64_t)>& body) {
+        if (!imported) {
+          imported = true;
+          ASSERT_TRUE(store->Import(View(rows), true, nullptr).ok());
+        }
+        body(0, total);
+      };
+  EXPECT_EQ(Adagrad(store.get(), ids, gradients, &import_first).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Export(*store).shared_values, rows.shared_values);
+  EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
+}
+
+// Run it under --config=tsan.
+TEST_F(SharedRowsTest, AnOptimizerMayComeWhileTheyAreReset) {
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  for (int round = 0; round < 50; ++round) {
+    auto store = Make();
+    std::thread clearing([&] {
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE(store->Clear().ok());
+    });
+    ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+    clearing.join();
+    ASSERT_TRUE(store->Clear().ok());
+    EXPECT_EQ(Export(*store).shared_values, Export(*Make()).shared_values);
+    EXPECT_EQ(Floats(Export(*store).shared_slots),
+              std::vector<float>(kShared * kDim, 0.1f));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

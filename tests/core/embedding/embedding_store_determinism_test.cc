@@ -1,0 +1,368 @@
+// What a table holds is a function of the calls made on it, one after another:
+// not of threads, shards, the order of first sight, or how it grew. All
+// comparisons are of bits.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/core/testing/threads.h"
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 5;
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+using Store = std::unique_ptr<EmbeddingStore>;
+
+RowInitializer Initializer(const std::string& kind, int64_t seed,
+                           int64_t salt) {
+  RowInitializer initializer;
+  const bool uniform = kind == "uniform";
+  EXPECT_TRUE(RowInitializer::Create(kind, uniform ? -0.05f : 0.0f, 0.05f, seed,
+                                     salt, &initializer)
+                  .ok());
+  return initializer;
+}
+
+Store MakeStore(int64_t shards,
+                const TablePolicies& policies = TablePolicies()) {
+  Store store;
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Initializer("normal", 1, 2),
+                                     &store, policies)
+                  .ok());
+  return store;
+}
+
+void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
+         const ParallelFor* parallel) {
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  options.count = true;
+  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
+}
+
+bool SameBits(NumbersView a, NumbersView b) {
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  return a.empty() ||
+         std::memcmp(a.at(0), b.at(0), a.size() * SizeOf(a.type())) == 0;
+}
+
+void ExpectSameContent(const EmbeddingRows& a, const EmbeddingRows& b) {
+  EXPECT_TRUE(std::is_sorted(a.ids.begin(), a.ids.end()));
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_TRUE(SameBits(a.values, b.values));
+  EXPECT_TRUE(SameBits(a.slots, b.slots));
+  EXPECT_EQ(a.frequencies, b.frequencies);
+  EXPECT_EQ(a.last_seen, b.last_seen);
+  EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.pending_ids, b.pending_ids);
+  EXPECT_EQ(a.pending_sightings, b.pending_sightings);
+  EXPECT_EQ(a.pending_last_seen, b.pending_last_seen);
+  EXPECT_EQ(a.sketch, b.sketch);
+}
+
+// Ids that differ in their high bits only, in their low bits only, and the ends
+// of the range.
+std::vector<int64_t> RandomIds(std::mt19937_64* rng, int count) {
+  const int64_t ends[] = {kMin, -1, 0, kMax};
+  std::vector<int64_t> ids;
+  for (int i = 0; i < count; ++i) {
+    const int64_t small = static_cast<int64_t>((*rng)() % 4000) - 2000;
+    switch ((*rng)() % 4) {
+      case 0:
+        ids.push_back(ends[(*rng)() % 4]);
+        break;
+      case 1:
+        ids.push_back(static_cast<int64_t>(static_cast<uint64_t>(small) << 51));
+        break;
+      case 2:
+        ids.push_back(small * 4096);
+        break;
+      default:
+        ids.push_back(small);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+struct Setting {
+  int64_t shards;
+  int threads;
+  uint64_t order;  // of the ids within a call
+};
+
+// The same random calls in every setting.
+EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
+                         const std::vector<float>& hyperparameters,
+                         const std::vector<float>& inits,
+                         const TablePolicies& policies = TablePolicies()) {
+  const ParallelFor parallel = Threads(setting.threads);
+  SparseOptimizer update;
+  EXPECT_TRUE(
+      SparseOptimizer::Create(optimizer, hyperparameters, &update).ok());
+  Store store = MakeStore(setting.shards, policies);
+  std::mt19937_64 rng(7);
+  std::mt19937_64 order(setting.order);
+  for (int call = 0; call < 120; ++call) {
+    std::vector<int64_t> ids = RandomIds(&rng, 150);
+    const float scale = static_cast<float>(rng() % 1000) * 0.013f;
+    const uint64_t kind = rng() % 10;
+    std::shuffle(ids.begin(), ids.end(), order);
+    std::vector<float> numbers;  // of an id, wherever it stands in the call
+    for (int64_t id : ids) {
+      for (int c = 0; c < kDim; ++c) {
+        const uint64_t word = Mix64(static_cast<uint64_t>(id) + 77 * c);
+        numbers.push_back((static_cast<float>(word >> 40) * 0x1p-23f - 1.0f) *
+                          scale);
+      }
+    }
+    if (kind < 4) {
+      See(store.get(), ids, &parallel);
+    } else if (kind < 8) {
+      EXPECT_TRUE(store
+                      ->Apply(ids, numbers.data(), optimizer, update, inits,
+                              kind == 7, -1, &parallel)
+                      .ok());
+    } else if (kind == 8) {
+      EXPECT_TRUE(store->InsertOrAssign(ids, numbers.data(), &parallel).ok());
+    } else {
+      int64_t removed;
+      EXPECT_TRUE(store->Remove(ids, &removed).ok());
+      store->SetStep(store->step() + 10);
+      if (policies.eviction.max_rows > 0) {
+        EvictionPolicy policy;
+        policy.max_age = 100;
+        policy.min_norm = 0.05f;
+        int64_t evicted;
+        EXPECT_TRUE(store->Evict(policy, &evicted, &parallel).ok());
+      }
+    }
+  }
+  EmbeddingRows rows;
+  EXPECT_TRUE(store->Export(true, &rows, &parallel).ok());
+  EXPECT_GT(rows.ids.size(), 300u);
+  return rows;
+}
+
+TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
+  struct Optimizer {
+    std::string name;
+    std::vector<float> hyperparameters;
+    std::vector<float> inits;
+  };
+  for (const Optimizer& o : {
+           Optimizer{"adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
+           Optimizer{
+               "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f}, {0.0f, 0.0f}},
+       }) {
+    const EmbeddingRows first =
+        RunProgram({1, 1, 0}, o.name, o.hyperparameters, o.inits);
+    uint64_t order = 1;
+    for (int64_t shards : {1, 3, 16, 64}) {
+      for (int threads : {1, 8}) {
+        SCOPED_TRACE(
+            StrCat(o.name, ", ", shards, " shards, ", threads, " threads"));
+        ExpectSameContent(RunProgram({shards, threads, order++}, o.name,
+                                     o.hyperparameters, o.inits),
+                          first);
+      }
+    }
+  }
+}
+
+TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
+  using Kind = AdmissionPolicy::Kind;
+  using Order = EvictionPolicy::Order;
+  for (const auto& [kind, order] : {std::pair{Kind::kAll, Order::kLru},
+                                    {Kind::kMinCount, Order::kLfu},
+                                    {Kind::kCountingBloom, Order::kLru}}) {
+    TablePolicies policies;
+    policies.admission.kind = kind;
+    policies.admission.min_count = kind == Kind::kAll ? 1 : 2;
+    policies.admission.num_counters = 20000;
+    policies.admission.num_hashes = 3;
+    policies.eviction.max_rows = 700;
+    policies.eviction.order = order;
+    const auto run = [&](const Setting& setting) {
+      return RunProgram(setting, "sgd", {0.1f, 0.0f}, {}, policies);
+    };
+    const EmbeddingRows first = run({1, 1, 0});
+    EXPECT_LE(first.ids.size(), 700u);
+    EXPECT_TRUE(!first.pending_ids.empty() || kind != Kind::kMinCount);
+    EXPECT_EQ(first.sketch.empty(), kind != Kind::kCountingBloom);
+    uint64_t order_of_ids = 1;
+    for (int64_t shards : {1, 3, 16, 64}) {
+      for (int threads : {1, 8}) {
+        SCOPED_TRACE(StrCat("admission ", static_cast<int>(first.ids.size()),
+                            " rows, ", shards, " shards, ", threads,
+                            " threads"));
+        ExpectSameContent(run({shards, threads, order_of_ids++}), first);
+      }
+    }
+  }
+}
+
+// One look-up or many, growth by one call or by thousands, other rows that came
+// and went before: none of it shows.
+TEST(EmbeddingStoreDeterminismTest, HowATableGrewDoesNotShow) {
+  std::vector<int64_t> ids(50000);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<int64_t>(i) * 4096 - 100000;
+  }
+  const Store at_once = MakeStore(4);
+  See(at_once.get(), ids, nullptr);
+  const Store by_and_by = MakeStore(4);
+  std::vector<int64_t> others(70000);
+  for (size_t i = 0; i < others.size(); ++i) {
+    others[i] = static_cast<int64_t>(i) * 4096 + 1;
+  }
+  See(by_and_by.get(), others, nullptr);
+  std::shuffle(ids.begin(), ids.end(), std::mt19937_64(1));
+  for (size_t i = 0; i < ids.size(); i += 50) {
+    See(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50}, nullptr);
+  }
+  int64_t removed;
+  ASSERT_TRUE(by_and_by->Remove(others, &removed).ok());
+  EmbeddingRows rows[2];
+  ASSERT_TRUE(at_once->Export(true, &rows[0], nullptr).ok());
+  ASSERT_TRUE(by_and_by->Export(true, &rows[1], nullptr).ok());
+  ExpectSameContent(rows[0], rows[1]);
+}
+
+std::vector<uint32_t> FirstBits(const std::string& kind, int64_t seed,
+                                int64_t salt) {
+  const RowInitializer initializer = Initializer(kind, seed, salt);
+  std::vector<uint32_t> bits;
+  for (int64_t id : {kMin, int64_t{-1}, int64_t{0}, kMax}) {
+    float row[2];
+    initializer.Draw(id, 2, row);
+    for (float value : row) {
+      uint32_t word;
+      std::memcpy(&word, &value, sizeof(word));
+      bits.push_back(word);
+    }
+  }
+  return bits;
+}
+
+// A row that training would make tomorrow must be the row that it made today:
+// a change of these numbers breaks every table that people have.
+TEST(EmbeddingStoreDeterminismTest, FirstValuesAreFrozen) {
+  EXPECT_EQ(
+      FirstBits("uniform", 1, 2),
+      (std::vector<uint32_t>{0xbd3bcb95, 0x3cc70ee2, 0xbc94ebd4, 0x3d4159b5,
+                             0x3c286054, 0xbcfa5e6a, 0xbba97a70, 0x3c37e208}));
+  EXPECT_EQ(
+      FirstBits("normal", 1, 2),
+      (std::vector<uint32_t>{0xbdb17f13, 0x3d05a6b8, 0xbcc19ed3, 0x3dc3c3d3,
+                             0x3c556b0c, 0xbd3083d9, 0xbbd50213, 0x3c69971d}));
+  EXPECT_EQ(
+      FirstBits("truncated_normal", -7, kMin),
+      (std::vector<uint32_t>{0xbda25aad, 0xbcc0ed90, 0x3ca118f2, 0xbdb27040,
+                             0x3bb51610, 0xbd0bab72, 0x34b37932, 0x3d6316f7}));
+}
+
+TEST(EmbeddingStoreDeterminismTest, HashesAreFrozen) {
+  EXPECT_EQ(Mix64(0), 0u);
+  EXPECT_EQ(Mix64(1), 0x5692161d100b05e5ULL);
+  EXPECT_EQ(Mix64(static_cast<uint64_t>(-1)), 0xb4d055fcf2cbbd7bULL);
+  EXPECT_EQ(Mix64(static_cast<uint64_t>(kMin)), 0x25c26ea579cea98aULL);
+  EXPECT_EQ(Mix64(static_cast<uint64_t>(kMax)), 0x5a682afe7965debdULL);
+}
+
+double Correlation(const RowInitializer& a, const RowInitializer& b) {
+  constexpr int kIds = 4000;
+  constexpr int kColumns = 8;
+  double products = 0.0;
+  double squares = 0.0;
+  for (int64_t id = 0; id < kIds; ++id) {
+    float rows[2][kColumns];
+    a.Draw(id, kColumns, rows[0]);
+    b.Draw(id, kColumns, rows[1]);
+    for (int c = 0; c < kColumns; ++c) {
+      products += double{rows[0][c]} * rows[1][c];
+      squares += double{rows[0][c]} * rows[0][c];
+    }
+  }
+  return products / squares;
+}
+
+// 32,000 numbers: a correlation of 0.03 would be five standard deviations.
+TEST(EmbeddingStoreDeterminismTest, SaltsAndSeedsAreUncorrelated) {
+  for (const std::string kind : {"uniform", "normal", "truncated_normal"}) {
+    const RowInitializer one = Initializer(kind, 1, 2);
+    EXPECT_EQ(Correlation(one, Initializer(kind, 1, 2)), 1.0);
+    for (int64_t other : {int64_t{0}, int64_t{3}, int64_t{2} << 32, kMin}) {
+      EXPECT_LT(std::abs(Correlation(one, Initializer(kind, 1, other))), 0.03);
+      EXPECT_LT(std::abs(Correlation(one, Initializer(kind, other, 2))), 0.03);
+    }
+    // Seed and salt do not stand in for one another.
+    EXPECT_LT(std::abs(Correlation(one, Initializer(kind, 2, 1))), 0.03);
+  }
+}
+
+TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
+  for (int bits : {1, 12, 20, 32, 48, 52}) {
+    const Store store = MakeStore(16);
+    std::vector<int64_t> ids;
+    for (uint64_t i = 0; i < 4096; ++i) {
+      ids.push_back(static_cast<int64_t>(i << bits));
+      ids.push_back(static_cast<int64_t>(~(i << bits)));
+    }
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    See(store.get(), ids, nullptr);
+    EmbeddingRows rows;
+    ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
+    ASSERT_EQ(rows.ids, ids);
+    std::vector<float> found(ids.size() * kDim);
+    store->Find(ids, nullptr, Missing(), found.data(), nullptr, nullptr);
+    ASSERT_TRUE(SameBits(found, rows.values));
+  }
+}
+
+// Chi-square over 64 shards: the mean is 63, the standard deviation 11.2; 130
+// is six of them away.
+TEST(EmbeddingStoreDeterminismTest, SkewedIdsSpreadEvenlyOverShards) {
+  constexpr int kShards = 64;
+  constexpr int kIds = 64000;
+  for (int64_t stride : {int64_t{1}, int64_t{4096}, int64_t{1} << 32,
+                         int64_t{1} << 47, int64_t{-1000003}}) {
+    const Store store = MakeStore(kShards);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < kIds; ++i) {
+      ids.push_back(static_cast<int64_t>(static_cast<uint64_t>(i) *
+                                         static_cast<uint64_t>(stride)));
+    }
+    std::vector<RowRef> refs(ids.size());
+    EmbeddingStore::SightingOptions options;
+    options.insert = true;
+    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+    std::vector<double> counts(kShards, 0.0);
+    for (const RowRef& ref : refs) ++counts[ref.shard];
+    const double wanted = double{kIds} / kShards;
+    double chi_square = 0.0;
+    for (double count : counts) {
+      chi_square += (count - wanted) * (count - wanted) / wanted;
+    }
+    EXPECT_LT(chi_square, 130.0) << "multiples of " << stride;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

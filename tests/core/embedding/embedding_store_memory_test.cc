@@ -1,0 +1,469 @@
+// Every allocation of every call that changes a table fails in turn: the call
+// says so, and the table, its counters included, is as it was.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/core/testing/allocation_failure.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 3;
+using Store = std::unique_ptr<EmbeddingStore>;
+
+RowInitializer Uniform() {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
+  return initializer;
+}
+
+std::vector<int64_t> Ids(int64_t begin, int64_t end) {
+  std::vector<int64_t> ids;
+  for (int64_t id = begin; id < end; ++id) ids.push_back(id * 4096);
+  return ids;
+}
+
+const std::vector<float> kAdamNumbers = {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f};
+const std::vector<float> kNoInits = {0.0f, 0.0f};
+
+SparseOptimizer Adam() {
+  SparseOptimizer optimizer;
+  EXPECT_TRUE(SparseOptimizer::Create("adam", kAdamNumbers, &optimizer).ok());
+  return optimizer;
+}
+
+// A table of rows [0, count), some of them removed again.
+Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
+  Store store;
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Uniform(), &store).ok());
+  const std::vector<int64_t> ids = Ids(0, count);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  EXPECT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+  if (with_optimizer) {
+    const std::vector<float> gradients(ids.size() * kDim, 1.0f);
+    EXPECT_TRUE(store
+                    ->Apply(ids, gradients.data(), "adam", Adam(), kNoInits,
+                            false, -1, nullptr)
+                    .ok());
+  }
+  int64_t removed;
+  EXPECT_TRUE(store->Remove(Ids(0, count / 4), &removed).ok());
+  return store;
+}
+
+// All that can be seen of a table.
+auto ContentOf(const EmbeddingStore& store) {
+  EmbeddingRows rows;
+  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
+  const EmbeddingStats s = store.Stats();
+  return std::make_tuple(
+      rows.ids, rows.values, rows.slots, rows.frequencies, rows.last_seen,
+      rows.optimizer.name, rows.optimizer.slot_inits, rows.step, rows.seed,
+      rows.salt, rows.pending_ids, rows.pending_sightings, rows.sketch,
+      rows.shared_values, rows.shared_slots, s.evicted, s.refused, s.rows,
+      s.hits, s.misses, s.inserts, s.removed, s.gradients_dropped);
+}
+
+void FailEachAllocation(const std::function<Store()>& make,
+                        const std::function<Status(EmbeddingStore*)>& call,
+                        int64_t at_least) {
+  const Store sound = make();
+  ASSERT_TRUE(call(sound.get()).ok());
+  const auto wanted = ContentOf(*sound);
+  for (int64_t allocation = 0;; ++allocation) {
+    const Store store = make();
+    const auto before = ContentOf(*store);
+    Status status;
+    bool failed;
+    {
+      FailAllocation fail(allocation);
+      status = call(store.get());
+      failed = fail.failed();
+    }
+    if (!failed) {
+      EXPECT_TRUE(status.ok());
+      EXPECT_GE(allocation, at_least);
+      return;
+    }
+    ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
+    ASSERT_NE(status.message().find("out of memory"), std::string::npos);
+    ASSERT_TRUE(ContentOf(*store) == before) << allocation;
+    // Nothing hidden is left behind either.
+    ASSERT_TRUE(call(store.get()).ok()) << allocation;
+    ASSERT_TRUE(ContentOf(*store) == wanted) << allocation;
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
+  const std::vector<int64_t> ids = Ids(1000, 3500);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  const auto call = [&](EmbeddingStore* store) {
+    return store->FindOrInsert(ids, options, refs, nullptr);
+  };
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(2, 2000, with_optimizer); }, call,
+                       10);
+  }
+}
+
+// Rows are made in both tables, in whichever order they are given, or in none.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
+  const std::vector<int64_t> ids = Ids(1000, 3500);
+  std::vector<RowRef> refs[2] = {std::vector<RowRef>(ids.size()),
+                                 std::vector<RowRef>(ids.size())};
+  std::vector<char> resident(ids.size());
+  const auto call = [&](const Store& a, const Store& b) {
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    const EmbeddingStore::TableIds tables[] = {
+        {a.get(), ids, refs[0], resident.data()}, {b.get(), ids, refs[1]}};
+    return EmbeddingStore::FindOrInsert({tables, 2}, options, nullptr);
+  };
+  bool failed = true;
+  for (int64_t allocation = 0; failed; ++allocation) {
+    const Store stores[2] = {MakeStore(2, 2000, false),
+                             MakeStore(3, 1500, true)};
+    const auto before = {ContentOf(*stores[0]), ContentOf(*stores[1])};
+    Status status;
+    {
+      FailAllocation fail(allocation);
+      status = call(stores[allocation % 2], stores[1 - allocation % 2]);
+      failed = fail.failed();
+    }
+    if (failed) {
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
+      ASSERT_TRUE(ContentOf(*stores[0]) == before.begin()[0]) << allocation;
+      ASSERT_TRUE(ContentOf(*stores[1]) == before.begin()[1]) << allocation;
+      continue;
+    }
+    ASSERT_TRUE(status.ok());
+    EXPECT_GE(allocation, 20);
+    EXPECT_EQ(stores[0]->size(), 3000);
+    EXPECT_EQ(stores[1]->size(), 3125);
+    const char* had_row = resident.data();
+    const int64_t known = allocation % 2 == 0 ? 1000 : 500;
+    EXPECT_EQ(std::count(had_row, had_row + ids.size(), 1), known);
+  }
+}
+
+// A table under a cap, and under each admission, with ids that wait.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
+  using Kind = AdmissionPolicy::Kind;
+  for (Kind kind : {Kind::kAll, Kind::kMinCount, Kind::kCountingBloom}) {
+    TablePolicies policies;
+    policies.admission = {kind, kind == Kind::kAll ? 1 : 2, 5000, 3};
+    policies.eviction.max_rows = 1500;
+    const std::vector<int64_t> ids = Ids(0, 3000);
+    std::vector<RowRef> refs(ids.size());
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    const auto see = [&](EmbeddingStore* store, int64_t count) {
+      return store->FindOrInsert({ids.data(), count}, options,
+                                 {refs.data(), count}, nullptr);
+    };
+    const auto make = [&] {
+      Store store;
+      EXPECT_TRUE(
+          EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+      for (int64_t step = 0; step < 2; ++step) {
+        store->SetStep(step);
+        EXPECT_TRUE(see(store.get(), 2000).ok());
+      }
+      store->SetStep(2);
+      return store;
+    };
+    FailEachAllocation(
+        make, [&](EmbeddingStore* store) { return see(store, 3000); }, 10);
+    // Room is found by a scan, which takes memory.
+    EvictionPolicy policy;
+    policy.max_age = 5;
+    policy.min_norm = 0.5f;
+    policy.max_rows = 100;
+    int64_t evicted;
+    FailEachAllocation(
+        make,
+        [&](EmbeddingStore* store) {
+          return store->Evict(policy, &evicted, nullptr);
+        },
+        5);
+    policy = EvictionPolicy();
+    policy.max_age = 1;
+    FailEachAllocation(
+        make,
+        [&](EmbeddingStore* store) {
+          return store->Evict(policy, &evicted, nullptr);
+        },
+        2);
+  }
+}
+
+// Leaves that split, and the directory over them.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
+  const std::vector<int64_t> ids = Ids(50, 33500);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  FailEachAllocation([&] { return MakeStore(1, 100, false); },
+                     [&](EmbeddingStore* store) {
+                       return store->FindOrInsert(ids, options, refs, nullptr);
+                     },
+                     10);
+}
+
+// The first call attaches the optimizer: its slots and the new rows come
+// together or not at all.
+TEST(EmbeddingStoreMemoryTest, Apply) {
+  const std::vector<int64_t> ids = Ids(1000, 3500);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const SparseOptimizer adam = Adam();
+  const auto call = [&](EmbeddingStore* store) {
+    return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
+                        nullptr);
+  };
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); }, call,
+                       10);
+  }
+}
+
+// Rows that go out for an update and come back; their memory is the caller's.
+TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
+  constexpr int64_t kCount = 500;
+  const std::vector<int64_t> ids = Ids(0, kCount);
+  const std::vector<float> gradients(kCount * kDim, 0.5f);
+  const std::unique_ptr<bool[]> shared(new bool[kCount]());
+  const std::unique_ptr<bool[]> changed(new bool[kCount]);
+  std::vector<int64_t> row_ids(kCount);
+  const std::unique_ptr<bool[]> row_shared(new bool[kCount]);
+  std::vector<float> row_gradients(kCount * kDim);
+  std::vector<float> values(kCount * kDim);
+  std::vector<float> slots(2 * kCount * kDim);
+  std::vector<int64_t> versions(kCount);
+  AttachedOptimizer optimizer;
+  optimizer.name = "replay:one that is too long to lie in the string";
+  optimizer.slot_names = {"m", "v"};
+  optimizer.slot_inits = {0.5f, 0.0f};
+  int64_t rows = 0;
+  const EmbeddingStore::AllocateUpdate allocate = [&](int64_t count,
+                                                      RowsForUpdate* out) {
+    rows = count;
+    *out = {row_ids.data(), row_shared.get(), row_gradients.data(),
+            values.data(),  slots.data(),     versions.data()};
+    return Status();
+  };
+  const auto gather = [&](EmbeddingStore* store) {
+    return store->GatherForUpdate(ids, {shared.get(), kCount}, gradients.data(),
+                                  optimizer, allocate, nullptr);
+  };
+  const auto make = [](int64_t shared_rows) {
+    TablePolicies policies;
+    policies.shared_rows = shared_rows;
+    Store store;
+    EXPECT_TRUE(
+        EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+    const std::vector<int64_t> half = Ids(0, kCount / 2);
+    const std::vector<float> ones(half.size() * kDim, 1.0f);
+    EXPECT_TRUE(store->InsertOrAssign(half, ones.data(), nullptr).ok());
+    return store;
+  };
+  for (int64_t shared_rows : {0, 7}) {
+    FailEachAllocation([&] { return make(shared_rows); }, gather, 8);
+    FailEachAllocation(
+        [&] {
+          Store store = make(shared_rows);
+          EXPECT_TRUE(gather(store.get()).ok());
+          EXPECT_EQ(rows, kCount / 2 + shared_rows);
+          std::fill(values.begin(), values.end(), 2.0f);
+          return store;
+        },
+        [&](EmbeddingStore* store) {
+          UpdatedRows updated;
+          updated.ids = {row_ids.data(), rows};
+          updated.shared = {row_shared.get(), rows};
+          updated.versions = {versions.data(), rows};
+          updated.values = values.data();
+          updated.slots = slots.data();
+          return store->AssignIfUnchanged(updated, optimizer, 5, changed.get(),
+                                          nullptr);
+        },
+        1);
+  }
+}
+
+// After an attempt to attach that ran out of memory half-way, another optimizer
+// finds no trace of it.
+TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {
+  TablePolicies policies;
+  policies.shared_rows = 7;
+  const std::vector<int64_t> ids = Ids(0, 100);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const SparseOptimizer adam = Adam();
+  FailEachAllocation(
+      [&] {
+        Store store;
+        EXPECT_TRUE(
+            EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        return store->Apply(ids, gradients.data(), "adam", adam, kNoInits,
+                            false, -1, nullptr);
+      },
+      5);
+}
+
+TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
+  const std::vector<int64_t> ids = Ids(0, 3000);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const std::vector<float> ftrl_numbers = {0.1f, 0, -0.5f, 0, 0, 0, 0};
+  const std::vector<float> ftrl_inits = {0.1f, 0.0f};
+  SparseOptimizer ftrl;
+  ASSERT_TRUE(SparseOptimizer::Create("ftrl", ftrl_numbers, &ftrl).ok());
+  const SparseOptimizer adam = Adam();
+  const auto apply_adam = [&](EmbeddingStore* store) {
+    return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
+                        nullptr);
+  };
+  const Store sound = MakeStore(2, 3000, false);
+  ASSERT_TRUE(apply_adam(sound.get()).ok());
+  for (int64_t allocation = 0;; ++allocation) {
+    const Store store = MakeStore(2, 3000, false);
+    {
+      FailAllocation fail(allocation);
+      const Status status = store->Apply(ids, gradients.data(), "ftrl", ftrl,
+                                         ftrl_inits, true, -1, nullptr);
+      if (!fail.failed()) break;
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted);
+    }
+    ASSERT_TRUE(apply_adam(store.get()).ok());
+    ASSERT_TRUE(ContentOf(*store) == ContentOf(*sound)) << allocation;
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, InsertOrAssign) {
+  const std::vector<int64_t> ids = Ids(1000, 3500);
+  const std::vector<float> rows(ids.size() * kDim, 0.5f);
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); },
+                       [&](EmbeddingStore* store) {
+                         return store->InsertOrAssign(ids, rows.data(),
+                                                      nullptr);
+                       },
+                       10);
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, RemoveAndClear) {
+  const std::vector<int64_t> ids = Ids(0, 2900);
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
+                     [&](EmbeddingStore* store) {
+                       int64_t removed;
+                       return store->Remove(ids, &removed);
+                     },
+                     2);
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
+                     [&](EmbeddingStore* store) { return store->Clear(); }, 1);
+}
+
+TEST(EmbeddingStoreMemoryTest, Compact) {
+  FailEachAllocation(
+      [&] {
+        Store store = MakeStore(2, 30000, true);
+        int64_t removed;
+        EXPECT_TRUE(store->Remove(Ids(9000, 29000), &removed).ok());
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        int64_t returned;
+        return store->Compact(&returned);
+      },
+      8);
+}
+
+// What was compacted grows again, or says that it cannot.
+TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
+  const std::vector<int64_t> ids = Ids(1000, 9000);
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  FailEachAllocation(
+      [&] {
+        Store store = MakeStore(2, 9000, true);
+        int64_t count;
+        EXPECT_TRUE(store->Remove(Ids(500, 8500), &count).ok());
+        EXPECT_TRUE(store->Compact(&count).ok());
+        EXPECT_GT(count, 0);
+        return store;
+      },
+      [&](EmbeddingStore* store) {
+        return store->FindOrInsert(ids, options, refs, nullptr);
+      },
+      10);
+}
+
+TEST(EmbeddingStoreMemoryTest, Export) {
+  EmbeddingRows rows;
+  FailEachAllocation([&] { return MakeStore(2, 3000, true); },
+                     [&](EmbeddingStore* store) {
+                       return store->Export(true, &rows, nullptr);
+                     },
+                     7);
+}
+
+TEST(EmbeddingStoreMemoryTest, Import) {
+  const Store from = MakeStore(2, 5000, true);
+  EmbeddingRows rows;
+  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  EmbeddingRowsView view;
+  view.ids = rows.ids;
+  view.values = rows.values;
+  view.slots = rows.slots;
+  view.frequencies = rows.frequencies;
+  view.last_seen = rows.last_seen;
+  view.optimizer = rows.optimizer;
+  view.with_counters = true;
+  view.step = 17;
+  view.seed = 18;
+  view.salt = 19;
+  for (bool replace : {false, true}) {
+    for (bool with_optimizer : {false, true}) {
+      FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); },
+                         [&](EmbeddingStore* store) {
+                           return store->Import(view, replace, nullptr);
+                         },
+                         10);
+    }
+  }
+}
+
+TEST(EmbeddingStoreMemoryTest, Create) {
+  const RowInitializer initializer = Uniform();
+  for (int64_t allocation = 0;; ++allocation) {
+    Store store;
+    FailAllocation fail(allocation);
+    const Status status = EmbeddingStore::Create(kDim, 16, initializer, &store);
+    if (!fail.failed()) {
+      EXPECT_TRUE(status.ok());
+      break;
+    }
+    ASSERT_EQ(status.code(), StatusCode::kResourceExhausted);
+    ASSERT_EQ(store, nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

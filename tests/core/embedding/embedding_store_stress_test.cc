@@ -1,0 +1,339 @@
+// Threads do everything to one table at once. LODESTAR_STRESS_SECONDS says for
+// how long (a few seconds unless set); run it under --config=tsan and
+// --config=asan too.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/testing/stress.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+using Store = std::unique_ptr<EmbeddingStore>;
+
+Store MakeStore(int dim, const TablePolicies& policies = TablePolicies()) {
+  RowInitializer zeros;
+  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
+  Store store;
+  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, policies).ok());
+  return store;
+}
+
+std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
+                             int draws) {
+  std::vector<int64_t> ids;
+  for (int i = 0; i < draws; ++i) ids.push_back(first + (*rng)() % count);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
+         bool all_get_rows = true) {
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found() || !all_get_rows);
+}
+
+void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
+  int64_t removed;
+  ASSERT_TRUE(store->Remove(ids, &removed).ok());
+}
+
+// The optimizer adds one to the slot, and the slot to the value: after n
+// updates of a row that began with zeros they are n and n (n + 1) / 2.
+constexpr char kCounter[] = "sgd_momentum";
+void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
+           bool create_missing) {
+  const std::vector<float> numbers = {1.0f, 0.0f, 1.0f, 0.0f};
+  const std::vector<float> inits = {0.0f};
+  SparseOptimizer optimizer;
+  ASSERT_TRUE(SparseOptimizer::Create(kCounter, numbers, &optimizer).ok());
+  const std::vector<float> gradients(ids.size() * store->dim(), -1.0f);
+  ASSERT_TRUE(store
+                  ->Apply(ids, gradients.data(), kCounter, optimizer, inits,
+                          create_missing, -1, nullptr)
+                  .ok());
+}
+float ValueAfter(float n) { return n * (n + 1) / 2; }
+constexpr float kMostUpdates = 5000.0f;  // their value is an exact float
+
+// Ids below kCounted are only counted; those above are assigned too, and then
+// each column stands off the first by its own number.
+constexpr int64_t kCounted = 2000;
+constexpr int64_t kIds = 3000;
+float Checksum(int64_t id, int column) {
+  if (id < kCounted) return 0.0f;
+  return static_cast<float>((id * 31 + column * 17) % 1009 - (id * 31) % 1009);
+}
+
+bool IsWhole(int64_t id, const float* row, int dim) {
+  // Zeros: not there, or no longer.
+  if (std::all_of(row, row + dim, [](float x) { return x == 0.0f; })) {
+    return true;
+  }
+  for (int c = 0; c < dim; ++c) {
+    if (row[c] - row[0] != Checksum(id, c)) return false;
+  }
+  return true;
+}
+
+std::string Show(int64_t id, const float* row, int dim) {
+  std::string text = StrCat("row of id ", id, ":");
+  for (int c = 0; c < dim; ++c) text += StrCat(" ", row[c]);
+  return text;
+}
+
+EmbeddingRowsView View(const EmbeddingRows& rows) {
+  EmbeddingRowsView view;
+  view.ids = rows.ids;
+  view.values = rows.values;
+  view.slots = rows.slots;
+  view.frequencies = rows.frequencies;
+  view.last_seen = rows.last_seen;
+  view.optimizer = rows.optimizer;
+  return view;
+}
+
+// Values, and slots beside values, agree in everything that is exported.
+void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
+  ASSERT_TRUE(store->Export(true, rows, nullptr).ok());
+  ASSERT_TRUE(std::is_sorted(rows->ids.begin(), rows->ids.end()));
+  const int dim = store->dim();
+  std::vector<int64_t> full;
+  for (size_t i = 0; i < rows->ids.size(); ++i) {
+    const int64_t id = rows->ids[i];
+    const float* value = rows->values.as<float>().data() + i * dim;
+    ASSERT_TRUE(IsWhole(id, value, dim)) << Show(id, value, dim);
+    if (rows->optimizer.name.empty()) continue;
+    const float* slot = rows->slots.as<float>().data() + i * dim;
+    for (int c = 0; c < dim; ++c) {
+      ASSERT_EQ(slot[c], slot[0]) << Show(id, slot, dim);
+      if (id < kCounted) {
+        ASSERT_EQ(value[c], ValueAfter(slot[0]));
+      }
+    }
+    if (slot[0] > kMostUpdates / 2) full.push_back(id);
+  }
+  Remove(store, full);
+}
+
+// Reads, training look-ups, updates, assignments, removals, evictions, exports,
+// imports, clears and compactions: no row that is read or exported is half of
+// one thing and half of another, and a cap is never passed.
+void RowsAreWhole(int dim, double share,
+                  const TablePolicies& policies = TablePolicies()) {
+  const Store store = MakeStore(dim, policies);
+  const int64_t cap = policies.eviction.max_rows;
+  const auto read = [&](Rng* rng) {
+    const std::vector<int64_t> ids = SomeIds(rng, 0, kIds, 500);
+    ASSERT_TRUE(cap == 0 || store->size() <= cap) << store->size();
+    std::vector<float> rows(ids.size() * dim);
+    const auto found = std::make_unique<bool[]>(ids.size());
+    store->Find(ids, nullptr, Missing(), rows.data(), found.get(), nullptr);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const float* row = &rows[i * dim];
+      ASSERT_TRUE(IsWhole(ids[i], row, dim)) << Show(ids[i], row, dim);
+    }
+  };
+  const auto train = [&](Rng* rng) {
+    const std::vector<int64_t> ids = SomeIds(rng, 0, kCounted, 200);
+    See(store.get(), ids, cap == 0);
+    Count(store.get(), ids, (*rng)() % 2 == 0);
+    Count(store.get(), SomeIds(rng, kCounted, kIds - kCounted, 100), false);
+  };
+  const auto assign = [&](Rng* rng) {
+    const std::vector<int64_t> ids =
+        SomeIds(rng, kCounted, kIds - kCounted, 100);
+    std::vector<float> rows;
+    for (int64_t id : ids) {
+      const float first = static_cast<float>(1 + (*rng)() % 100000);
+      for (int c = 0; c < dim; ++c) rows.push_back(first + Checksum(id, c));
+    }
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    Remove(store.get(), SomeIds(rng, 0, kIds, 50));
+    EvictionPolicy policy;
+    policy.max_age = 50;
+    policy.min_norm = 2.0f;
+    int64_t evicted;
+    ASSERT_TRUE(store->Evict(policy, &evicted, nullptr).ok());
+  };
+  EmbeddingRows kept;
+  const auto save = [&](Rng* rng) {
+    EmbeddingRows rows;
+    ExportAndCheck(store.get(), &rows);
+    switch ((*rng)() % 8) {
+      case 0:
+        ASSERT_TRUE(store->Clear().ok());
+        break;
+      case 1:
+        // Rows without slots would be merged beside the slots that are there.
+        if (!rows.optimizer.name.empty()) kept = std::move(rows);
+        break;
+      case 2:
+        ASSERT_TRUE(store->Import(View(kept), true, nullptr).ok());
+        break;
+      case 3: {
+        const Status status = store->Import(View(kept), false, nullptr);
+        // Together they may be too many.
+        ASSERT_TRUE(
+            status.ok() ||
+            (cap > 0 && status.code() == StatusCode::kFailedPrecondition));
+        break;
+      }
+      default:
+        break;
+    }
+  };
+  const auto compact = [&](Rng*) {
+    int64_t returned;
+    ASSERT_TRUE(store->Compact(&returned).ok());
+  };
+  RunUntilTimeIsUp(share, {read, read, train, train, assign, save, compact});
+  ASSERT_TRUE(store->Export(false, &kept, nullptr).ok());
+  EXPECT_EQ(static_cast<int64_t>(kept.ids.size()), store->size());
+  EXPECT_TRUE(cap == 0 || store->size() <= cap);
+}
+
+TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreWhole) {
+  RowsAreWhole(16, 0.2);
+}
+TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.2); }
+
+TEST(EmbeddingStoreStressTest, RowsAreWholeUnderACapWhichIsNeverPassed) {
+  for (EvictionPolicy::Order order :
+       {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
+    TablePolicies policies;
+    policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+    policies.admission.min_count = 2;
+    policies.eviction.max_rows = 1200;
+    policies.eviction.order = order;
+    RowsAreWhole(6, 0.15, policies);
+  }
+}
+
+// Eight threads see the same ids; an id gets its row in its third step, in
+// whatever thread that step's first sighting is.
+TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
+  TablePolicies policies;
+  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  policies.admission.min_count = 3;
+  const Store store = MakeStore(2, policies);
+  const auto end = std::chrono::steady_clock::now() + StressTime(0.1);
+  int64_t step = 0;
+  for (int64_t first = 0; first == 0 || std::chrono::steady_clock::now() < end;
+       first += 300) {
+    std::vector<int64_t> ids(300);
+    for (int i = 0; i < 300; ++i) ids[i] = first + i;
+    for (int64_t sighting = 1; sighting <= 3; ++sighting) {
+      store->SetStep(++step);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+          Rng rng(step * 8 + t);
+          std::vector<int64_t> shuffled = ids;
+          std::shuffle(shuffled.begin(), shuffled.end(), rng);
+          See(store.get(), shuffled, sighting == 3);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      ASSERT_EQ(store->size(), sighting == 3 ? first + 300 : first);
+    }
+    std::vector<int64_t> frequencies(ids.size());
+    store->Frequency(ids, frequencies, nullptr);
+    ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), 3));
+  }
+}
+
+// Other rows come and go beside, and the index grows and shrinks; of the
+// increments that threads send to a few rows, none is missing at the end.
+TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
+  constexpr int kDim = 3;
+  constexpr int kRows = 40;
+  const Store store = MakeStore(kDim);
+  std::vector<int64_t> ids(kRows);
+  for (int i = 0; i < kRows; ++i) ids[i] = i * 4096;
+  See(store.get(), ids);
+  const std::vector<float> numbers = {1.0f, 0.0f};
+  SparseOptimizer sgd;
+  ASSERT_TRUE(SparseOptimizer::Create("sgd", numbers, &sgd).ok());
+  std::atomic<int64_t> sent{0};
+  const auto count = [&](Rng* rng) {
+    if (sent > (1 << 24) - 100) return;  // floats count no further
+    const std::vector<float> gradients(ids.size() * kDim, -1.0f);
+    std::vector<int64_t> shuffled = ids;
+    std::shuffle(shuffled.begin(), shuffled.end(), *rng);
+    ASSERT_TRUE(store
+                    ->Apply(shuffled, gradients.data(), "sgd", sgd, {}, false,
+                            -1, nullptr)
+                    .ok());
+    ++sent;
+  };
+  const auto come_and_go = [&](Rng* rng) {
+    const int64_t first = (*rng)() % 1000 * 4096 + 1;
+    std::vector<int64_t> others;
+    for (int64_t i = 0; i < 2000; ++i) others.push_back(first + i * 4096);
+    See(store.get(), others);
+    Remove(store.get(), others);
+  };
+  const auto save = [&](Rng*) {
+    EmbeddingRows rows;
+    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  };
+  const auto compact = [&](Rng*) {
+    int64_t returned;
+    ASSERT_TRUE(store->Compact(&returned).ok());
+  };
+  RunUntilTimeIsUp(0.2, {count, count, count, come_and_go, save, compact});
+  std::vector<float> rows(ids.size() * kDim);
+  store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
+  for (float value : rows) {
+    ASSERT_EQ(value, static_cast<float>(sent.load()));
+  }
+  EXPECT_EQ(store->step(), sent);
+  EXPECT_EQ(store->Stats().gradients_dropped, 0);
+}
+
+// Threads see the same ids in every step; each step counts once.
+TEST(EmbeddingStoreStressTest, EverySightingCountsOnceAStep) {
+  const Store store = MakeStore(2);
+  std::vector<int64_t> ids(500);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  const auto end = std::chrono::steady_clock::now() + StressTime(0.2);
+  int64_t step = 0;
+  while (std::chrono::steady_clock::now() < end || step == 0) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        Rng rng(step * 4 + t);
+        std::vector<int64_t> shuffled = ids;
+        for (int lookup = 0; lookup < 3; ++lookup) {
+          std::shuffle(shuffled.begin(), shuffled.end(), rng);
+          See(store.get(), shuffled);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    store->SetStep(++step);
+    std::vector<int64_t> frequencies(ids.size());
+    store->Frequency(ids, frequencies, nullptr);
+    ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), step));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

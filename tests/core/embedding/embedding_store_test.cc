@@ -1,0 +1,470 @@
+#include "tf_ops/core/embedding/embedding_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/core/embedding/resident_bytes.h"
+#include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/threads.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 4;
+const Missing kZeros;
+
+std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards = 4, int dim = kDim,
+                                          const std::string& kind = "uniform") {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create(kind, -0.05f, 0.05f, 1, 2, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(EmbeddingStore::Create(dim, shards, initializer, &store).ok());
+  return store;
+}
+
+void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
+         const ParallelFor* parallel = nullptr) {
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = true;
+  options.count = true;
+  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
+  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
+}
+
+std::vector<float> Row(const EmbeddingStore& store, int64_t id,
+                       bool* found = nullptr, const Missing& missing = kZeros) {
+  std::vector<float> row(store.dim());
+  const std::vector<int64_t> ids = {id};
+  bool unused;
+  store.Find(ids, nullptr, missing, row.data(), found ? found : &unused,
+             nullptr);
+  return row;
+}
+
+Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
+               const std::vector<float>& gradients, bool create = false,
+               const ParallelFor* parallel = nullptr) {
+  SparseOptimizer optimizer;
+  const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  EXPECT_TRUE(SparseOptimizer::Create("adagrad", h, &optimizer).ok());
+  return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
+                      create, -1, parallel);
+}
+
+const std::vector<int64_t> kEdgeIds = {0,
+                                       -1,
+                                       1,
+                                       std::numeric_limits<int64_t>::min(),
+                                       std::numeric_limits<int64_t>::max(),
+                                       int64_t{1} << 32,
+                                       int64_t{1} << 62};
+
+TEST(EmbeddingStoreTest, EveryInt64IsAnOrdinaryId) {
+  auto store = MakeStore();
+  bool found = true;
+  for (int64_t id : kEdgeIds) {
+    EXPECT_EQ(Row(*store, id, &found), std::vector<float>(kDim, 0.0f));
+    EXPECT_FALSE(found);
+  }
+  See(store.get(), kEdgeIds);
+  EXPECT_EQ(store->size(), static_cast<int64_t>(kEdgeIds.size()));
+  for (int64_t id : kEdgeIds) {
+    const auto row = Row(*store, id, &found);
+    EXPECT_TRUE(found);
+    EXPECT_NE(row, std::vector<float>(kDim, 0.0f));
+  }
+}
+
+TEST(EmbeddingStoreTest, MissingIdsReadWhatIsAskedFor) {
+  auto store = MakeStore();
+  const std::vector<float> vector = {1, 2, 3, 4};
+  Missing missing;
+  missing.kind = Missing::Kind::kVector;
+  missing.vector = vector.data();
+  EXPECT_EQ(Row(*store, 9, nullptr, missing), vector);
+  missing.kind = Missing::Kind::kInitial;
+  const auto would_be = Row(*store, 9, nullptr, missing);
+  See(store.get(), {9});
+  EXPECT_EQ(Row(*store, 9), would_be);
+}
+
+TEST(EmbeddingStoreTest, InsertOrAssignTheLastDuplicateWins) {
+  auto store = MakeStore();
+  const std::vector<int64_t> ids = {3, 4, 3};
+  std::vector<float> rows(3 * kDim);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+  ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+  EXPECT_EQ(store->size(), 2);
+  EXPECT_EQ(Row(*store, 3), (std::vector<float>{8, 9, 10, 11}));
+  EXPECT_EQ(Row(*store, 4), (std::vector<float>{4, 5, 6, 7}));
+}
+
+TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsUsedAgain) {
+  auto store = MakeStore(1);
+  std::vector<int64_t> ids(5000);
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = round * 10000 + i;
+    See(store.get(), ids);
+    int64_t removed = 0;
+    ids.push_back(ids[0]);  // a duplicate and a stranger count once and never
+    ids.push_back(-5);
+    ASSERT_TRUE(store->Remove(ids, &removed).ok());
+    EXPECT_EQ(removed, 5000);
+    EXPECT_EQ(store->size(), 0);
+    ids.resize(5000);
+  }
+  EXPECT_LE(store->Stats().capacity, 6144);
+}
+
+TEST(EmbeddingStoreTest, OneSightingAStep) {
+  auto store = MakeStore();
+  See(store.get(), {1, 2});
+  See(store.get(), {1});
+  std::vector<int64_t> frequencies(3);
+  const std::vector<int64_t> ids = {1, 2, 3};
+  store->Frequency(ids, frequencies, nullptr);
+  EXPECT_EQ(frequencies, (std::vector<int64_t>{1, 1, 0}));
+  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // a step
+  EXPECT_EQ(store->step(), 1);
+  See(store.get(), {1});
+  store->Frequency(ids, frequencies, nullptr);
+  EXPECT_EQ(frequencies, (std::vector<int64_t>{2, 1, 0}));
+}
+
+TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
+  auto store = MakeStore();
+  const std::vector<float> gradients(2 * kDim, 1.0f);
+  See(store.get(), {1});
+  const auto before = Row(*store, 1);
+  ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients).ok());
+  EXPECT_EQ(store->size(), 1);
+  EXPECT_EQ(store->Stats().gradients_dropped, 1);
+  EXPECT_LT(Row(*store, 1)[0], before[0]);
+  ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients, true).ok());
+  EXPECT_EQ(store->size(), 2);
+}
+
+TEST(EmbeddingStoreTest, AnotherOptimizerIsRefusedByName) {
+  auto store = MakeStore();
+  See(store.get(), {1});
+  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
+  SparseOptimizer sgd;
+  const std::vector<float> h = {0.1f, 0.0f};
+  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const Status status =
+      store->Apply({}, nullptr, "sgd", sgd, {}, false, -1, nullptr);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("'adagrad'"), std::string::npos);
+  EXPECT_NE(status.message().find("'sgd'"), std::string::npos);
+  EXPECT_EQ(store->step(), 1);
+}
+
+// The map id -> everything of a row is the same, bit for bit, for any number
+// of shards and threads and any order of arrival.
+TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
+  EmbeddingRows first;
+  for (int64_t shards : {1, 3, 16, 64}) {
+    for (int threads : {1, 8}) {
+      const ParallelFor parallel = Threads(threads);
+      auto store = MakeStore(shards);
+      std::mt19937_64 rng(5);
+      for (int step = 0; step < 6; ++step) {
+        std::vector<int64_t> ids;
+        for (int i = 0; i < 3000; ++i) ids.push_back(4096 * (step * 500 + i));
+        std::vector<float> gradients;
+        for (size_t i = 0; i < ids.size() * kDim; ++i) {
+          gradients.push_back(static_cast<float>(i % 7) - 3.0f);
+        }
+        std::vector<int64_t> seen = ids;
+        std::shuffle(seen.begin(), seen.end(),
+                     std::mt19937_64(shards * 10 + threads));
+        See(store.get(), seen, &parallel);
+        ASSERT_TRUE(
+            Adagrad(store.get(), ids, gradients, false, &parallel).ok());
+        int64_t removed;
+        const std::vector<int64_t> gone(ids.begin(), ids.begin() + 100);
+        ASSERT_TRUE(store->Remove(gone, &removed).ok());
+      }
+      EmbeddingRows rows;
+      ASSERT_TRUE(store->Export(true, &rows, &parallel).ok());
+      EXPECT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
+      if (first.ids.empty()) {
+        first = rows;
+        continue;
+      }
+      EXPECT_EQ(rows.ids, first.ids);
+      EXPECT_EQ(rows.values, first.values);
+      EXPECT_EQ(rows.slots, first.slots);
+      EXPECT_EQ(rows.frequencies, first.frequencies);
+      EXPECT_EQ(rows.last_seen, first.last_seen);
+    }
+  }
+}
+
+TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {
+  auto store = MakeStore(3);
+  See(store.get(), {5, -2, 9});
+  ASSERT_TRUE(Adagrad(store.get(), {5}, std::vector<float>(kDim, 1.0f)).ok());
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr, false).ok());
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{-2, 5, 9}));
+  EXPECT_EQ(rows.values.size(), 0);
+  EXPECT_EQ(rows.slots.size(), 0);
+  EXPECT_TRUE(rows.optimizer.slot_inits.empty());
+  EXPECT_TRUE(rows.frequencies.empty());
+  EXPECT_TRUE(rows.last_seen.empty());
+  EXPECT_EQ(rows.step, 1);
+}
+
+TEST(EmbeddingStoreTest, ImportReplacesEverything) {
+  auto from = MakeStore(5);
+  See(from.get(), {1, 2, 3});
+  ASSERT_TRUE(
+      Adagrad(from.get(), {1, 3}, std::vector<float>(2 * kDim, 1.0f)).ok());
+  EmbeddingRows rows;
+  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  auto to = MakeStore(2);
+  See(to.get(), {7, 8});
+  ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+  EXPECT_EQ(to->size(), 3);
+  EXPECT_EQ(to->step(), 1);
+  EmbeddingRows again;
+  ASSERT_TRUE(to->Export(true, &again, nullptr).ok());
+  EXPECT_EQ(again.ids, rows.ids);
+  EXPECT_EQ(again.values, rows.values);
+  EXPECT_EQ(again.slots, rows.slots);
+  bool found = true;
+  Row(*to, 7, &found);
+  EXPECT_FALSE(found);
+  // Training goes on the same in both, new rows included.
+  for (EmbeddingStore* store : {from.get(), to.get()}) {
+    See(store, {1, 50});
+    ASSERT_TRUE(
+        Adagrad(store, {1, 50}, std::vector<float>(2 * kDim, 2.0f)).ok());
+  }
+  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  ASSERT_TRUE(to->Export(true, &again, nullptr).ok());
+  EXPECT_EQ(again.values, rows.values);
+  EXPECT_EQ(again.slots, rows.slots);
+}
+
+TEST(EmbeddingStoreTest, ImportMergesIntoWhatIsThere) {
+  auto from = MakeStore();
+  See(from.get(), {1, 2});
+  ASSERT_TRUE(Adagrad(from.get(), {1}, std::vector<float>(kDim, 1.0f)).ok());
+  EmbeddingRows rows;
+  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  auto to = MakeStore();
+  See(to.get(), {2, 3});
+  const auto third = Row(*to, 3);
+  ASSERT_TRUE(to->Import(View(rows), false, nullptr).ok());
+  EXPECT_EQ(to->size(), 3);
+  EXPECT_EQ(Row(*to, 1), Row(*from, 1));
+  EXPECT_EQ(Row(*to, 3), third);
+}
+
+TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
+  auto store = MakeStore();
+  See(store.get(), {1, 2});
+  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  auto refused = [&](const EmbeddingRowsView& view, const std::string& text) {
+    const Status status = store->Import(view, true, nullptr);
+    EXPECT_NE(status.message().find(text), std::string::npos)
+        << status.message();
+    EXPECT_EQ(store->size(), 2);
+  };
+  EmbeddingRows twice = rows;
+  twice.ids = {2, 2};
+  refused(View(twice), "`ids` holds 2 twice, at 0 and 1");
+  EmbeddingRows cut = rows;
+  cut.values.Resize(RowType::kFloat32, 7);
+  refused(View(cut), "`rows` has 7 numbers, wanted 8");
+  EmbeddingRows negative = rows;
+  negative.frequencies[1] = -1;
+  refused(View(negative), "`frequencies[1]` is -1");
+  EmbeddingRows other = rows;
+  other.optimizer.name = "adam";
+  refused(View(other), "but 'adam' has 2 optimizer slots");
+  other.optimizer = {"sgd_momentum", {"momentum"}, {0.0f}};
+  refused(View(other), "holds the optimizer slots of 'adagrad'");
+  other.optimizer.name = "lamb";
+  refused(View(other), "'lamb' is unknown");
+}
+
+TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {
+  auto store = MakeStore();
+  std::vector<int64_t> ids(10000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
+  See(store.get(), ids);
+  const int64_t capacity = store->Stats().capacity;
+  ASSERT_TRUE(store->Clear().ok());
+  EXPECT_EQ(store->size(), 0);
+  bool found = true;
+  Row(*store, 5, &found);
+  EXPECT_FALSE(found);
+  See(store.get(), ids);
+  EXPECT_EQ(store->Stats().capacity, capacity);
+}
+
+// Against std::map, over every operation.
+TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
+  for (int dim : {1, 3, 8}) {
+    auto store = MakeStore(3, dim, "zeros");
+    std::map<int64_t, float> model;  // every column holds the same number
+    std::mt19937_64 rng(dim);
+    for (int round = 0; round < 400; ++round) {
+      std::vector<int64_t> ids(rng() % 200);
+      for (int64_t& id : ids) id = static_cast<int64_t>(rng() % 3000) - 1500;
+      int64_t returned;
+      if (rng() % 8 == 0) {
+        ASSERT_TRUE(store->Compact(&returned).ok());
+      }
+      switch (rng() % 3) {
+        case 0: {
+          std::sort(ids.begin(), ids.end());
+          ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+          See(store.get(), ids);
+          for (int64_t id : ids) model.emplace(id, 0.0f);
+          break;
+        }
+        case 1: {
+          std::vector<float> rows;
+          for (int64_t id : ids) {
+            const float value = static_cast<float>(rng() % 1000);
+            rows.insert(rows.end(), dim, value);
+            model[id] = value;
+          }
+          ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+          break;
+        }
+        default: {
+          int64_t removed = 0;
+          ASSERT_TRUE(store->Remove(ids, &removed).ok());
+          int64_t wanted = 0;
+          for (int64_t id : ids) wanted += model.erase(id);
+          ASSERT_EQ(removed, wanted);
+        }
+      }
+      ASSERT_EQ(store->size(), static_cast<int64_t>(model.size()));
+    }
+    EmbeddingRows rows;
+    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+    ASSERT_EQ(rows.ids.size(), model.size());
+    size_t i = 0;
+    for (const auto& [id, value] : model) {
+      ASSERT_EQ(rows.ids[i], id);
+      ASSERT_EQ(rows.values.as<float>()[i * dim + dim - 1], value);
+      ++i;
+    }
+  }
+}
+
+// The budget of the design: 1.25 x (8 + 4 D (1 + slots)) + 36 bytes a row.
+TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
+  for (int dim : {1, 32}) {
+    for (bool slots : {false, true}) {
+      auto store = MakeStore(16, dim, "zeros");
+      if (slots) {
+        ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
+      }
+      int64_t next = 0;
+      for (int64_t size : {100000, 150000, 200000, 300000}) {
+        std::vector<int64_t> ids;
+        while (next < size) ids.push_back(next++);
+        See(store.get(), ids);
+        const EmbeddingStats stats = store->Stats();
+        const double bytes = static_cast<double>(
+            stats.index_bytes + stats.row_bytes + stats.slot_bytes);
+        EXPECT_LE(bytes / size, 1.25 * (8 + 4 * dim * (1 + slots)) + 36)
+            << size << " rows of " << dim << (slots ? " with a slot" : "");
+      }
+    }
+  }
+}
+
+// A sanitizer keeps memory of its own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
+  for (int dim : {1, 8}) {
+    std::vector<int64_t> ids(4096);
+    const auto see = [&](EmbeddingStore* store, int64_t first) {
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + i;
+      See(store, ids);
+    };
+    see(MakeStore(16, dim).get(), 0);  // what a call takes for itself
+    const int64_t before = ResidentBytes();
+    const auto store = MakeStore(16, dim);
+    double most = 0.0;
+    for (int64_t first = 0; first < 500000; first += ids.size()) {
+      see(store.get(), first);
+      if (store->size() < 100000) continue;
+      const double bytes = static_cast<double>(ResidentBytes() - before);
+      most = std::max(most, bytes / store->size());
+    }
+    EXPECT_LE(most, 1.25 * (8 + 4 * dim) + 36) << dim;
+    EXPECT_GE(most, 24 + 4 * dim) << dim;
+  }
+}
+#endif
+
+TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
+  RowInitializer initializer;
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_NE(EmbeddingStore::Create(0, 1, initializer, &store)
+                .message()
+                .find("`dim` is 0"),
+            std::string::npos);
+  EXPECT_NE(EmbeddingStore::Create(1, 0, initializer, &store)
+                .message()
+                .find("`num_shards` is 0"),
+            std::string::npos);
+}
+
+TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
+  RowInitializer initializer;
+  ASSERT_TRUE(
+      RowInitializer::Create("normal", 0.0f, 1.0f, 1, 2, &initializer).ok());
+  TablePolicies policies;
+  policies.eviction.max_rows = 3;
+  policies.shared_rows = 5;
+  std::unique_ptr<EmbeddingStore> like;
+  ASSERT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &like, policies,
+                                     RowType::kFloat16)
+                  .ok());
+  See(like.get(), {1, 2, 3});
+  std::unique_ptr<EmbeddingStore> store;
+  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 2, &store).ok());
+  EXPECT_EQ(store->size(), 0);
+  EXPECT_EQ(store->dim(), kDim);
+  EXPECT_EQ(store->type(), RowType::kFloat16);
+  EXPECT_EQ(store->Stats().shards.size(), 4u);
+  EXPECT_EQ(store->Stats().max_rows, 3);
+  See(store.get(), {1, 2, 3});
+  EmbeddingRows rows, wanted;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  ASSERT_TRUE(like->Export(true, &wanted, nullptr).ok());
+  EXPECT_TRUE(rows.values == wanted.values);
+  EXPECT_TRUE(rows.shared_values == wanted.shared_values);
+  EXPECT_EQ(rows.shared_values.size(), 5 * kDim);
+  ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 3, &store).ok());
+  See(store.get(), {1, 2, 3});
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  EXPECT_EQ(rows.salt, 3);
+  EXPECT_FALSE(rows.values == wanted.values);
+  EXPECT_FALSE(rows.shared_values == wanted.shared_values);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,301 @@
+// Many callers at once; run it under --config=tsan too.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/core/testing/rows_view.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 8;
+constexpr int kCallers = 4;
+
+std::unique_ptr<EmbeddingStore> MakeStore(
+    const TablePolicies& policies = TablePolicies()) {
+  RowInitializer initializer;
+  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
+  return store;
+}
+
+void RunCallers(const std::function<void(int)>& caller) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kCallers; ++t) threads.emplace_back(caller, t);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Status Subtract(EmbeddingStore* store, const std::vector<int64_t>& ids,
+                const std::vector<float>& gradients) {
+  SparseOptimizer optimizer;
+  const std::vector<float> h = {1.0f, 0.0f};
+  LODESTAR_RETURN_IF_ERROR(SparseOptimizer::Create("sgd", h, &optimizer));
+  return store->Apply(ids, gradients.data(), "sgd", optimizer, {}, false, -1,
+                      nullptr);
+}
+
+TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
+  auto store = MakeStore();
+  std::vector<int64_t> ids(64);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
+  const std::vector<float> zeros(ids.size() * kDim, 0.0f);
+  ASSERT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
+  constexpr int kRounds = 300;
+  RunCallers([&](int) {
+    const std::vector<float> gradients(ids.size() * kDim, -1.0f);
+    for (int i = 0; i < kRounds; ++i) {
+      ASSERT_TRUE(Subtract(store.get(), ids, gradients).ok());
+    }
+  });
+  std::vector<float> rows(ids.size() * kDim);
+  store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
+  for (float value : rows) ASSERT_EQ(value, kRounds * kCallers);
+  EXPECT_EQ(store->step(), kRounds * kCallers);
+}
+
+TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
+  auto store = MakeStore();
+  std::vector<int64_t> ids(20000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) * 7;
+  RunCallers([&](int t) {
+    std::mt19937_64 rng(t);
+    std::vector<int64_t> mine = ids;
+    std::shuffle(mine.begin(), mine.end(), rng);
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    for (size_t i = 0; i < mine.size(); i += 500) {
+      const Span<const int64_t> part(mine.data() + i, 500);
+      std::vector<RowRef> refs(500);
+      ASSERT_TRUE(store->FindOrInsert(part, options, refs, nullptr).ok());
+    }
+  });
+  EXPECT_EQ(store->size(), static_cast<int64_t>(ids.size()));
+  std::vector<int64_t> frequencies(ids.size());
+  store->Frequency(ids, frequencies, nullptr);
+  for (int64_t frequency : frequencies) ASSERT_EQ(frequency, 1);
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  EXPECT_EQ(rows.ids, ids);
+}
+
+// Everything at once. Whoever writes a row writes one number in all columns,
+// so a torn or foreign row shows; rows of id i hold numbers that are i modulo
+// 64, so a row that was given to another id shows too.
+TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
+  auto store = MakeStore();
+  constexpr int kIds = 64 * 40;
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> reads{0};
+  std::thread reader([&] {
+    std::vector<int64_t> ids(kIds);
+    for (int i = 0; i < kIds; ++i) ids[i] = i;
+    std::vector<float> rows(kIds * kDim);
+    std::vector<char> found(kIds);
+    while (!stop) {
+      store->Find(ids, nullptr, Missing(), rows.data(),
+                  reinterpret_cast<bool*>(found.data()), nullptr);
+      for (int i = 0; i < kIds; ++i) {
+        const float first = rows[i * kDim];
+        for (int c = 1; c < kDim; ++c) ASSERT_EQ(rows[i * kDim + c], first);
+        if (first != 0.0f) {
+          ASSERT_EQ(static_cast<int64_t>(first) % 64, i % 64);
+        }
+      }
+      ++reads;
+    }
+  });
+  RunCallers([&](int t) {
+    std::mt19937_64 rng(t);
+    for (int round = 0; round < 150; ++round) {
+      std::vector<int64_t> ids;
+      for (int i = 0; i < 100; ++i) ids.push_back(rng() % kIds);
+      switch ((round + t) % 4) {
+        case 0: {
+          std::vector<float> rows;
+          for (int64_t id : ids) {
+            rows.insert(rows.end(), kDim,
+                        static_cast<float>(id % 64 + 64 * (1 + rng() % 100)));
+          }
+          ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+          break;
+        }
+        case 1: {
+          int64_t removed = 0;
+          ASSERT_TRUE(store->Remove(ids, &removed).ok());
+          break;
+        }
+        case 2: {
+          std::sort(ids.begin(), ids.end());
+          ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+          // Multiples of 64 keep the class of a row that holds a number.
+          std::vector<float> gradients(ids.size() * kDim, -64.0f);
+          std::vector<int64_t> resident;
+          for (int64_t id : ids) {
+            if (id % 64 != 0) resident.push_back(id);
+          }
+          ASSERT_TRUE(Subtract(store.get(), resident, gradients).ok());
+          break;
+        }
+        default: {
+          EmbeddingRows rows;
+          ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
+          ASSERT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
+          if (round % 50 == 0) {
+            ASSERT_TRUE(store->Clear().ok());
+          }
+        }
+      }
+    }
+  });
+  stop = true;
+  reader.join();
+  EXPECT_GT(reads, 0);
+  EmbeddingRows rows;
+  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  EXPECT_EQ(static_cast<int64_t>(rows.ids.size()), store->size());
+}
+
+// A pool of one thread, which takes its tasks in turn.
+class OneThread {
+ public:
+  OneThread() : thread_([this] { Run(); }) {}
+  ~OneThread() {
+    Post(nullptr);
+    thread_.join();
+  }
+  void Post(std::function<void()> task) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
+  }
+  // The caller's thread does the first half of a loop.
+  ParallelFor Halves() {
+    return [this](int64_t total, int64_t,
+                  const std::function<void(int64_t, int64_t)>& body) {
+      std::promise<void> done;
+      Post([&] {
+        body(total / 2, total);
+        done.set_value();
+      });
+      body(0, total / 2);
+      done.get_future().wait();
+    };
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return !tasks_.empty(); });
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      if (task == nullptr) return;
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::thread thread_;
+};
+
+// Who holds shards over a loop waits for the pool; so no task of the pool may
+// wait for shards.
+TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
+  TablePolicies capped;
+  capped.eviction.max_rows = 1000;
+  for (const TablePolicies& policies : {TablePolicies(), capped}) {
+    auto store = MakeStore(policies);
+    std::vector<int64_t> ids(100);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+    const std::vector<float> rows(ids.size() * kDim, 1.0f);
+    ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+    EmbeddingRows exported;
+    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    OneThread pool;
+    const ParallelFor halves = pool.Halves();
+    const auto see = [&] {
+      EmbeddingStore::SightingOptions options;
+      options.insert = options.count = true;
+      std::vector<RowRef> refs(ids.size());
+      ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
+    };
+    const auto merge = [&] {
+      ASSERT_TRUE(store->Import(View(exported), false, &halves).ok());
+    };
+    for (const std::function<void()>& call :
+         {std::function<void()>(see), std::function<void()>(merge)}) {
+      std::thread caller;
+      // Under all locks: has the caller come as far as he can, is the pool
+      // free?
+      const ParallelFor with_locks =
+          [&](int64_t total, int64_t,
+              const std::function<void(int64_t, int64_t)>& body) {
+            caller = std::thread(call);
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            const auto begun = std::make_shared<std::promise<void>>();
+            pool.Post([begun] { begun->set_value(); });
+            EXPECT_EQ(begun->get_future().wait_for(std::chrono::seconds(5)),
+                      std::future_status::ready);
+            body(0, total);
+          };
+      EmbeddingRows again;
+      ASSERT_TRUE(store->Export(true, &again, &with_locks).ok());
+      caller.join();
+    }
+  }
+}
+
+// An optimizer comes between an import's look at the table and its locks.
+TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
+  for (const bool resident : {false, true}) {
+    auto store = MakeStore();
+    const std::vector<int64_t> ids = {1};
+    const std::vector<float> ones(kDim, 1.0f);
+    if (resident) {
+      ASSERT_TRUE(store->InsertOrAssign(ids, ones.data(), nullptr).ok());
+    }
+    const std::vector<float> slots(2 * kDim, 7.0f);
+    const std::vector<int64_t> numbers = {3};
+    EmbeddingRowsView rows;
+    rows.ids = ids;
+    rows.values = ones;
+    rows.slots = slots;
+    rows.frequencies = rows.last_seen = numbers;
+    rows.optimizer = {"adam", {"momentum", "velocity"}, {0.0f, 0.0f}};
+    const ParallelFor attach_first =
+        [&](int64_t total, int64_t,
+            const std::function<void(int64_t, int64_t)>& body) {
+          ASSERT_TRUE(Subtract(store.get(), {}, {}).ok());
+          body(0, total);
+        };
+    const Status status = store->Import(rows, false, &attach_first);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find("of 'sgd', but 'adam' is"),
+              std::string::npos)
+        << status.message();
+    EXPECT_EQ(store->size(), resident ? 1 : 0);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,105 @@
+#include "tf_ops/core/lookup/bucket_hash.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+// The first n letters of a fixed text, longer than every branch needs.
+std::string Text(size_t n) {
+  std::string text;
+  while (text.size() < n) {
+    text += static_cast<char>('a' + text.size() * 7 % 26);
+  }
+  return text;
+}
+
+// The published test vector: key 00 01 ... 0f, message 00 01 ... 0e.
+TEST(BucketHashTest, SipHashReferenceVector) {
+  std::string message;
+  for (char c = 0; c < 15; ++c) message += c;
+  EXPECT_EQ(SipHash24(0x0706050403020100ULL, 0x0f0e0d0c0b0a0908ULL, message),
+            0xa129ca6149be45e5ULL);
+}
+
+TEST(BucketHashTest, EveryLengthHashesApart) {
+  std::vector<uint64_t> seen;
+  for (size_t n = 0; n < 300; ++n) {
+    for (uint64_t hash :
+         {Fingerprint64(Text(n)), MurmurHash64A(0xdecafcaffeULL, Text(n))}) {
+      for (uint64_t other : seen) ASSERT_NE(hash, other) << n;
+      seen.push_back(hash);
+    }
+  }
+}
+
+// Buckets of saved models depend on these.
+TEST(BucketHashTest, ValuesAreFrozen) {
+  EXPECT_EQ(Fingerprint64(""), 0x9ae16a3b2f90404fULL);
+  EXPECT_EQ(MurmurHash64A(0, ""), 0u);
+  BucketHash hash;
+  ASSERT_TRUE(BucketHash::Create("fasthash", {}, &hash).ok());
+  EXPECT_EQ(hash(int64_t{-12}), Fingerprint64("-12"));
+  EXPECT_EQ(hash(INT64_MIN), Fingerprint64("-9223372036854775808"));
+}
+
+TEST(BucketHashTest, FingerprintOfDecimalIsThatOfTheText) {
+  std::mt19937_64 rng(6);
+  const auto check = [](int64_t number) {
+    ASSERT_EQ(FingerprintOfDecimal(number),
+              Fingerprint64(std::to_string(number)))
+        << number;
+  };
+  for (int64_t i = -20000; i <= 20000; ++i) check(i);
+  for (uint64_t power = 1, i = 0; i < 20; ++i, power *= 10) {
+    for (int64_t near : {-1, 0, 1}) {
+      check(static_cast<int64_t>(power) + near);
+      check(-(static_cast<int64_t>(power) + near));
+    }
+  }
+  for (int i = 0; i < 200000; ++i) {
+    check(static_cast<int64_t>(rng()) >> (rng() % 64));
+  }
+  check(INT64_MIN);
+  check(INT64_MAX);
+}
+
+TEST(BucketHashTest, RemainderIsExact) {
+  std::mt19937_64 rng(7);
+  for (int i = 0; i < 200000; ++i) {
+    const uint64_t divisor =
+        i % 3 == 0 ? uint64_t{1} << (rng() % 64) : (rng() >> (rng() % 64)) | 1;
+    const Remainder remainder(divisor);
+    const uint64_t word = rng() >> (rng() % 64);
+    const uint64_t words[] = {
+        0,     1,           word,         divisor,
+        ~word, divisor - 1, ~uint64_t{0}, divisor * (word % 7)};
+    for (uint64_t n : words) {
+      ASSERT_EQ(remainder(n), n % divisor) << n << " % " << divisor;
+    }
+  }
+}
+
+TEST(BucketHashTest, NamesWhatItRefuses) {
+  BucketHash hash;
+  const std::vector<int64_t> one = {1};
+  EXPECT_NE(BucketHash::Create("md5", {}, &hash)
+                .message()
+                .find("unknown hasher 'md5'"),
+            std::string::npos);
+  EXPECT_NE(BucketHash::Create("stronghash", one, &hash)
+                .message()
+                .find("a key of two words, found 1"),
+            std::string::npos);
+  EXPECT_NE(
+      BucketHash::Create("fasthash", one, &hash).message().find("takes no key"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,525 @@
+#include "tf_ops/core/records/norm_format.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/core/records/record_files.h"
+
+namespace lodestar {
+namespace {
+
+using Strings = std::vector<std::string>;
+using Ints = std::vector<int64_t>;
+using Floats = std::vector<float>;
+
+constexpr FieldKind kLabel = FieldKind::kLabel;
+constexpr FieldKind kDense = FieldKind::kDense;
+constexpr FieldKind kKeys = FieldKind::kKeys;
+
+// The format's worked example, without and with checksums.
+const char kNone[] =
+    "00 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 "
+    "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 "
+    "02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+    "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+    "00 00 80 3f 00 00 00 3f 00 00 00 c0 01 00 00 00 "
+    "07 00 00 00 02 00 00 00 2c 01 00 00 2d 01 00 00 "
+    "00 00 00 00 00 00 40 40 00 00 80 3e 01 00 00 00 "
+    "08 00 00 00 00 00 00 00";
+const char kSum[] =
+    "40 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 "
+    "00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 "
+    "00 00 00 00 02 00 00 00 00 00 00 00 00 00 00 00 "
+    "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+    "00 00 00 00 08 20 00 00 00 00 00 80 3f 00 00 00 "
+    "3f 00 00 00 c0 01 00 00 00 07 00 00 00 02 00 00 "
+    "00 2c 01 00 00 2d 01 00 00 23 18 00 00 00 00 00 "
+    "00 00 00 00 40 40 00 00 80 3e 01 00 00 00 08 00 "
+    "00 00 00 00 00 00 47";
+
+ColumnSpec Label() { return {"click", false, 1, 2}; }
+ColumnSpec Dense(int64_t size) { return {"I", true, size, 0}; }
+ColumnSpec Ids(std::string name) { return {std::move(name), false, -1, 0}; }
+
+NormFormat Example() {
+  return NormFormat({Label(), Dense(2), Ids("C1"), Ids("C2")},
+                    {{kLabel, kDense, kKeys, kKeys}});
+}
+
+std::string Header(int64_t check, int64_t records, int64_t label_dim,
+                   int64_t dense_dim, int64_t slot_num) {
+  return BytesOf(std::vector<int64_t>{check, records, label_dim, dense_dim,
+                                      slot_num, 0, 0, 0});
+}
+
+std::string Framed(const std::string& payload) {
+  uint8_t sum = 0;
+  for (const char c : payload) sum += static_cast<uint8_t>(c);
+  return BytesOf(static_cast<int32_t>(payload.size())) + payload + BytesOf(sum);
+}
+
+template <typename Key>
+std::string Keys(const std::vector<Key>& keys) {
+  return BytesOf(static_cast<int32_t>(keys.size())) + BytesOf(keys);
+}
+
+// One click and the keys of C1 and C2.
+std::string Sample(float click, const std::vector<uint32_t>& c1,
+                   const std::vector<uint32_t>& c2) {
+  return BytesOf(click) + BytesOf(Floats{.5, 2}) + Keys(c1) + Keys(c2);
+}
+
+// Of three good samples of Example().
+std::vector<std::string> Samples() {
+  return {Sample(1, {7}, {300, 301}), Sample(0, {8}, {}), Sample(1, {}, {9})};
+}
+
+std::string File(bool framed, const Strings& samples, int64_t records = -1) {
+  const std::string header =
+      Header(framed, records < 0 ? samples.size() : records, 1, 2, 2);
+  std::string file = framed ? Framed(header) : header;
+  for (const std::string& sample : samples) {
+    file += framed ? Framed(sample) : sample;
+  }
+  return file;
+}
+
+TEST(NormFormatTest, WorkedExamples) {
+  const NormFormat format = Example();
+  for (const char* hex : {kNone, kSum}) {
+    for (const int64_t chunk : {1, 3, 64, 70, 1000}) {
+      const ReadFile read = ReadRecords(format, FromHex(hex), chunk);
+      EXPECT_EQ(read.messages, Strings());
+      ASSERT_EQ(read.rows.num_rows(), 2);
+      const auto& columns = read.rows.columns();
+      EXPECT_EQ(columns[0].ints, (Ints{1, 0}));
+      EXPECT_EQ(columns[1].floats, (Floats{.5, -2, 3, .25}));
+      EXPECT_EQ(columns[2].ints, (Ints{7, 8}));
+      EXPECT_EQ(columns[2].row_splits, (Ints{0, 1, 2}));
+      EXPECT_EQ(columns[3].ints, (Ints{300, 301}));
+      EXPECT_EQ(columns[3].row_splits, (Ints{0, 2, 2}));
+    }
+  }
+  EXPECT_EQ(FromHex(kNone).size(), 120u);
+  EXPECT_EQ(FromHex(kSum).size(), 135u);
+}
+
+TEST(NormFormatTest, Int64Keys) {
+  const NormFormat format({Label(), Ids("C1"), Ids("C2")},
+                          {{kLabel, kKeys, kKeys}, KeyType::kInt64});
+  const std::string sample = FromHex(
+      "00 00 80 3f 01 00 00 00 07 00 00 00 00 00 00 00 02 00 00 00 "
+      "2c 01 00 00 00 00 00 00 ff ff ff ff ff ff ff ff");
+  ASSERT_EQ(sample.size(), 36u);
+  const ReadFile read = ReadRecords(format, Header(0, 1, 1, 0, 2) + sample);
+  EXPECT_EQ(read.messages, Strings());
+  EXPECT_EQ(read.rows.columns()[1].ints, (Ints{7}));
+  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{300, -1}));
+}
+
+TEST(NormFormatTest, Uint32KeysAreNotSigned) {
+  const ReadFile read =
+      ReadRecords(Example(), File(false, {Sample(0, {0xffffffff}, {})}));
+  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{4294967295}));
+}
+
+TEST(NormFormatTest, ColumnsInAnyOrderAndOnesNotUsed) {
+  ColumnSpec unused = Ids("C2");
+  unused.used = false;
+  // One-hot, dense integers, keys, a float label, dense, another label.
+  const NormFormat format({{"color", false, 1, 5},
+                           {"counts", false, 2, 0},
+                           unused,
+                           {"price", true, 1, 0},
+                           {"I", true, 1, 0},
+                           {"click", false, 1, 2}},
+                          {{kKeys, kDense, kKeys, kLabel, kDense, kLabel}});
+  const std::string sample = BytesOf(Floats{2.5, 1, -3, 16777216, .125}) +
+                             Keys<uint32_t>({4}) + Keys<uint32_t>({1, 2});
+  std::string file = Header(0, 100, 2, 3, 2);
+  for (int i = 0; i < 100; ++i) file += sample;
+  const ReadFile read = ReadRecords(format, file);
+  EXPECT_EQ(read.messages, Strings());
+  ASSERT_EQ(read.rows.num_rows(), 100);
+  const auto& columns = read.rows.columns();
+  EXPECT_EQ(columns[0].ints, Ints(100, 4));
+  ASSERT_EQ(columns[1].ints.size(), 200u);
+  EXPECT_EQ(columns[1].ints[198], -3);
+  EXPECT_EQ(columns[1].ints[199], 16777216);
+  EXPECT_TRUE(columns[2].ints.empty() && columns[2].row_splits.empty());
+  EXPECT_EQ(columns[3].floats, Floats(100, 2.5));
+  EXPECT_EQ(columns[4].floats, Floats(100, .125));
+  EXPECT_EQ(columns[5].ints, Ints(100, 1));
+}
+
+TEST(NormFormatTest, AFileWithoutRecordsIsValid) {
+  for (const bool framed : {false, true}) {
+    const ReadFile read = ReadRecords(Example(), File(framed, {}));
+    EXPECT_EQ(read.messages, Strings());
+    EXPECT_EQ(read.rows.num_rows(), 0);
+  }
+}
+
+TEST(NormFormatTest, ManyRecordsInSmallChunks) {
+  Strings samples;
+  for (uint32_t i = 0; i < 500; ++i) {
+    samples.push_back(Sample(i % 2, std::vector<uint32_t>(i % 5, i), {i}));
+  }
+  for (const bool framed : {false, true}) {
+    const std::string file = File(framed, samples);
+    const ReadFile whole = ReadRecords(Example(), file);
+    EXPECT_EQ(whole.messages, Strings());
+    EXPECT_EQ(whole.rows.num_rows(), 500);
+    const ReadFile pieces = ReadRecords(Example(), file, 100);
+    EXPECT_EQ(pieces.num_cut, 500);
+    for (int c = 0; c < 4; ++c) {
+      EXPECT_EQ(pieces.rows.columns()[c].ints, whole.rows.columns()[c].ints);
+      EXPECT_EQ(pieces.rows.columns()[c].row_splits,
+                whole.rows.columns()[c].row_splits);
+    }
+  }
+}
+
+struct BadFile {
+  std::string file;
+  std::string message;
+};
+
+void ExpectMessages(const NormFormat& format,
+                    const std::vector<BadFile>& cases) {
+  for (const BadFile& bad : cases) {
+    for (const int64_t chunk : {1, 50, 1 << 20}) {
+      const ReadFile read = ReadRecords(format, bad.file, chunk);
+      ASSERT_EQ(read.messages.size(), 1u) << bad.message;
+      // How many bytes follow is not known before they are read.
+      const std::string& found = read.messages[0];
+      if (chunk < 1 << 20 && found.find("or more bytes") < found.size()) {
+        continue;
+      }
+      EXPECT_EQ(found, bad.message);
+    }
+  }
+}
+
+TEST(NormFormatTest, ErrorsOfTheHeader) {
+  const std::string good = File(false, Samples());
+  std::string bad_sum = File(true, Samples());
+  bad_sum[68] ^= 1;
+  std::string other = File(true, Samples());
+  other[4] = 2;
+  ExpectMessages(
+      Example(),
+      {{"", "f: not a Norm file: it is empty"},
+       {"1 1 1\n",
+        "f: not a Norm file: begins with 31 20 31 20 31 0a, wanted eight zero "
+        "bytes (no checksums), or the int32 64 and the int64 1 (checksums)"},
+       {other,
+        "f: not a Norm file: begins with 40 00 00 00 02 00 00 00 00 00 00 00, "
+        "wanted eight zero bytes (no checksums), or the int32 64 and the int64 "
+        "1 (checksums)"},
+       {good.substr(0, 63),
+        "f: the header has 63 bytes, wanted 64: the file is cut short"},
+       {File(true, {}).substr(0, 68),
+        "f: the header has 68 bytes, wanted 69: the file is cut short"},
+       {bad_sum,
+        "f: header: checksum is 8, wanted 9 as the sum of its 64 bytes modulo "
+        "256"},
+       {Header(0, 1, 2, 2, 2) + std::string(100, 0),
+        "f: header: label_dim is 2, wanted 1 as the slots declare"},
+       {Header(0, 1, 1, 13, 2) + std::string(100, 0),
+        "f: header: dense_dim is 13, wanted 2 as the slots declare"},
+       {Header(0, 1, 1, 2, 26) + std::string(100, 0),
+        "f: header: slot_num is 26, wanted 2 as the slots declare"},
+       {Header(0, -1, 1, 2, 2) + std::string(100, 0),
+        "f: header: number_of_records is -1, wanted 0 to 368934881474191032"},
+       {Header(0, INT64_MAX, 1, 2, 2) + std::string(100, 0),
+        "f: header: number_of_records is 9223372036854775807, wanted 0 to "
+        "368934881474191032"}});
+}
+
+TEST(NormFormatTest, ErrorsOfTheNumberOfRecords) {
+  ExpectMessages(
+      Example(),
+      {{File(false, Samples(), 4),
+        "f: the file ends at byte 144 after 3 records, wanted 4 as its header "
+        "says: it is cut short"},
+       {File(true, Samples(), 5),
+        "f: the file ends at byte 164 after 3 records, wanted 5 as its header "
+        "says: it is cut short"},
+       {File(false, {}, 2),
+        "f: the file ends at byte 64 after 0 records, wanted 2 as its header "
+        "says: it is cut short"},
+       {File(false, Samples(), 2),
+        "f: found 24 bytes behind the last of 2 records, at byte 120, wanted "
+        "the end of the file"},
+       {File(true, Samples()) + "\n",
+        "f: found 1 bytes behind the last of 3 records, at byte 164, wanted "
+        "the end of the file"},
+       {File(false, {}) + "x",
+        "f: found 1 bytes behind the last of 0 records, at byte 64, wanted the "
+        "end of the file"}});
+}
+
+TEST(NormFormatTest, ErrorsOfRecordsWithoutChecksums) {
+  const auto with = [](const std::string& bad) {
+    return File(false, {Sample(1, {7}, {300, 301}), bad, Sample(0, {8}, {})});
+  };
+  const std::string whole = File(false, Samples());
+  const std::string start = BytesOf(Floats{1, 0, 0});
+  ExpectMessages(
+      Example(),
+      {{with(start + BytesOf(int32_t{-3})),
+        "f: record 1 at byte 96: slot 'C1': nnz is -3, wanted 0 to "
+        "16777216; check the key type and the slots"},
+       {with(start + BytesOf(int32_t{0}) + BytesOf(int32_t{1 << 29})),
+        "f: record 1 at byte 96: slot 'C2': nnz is 536870912, wanted 0 to "
+        "16777216; check the key type and the slots"},
+       {with(Sample(2, {}, {})),
+        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 2, wanted 0 or "
+        "1"},
+       {with(Sample(.5, {}, {})),
+        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 0.5, wanted 0 "
+        "or 1"},
+       {whole.substr(0, 96 + 11),
+        "f: record 1 at byte 96: found 11 bytes, wanted 12 or more; check "
+        "the slots and that the file is whole"},
+       {whole.substr(0, 96 + 14),
+        "f: record 1 at byte 96: slot 'C1': found 2 bytes, wanted 4 of its "
+        "nnz; check the key type and that the file is whole"},
+       {whole.substr(0, 96 + 19),
+        "f: record 1 at byte 96: slot 'C1': nnz is 1, wanted 0 to 0 as 3 bytes "
+        "are left; check the key type and that the file is whole"}});
+}
+
+TEST(NormFormatTest, ErrorsOfRecordsWithChecksums) {
+  const auto with = [](const std::string& bad) {
+    return File(true, {Sample(1, {7}, {300, 301})}, 3) + bad +
+           Framed(Sample(0, {8}, {}));
+  };
+  const std::string start = BytesOf(Floats{1, 0, 0});
+  std::string bad_sum = Framed(Sample(1, {5}, {6}));
+  bad_sum.back() += 3;
+  ExpectMessages(
+      Example(),
+      {{with(bad_sum),
+        "f: record 1 at byte 106: checksum is 78, wanted 75 as the sum of its "
+        "28 bytes modulo 256"},
+       {with(Framed(start + BytesOf(int32_t{-1}) + BytesOf(int32_t{0}))),
+        "f: record 1 at byte 106: slot 'C1': nnz is -1, wanted 0 to "
+        "16777216; check the key type and the slots"},
+       {with(Framed(Sample(1, {5}, {6}) + "xyz")),
+        "f: record 1 at byte 106: its slots take 28 bytes, found 31: check the "
+        "key type and the slots"},
+       {with(Framed(start + Keys<uint32_t>({1, 2, 3}))),
+        "f: record 1 at byte 106: slot 'C2': found 0 bytes, wanted 4 of its "
+        "nnz; check the key type and that the file is whole"},
+       {with(BytesOf(int32_t{19}) + Sample(1, {}, {}) + "\n"),
+        "f: record 1 at byte 106: length is 19, wanted 20 to 67108864: "
+        "check the slots and the key type"},
+       {with(BytesOf(int32_t{-1}) + Sample(1, {}, {}) + "\n"),
+        "f: record 1 at byte 106: length is -1, wanted 20 to 67108864: "
+        "check the slots and the key type"},
+       {with("").substr(0, 106 + 28),
+        "f: record 1 at byte 106: found 28 bytes, wanted 29 as its length of "
+        "24 says: the file is cut short"},
+       {with("").substr(0, 106 + 3),
+        "f: record 1 at byte 106: found 3 bytes, wanted 25 or more: the file "
+        "is cut short"},
+       {with("").substr(0, 106 + 4),
+        "f: record 1 at byte 106: found 4 bytes, wanted 29 as its length of "
+        "24 says: the file is cut short"}});
+}
+
+TEST(NormFormatTest, AWrongKeyTypeIsNamed) {
+  const NormFormat wide({Label(), Dense(2), Ids("C1"), Ids("C2")},
+                        {{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64});
+  EXPECT_EQ(ReadRecords(wide, FromHex(kNone)).messages,
+            Strings{"f: record 0 at byte 64: slot 'C2': nnz is 300, wanted 0 "
+                    "to 3 as 28 bytes are left; check the key type and that "
+                    "the file is whole"});
+  EXPECT_EQ(ReadRecords(wide, FromHex(kSum)).messages,
+            Strings{"f: record 0 at byte 69: slot 'C2': nnz is 300, wanted 0 "
+                    "to 0 as 4 bytes are left; check the key type and that "
+                    "the file is whole"});
+}
+
+TEST(NormFormatTest, ACheckModeMayBeWanted) {
+  NormOptions options = {{kLabel, kDense, kKeys, kKeys}};
+  options.wants_check = true;
+  const std::vector<ColumnSpec> specs = {Label(), Dense(2), Ids("C1"),
+                                         Ids("C2")};
+  const NormFormat none(specs, options);
+  options.check = NormCheck::kSum;
+  const NormFormat sum(specs, options);
+  EXPECT_EQ(ReadRecords(none, FromHex(kNone)).messages, Strings());
+  EXPECT_EQ(ReadRecords(sum, FromHex(kSum)).messages, Strings());
+  EXPECT_EQ(ReadRecords(none, FromHex(kSum)).messages,
+            Strings{"f: the header says checksums, wanted no checksums"});
+  EXPECT_EQ(ReadRecords(sum, FromHex(kNone)).messages,
+            Strings{"f: the header says no checksums, wanted checksums"});
+}
+
+TEST(NormFormatTest, GoesOnBehindABadRecordWhereItCan) {
+  for (const bool framed : {false, true}) {
+    const std::string file = File(
+        framed, {Sample(1, {1}, {}), Sample(7, {2}, {}), Sample(0, {3}, {}),
+                 Sample(-1, {4}, {5}), Sample(1, {6}, {})});
+    for (const int64_t chunk : {1, 90, 1000}) {
+      const ReadFile read = ReadRecords(Example(), file, chunk, true);
+      EXPECT_EQ(read.rows.columns()[2].ints, (Ints{1, 3, 6}));
+      EXPECT_EQ(read.num_refused, 2);
+      EXPECT_EQ(read.num_cut, 5);
+    }
+  }
+}
+
+TEST(NormFormatTest, ABadChecksumCostsOneRecord) {
+  std::string file = File(true, Samples());
+  file[69 + 4 + 16] ^= 1;  // the key of the first one
+  const ReadFile read = ReadRecords(Example(), file, 1000, true);
+  EXPECT_EQ(read.messages.size(), 1u);
+  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{8}));
+  EXPECT_EQ(read.rows.num_rows(), 2);
+}
+
+TEST(NormFormatTest, ABadNnzWithoutFrameCostsTheRest) {
+  const std::string bad = BytesOf(Floats{1, 0, 0}) + BytesOf(int32_t{-3});
+  const std::string file =
+      File(false, {Sample(1, {1}, {}), bad, Sample(0, {3}, {})});
+  for (const int64_t chunk : {1, 1000}) {
+    const ReadFile read = ReadRecords(Example(), file, chunk, true);
+    EXPECT_EQ(read.messages.size(), 1u);
+    EXPECT_EQ(read.rows.columns()[2].ints, (Ints{1}));
+  }
+}
+
+TEST(NormFormatTest, OneHotSlotsHaveOneKey) {
+  const NormFormat format({Label(), Dense(2), {"C1", false, 1, 9}, Ids("C2")},
+                          {{kLabel, kDense, kKeys, kKeys}});
+  ExpectMessages(
+      format,
+      {{File(false, {Sample(1, {8}, {300}), Sample(1, {}, {300})}),
+        "f: record 1 at byte 92: slot 'C1': nnz is 0, wanted 1"},
+       {File(true, {Sample(1, {1, 2}, {})}),
+        "f: record 0 at byte 69: slot 'C1': nnz is 2, wanted 1"},
+       {File(true, {Sample(1, {9}, {})}),
+        "f: record 0 at byte 69: slot 'C1': value 1 of 1 is 9, wanted a whole "
+        "number from 0 to 8"}});
+}
+
+TEST(NormFormatTest, IntegersMustBeWhole) {
+  const NormFormat format({{"n", false, 1, 0}, {"counts", false, 2, 0}},
+                          {{kLabel, kDense}});
+  const auto file = [](Floats numbers) {
+    return Header(0, 1, 1, 2, 0) + BytesOf(numbers);
+  };
+  EXPECT_EQ(ReadRecords(format, file({-2, 0, 5e9})).messages, Strings());
+  ExpectMessages(
+      format,
+      {{file({1.5, 0, 0}),
+        "f: record 0 at byte 64: slot 'n': value 1 of 1 is 1.5, wanted a whole "
+        "number"},
+       {file({1, 0, 1e30f}),
+        "f: record 0 at byte 64: slot 'counts': value 2 of 2 is 1e+30, wanted "
+        "a whole number"},
+       {file({1, __builtin_nanf(""), 0}),
+        "f: record 0 at byte 64: slot 'counts': value 1 of 2 is nan, wanted a "
+        "whole number"}});
+}
+
+TEST(NormFormatTest, LengthsAsDeclared) {
+  ColumnSpec pairs = Ids("C1");
+  pairs.multiple = 2;
+  ColumnSpec twin = Ids("C2");
+  twin.weighs = 2;
+  const NormFormat format({Label(), Dense(2), pairs, twin},
+                          {{kLabel, kDense, kKeys, kKeys}});
+  EXPECT_EQ(ReadRecords(format, File(true, {Sample(1, {1, 2}, {3, 4}),
+                                            Sample(1, {}, {})}))
+                .messages,
+            Strings());
+  ExpectMessages(
+      format,
+      {{File(false, {Sample(1, {1, 2}, {3, 4}), Sample(1, {5}, {6})}),
+        "f: record 1 at byte 100: slot 'C1': found 1 values, wanted a multiple "
+        "of 2"},
+       {File(false, {Sample(1, {1, 2}, {3})}),
+        "f: record 0 at byte 64: slot 'C2': found 1 weights, wanted one for "
+        "each of the 2 ids of slot 'C1'"}});
+}
+
+TEST(NormFormatTest, ALyingNnzAllocatesNothing) {
+  const std::string lie = BytesOf(Floats{1, 0, 0}) + BytesOf(INT32_MAX);
+  const ReadFile read = ReadRecords(Example(), File(false, {lie}, 1 << 30));
+  ASSERT_EQ(read.messages.size(), 1u);
+  for (const SlotColumn& column : read.rows.columns()) {
+    EXPECT_LT(column.ints.capacity(), 100u);
+  }
+}
+
+TEST(NormFormatTest, RefusesSlotsThatItCannotHold) {
+  const auto message = [](ColumnSpec spec, FieldKind kind) {
+    return NormFormat::Check({spec}, {{kind}}).message();
+  };
+  EXPECT_EQ(message(Label(), kLabel), "");
+  EXPECT_EQ(message({"w", true, -1, 0}, kKeys),
+            "slot 'w': found floats, wanted integers: the file has keys here");
+  EXPECT_EQ(message({"C1", false, 2, 0}, kKeys),
+            "slot 'C1': found a size of 2, wanted one key or any number");
+  EXPECT_EQ(message({"I", true, -1, 0}, kDense),
+            "slot 'I': found any number of values, wanted a fixed number: only "
+            "slots of keys may vary");
+  EXPECT_EQ(message({"l", true, 2, 0}, kLabel),
+            "slot 'l': found 2 values in a label, wanted 1");
+  EXPECT_EQ(message({"I", true, int64_t{1} << 40, 0}, kDense),
+            "slot 'I': found 1099511627776 values in a sample, wanted 0 to "
+            "16777216");
+  EXPECT_EQ(NormFormat::Check({Label()}, {{}}).message(),
+            "found the kinds of 0 slots, wanted 1");
+}
+
+TEST(NormFormatTest, TheRestThatIsLostCountsAsTheHeaderSays) {
+  std::string file = Header(0, 100, 1, 2, 2);
+  for (int i = 0; i < 3; ++i) file += Sample(1, {7}, {});
+  file += BytesOf(Floats{1, .5, 2}) + BytesOf(int32_t{-1}) + std::string(50, 0);
+  for (const int64_t chunk : {1, 100, 1000}) {
+    const ReadFile read = ReadRecords(Example(), file, chunk, /*skip=*/true);
+    EXPECT_EQ(read.rows.num_rows(), 3);
+    EXPECT_EQ(read.num_cut, 100);
+    EXPECT_EQ(read.num_refused, 97);
+    EXPECT_EQ(read.messages.size(), 1u);
+  }
+}
+
+TEST(NormFormatTest, PlacesBehindManySamples) {
+  std::string file = Header(0, 200, 1, 2, 2);
+  size_t place = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (i == 150) place = file.size();
+    file += Sample(i == 150 ? 3 : 1, {7}, std::vector<uint32_t>(i % 3));
+  }
+  const ReadFile read = ReadRecords(Example(), file);
+  EXPECT_EQ(read.rows.num_rows(), 150);
+  ASSERT_EQ(read.messages.size(), 1u);
+  EXPECT_EQ(read.messages[0].find(
+                StrCat("f: record 150 at byte ", place, ": slot 'click': ")),
+            0u);
+}
+
+TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothingThere) {
+  // The last key would be the checksum and three bytes behind the file.
+  const std::string file =
+      Framed(Header(1, 1, 1, 2, 2)) +
+      Framed(BytesOf(Floats{1, .5, 2}) + Keys<uint32_t>({}) +
+             BytesOf(int32_t{2}) + BytesOf(uint32_t{5}));
+  const ReadFile read = ReadRecords(Example(), file);
+  ASSERT_EQ(read.messages.size(), 1u);
+  EXPECT_NE(read.messages[0].find("slot 'C2': nnz is 2, wanted 0 to 1 as 4"),
+            std::string::npos)
+      << read.messages[0];
+}
+
+}  // namespace
+}  // namespace lodestar

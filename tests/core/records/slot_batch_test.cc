@@ -1,0 +1,69 @@
+#include "tf_ops/core/records/slot_batch.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/core/records/slot_samples.h"
+
+namespace lodestar {
+namespace {
+
+// Every column of the batch, copied out, against the rows it was made of.
+void ExpectColumns(const SlotBatch& batch, const SlotRows& wanted) {
+  ASSERT_EQ(batch.num_rows(), wanted.num_rows());
+  const std::vector<ColumnSpec> specs = Specs();
+  for (size_t c = 0; c < specs.size(); ++c) {
+    const SlotColumn& column = wanted.columns()[c];
+    const int64_t count = batch.NumValues(c);
+    if (specs[c].is_float) {
+      std::vector<float> values(count);
+      batch.CopyValues(c, values.data());
+      EXPECT_EQ(values, column.floats) << c;
+    } else {
+      std::vector<int64_t> values(count);
+      batch.CopyValues(c, values.data());
+      EXPECT_EQ(values, column.ints) << c;
+    }
+    if (specs[c].size < 0) {
+      std::vector<int64_t> splits(batch.num_rows() + 1, -1);
+      batch.CopySplits(c, splits.data());
+      EXPECT_EQ(splits, column.row_splits) << c;
+    }
+  }
+}
+
+TEST(SlotBatchTest, CopiesRunsOfSeveralRows) {
+  const auto first = std::make_shared<const SlotRows>(Make(0, 20));
+  const auto second = std::make_shared<const SlotRows>(Make(20, 30));
+  const std::vector<std::pair<int, int>> runs[] = {
+      {}, {{0, 0}}, {{0, 20}}, {{3, 4}, {7, 9}}, {{5, 1}, {4, 1}, {5, 1}}};
+  for (const auto& some : runs) {
+    SlotBatch batch;
+    SlotRows wanted(Specs());
+    for (const auto& [begin, count] : some) {
+      batch.Add(first, begin, count);
+      wanted.Append(*first, begin, count);
+      batch.Add(second, 2, 3);
+      wanted.Append(*second, 2, 3);
+    }
+    ExpectColumns(batch, wanted);
+    SlotRows rows(Specs());
+    batch.AppendTo(&rows);
+    ExpectEqual(rows, wanted);
+  }
+}
+
+TEST(SlotBatchTest, KeepsTheRowsItTakesFrom) {
+  auto rows = std::make_shared<const SlotRows>(Make(0, 5));
+  SlotBatch batch;
+  batch.Add(rows, 0, 2);
+  batch.Add(rows, 2, 3);
+  rows.reset();
+  ExpectColumns(batch, Make(0, 5));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,235 @@
+#include "tf_ops/core/rows/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+uint32_t Add(RowStore* store, int64_t id, float value, int dim) {
+  EXPECT_TRUE(store->Reserve(1).ok());
+  const uint32_t row = store->Allocate();
+  const std::vector<float> values(dim, value);
+  CopyRowIn(values.data(), dim * sizeof(float), store->values(row));
+  store->Publish(row, id, 0, 0);
+  return row;
+}
+
+TEST(RowStoreTest, ReadsOnlyTheIdThatTheRowHolds) {
+  for (int dim : {1, 2, 3, 32, 33}) {
+    Arena arena;
+    RowStore store(dim, &arena);
+    const uint32_t row = Add(&store, 7, 1.5f, dim);
+    std::vector<float> out(dim);
+    EXPECT_TRUE(store.Read(row, 7, out.data()));
+    EXPECT_EQ(out, std::vector<float>(dim, 1.5f));
+    EXPECT_FALSE(store.Read(row, 8, out.data()));
+    EXPECT_FALSE(store.Lock(row, 8));
+    store.Free(row);
+    EXPECT_FALSE(store.Read(row, 7, out.data()));
+    const uint32_t again = Add(&store, 8, 2.5f, dim);
+    EXPECT_EQ(again, row);
+    EXPECT_FALSE(store.Read(row, 7, out.data()));
+    EXPECT_TRUE(store.Read(row, 8, out.data()));
+  }
+}
+
+TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
+  Arena arena;
+  RowStore store(4, &arena);
+  ASSERT_TRUE(store.Reserve(100000).ok());
+  std::vector<const void*> places;
+  for (int64_t id = 0; id < 100000; ++id) {
+    places.push_back(store.values(Add(&store, id, static_cast<float>(id), 4)));
+  }
+  ASSERT_TRUE(store.Reserve(200000).ok());
+  for (uint32_t row = 0; row < 100000; ++row) {
+    ASSERT_EQ(store.values(row), places[row]);
+    ASSERT_EQ(static_cast<float*>(store.values(row))[3],
+              static_cast<float>(row));
+  }
+}
+
+TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
+  Arena arena;
+  std::vector<std::unique_ptr<RowStore>> stores;
+  for (uint32_t number = 0; number < 16; ++number) {
+    stores.push_back(std::make_unique<RowStore>(4, &arena, number));
+  }
+  std::vector<int64_t> capacities(stores.size());
+  const auto grow = [&](int64_t rows) {
+    int grown = 0;
+    for (size_t s = 0; s < stores.size(); ++s) {
+      EXPECT_TRUE(stores[s]->ReserveCapacity(rows).ok());
+      EXPECT_GE(stores[s]->capacity(), rows);
+      grown += stores[s]->capacity() != capacities[s];
+      capacities[s] = stores[s]->capacity();
+    }
+    return grown;
+  };
+  grow(1100000);
+  // Segments of 16,384 rows, from places 1,024 rows apart.
+  for (int64_t rows = 1101024; rows < 1133000; rows += 1024) {
+    ASSERT_EQ(grow(rows), 1) << rows;
+  }
+}
+
+TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
+  const auto slot = [](const RowStore& store, uint32_t row, int s) {
+    return static_cast<float*>(store.slot(row, s));
+  };
+  Arena arena;
+  RowStore store(2, &arena);
+  const uint32_t old_row = Add(&store, 1, 0.0f, 2);
+  const std::vector<float> inits = {0.1f, 0.0f};
+  ASSERT_TRUE(store.ReserveSlots(2).ok());
+  store.AttachSlots(inits);
+  EXPECT_EQ(store.num_slots(), 2);
+  EXPECT_EQ(slot(store, old_row, 0)[1], 0.1f);
+  EXPECT_EQ(slot(store, old_row, 1)[1], 0.0f);
+  ASSERT_TRUE(store.Reserve(5000).ok());
+  for (int i = 0; i < 5000; ++i) {
+    const uint32_t row = store.Allocate();
+    slot(store, row, 0)[0] = 3.0f;
+    slot(store, row, 1)[1] = 4.0f;
+  }
+  EXPECT_EQ(slot(store, old_row, 0)[0], 0.1f);
+}
+
+// Which rows go, and how many come after, at random; content is as a map's.
+TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
+  constexpr int kRowDim = 3;
+  std::mt19937_64 rng(1);
+  Arena arena;
+  RowStore store(kRowDim, &arena, 5);
+  const std::vector<float> inits = {0.5f};
+  ASSERT_TRUE(store.ReserveSlots(1).ok());
+  store.AttachSlots(inits);
+  std::map<int64_t, uint32_t> rows;
+  int64_t next_id = 0;
+  for (int round = 0; round < 30; ++round) {
+    for (int64_t count = rng() % 6000; count > 0; --count, ++next_id) {
+      const uint32_t row =
+          Add(&store, next_id, static_cast<float>(next_id), kRowDim);
+      *static_cast<float*>(store.slot(row, 0)) = static_cast<float>(-next_id);
+      ASSERT_TRUE(rows.emplace(next_id, row).second);
+    }
+    const uint64_t share = rng() % 10;
+    for (auto it = rows.begin(); it != rows.end();) {
+      if (rng() % 10 >= share) {
+        ++it;
+      } else {
+        store.Free(it->second);
+        it = rows.erase(it);
+      }
+    }
+    uint32_t low = 0;
+    const auto moved = [&](uint32_t from, uint32_t to) {
+      const int64_t id = store.meta(to)->id;
+      ASSERT_EQ(rows[id], from);
+      ASSERT_TRUE(store.Holds(from, id));
+      ASSERT_TRUE(store.Holds(to, id));
+      ASSERT_NE(store.Version(to), store.Version(from));
+      rows[id] = to;
+    };
+    while (!store.Compact(100, &low, moved)) {
+    }
+    while (store.ReleaseSegment()) {
+    }
+    ASSERT_EQ(store.live(), static_cast<int64_t>(rows.size()));
+    ASSERT_EQ(store.high_water(), rows.size());
+    ASSERT_LT(store.capacity(), store.live() + 1024);
+    for (const auto& [id, row] : rows) {
+      std::vector<float> values(kRowDim);
+      ASSERT_TRUE(store.Read(row, id, values.data()));
+      ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
+      ASSERT_EQ(*static_cast<float*>(store.slot(row, 0)),
+                static_cast<float>(-id));
+    }
+  }
+}
+
+// A reader that was held back in the middle of a row compares the word that he
+// began with: it must not be there again, whatever became of the row's memory.
+TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
+  Arena arena;
+  RowStore store(4, &arena);
+  std::set<uint32_t> words;
+  for (int round = 0; round < 5; ++round) {
+    const uint32_t row = Add(&store, 7, 1.0f, 4);
+    EXPECT_EQ(row, 0u);
+    for (int writes = 0; writes <= round % 3; ++writes) {
+      EXPECT_TRUE(words.insert(store.meta(row)->sequence).second) << round;
+      ASSERT_TRUE(store.Lock(row, 7));
+      store.Unlock(row);
+    }
+    words.insert(store.meta(row)->sequence);
+    store.Free(row);
+    uint32_t low = 0;
+    ASSERT_TRUE(store.Compact(10, &low, [](uint32_t, uint32_t) {}));
+    ASSERT_TRUE(store.ReleaseSegment());
+    // Gone, and readable all the same.
+    EXPECT_EQ(store.meta(row)->sequence, 0u);
+    EXPECT_FALSE(store.Lock(row, 7));
+    EXPECT_FALSE(store.Holds(row, 0));
+    EXPECT_EQ(store.meta(row)->sequence, 0u);
+    EXPECT_EQ(store.row_bytes(), 0);
+  }
+}
+
+// Two writers and a reader on one row: all bytes of a copy are equal.
+TEST(RowStoreTest, AReadIsNeverTorn) {
+  for (const auto& [dim, type] : {std::pair{5, RowType::kFloat32},
+                                  {32, RowType::kFloat32},
+                                  {3, RowType::kFloat64},
+                                  {3, RowType::kFloat16},
+                                  {6, RowType::kBFloat16},
+                                  {33, RowType::kFloat16}}) {
+    const int64_t bytes = dim * SizeOf(type);
+    Arena arena;
+    RowStore store(dim, &arena, 0, type);
+    ASSERT_TRUE(store.Reserve(3).ok());
+    uint32_t rows[3];
+    // The first and the last stay as they are.
+    for (int i = 0; i < 3; ++i) {
+      rows[i] = store.Allocate();
+      const std::vector<char> values(bytes, 77);
+      CopyRowIn(values.data(), bytes, store.values(rows[i]));
+      store.Publish(rows[i], i, 0, 0);
+    }
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> writers;
+    for (int t = 0; t < 2; ++t) {
+      writers.emplace_back([&, row = rows[1], bytes = bytes, t] {
+        for (int i = 0; !stop; ++i) {
+          const std::vector<char> values(bytes, static_cast<char>(2 * i + t));
+          ASSERT_TRUE(store.Lock(row, 1));
+          CopyRowIn(values.data(), bytes, store.values(row));
+          store.Unlock(row);
+        }
+      });
+    }
+    std::vector<char> out(bytes);
+    for (int i = 0; i < 100000; ++i) {
+      ASSERT_TRUE(store.Read(rows[1], 1, out.data()));
+      for (char byte : out) ASSERT_EQ(byte, out[0]);
+    }
+    stop = true;
+    for (std::thread& writer : writers) writer.join();
+    for (int i : {0, 2}) {
+      ASSERT_TRUE(store.Read(rows[i], i, out.data()));
+      EXPECT_EQ(out, std::vector<char>(bytes, 77));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

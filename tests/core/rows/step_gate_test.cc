@@ -1,0 +1,160 @@
+#include "tf_ops/core/rows/step_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+constexpr std::chrono::milliseconds kAWhile(20);
+
+TEST(StepGate, StepsAreInsideTogether) {
+  StepGate gate;
+  EXPECT_TRUE(gate.TryEnter());
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Exit();
+  gate.Exit();
+}
+
+TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
+  StepGate gate;
+  // Two counters that every step raises alike.
+  std::atomic<int64_t> first{0};
+  std::atomic<int64_t> second{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        std::atomic<bool> done{false};
+        gate.Enter([&] {
+          first.fetch_add(1);
+          std::this_thread::yield();
+          second.fetch_add(1);
+          gate.Exit();
+          done = true;
+        });
+        while (!done) std::this_thread::yield();
+      }
+    });
+  }
+  int torn = 0;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(gate.Flip([&] {
+                      torn += first != second;
+                      return Status();
+                    })
+                    .ok());
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(first, second);
+}
+
+TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
+  StepGate gate;
+  ASSERT_TRUE(gate.TryEnter());
+  std::atomic<bool> flipped{false};
+  std::thread flip([&] {
+    EXPECT_TRUE(gate.Flip([&] {
+                      flipped = true;
+                      return Status();
+                    })
+                    .ok());
+  });
+  while (gate.TryEnter()) {
+    gate.Exit();
+    std::this_thread::yield();
+  }
+  std::atomic<bool> entered_after{false};
+  gate.Enter([&] { entered_after = flipped.load(); });
+  EXPECT_FALSE(flipped);
+  gate.Exit();
+  flip.join();
+  EXPECT_TRUE(entered_after);
+  gate.Exit();
+}
+
+TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
+  StepGate gate;
+  ASSERT_TRUE(gate.TryEnter());
+  bool called = false;
+  const Status status = gate.Flip(
+      [&] {
+        called = true;
+        return Status();
+      },
+      kAWhile);
+  EXPECT_FALSE(called);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "a snapshot found no moment between two optimizer steps for 20 ms: "
+            "1 were under way all the time");
+  // Others come in again.
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Exit();
+  gate.Exit();
+}
+
+TEST(StepGate, AFlipsErrorIsTold) {
+  StepGate gate;
+  EXPECT_EQ(gate.Flip([] { return ResourceExhausted("full"); }).message(),
+            "full");
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Exit();
+}
+
+TEST(StepGate, AFlipThatFindsNoMemoryIsOver) {
+  StepGate gate;
+  const Status status = gate.Flip([]() -> Status { throw std::bad_alloc(); });
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Exit();
+  EXPECT_TRUE(gate.Flip([] { return Status(); }).ok());
+}
+
+TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {
+  StepGate gate;
+  gate.Close();
+  gate.Close();
+  int entered = 0;
+  gate.Enter([&] { ++entered; });
+  gate.Enter([&] { ++entered; });
+  EXPECT_FALSE(gate.TryEnter());
+  gate.Open();
+  EXPECT_EQ(entered, 0);
+  // A flip goes by.
+  EXPECT_TRUE(gate.Flip([] { return Status(); }).ok());
+  EXPECT_EQ(entered, 0);
+  gate.Open();
+  EXPECT_EQ(entered, 2);
+  gate.Exit();
+  gate.Exit();
+  EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+}
+
+TEST(StepStay, EndsOnce) {
+  StepGate gate;
+  ASSERT_TRUE(gate.TryEnter());
+  ASSERT_TRUE(gate.TryEnter());
+  {
+    StepStay stay(&gate);
+    stay.End();
+    stay.End();
+  }
+  // The other step is still inside.
+  EXPECT_FALSE(gate.Flip([] { return Status(); }, kAWhile).ok());
+  {
+    StepStay stay(&gate);
+  }
+  EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+}
+
+}  // namespace
+}  // namespace lodestar

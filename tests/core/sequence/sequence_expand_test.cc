@@ -1,0 +1,156 @@
+#include "tf_ops/core/sequence/sequence_expand.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/core/sequence/sequences.h"
+#include "tf_ops/core/sequence/lod.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+TEST(SequenceExpandTest, TheDocumentedExample) {
+  const std::vector<std::string> rows = {"a", "b", "c", "d"};
+  const std::vector<int64_t> splits = {0, 2, 4};
+  const std::vector<int64_t> ref_splits = {0, 2, 5};
+  std::vector<int64_t> starts(3);
+  ASSERT_TRUE(ExpandedStarts(splits, ref_splits, starts).ok());
+  EXPECT_EQ(starts, (std::vector<int64_t>{0, 4, 10}));
+  std::vector<int64_t> expanded_splits(6);
+  ExpandedSplits(splits, ref_splits, starts, expanded_splits, nullptr);
+  EXPECT_EQ(expanded_splits, (std::vector<int64_t>{0, 2, 4, 6, 8, 10}));
+  std::vector<std::string> expanded(10);
+  SequenceExpand<std::string>(rows.data(), 1, splits, starts, expanded.data(),
+                              nullptr);
+  EXPECT_EQ(expanded, (std::vector<std::string>{"a", "b", "a", "b", "c", "d",
+                                                "c", "d", "c", "d"}));
+}
+
+// Random units against plain loops, whole and cut everywhere, for rows whose
+// width is and is not one of the common ones.
+TEST(SequenceExpandTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+  std::mt19937_64 random(3);
+  for (int64_t dim : {0, 1, 2, 3, 32, 64, 65, 300}) {
+    for (int64_t units = 0; units < 7; ++units) {
+      const std::vector<int64_t> splits = RandomSplits(&random, units);
+      const std::vector<int64_t> ref_splits = RandomSplits(&random, units);
+      std::vector<float> rows(splits.back() * dim);
+      for (auto& x : rows) x = static_cast<float>(random() % 1000);
+      std::vector<float> wanted;
+      std::vector<int64_t> wanted_splits = {0};
+      for (int64_t i = 0; i < units; ++i) {
+        for (int64_t k = ref_splits[i]; k < ref_splits[i + 1]; ++k) {
+          wanted.insert(wanted.end(), rows.begin() + splits[i] * dim,
+                        rows.begin() + splits[i + 1] * dim);
+          wanted_splits.push_back(wanted_splits.back() + splits[i + 1] -
+                                  splits[i]);
+        }
+      }
+      std::vector<float> gradient(wanted.size());
+      for (auto& x : gradient) x = static_cast<float>(random() % 100);
+      std::vector<float> wanted_gradient(rows.size());
+      const float* g = gradient.data();
+      for (int64_t i = 0; i < units; ++i) {
+        for (int64_t k = ref_splits[i]; k < ref_splits[i + 1]; ++k) {
+          for (int64_t j = splits[i] * dim; j < splits[i + 1] * dim; ++j) {
+            wanted_gradient[j] += *g++;
+          }
+        }
+      }
+      std::vector<int64_t> starts(units + 1);
+      ASSERT_TRUE(ExpandedStarts(splits, ref_splits, starts).ok());
+      ASSERT_EQ(starts.back(), wanted_splits.back());
+      for (int64_t step : {1, 2, 3, 7, 1000}) {
+        const ParallelFor parallel = InSteps(step);
+        std::vector<int64_t> expanded_splits(wanted_splits.size());
+        ExpandedSplits(splits, ref_splits, starts, expanded_splits, &parallel);
+        ASSERT_EQ(expanded_splits, wanted_splits);
+        std::vector<float> expanded(wanted.size(), -1.0f);
+        SequenceExpand(reinterpret_cast<const char*>(rows.data()), 4 * dim,
+                       splits, starts, reinterpret_cast<char*>(expanded.data()),
+                       &parallel);
+        ASSERT_EQ(expanded, wanted);
+        std::vector<float> back(rows.size(), -1.0f);
+        SequenceExpandGradient(gradient.data(), dim, splits, ref_splits, starts,
+                               back.data(), &parallel);
+        ASSERT_EQ(back, wanted_gradient);
+        // The first `units` rows, one a unit.
+        if (splits.back() < units) continue;
+        std::vector<float> repeated(ref_splits.back() * dim, -1.0f);
+        SequenceExpandAs(reinterpret_cast<const char*>(rows.data()), 4 * dim,
+                         ref_splits, reinterpret_cast<char*>(repeated.data()),
+                         &parallel);
+        for (int64_t i = 0; i < units; ++i) {
+          for (int64_t k = ref_splits[i]; k < ref_splits[i + 1]; ++k) {
+            for (int64_t c = 0; c < dim; ++c) {
+              ASSERT_EQ(repeated[k * dim + c], rows[i * dim + c]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SequenceExpandTest, RowsBeyondInt64AreRefused) {
+  std::vector<int64_t> starts(3);
+  const auto message = [&](std::vector<int64_t> splits,
+                           std::vector<int64_t> ref_splits) {
+    return ExpandedStarts(splits, ref_splits, starts).message();
+  };
+  EXPECT_EQ(message({0, 1, 3}, {0, 1, kMax / 2}), "");
+  EXPECT_EQ(message({0, 2, 4}, {0, 1, kMax}),
+            StrCat("sequence 1 of 2 rows, repeated ", kMax - 1,
+                   " times, takes the rows beyond int64"));
+  EXPECT_EQ(message({0, kMax, kMax}, {0, 1, kMax}), "");
+  EXPECT_NE(message({0, kMax, kMax}, {0, 2, 2}), "");
+}
+
+// Whatever offsets are taken for splits, what follows stays in its buffers.
+TEST(SequenceExpandTest, RandomOffsets) {
+  const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
+                                     5, 9, -1, kMax / 2, kMax - 1, kMax};
+  std::mt19937_64 random(17);
+  int64_t taken = 0;
+  for (int trial = 0; trial < 200000; ++trial) {
+    std::vector<int64_t> splits(1 + random() % 4);
+    std::vector<int64_t> ref_splits(splits.size());
+    for (auto* offsets : {&splits, &ref_splits}) {
+      for (auto& x : *offsets) x = some[random() % some.size()];
+      if (random() % 2) std::sort(offsets->begin(), offsets->end());
+    }
+    if (!ValidateSplits("row_splits", splits, splits.back()).ok() ||
+        !ValidateSplits("ref_splits", ref_splits, ref_splits.back()).ok()) {
+      continue;
+    }
+    std::vector<int64_t> starts(splits.size());
+    if (!ExpandedStarts(splits, ref_splits, starts).ok()) continue;
+    // What no allocation would give.
+    if (starts.back() > 1000 || splits.back() > 1000 ||
+        ref_splits.back() > 1000) {
+      continue;
+    }
+    ++taken;
+    std::vector<float> rows(splits.back());
+    std::vector<float> expanded(starts.back());
+    std::vector<int64_t> expanded_splits(ref_splits.back() + 1);
+    const ParallelFor parallel = InSteps(1 + random() % 4);
+    ExpandedSplits(splits, ref_splits, starts, expanded_splits, &parallel);
+    SequenceExpand(reinterpret_cast<const char*>(rows.data()), 4, splits,
+                   starts, reinterpret_cast<char*>(expanded.data()), &parallel);
+    SequenceExpandGradient(expanded.data(), 1, splits, ref_splits, starts,
+                           rows.data(), &parallel);
+  }
+  EXPECT_GT(taken, 1000);
+}
+
+}  // namespace
+}  // namespace lodestar

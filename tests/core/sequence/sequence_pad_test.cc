@@ -1,0 +1,150 @@
+#include "tf_ops/core/sequence/sequence_pad.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/core/sequence/sequences.h"
+#include "tf_ops/core/sequence/lod.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+TEST(SequencePadTest, Strings) {
+  const std::vector<std::string> rows = {"a", "b", "c"};
+  const std::vector<int64_t> splits = {0, 2, 2, 3};
+  const std::string pad = "zz";
+  std::vector<std::string> padded(6);
+  SequencePad(rows.data(), 1, splits, &pad, 2, padded.data(), nullptr);
+  EXPECT_EQ(padded,
+            (std::vector<std::string>{"a", "b", "zz", "zz", "c", "zz"}));
+  std::vector<std::string> back(3);
+  SequenceUnpad(padded.data(), 1, 2, splits, back.data(), nullptr);
+  EXPECT_EQ(back, rows);
+}
+
+TEST(SequencePadTest, StepsOfThePaddedRows) {
+  const std::vector<int64_t> splits = {0, 2, 7, 7};
+  int64_t steps = -7;
+  EXPECT_TRUE(PaddedSteps(splits, -1, &steps).ok());
+  EXPECT_EQ(steps, 5);
+  EXPECT_TRUE(PaddedSteps(splits, 5, &steps).ok());
+  EXPECT_TRUE(PaddedSteps(splits, kMax, &steps).ok());
+  EXPECT_EQ(steps, kMax);
+  EXPECT_TRUE(PaddedSteps(std::vector<int64_t>{0}, -1, &steps).ok());
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(PaddedSteps(splits, 4, &steps).message(),
+            "`maxlen` is 4, but sequence 1 has 5 rows");
+  EXPECT_EQ(PaddedSteps(splits, -2, &steps).message(),
+            "`maxlen` is -2, wanted 0 or more, or -1 for the longest");
+}
+
+TEST(SequencePadTest, LengthsOutsideTheRowsAreRefused) {
+  std::vector<int64_t> splits(4);
+  const auto message = [&](std::vector<int64_t> lengths, int64_t steps) {
+    return UnpaddedSplits(lengths, steps, splits).message();
+  };
+  EXPECT_EQ(message({1, 0, 3}, 3), "");
+  EXPECT_EQ(splits, (std::vector<int64_t>{0, 1, 1, 4}));
+  EXPECT_EQ(message({1, 4, 3}, 3), "`lengths[1]` is 4, wanted 0 to 3");
+  EXPECT_EQ(message({1, 0, -1}, 3), "`lengths[2]` is -1, wanted 0 to 3");
+  EXPECT_EQ(message({kMax, 0, 1}, kMax),
+            "`lengths[2]` is 1, which takes the sum beyond int64");
+}
+
+// Random sequences against plain loops, whole and cut everywhere, for rows
+// whose width is and is not one of the common ones.
+TEST(SequencePadTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+  std::mt19937_64 random(5);
+  for (int64_t dim : {0, 1, 2, 3, 32, 64, 65, 1300}) {
+    for (int64_t batch = 0; batch < 20; batch += 1 + batch / 4) {
+      std::vector<int64_t> lengths;
+      std::vector<int64_t> splits = {0};
+      for (int64_t b = 0; b < batch; ++b) {
+        lengths.push_back(random() % (b == 1 ? 40 : 4));
+        splits.push_back(splits.back() + lengths.back());
+      }
+      int64_t steps = 0;
+      ASSERT_TRUE(PaddedSteps(splits, -1, &steps).ok());
+      steps += random() % 3;
+      std::vector<float> rows(splits.back() * dim);
+      for (auto& x : rows) x = static_cast<float>(random() % 1000);
+      std::vector<float> pad(dim);
+      for (auto& x : pad) x = -static_cast<float>(random() % 1000);
+      std::vector<float> wanted;
+      for (int64_t b = 0; b < batch; ++b) {
+        for (int64_t t = 0; t < steps; ++t) {
+          const float* row =
+              t < lengths[b] ? rows.data() + (splits[b] + t) * dim : pad.data();
+          wanted.insert(wanted.end(), row, row + dim);
+        }
+      }
+      for (int64_t step : {1, 2, 3, 7, 1000}) {
+        const ParallelFor parallel = InSteps(step);
+        std::vector<float> padded(wanted.size(), 7.0f);
+        SequencePad(reinterpret_cast<const char*>(rows.data()), 4 * dim, splits,
+                    reinterpret_cast<const char*>(pad.data()), steps,
+                    reinterpret_cast<char*>(padded.data()), &parallel);
+        ASSERT_EQ(padded, wanted);
+        std::vector<int64_t> back_splits(batch + 1);
+        ASSERT_TRUE(UnpaddedSplits(lengths, steps, back_splits).ok());
+        ASSERT_EQ(back_splits, splits);
+        std::vector<float> back(rows.size(), 7.0f);
+        SequenceUnpad(reinterpret_cast<const char*>(padded.data()), 4 * dim,
+                      steps, splits, reinterpret_cast<char*>(back.data()),
+                      &parallel);
+        ASSERT_EQ(back, rows);
+      }
+    }
+  }
+}
+
+// Whatever is taken for splits, lengths and maxlen, what follows stays in its
+// buffers.
+TEST(SequencePadTest, RandomOffsets) {
+  const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
+                                     5, 9, -1, kMax / 2, kMax - 1, kMax};
+  std::mt19937_64 random(19);
+  int64_t taken = 0;
+  for (int trial = 0; trial < 100000; ++trial) {
+    const auto draw = [&] { return some[random() % some.size()]; };
+    std::vector<int64_t> splits(1 + random() % 4);
+    for (auto& x : splits) x = draw();
+    if (random() % 2) std::sort(splits.begin(), splits.end());
+    int64_t steps = 0;
+    const ParallelFor parallel = InSteps(1 + random() % 4);
+    if (ValidateSplits("row_splits", splits, splits.back()).ok() &&
+        PaddedSteps(splits, draw(), &steps).ok() && steps < 100 &&
+        splits.back() < 100) {
+      ++taken;
+      const int64_t batch = splits.size() - 1;
+      std::vector<int16_t> rows(splits.back());
+      std::vector<int16_t> padded(batch * steps);
+      const int16_t pad = 3;
+      SequencePad(reinterpret_cast<const char*>(rows.data()), 2, splits,
+                  reinterpret_cast<const char*>(&pad), steps,
+                  reinterpret_cast<char*>(padded.data()), &parallel);
+    }
+    std::vector<int64_t> lengths(splits.size() - 1);
+    for (auto& x : lengths) x = draw();
+    steps = draw();
+    if (steps < 0 || steps > 100) continue;
+    if (!UnpaddedSplits(lengths, steps, splits).ok()) continue;
+    ++taken;
+    std::vector<int16_t> padded(lengths.size() * steps);
+    std::vector<int16_t> rows(splits.back());
+    SequenceUnpad(reinterpret_cast<const char*>(padded.data()), 2, steps,
+                  splits, reinterpret_cast<char*>(rows.data()), &parallel);
+  }
+  EXPECT_GT(taken, 1000);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,195 @@
+// Snapshots of two tables that threads train at once, each step in both of them
+// inside one hold of the gate; run it under --config=tsan and --config=asan
+// too.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/testing/snapshot_content.h"
+#include "tests/core/testing/stress.h"
+#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/snapshot/embedding_snapshot.h"
+
+namespace lodestar {
+namespace {
+
+using Store = std::shared_ptr<EmbeddingStore>;
+using Ids = std::vector<int64_t>;
+
+constexpr int kDim = 9;
+constexpr int64_t kTrained = 3000;  // ids [0, kTrained); others come and go
+const std::vector<float> kInits = {0.0f};
+
+Store MakeStore(int64_t shards, const TablePolicies& policies) {
+  RowInitializer zeros;
+  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(kDim, shards, zeros, &store, policies).ok());
+  return store;
+}
+
+Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
+  Ids ids;
+  for (int i = 0; i < draws; ++i) ids.push_back(first + (*rng)() % count);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void See(EmbeddingStore* store, const Ids& ids) {
+  std::vector<RowRef> refs(ids.size());
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+}
+
+// The slot of a row then counts its updates, in every column.
+void Train(EmbeddingStore* store, const Ids& ids) {
+  SparseOptimizer adagrad;
+  const std::vector<float> h = {0.25f, 0.0f, 1e-7f};
+  ASSERT_TRUE(SparseOptimizer::Create("adagrad", h, &adagrad).ok());
+  const std::vector<float> gradients(ids.size() * kDim, 1.0f);
+  ASSERT_TRUE(store
+                  ->Apply(ids, gradients.data(), "adagrad", adagrad, kInits,
+                          false, -1, nullptr)
+                  .ok());
+}
+
+// value and updates of a row that is whole.
+std::pair<float, float> RowOf(const std::string& record) {
+  const SnapshotRowLayout layout(kDim, RowType::kFloat32, 1);
+  float value[kDim];
+  float slot[kDim];
+  std::memcpy(value, record.data() + layout.values(), sizeof(value));
+  std::memcpy(slot, record.data() + layout.slot(0), sizeof(slot));
+  for (int c = 1; c < kDim; ++c) {
+    EXPECT_EQ(value[c], value[0]);
+    EXPECT_EQ(slot[c], slot[0]);
+  }
+  return {value[0], slot[0]};
+}
+
+class SnapshotStress {
+ public:
+  SnapshotStress(const TablePolicies& policies, double share)
+      : share_(share), tables_{MakeStore(5, policies), MakeStore(2, policies)} {
+    Ids ids;
+    for (int64_t id = 0; id < kTrained; ++id) ids.push_back(id);
+    for (const Store& table : tables_) {
+      See(table.get(), ids);
+      Train(table.get(), {0, 1});
+    }
+  }
+
+  void Run() {
+    RunUntilTimeIsUp(share_, {
+                                 [&](Rng* rng) { Step(rng); },
+                                 [&](Rng* rng) { Step(rng); },
+                                 [&](Rng* rng) { Step(rng); },
+                                 [&](Rng* rng) { Churn(rng); },
+                                 [&](Rng* rng) { Save(rng); },
+                             });
+    Rng rng(7);
+    abort_share_ = 0;
+    Save(&rng);
+    for (int t = 0; t < 2; ++t) {
+      EXPECT_TRUE(content_[t] == ContentOf(*tables_[t]));
+    }
+    EXPECT_GT(committed_, 1);
+    EXPECT_EQ(ImageBudget::Global().bytes(), 0);
+  }
+
+ private:
+  // The same rows of both tables, and two rows of each id: 2k and 2k + 1.
+  void Step(Rng* rng) {
+    Ids ids;
+    for (const int64_t k : Draw(rng, 0, kTrained / 2, 20)) {
+      ids.push_back(2 * k);
+      ids.push_back(2 * k + 1);
+    }
+    See(tables_[0].get(), ids);
+    StepGate& gate = StepGate::Global();
+    while (!gate.TryEnter()) std::this_thread::yield();
+    Train(tables_[0].get(), ids);
+    Train(tables_[1].get(), ids);
+    gate.Exit();
+  }
+
+  void Churn(Rng* rng) {
+    EmbeddingStore* const table = tables_[(*rng)() % 2].get();
+    const Ids others = Draw(rng, kTrained, 20000, 200);
+    int64_t number;
+    switch ((*rng)() % 6) {
+      case 0:
+      case 1:
+        See(table, others);
+        break;
+      case 2:
+        ASSERT_TRUE(table->Remove(others, &number).ok());
+        break;
+      case 3: {
+        const std::vector<float> rows(others.size() * kDim, 0.5f);
+        ASSERT_TRUE(table->InsertOrAssign(others, rows.data(), nullptr).ok());
+        break;
+      }
+      case 4:
+        ASSERT_TRUE(table->Compact(&number).ok());
+        break;
+      case 5:
+        if ((*rng)() % 8 == 0) {
+          ASSERT_TRUE(table->DecayFrequencies(0.9, nullptr).ok());
+        }
+        break;
+    }
+  }
+
+  void Save(Rng* rng) {
+    const std::vector<EmbeddingSnapshot::Source> sources = {
+        {tables_[0], base_}, {tables_[1], (*rng)() % 5 == 0 ? "" : base_}};
+    Snapshots snapshots;
+    const Status status = EmbeddingSnapshot::Begin(sources, &snapshots);
+    ASSERT_TRUE(status.ok()) << status.message();
+    std::vector<TableContent> content = content_;
+    for (int t = 0; t < 2; ++t) SaveInto(snapshots[t].get(), &content[t]);
+    for (int64_t id = 0; id < kTrained; ++id) {
+      const auto row = RowOf(content[0].rows[id]);
+      ASSERT_EQ(row, RowOf(content[1].rows[id])) << id;
+      // Those of before the first step are of one row.
+      if (id > 1) {
+        ASSERT_EQ(row, RowOf(content[0].rows[id ^ 1])) << id;
+      }
+    }
+    if ((*rng)() % 4 < abort_share_) return;
+    base_ = "root/" + std::to_string(++committed_);
+    for (const auto& snapshot : snapshots) snapshot->Commit(base_);
+    content_ = std::move(content);
+  }
+
+  const double share_;
+  const std::vector<Store> tables_;
+  std::vector<TableContent> content_{2};
+  std::string base_;
+  int64_t committed_ = 0;
+  uint64_t abort_share_ = 1;
+};
+
+TEST(EmbeddingSnapshotStressTest, EveryoneHasAllOrNothingOfAStep) {
+  SnapshotStress(TablePolicies(), 0.4).Run();
+}
+
+TEST(EmbeddingSnapshotStressTest, AlsoWhereRowsGoInAnOrder) {
+  TablePolicies policies;
+  policies.eviction.max_rows = 30000;
+  SnapshotStress(policies, 0.3).Run();
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,233 @@
+#include "tf_ops/core/snapshot/snapshot_delta.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/snapshot/snapshot_tables.h"
+
+namespace lodestar {
+namespace {
+
+TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
+  const auto live = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  ASSERT_NE(live, nullptr);
+  const EmbeddingRows before = Export(*live);
+  const auto expect_refused = [&](const SnapshotTable& table, StatusCode code,
+                                  const std::string& message) {
+    const std::string path = NewPath("delta");
+    FileMaker(path, table).AddRows({RowRecord(table, 1, 9)}).Finish();
+    const Status status = ApplyFile(path, live.get());
+    EXPECT_EQ(status.code(), code);
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+    ExpectEqual(Export(*live), before);
+  };
+  expect_refused(Table(true), StatusCode::kInvalidArgument,
+                 "holds a whole table, wanted a delta");
+  SnapshotTable table = Table(false);
+  table.salt = 5;
+  expect_refused(table, StatusCode::kInvalidArgument,
+                 "is of a table of seed 11 and salt 5, but this one has 11 and "
+                 "12");
+  expect_refused(Table(false, RowType::kFloat32, Adam()),
+                 StatusCode::kFailedPrecondition,
+                 "holds the optimizer slots of 'adam', but the table's are "
+                 "those of 'adagrad'");
+  expect_refused(Table(false, RowType::kFloat32, {}),
+                 StatusCode::kFailedPrecondition,
+                 "holds no optimizer slots, but the table's are those of "
+                 "'adagrad'");
+  expect_refused(Table(false, RowType::kFloat64), StatusCode::kInvalidArgument,
+                 "holds float64 rows");
+}
+
+TEST(SnapshotDeltaTest, ACapIsKept) {
+  TablePolicies policies;
+  policies.eviction.max_rows = 3;
+  const auto capped = MustLoad({WholeFile({1, 2, 3})}, *MakeStore(policies));
+  const auto before = Export(*capped);
+  const SnapshotTable table = Table(false);
+  const std::string full = NewPath("delta");
+  FileMaker(full, table).AddRows({RowRecord(table, 4, 9)}).Finish();
+  const Status status = ApplyFile(full, capped.get());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(
+      status.message().find("leads to 4 rows, but the table's cap is 3 rows"),
+      std::string::npos)
+      << status.message();
+  ExpectEqual(Export(*capped), before);
+  // Removed rows make room.
+  const std::string fits = NewPath("delta");
+  FileMaker(fits, table)
+      .AddIds(BlockKind::kRemoved, {1, 2, 7})
+      .AddRows({RowRecord(table, 4, 9), RowRecord(table, 2, 8)})
+      .Finish();
+  ASSERT_TRUE(ApplyFile(fits, capped.get()).ok());
+  EXPECT_EQ(Export(*capped).ids, (std::vector<int64_t>{2, 3, 4}));
+}
+
+TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false, RowType::kFloat32, Adam());
+  FileMaker(path, table)
+      .AddRows({RowRecord(table, 1, 9), RowRecord(table, 3, 8)})
+      .Finish();
+  // Without slots of its own, as what is served.
+  const auto served =
+      MustLoad({WholeFile({1, 2})}, *MakeStore(), /*reset=*/true);
+  ASSERT_TRUE(ApplyFile(path, served.get(), nullptr, /*reset=*/true).ok());
+  EmbeddingRows rows = Export(*served);
+  EXPECT_EQ(rows.optimizer.name, "");
+  EXPECT_EQ(Floats(rows.values),
+            (std::vector<float>{9, 9, 9, 2, 2, 2, 8, 8, 8}));
+  // With slots of another optimizer, which begin anew.
+  const auto trained = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  ASSERT_TRUE(ApplyFile(path, trained.get(), nullptr, /*reset=*/true).ok());
+  rows = Export(*trained);
+  EXPECT_EQ(rows.optimizer.name, "adagrad");
+  EXPECT_EQ(Floats(rows.slots),
+            (std::vector<float>{.5f, .5f, .5f, 3, 3, 3, .5f, .5f, .5f}));
+}
+
+TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
+  const auto live = MustLoad({WholeFile({1, 2, 3})}, *MakeStore());
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false);
+  FileMaker(path, table)
+      .AddIds(BlockKind::kRemoved, {1, 2, 99})
+      .AddRows({RowRecord(table, 2, 9), RowRecord(table, 4, 8)})
+      .Finish();
+  SnapshotDelta::Counts counts;
+  ASSERT_TRUE(ApplyFile(path, live.get(), &counts).ok());
+  EXPECT_EQ(counts.written, 2);
+  EXPECT_EQ(counts.removed, 1);
+  EXPECT_EQ(Export(*live).ids, (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(live->size(), 3);
+  EXPECT_EQ(live->step(), 11);
+  EXPECT_EQ(live->Stats().removed, 1);
+}
+
+// Removed twice since the base, and made again each time.
+TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
+  const auto live = MustLoad({WholeFile({1, 2, 3})}, *MakeStore());
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false);
+  FileMaker(path, table)
+      .AddIds(BlockKind::kRemoved, {2, 3, 2, 3, 2})
+      .AddRows({RowRecord(table, 2, 9)})
+      .Finish();
+  SnapshotDelta::Counts counts;
+  ASSERT_TRUE(ApplyFile(path, live.get(), &counts).ok());
+  EXPECT_EQ(counts.written, 1);
+  EXPECT_EQ(counts.removed, 1);
+  const EmbeddingRows rows = Export(*live);
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 9, 9, 9}));
+}
+
+// Its file is read again, and may have been written to meanwhile.
+TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
+  const auto live = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  const EmbeddingRows before = Export(*live);
+  const std::string path = NewPath("delta");
+  const SnapshotTable table = Table(false);
+  FileMaker(path, table)
+      .AddRows({RowRecord(table, 1, 9), RowRecord(table, 2, 9)})
+      .Finish();
+  std::unique_ptr<SnapshotDelta> delta;
+  ASSERT_TRUE(SnapshotDelta::Open(path, live.get(), {}, &delta).ok());
+  // Records that are larger than there are bytes.
+  std::string bytes = ReadAll(path);
+  const int64_t rows = bytes.size() - 80 - 32 - 2 * table.record_bytes();
+  SetNumber<uint64_t>(&bytes, rows + 8, 2 * table.record_bytes());
+  Reseal(&bytes, rows);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+  SnapshotDelta::Counts counts;
+  const Status status = delta->Apply(&counts);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("records in"), std::string::npos)
+      << status.message();
+  ExpectEqual(Export(*live), before);
+}
+
+// Rows hold one number each: none is ever half of one delta and half of
+// another, none that stays is ever missing, and none goes back.
+TEST(SnapshotDeltaTest, LookUpsGoOnWhileRowsSwitch) {
+  constexpr int64_t kIds = 32;
+  constexpr int kDeltas = 300;
+  // It takes a while to write a row.
+  constexpr int kWide = 1024;
+  const auto table_of = [](bool whole) {
+    SnapshotTable table = Table(whole);
+    table.dim = kWide;
+    return table;
+  };
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < kIds; ++id) ids.push_back(id);
+  const auto live =
+      MustLoad({WholeFile({}, table_of(true))},
+               *MakeStore(TablePolicies(), 4, RowType::kFloat32, kWide));
+  std::vector<std::string> files;
+  for (int d = 0; d < kDeltas; ++d) {
+    const SnapshotTable table = table_of(false);
+    files.push_back(NewPath(StrCat(d)));
+    FileMaker file(files.back(), table);
+    // Every other id is removed and comes back.
+    std::vector<int64_t> removed;
+    std::vector<std::string> records;
+    for (int64_t id : ids) {
+      if (id % 2 != 0 && d % 2 != 0) {
+        removed.push_back(id);
+      } else {
+        records.push_back(RowRecord(table, id, static_cast<float>(d)));
+      }
+    }
+    file.AddIds(BlockKind::kRemoved, removed);
+    for (size_t i = 0; i < records.size(); i += 20) {
+      file.AddRows({records.begin() + i,
+                    records.begin() + std::min(i + 20, records.size())});
+    }
+    file.Finish();
+  }
+  ASSERT_TRUE(ApplyFile(files[0], live.get()).ok());
+  std::atomic<bool> done{false};
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 3; ++t) {
+    readers.emplace_back([&] {
+      std::vector<float> last(kIds, 0.0f);
+      std::vector<float> rows(kIds * kWide);
+      std::unique_ptr<bool[]> found(new bool[kIds]);
+      while (!done.load(std::memory_order_relaxed)) {
+        live->Find(ids, nullptr, Missing(), rows.data(), found.get(), nullptr);
+        for (int64_t i = 0; i < kIds; ++i) {
+          const float* row = rows.data() + i * kWide;
+          if (!found[i]) {
+            EXPECT_EQ(i % 2, 1);
+            continue;
+          }
+          EXPECT_EQ(std::count(row, row + kWide, row[0]), kWide);
+          EXPECT_GE(row[0], last[i]);
+          last[i] = row[0];
+        }
+      }
+    });
+  }
+  for (int d = 1; d < kDeltas; ++d) {
+    const Status status = ApplyFile(files[d], live.get());
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  done.store(true);
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(live->size(), kIds / 2);
+}
+
+}  // namespace
+}  // namespace lodestar

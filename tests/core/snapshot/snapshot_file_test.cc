@@ -1,0 +1,491 @@
+#include "tf_ops/core/snapshot/snapshot_file.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/core/snapshot/snapshot_files.h"
+#include "tests/core/testing/threads.h"
+#include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
+namespace lodestar {
+namespace {
+
+using Block = SnapshotFileReader::Block;
+
+std::unique_ptr<SnapshotFileReader> Open(const std::string& path) {
+  std::unique_ptr<SnapshotFileReader> reader;
+  const Status status = SnapshotFileReader::Open(path, &reader);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return reader;
+}
+
+// The first error of reading a whole file.
+Status ReadFile(const std::string& path) {
+  std::unique_ptr<SnapshotFileReader> reader;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader));
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  return scan.ForEach(nullptr, [](const Block&) { return Status(); });
+}
+
+// LABEL if it is not empty, TABLE, ROWS, REMOVED, END; payloads that need
+// padding.
+std::string SmallFile(const std::string& path, const std::string& label = "") {
+  SnapshotTable table;
+  table.whole = false;
+  FileMaker(path, table, label)
+      .AddIds(BlockKind::kRemoved, {7, -1})
+      .AddRows({RowRecord(table, 5, 1.5f)})
+      .Add(BlockKind::kSketch, 3, "abc")
+      .Finish();
+  return ReadAll(path);
+}
+
+void ExpectError(const Status& status, StatusCode code,
+                 const std::vector<std::string>& parts) {
+  EXPECT_EQ(status.code(), code) << status.message();
+  for (const std::string& part : parts) {
+    EXPECT_NE(status.message().find(part), std::string::npos)
+        << "'" << part << "' is not in: " << status.message();
+  }
+}
+
+TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
+  const std::string path = NewPath("file");
+  std::mt19937 random(1);
+  struct Wanted {
+    BlockKind kind;
+    int64_t count;
+    std::string payload;
+  };
+  std::vector<Wanted> wanted = {{BlockKind::kTable, 1, "some table"}};
+  for (int i = 0; i < 40; ++i) {
+    // Empty ones, which are left out, and such as go over the writer's buffer.
+    const int64_t count =
+        i % 7 == 0 ? 0 : 1 + random() % (i % 5 == 0 ? 200000 : 30);
+    std::string payload(count * 24, '\0');
+    for (char& byte : payload) byte = static_cast<char>(random());
+    wanted.push_back(
+        {i % 2 == 0 ? BlockKind::kRows : BlockKind::kPending, count, payload});
+  }
+  FileMaker maker(path);
+  int64_t rows = 0;
+  for (const Wanted& block : wanted) {
+    maker.Add(block.kind, block.count, block.payload);
+    if (block.kind == BlockKind::kRows) rows += block.count;
+  }
+  maker.Finish();
+  EXPECT_EQ(maker.writer()->totals().rows, rows);
+  wanted.erase(
+      std::remove_if(wanted.begin(), wanted.end(),
+                     [](const Wanted& block) { return block.count == 0; }),
+      wanted.end());
+  const std::string bytes = ReadAll(path);
+  EXPECT_EQ(maker.writer()->bytes(), bytes.size());
+  EXPECT_EQ(maker.writer()->crc(), Crc32c(bytes.data(), bytes.size()));
+
+  const auto reader = Open(path);
+  EXPECT_EQ(reader->size(), bytes.size());
+  std::vector<Block> headers;
+  SnapshotTotals totals;
+  ASSERT_TRUE(reader->ListBlocks(&headers, &totals).ok());
+  EXPECT_TRUE(totals == maker.writer()->totals());
+  ASSERT_EQ(headers.size(), wanted.size());
+  int64_t offset = SnapshotFileReader::kFirstBlock;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    Block block;
+    ASSERT_TRUE(reader->ReadBlock(offset, &block).ok());
+    EXPECT_EQ(block.kind, wanted[i].kind);
+    EXPECT_EQ(block.count, wanted[i].count);
+    EXPECT_EQ(std::string(block.payload.begin(), block.payload.end()),
+              wanted[i].payload);
+    EXPECT_EQ(headers[i].offset, offset);
+    EXPECT_EQ(headers[i].next, block.next);
+    offset = block.next;
+  }
+  Block end;
+  ASSERT_TRUE(reader->ReadBlock(offset, &end).ok());
+  EXPECT_EQ(end.kind, BlockKind::kEnd);
+  EXPECT_EQ(end.next, -1);
+}
+
+TEST(SnapshotFileTest, AFileWithoutBlocks) {
+  const std::string path = NewPath("file");
+  FileMaker(path).Finish();
+  EXPECT_EQ(ReadAll(path).size(), 16 + 32 + 48);
+  std::vector<Block> headers(1);
+  EXPECT_TRUE(Open(path)->ListBlocks(&headers).ok());
+  EXPECT_TRUE(headers.empty());
+}
+
+TEST(SnapshotFileTest, ThreadsShareAScan) {
+  const std::string path = NewPath("file");
+  FileMaker maker(path);
+  const int kBlocks = 300;
+  for (int i = 0; i < kBlocks; ++i) {
+    maker.Add(BlockKind::kBlob, 1000 + i, std::string(1000 + i, char(i)));
+  }
+  maker.Finish();
+  const std::string bytes = ReadAll(path);
+  const auto reader = Open(path);
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  std::mutex mutex;
+  std::set<int64_t> offsets;
+  const ParallelFor threads = Threads(8);
+  const Status status = scan.ForEach(&threads, [&](const Block& block) {
+    const int64_t i = block.bytes - 1000;
+    EXPECT_EQ(std::string(block.payload.begin(), block.payload.end()),
+              std::string(1000 + i, char(i)));
+    std::lock_guard<std::mutex> lock(mutex);
+    offsets.insert(block.offset);
+    return Status();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(offsets.size(), kBlocks);
+  EXPECT_EQ(scan.crc(), Crc32c(bytes.data(), bytes.size()));
+  EXPECT_EQ(scan.totals().blobs, 1000 * kBlocks + kBlocks * (kBlocks - 1) / 2);
+}
+
+TEST(SnapshotFileTest, TheFirstErrorInTheFileIsTold) {
+  const std::string path = NewPath("file");
+  FileMaker maker(path);
+  for (int i = 0; i < 100; ++i) {
+    maker.Add(BlockKind::kBlob, 8, "12345678");
+  }
+  maker.Finish();
+  std::string bytes = ReadAll(path);
+  for (const int block : {90, 31, 30}) bytes[16 + 40 * block + 32] ^= 1;
+  WriteAll(path, bytes);
+  const auto reader = Open(path);
+  const ParallelFor threads = Threads(8);
+  for (int i = 0; i < 20; ++i) {
+    SnapshotScan scan(*reader, /*payloads=*/true);
+    ExpectError(scan.ForEach(&threads, [](const Block&) { return Status(); }),
+                StatusCode::kDataLoss,
+                {path, "byte 1248: the BLOB block's 8 bytes"});
+  }
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  ExpectError(scan.ForEach(&threads,
+                           [](const Block& block) {
+                             return block.offset == 416 ? DataLoss("mine")
+                                                        : Status();
+                           }),
+              StatusCode::kDataLoss, {"mine"});
+}
+
+TEST(SnapshotFileTest, AnEarlierErrorThatComesLaterIsTold) {
+  const std::string path = NewPath("file");
+  FileMaker(path)
+      .Add(BlockKind::kBlob, 8, "12345678")
+      .Add(BlockKind::kBlob, 8, "12345678")
+      .Finish();
+  const auto reader = Open(path);
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  const ParallelFor threads = Threads(2);
+  std::atomic<bool> failed{false};
+  ExpectError(
+      scan.ForEach(&threads,
+                   [&](const Block& block) {
+                     if (block.offset != 16) {
+                       failed = true;
+                       return DataLoss("second");
+                     }
+                     while (!failed) std::this_thread::yield();
+                     // The other thread has yet to tell of it.
+                     std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                     return DataLoss("first");
+                   }),
+      StatusCode::kDataLoss, {"first"});
+}
+
+TEST(SnapshotFileTest, ALabelStandsBeforeTheOtherBlocks) {
+  const std::string path = NewPath("file");
+  const std::string plain = SmallFile(NewPath("plain"));
+  const std::string good = SmallFile(path, "of a table");
+  const auto reader = Open(path);
+  Block label;
+  ASSERT_TRUE(reader->ReadBlock(SnapshotFileReader::kFirstBlock, &label).ok());
+  EXPECT_EQ(label.kind, BlockKind::kLabel);
+  EXPECT_EQ(std::string(label.payload.begin(), label.payload.end()),
+            "of a table");
+  EXPECT_EQ(reader->first_block(), label.next);
+  EXPECT_EQ(good.substr(label.next), plain.substr(16));
+  SnapshotFileSummary summary;
+  ASSERT_TRUE(VerifySnapshotFile(path, nullptr, &summary).ok());
+  EXPECT_EQ(summary.crc, Crc32c(good.data(), good.size()));
+  // The header says whether there is one.
+  const auto expect = [&](std::string bytes, uint32_t version,
+                          const std::string& part) {
+    SetNumber(&bytes, 8, version);
+    SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
+    WriteAll(path, bytes);
+    ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
+  };
+  expect(plain, 2, "byte 16: the first block is a TABLE block, wanted LABEL");
+  expect(good, 1, "byte 16: a LABEL block, but only the first of a file of");
+}
+
+TEST(SnapshotFileTest, EveryChangedBitOfALabelIsFound) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path, "of a table");
+  for (size_t at = 0; at < 64; ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bytes = good;
+      bytes[at] ^= 1 << bit;
+      WriteAll(path, bytes);
+      ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte "});
+    }
+  }
+}
+
+TEST(SnapshotFileTest, EveryChangedBitIsFound) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path);
+  ASSERT_TRUE(ReadFile(path).ok());
+  for (size_t at = 0; at < good.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bytes = good;
+      bytes[at] ^= 1 << bit;
+      WriteAll(path, bytes);
+      ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte "});
+    }
+  }
+}
+
+TEST(SnapshotFileTest, EveryCutAndEveryLongerFileIsFound) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path, "label");
+  for (size_t size = 0; size < good.size(); ++size) {
+    WriteAll(path, good.substr(0, size));
+    ExpectError(ReadFile(path), StatusCode::kDataLoss,
+                {path, "byte " + std::to_string(size), "ends here"});
+  }
+  for (const int more : {1, 8, 100}) {
+    WriteAll(path, good + std::string(more, '\0'));
+    ExpectError(ReadFile(path), StatusCode::kDataLoss,
+                {path, "byte " + std::to_string(good.size()),
+                 std::to_string(more) + " bytes behind END"});
+  }
+}
+
+TEST(SnapshotFileTest, HeadersAreChecked) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path);
+  const auto expect = [&](int64_t at, auto number, const std::string& part) {
+    std::string bytes = good;
+    SetNumber(&bytes, at, number);
+    Reseal(&bytes, 16);
+    WriteAll(path, bytes);
+    ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
+  };
+  expect(16, uint32_t{1}, "byte 16: a block begins with 00000001");
+  expect(20, uint16_t{0}, "byte 16: the block is of kind 0, wanted 1 to 9");
+  expect(20, uint16_t{10}, "byte 16: the block is of kind 10");
+  expect(22, uint16_t{3}, "holds 3 behind its kind");
+  expect(24, uint64_t{2}, "the TABLE block has 2 records in 52 bytes");
+  expect(32, ~uint64_t{0}, "has 18446744073709551615 bytes, wanted 67108864");
+  expect(32, uint64_t{4096}, "block of byte 16 goes to byte 4144: the file is");
+  expect(20, uint16_t{2}, "byte 16: a ROWS block, but the file does not begin");
+  const int64_t removed = Open(path) != nullptr ? 16 + 32 + 56 : 0;
+  for (const uint64_t count :
+       {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 61) + 2}) {
+    std::string bytes = good;
+    SetNumber(&bytes, removed + 8, count);
+    Reseal(&bytes, removed);
+    WriteAll(path, bytes);
+    ExpectError(ReadFile(path), StatusCode::kDataLoss,
+                {"byte 104: the REMOVED block has " + std::to_string(count) +
+                 " records in 16 bytes"});
+  }
+}
+
+TEST(SnapshotFileTest, AnotherFormatVersionIsRefusedByName) {
+  const std::string path = NewPath("file");
+  std::string bytes = SmallFile(path);
+  SetNumber(&bytes, 8, uint32_t{3});
+  SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
+  WriteAll(path, bytes);
+  ExpectError(ReadFile(path), StatusCode::kUnimplemented,
+              {path, "of version 3, but only versions 1 to 2"});
+}
+
+TEST(SnapshotFileTest, BlocksHaveAnOrder) {
+  const std::string path = NewPath("file");
+  const SnapshotTable table;
+  const std::string payload = EncodeTable(table);
+  const std::string row = RowRecord(table, 1, 1);
+  const auto expect = [&](FileMaker maker, const std::string& part) {
+    maker.Finish();
+    ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
+    std::filesystem::remove(path);
+  };
+  expect(std::move(FileMaker(path, table).Add(BlockKind::kTable, 1, payload)),
+         "a TABLE block, but only the first may be one");
+  expect(std::move(FileMaker(path, table).Add(BlockKind::kBlob, 1, "x")),
+         "a BLOB block, but this is the file of a table");
+  expect(
+      std::move(FileMaker(path).Add(BlockKind::kBlob, 1, "x").AddRows({row})),
+      "a ROWS block, but the file does not begin with TABLE");
+  expect(std::move(FileMaker(path, table)
+                       .AddRows({row})
+                       .AddIds(BlockKind::kRemoved, {1})),
+         "a REMOVED block, but REMOVED goes before ROWS");
+}
+
+TEST(SnapshotFileTest, EndTellsOfBlocksThatAreMissing) {
+  const std::string path = NewPath("file");
+  const std::string good = SmallFile(path);
+  // The ROWS block is cut out, so that all that is left is in order.
+  const int64_t rows = 16 + 32 + 56 + 32 + 16;
+  WriteAll(path, good.substr(0, rows) + good.substr(rows + 32 + 32));
+  ExpectError(ReadFile(path), StatusCode::kDataLoss,
+              {path, "the file holds 0 rows, 2 removed ids",
+               "but END says 1 rows, 2 removed ids"});
+}
+
+// It could be lost without a trace.
+TEST(SnapshotFileTest, AnEmptyBlockIsRefused) {
+  const std::string path = NewPath("file");
+  std::string bytes = SmallFile(path);
+  const int64_t removed = 16 + 32 + 56;
+  std::string empty = bytes.substr(removed, 32);
+  SetNumber(&empty, 8, uint64_t{0});
+  SetNumber(&empty, 16, uint64_t{0});
+  Reseal(&empty, 0);
+  bytes.insert(removed, empty);
+  WriteAll(path, bytes);
+  ExpectError(ReadFile(path), StatusCode::kDataLoss,
+              {"byte 104: the REMOVED block has 0 records in 0 bytes"});
+}
+
+TEST(SnapshotFileTest, NoBlockBeginsThere) {
+  const std::string path = NewPath("file");
+  SmallFile(path);
+  const auto reader = Open(path);
+  Block block;
+  for (const int64_t offset : {-8, 0, 8, 17, 20}) {
+    ExpectError(reader->ReadBlock(offset, &block), StatusCode::kInvalidArgument,
+                {path, "no block begins here"});
+  }
+  for (const int64_t offset :
+       {reader->size() / 8 * 8, int64_t{1} << 40, INT64_MAX - 7}) {
+    ExpectError(reader->ReadBlock(offset, &block), StatusCode::kDataLoss,
+                {path, "the file ends here"});
+  }
+}
+
+TEST(SnapshotFileTest, WhatTheSystemRefusesIsNamed) {
+  std::unique_ptr<SnapshotFileReader> reader;
+  std::unique_ptr<SnapshotFileWriter> writer;
+  const std::string path = NewPath("file");
+  ExpectError(SnapshotFileReader::Open(path, &reader), StatusCode::kNotFound,
+              {"cannot open '" + path + "': No such file"});
+  ExpectError(SnapshotFileReader::Open(testing::TempDir(), &reader),
+              StatusCode::kInvalidArgument, {"is not a regular file"});
+  SmallFile(path);
+  ExpectError(SnapshotFileWriter::Create(path, &writer),
+              StatusCode::kAlreadyExists,
+              {"cannot create '" + path + "': File exists"});
+  ExpectError(SnapshotFileWriter::Create(path + "/below", &writer),
+              StatusCode::kNotFound, {"Not a directory"});
+  ExpectError(FileError(path, "open", EACCES), StatusCode::kPermissionDenied,
+              {"cannot open '" + path + "': Permission denied"});
+  ExpectError(FileError(path, "sync", EIO), StatusCode::kDataLoss,
+              {"Input/output error"});
+}
+
+TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
+  const std::string path = NewPath("file");
+  FileMaker maker(path);
+  SnapshotFileWriter* const writer = maker.writer();
+  const std::vector<char> big(SnapshotFileReader::kMaxPayload + 1);
+  ExpectError(writer->Append(BlockKind::kBlob, big.size(), big.data(),
+                             static_cast<int64_t>(big.size())),
+              StatusCode::kInvalidArgument,
+              {path, "a payload of 67108865 bytes, wanted 0 to 67108864"});
+  ExpectError(writer->Append(BlockKind::kRemoved, 3, big.data(), 16),
+              StatusCode::kInvalidArgument,
+              {path, "a REMOVED block of 3 records in 16 bytes"});
+  ExpectError(writer->Append(BlockKind::kRows, 3, big.data(), 16),
+              StatusCode::kInvalidArgument, {"3 records in 16 bytes"});
+  ExpectError(writer->Append(BlockKind::kRows, -1, big.data(), 16),
+              StatusCode::kInvalidArgument, {"-1 records"});
+  ExpectError(writer->Append(BlockKind::kEnd, 6, big.data(), 48),
+              StatusCode::kInvalidArgument, {"END is written by Finish()"});
+  ExpectError(writer->Append(BlockKind::kLabel, 1, big.data(), 1),
+              StatusCode::kInvalidArgument, {"LABEL is written by Create()"});
+  // None of these spoiled it, and the biggest payload is read.
+  maker.Add(BlockKind::kBlob, SnapshotFileReader::kMaxPayload,
+            std::string(SnapshotFileReader::kMaxPayload, 'x'));
+  maker.Finish();
+  EXPECT_TRUE(ReadFile(path).ok());
+  ExpectError(writer->Append(BlockKind::kBlob, 1, big.data(), 1),
+              StatusCode::kFailedPrecondition, {path, "is finished"});
+  ExpectError(writer->Finish(), StatusCode::kFailedPrecondition,
+              {"is finished"});
+}
+
+TEST(SnapshotFileTest, AFullDiskIsNamed) {
+  // The system's own full disk, which no file can be created on.
+  const std::string path = NewPath("file");
+  const rlimit wide = [] {
+    rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    return limit;
+  }();
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit narrow = wide;
+  narrow.rlim_cur = 6 << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &narrow), 0);
+  {
+    FileMaker maker(path);
+    const std::string payload(1 << 20, 'x');
+    Status status;
+    int blocks = 0;
+    while (status.ok() && blocks < 20) {
+      status = maker.writer()->Append(BlockKind::kBlob, payload.size(),
+                                      payload.data(), payload.size());
+      ++blocks;
+    }
+    EXPECT_LT(blocks, 20);
+    ExpectError(status, StatusCode::kResourceExhausted,
+                {"cannot write '" + path + "': File too large"});
+    // The error stays, and what was written too.
+    ExpectError(maker.writer()->Finish(), StatusCode::kResourceExhausted,
+                {"File too large"});
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &wide), 0);
+  EXPECT_EQ(std::filesystem::file_size(path), 6 << 20);
+  ExpectError(ReadFile(path), StatusCode::kDataLoss, {"the file is cut short"});
+  ExpectError(FileError(path, "write", ENOSPC), StatusCode::kResourceExhausted,
+              {"cannot write '" + path + "': No space left on device"});
+}
+
+TEST(SnapshotFileTest, AWriterThatIsDroppedLeavesAFileWithoutEnd) {
+  const std::string path = NewPath("file");
+  {
+    FileMaker(path).Add(BlockKind::kBlob, 1, "x");
+  }
+  EXPECT_TRUE(std::filesystem::exists(path));
+  ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte 0"});
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,141 @@
+// Snapshot files as tests make them, take them apart and spoil them.
+
+#ifndef LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_FILES_H_
+#define LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_FILES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
+namespace lodestar {
+
+// A path of this test's own at which there is no file.
+inline std::string NewPath(const std::string& name) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string file =
+      StrCat(test->test_suite_name(), ".", test->name(), ".", name);
+  // In the names of parametrized tests.
+  std::replace(file.begin(), file.end(), '/', '-');
+  const std::string path = testing::TempDir() + file;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+inline std::string ReadAll(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+inline void WriteAll(const std::string& path, const std::string& bytes) {
+  // A file that is cut and written anew may be taken to the disk at once.
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+template <typename T>
+std::string BytesOf(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+// Number `at` of type T in a file.
+template <typename T>
+T NumberAt(const std::string& file, int64_t at) {
+  T number;
+  std::memcpy(&number, file.data() + at, sizeof(number));
+  return number;
+}
+template <typename T>
+void SetNumber(std::string* file, int64_t at, T number) {
+  std::memcpy(file->data() + at, &number, sizeof(number));
+}
+
+// Makes the checksums of the block at `offset` right again, as far as it lies
+// in the file.
+inline void Reseal(std::string* file, int64_t offset) {
+  const int64_t size = static_cast<int64_t>(file->size());
+  if (offset + 32 > size) return;
+  const uint64_t bytes = NumberAt<uint64_t>(*file, offset + 16);
+  if (bytes <= static_cast<uint64_t>(size - offset - 32)) {
+    SetNumber(file, offset + 24, Crc32c(file->data() + offset + 32, bytes));
+  }
+  SetNumber(file, offset + 28, Crc32c(file->data() + offset, 28));
+}
+
+// A record of `layout` whose numbers are `value` and, of slot s, `value` + s
+// + 1.
+inline std::string RowRecord(const SnapshotTable& table, int64_t id,
+                             float value, int64_t last_seen = 0,
+                             uint32_t frequency = 1) {
+  const SnapshotRowLayout layout = table.layout();
+  std::string record(layout.bytes(), '\0');
+  const SnapshotRowHead head = {id, last_seen, frequency, 0};
+  std::memcpy(record.data(), &head, sizeof(head));
+  VisitRowType(table.type, [&](auto zero) {
+    using T = decltype(zero);
+    const std::vector<T> values(table.dim, RoundTo<T>(value));
+    std::memcpy(record.data() + layout.values(), values.data(),
+                layout.value_bytes());
+  });
+  for (int64_t s = 0; s < layout.slots(); ++s) {
+    FillComputed(table.type, value + s + 1, table.dim,
+                 record.data() + layout.slot(s));
+  }
+  return record;
+}
+
+// A file in the making; every step has to succeed.
+class FileMaker {
+ public:
+  explicit FileMaker(const std::string& path, const std::string& label = "") {
+    const Status status = SnapshotFileWriter::Create(path, &writer_, label);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  FileMaker(const std::string& path, const SnapshotTable& table,
+            const std::string& label = "")
+      : FileMaker(path, label) {
+    Add(BlockKind::kTable, 1, EncodeTable(table));
+  }
+
+  FileMaker& Add(BlockKind kind, int64_t count, const std::string& payload) {
+    const Status status =
+        writer_->Append(kind, count, payload.data(), payload.size());
+    EXPECT_TRUE(status.ok()) << status.message();
+    return *this;
+  }
+  FileMaker& AddIds(BlockKind kind, const std::vector<int64_t>& ids) {
+    std::string payload;
+    for (const int64_t id : ids) payload += BytesOf(id);
+    return Add(kind, ids.size(), payload);
+  }
+  FileMaker& AddRows(const std::vector<std::string>& records,
+                     BlockKind kind = BlockKind::kRows) {
+    std::string payload;
+    for (const std::string& record : records) payload += record;
+    return Add(kind, records.size(), payload);
+  }
+  void Finish() {
+    const Status status = writer_->Finish();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+
+  SnapshotFileWriter* writer() { return writer_.get(); }
+
+ private:
+  std::unique_ptr<SnapshotFileWriter> writer_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_FILES_H_

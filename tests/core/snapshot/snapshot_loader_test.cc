@@ -1,0 +1,352 @@
+#include "tf_ops/core/snapshot/snapshot_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/core/snapshot/snapshot_tables.h"
+
+namespace lodestar {
+namespace {
+
+void ExpectRefused(const std::vector<std::string>& files,
+                   const EmbeddingStore& like, StatusCode code,
+                   const std::string& message, bool reset = false) {
+  std::unique_ptr<EmbeddingStore> store;
+  const Status status = Load(files, like, &store, reset);
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_NE(status.message().find(message), std::string::npos)
+      << status.message();
+  EXPECT_EQ(store, nullptr);
+}
+
+TEST(SnapshotLoaderTest, AnEmptyTableIsRestored) {
+  const auto like = MakeStore();
+  const auto store = MustLoad({WholeFile({})}, *like);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->size(), 0);
+  EXPECT_EQ(store->step(), 10);
+  EXPECT_EQ(Export(*store).optimizer.name, "adagrad");
+}
+
+TEST(SnapshotLoaderTest, EventsThatWereCountedStay) {
+  const auto like = MakeStore();
+  EmbeddingStore::SightingOptions options;
+  options.insert = options.count = true;
+  const std::vector<int64_t> ids = {1, 2, 3};
+  std::vector<RowRef> refs(3);
+  ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());
+  const auto store = MustLoad({WholeFile({7})}, *like);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->Stats().inserts, 3);
+  EXPECT_EQ(store->Stats().misses, like->Stats().misses);
+  EXPECT_EQ(store->Stats().rows, 1);
+}
+
+TEST(SnapshotLoaderTest, SlotsMayBeLeftOut) {
+  const auto like = MakeStore();
+  const auto store = MustLoad({WholeFile({1, 2})}, *like, /*reset=*/true);
+  ASSERT_NE(store, nullptr);
+  const EmbeddingRows rows = Export(*store);
+  EXPECT_EQ(rows.optimizer.name, "");
+  EXPECT_EQ(rows.slots.size(), 0);
+  EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 2, 2, 2}));
+}
+
+// What is applied with an optimizer has it afterwards.
+std::unique_ptr<EmbeddingStore> AttachedTo(const char* optimizer) {
+  std::unique_ptr<EmbeddingStore> store = MakeStore();
+  std::vector<std::string> names;
+  EXPECT_TRUE(SparseOptimizer::SlotNames(optimizer, &names));
+  EmbeddingRows rows;
+  rows.optimizer = {optimizer, names, std::vector<float>(names.size(), 0.5f)};
+  rows.values.Resize(RowType::kFloat32, 0);
+  rows.slots.Resize(RowType::kFloat32, 0);
+  rows.seed = kSeed;
+  rows.salt = kSalt;
+  EXPECT_TRUE(store->Import(View(rows), true, nullptr).ok());
+  return store;
+}
+
+TEST(SnapshotLoaderTest, AnotherOptimizerIsRefusedOrReset) {
+  const auto like = AttachedTo("adam");
+  const std::string file = WholeFile({1});
+  ExpectRefused({file}, *like, StatusCode::kFailedPrecondition,
+                StrCat("'", file,
+                       "' holds the optimizer slots of 'adagrad', but the "
+                       "table's are those of 'adam'"));
+  EXPECT_NE(MustLoad({file}, *like, /*reset=*/true), nullptr);
+  EXPECT_NE(MustLoad({file}, *AttachedTo("adagrad")), nullptr);
+  SnapshotTable without = Table(true);
+  without.optimizer = {};
+  const auto plain = MustLoad({WholeFile({1}, without)}, *like);
+  ASSERT_NE(plain, nullptr);
+  EXPECT_EQ(Export(*plain).optimizer.name, "");
+}
+
+TEST(SnapshotLoaderTest, AnUnknownOptimizerIsRefused) {
+  SnapshotTable table = Table(true);
+  table.optimizer.name = "future";
+  const std::string file = WholeFile({1}, table);
+  ExpectRefused({file}, *MakeStore(), StatusCode::kInvalidArgument,
+                StrCat("'", file, "': the optimizer 'future' is unknown"));
+  EXPECT_NE(MustLoad({file}, *MakeStore(), /*reset=*/true), nullptr);
+}
+
+TEST(SnapshotLoaderTest, FilesOfOtherRowsAreRefused) {
+  SnapshotTable table = Table(true);
+  table.dim = 5;
+  ExpectRefused({WholeFile({1}, table)}, *MakeStore(),
+                StatusCode::kInvalidArgument,
+                "holds rows of 5 numbers, but the table's have 3");
+  ExpectRefused({WholeFile({1}, Table(true, RowType::kFloat16))}, *MakeStore(),
+                StatusCode::kInvalidArgument,
+                "holds float16 rows, but the table's are float32");
+  TablePolicies policies;
+  policies.shared_rows = 3;
+  table = Table(true);
+  table.shared_rows = 4;
+  ExpectRefused({WholeFile({1}, table)}, *MakeStore(policies),
+                StatusCode::kInvalidArgument,
+                "holds 4 shared rows, but the table has 3");
+}
+
+TEST(SnapshotLoaderTest, SharedRowsOfOneSideAreLeftOut) {
+  TablePolicies policies;
+  policies.shared_rows = 3;
+  const auto like = MakeStore(policies);
+  const auto fresh = MustLoad({WholeFile({1})}, *like);
+  ASSERT_NE(fresh, nullptr);
+  EXPECT_EQ(Export(*fresh).shared_values.size(), 3 * kDim);
+  SnapshotTable table = Table(true);
+  table.shared_rows = 3;
+  const std::string path = NewPath("shared");
+  FileMaker(path, table)
+      .AddRows({RowRecord(table, 0, 1), RowRecord(table, 1, 1),
+                RowRecord(table, 2, 1)},
+               BlockKind::kSharedRows)
+      .Finish();
+  const auto without = MustLoad({path}, *MakeStore());
+  ASSERT_NE(without, nullptr);
+  EXPECT_EQ(Export(*without).shared_values.size(), 0);
+}
+
+TEST(SnapshotLoaderTest, SharedRowsComeOnceAndAll) {
+  TablePolicies policies;
+  policies.shared_rows = 3;
+  SnapshotTable table = Table(true);
+  table.shared_rows = 3;
+  const std::string twice = NewPath("twice");
+  FileMaker(twice, table)
+      .AddRows({RowRecord(table, 0, 1), RowRecord(table, 1, 1),
+                RowRecord(table, 0, 1)},
+               BlockKind::kSharedRows)
+      .Finish();
+  ExpectRefused({twice}, *MakeStore(policies), StatusCode::kDataLoss,
+                "shared row 0 comes a second time");
+  const std::string part = NewPath("part");
+  FileMaker(part, table)
+      .AddRows({RowRecord(table, 0, 1)}, BlockKind::kSharedRows)
+      .Finish();
+  ExpectRefused({part}, *MakeStore(policies), StatusCode::kDataLoss,
+                "the file holds 1 shared rows, but its table has 3");
+}
+
+TEST(SnapshotLoaderTest, FilesComeInTheirOrder) {
+  const std::string whole = WholeFile({1});
+  const std::string delta = NewPath("delta");
+  FileMaker(delta, Table(false)).Finish();
+  const auto like = MakeStore();
+  ExpectRefused({}, *like, StatusCode::kInvalidArgument,
+                "there are no snapshot files of the table");
+  ExpectRefused({delta}, *like, StatusCode::kInvalidArgument,
+                StrCat("'", delta, "' holds a delta, but comes first"));
+  ExpectRefused({whole, whole}, *like, StatusCode::kInvalidArgument,
+                "holds a whole table, but comes after other files");
+  const std::string adam = NewPath("adam");
+  FileMaker(adam, Table(false, RowType::kFloat32, Adam())).Finish();
+  ExpectRefused({whole, adam}, *like, StatusCode::kInvalidArgument,
+                "holds the optimizer slots of 'adagrad', but");
+  EXPECT_NE(MustLoad({whole, adam}, *like, /*reset=*/true), nullptr);
+}
+
+TEST(SnapshotLoaderTest, AnIdComesOnce) {
+  const SnapshotTable table = Table(true);
+  const int64_t record = table.record_bytes();
+  for (const bool whole : {true, false}) {
+    const std::string first = WholeFile({5});
+    const std::string path = NewPath("twice");
+    FileMaker file(path, Table(whole));
+    file.AddRows({RowRecord(table, 7, 1), RowRecord(table, 5, 1)});
+    const int64_t block = file.writer()->bytes();
+    file.AddRows({RowRecord(table, 6, 1), RowRecord(table, 5, 1)}).Finish();
+    const std::string message =
+        StrCat("'", path, "', byte ",
+               block + SnapshotFileReader::kBlockHeader + record,
+               ": id 5 comes a second time");
+    const std::vector<std::string> files =
+        whole ? std::vector<std::string>{path}
+              : std::vector<std::string>{first, path};
+    ExpectRefused(files, *MakeStore(), StatusCode::kDataLoss, message);
+    if (whole) continue;
+    const auto live = MustLoad({first}, *MakeStore());
+    const EmbeddingRows before = Export(*live);
+    const Status status = ApplyFile(path, live.get());
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), message);
+    ExpectEqual(Export(*live), before);
+  }
+}
+
+TEST(SnapshotLoaderTest, MoreRowsThanTheCapAreRefused) {
+  TablePolicies policies;
+  policies.eviction.max_rows = 2;
+  const std::string file = WholeFile({1, 2, 3});
+  ExpectRefused(
+      {file}, *MakeStore(policies), StatusCode::kFailedPrecondition,
+      StrCat("'", file, "' leads to 3 rows, but the table's cap is 2 rows"));
+  const std::string delta = NewPath("delta");
+  FileMaker(delta, Table(false)).AddIds(BlockKind::kRemoved, {2}).Finish();
+  EXPECT_NE(MustLoad({file, delta}, *MakeStore(policies)), nullptr);
+}
+
+TEST(SnapshotLoaderTest, AdmissionOfAnotherKindIsRefused) {
+  TablePolicies exact;
+  exact.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  exact.admission.min_count = 3;
+  TablePolicies sketch = exact;
+  sketch.admission.kind = AdmissionPolicy::Kind::kCountingBloom;
+  sketch.admission.num_counters = 8;
+  sketch.admission.num_hashes = 2;
+  const SnapshotTable table = Table(true);
+  const std::string counts = NewPath("counts");
+  FileMaker(counts, table)
+      .Add(BlockKind::kPending, 1, PendingRecord(5, 1, 2))
+      .Finish();
+  const std::string counters = NewPath("counters");
+  FileMaker(counters, table)
+      .Add(BlockKind::kSketch, 9, std::string(9, '\1'))
+      .Finish();
+  ExpectRefused({counters}, *MakeStore(sketch), StatusCode::kInvalidArgument,
+                StrCat("'", counters,
+                       "': `sketch` has 9 counters, but the variable's "
+                       "admission has 8"));
+  ExpectRefused({counts}, *MakeStore(sketch), StatusCode::kInvalidArgument,
+                "1 ids with exact counts");
+  ExpectRefused({counters}, *MakeStore(exact), StatusCode::kInvalidArgument,
+                "`sketch` has 9 counters");
+  // Who asks no admission leaves it out.
+  EXPECT_NE(MustLoad({counts}, *MakeStore()), nullptr);
+  EXPECT_NE(MustLoad({counters}, *MakeStore()), nullptr);
+  const std::string both = NewPath("both");
+  FileMaker(both, table)
+      .AddRows({RowRecord(table, 5, 1)})
+      .Add(BlockKind::kPending, 1, PendingRecord(5, 1, 2))
+      .Finish();
+  ExpectRefused({both}, *MakeStore(exact), StatusCode::kDataLoss,
+                StrCat("'", both, "': id 5 waits for a row, but it has one"));
+  const std::string twice = NewPath("twice");
+  FileMaker(twice, table)
+      .Add(BlockKind::kPending, 2,
+           PendingRecord(5, 1, 2) + PendingRecord(5, 2, 2))
+      .Finish();
+  ExpectRefused({twice}, *MakeStore(exact), StatusCode::kInvalidArgument,
+                "`pending_ids` holds 5 twice");
+}
+
+TEST(SnapshotLoaderTest, DamageIsFoundAnywhere) {
+  TablePolicies policies;
+  policies.shared_rows = 2;
+  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  policies.admission.min_count = 3;
+  SnapshotTable table = Table(true);
+  table.shared_rows = 2;
+  const std::string path = NewPath("file");
+  FileMaker(path, table)
+      .AddRows({RowRecord(table, 5, 1), RowRecord(table, 6, 1)})
+      .AddRows({RowRecord(table, 0, 1), RowRecord(table, 1, 1)},
+               BlockKind::kSharedRows)
+      .Add(BlockKind::kPending, 1, PendingRecord(7, 1, 2))
+      .Finish();
+  const auto like = MakeStore(policies);
+  ASSERT_NE(MustLoad({path}, *like), nullptr);
+  const std::string good = ReadAll(path);
+  const std::string bad_path = NewPath("bad");
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] ^= 4;
+    WriteAll(bad_path, bad);
+    ExpectRefused({bad_path}, *like, StatusCode::kDataLoss,
+                  StrCat("'", bad_path, "', byte "));
+  }
+  for (size_t size = 0; size < good.size(); size += 5) {
+    WriteAll(bad_path, good.substr(0, size));
+    ExpectRefused({bad_path}, *like, StatusCode::kDataLoss,
+                  StrCat("'", bad_path, "', byte "));
+  }
+}
+
+TEST(SnapshotLoaderTest, WhoeverSealsDamageIsStillNotBelieved) {
+  TablePolicies policies;
+  policies.shared_rows = 2;
+  policies.eviction.max_age = 5;
+  SnapshotTable table = Table(false);
+  table.shared_rows = 2;
+  const std::string path = NewPath("file");
+  FileMaker(path, table)
+      .AddIds(BlockKind::kRemoved, {1})
+      .AddRows({RowRecord(table, 5, 1), RowRecord(table, 6, 1)})
+      .AddRows({RowRecord(table, 0, 1)}, BlockKind::kSharedRows)
+      .Finish();
+  std::vector<int64_t> blocks;
+  {
+    std::unique_ptr<SnapshotFileReader> file;
+    ASSERT_TRUE(SnapshotFileReader::Open(path, &file).ok());
+    std::vector<SnapshotFileReader::Block> headers;
+    ASSERT_TRUE(file->ListBlocks(&headers).ok());
+    for (const auto& block : headers) blocks.push_back(block.offset);
+  }
+  const std::string good = ReadAll(path);
+  SnapshotTable whole = Table(true);
+  whole.shared_rows = 2;
+  const std::string first = NewPath("first");
+  FileMaker(first, whole)
+      .AddRows({RowRecord(whole, 1, 1)})
+      .AddRows({RowRecord(whole, 0, 1), RowRecord(whole, 1, 1)},
+               BlockKind::kSharedRows)
+      .Finish();
+  const auto like = MakeStore(policies);
+  std::mt19937 random(1);
+  const std::string bad_path = NewPath("bad");
+  int taken = 0;
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bad = good;
+    const int64_t block = blocks[random() % blocks.size()];
+    const int64_t at = block + random() % (good.size() - block);
+    const uint8_t values[] = {0, 1, 0x7f, 0x80, 0xff};
+    bad[at] = static_cast<char>(values[random() % 5]);
+    for (int64_t offset : blocks) Reseal(&bad, offset);
+    WriteAll(bad_path, bad);
+    std::unique_ptr<EmbeddingStore> store;
+    const Status status = Load({first, bad_path}, *like, &store);
+    (status.ok() ? taken : refused) += 1;
+    const auto live = MustLoad({first}, *like);
+    const EmbeddingRows before = Export(*live);
+    const Status applied = ApplyFile(bad_path, live.get());
+    if (!applied.ok()) ExpectEqual(Export(*live), before);
+    // A live table wants its own seed and slots.
+    if (applied.ok()) {
+      EXPECT_TRUE(status.ok());
+    }
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace lodestar

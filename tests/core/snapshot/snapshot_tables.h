@@ -1,0 +1,135 @@
+// Tables and the snapshot files that lead to them, for tests.
+
+#ifndef LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_TABLES_H_
+#define LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_TABLES_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/core/snapshot/snapshot_files.h"
+#include "tests/core/testing/rows_view.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/snapshot_delta.h"
+#include "tf_ops/core/snapshot/snapshot_loader.h"
+
+namespace lodestar {
+
+constexpr int kDim = 3;
+constexpr int64_t kSeed = 11;
+constexpr int64_t kSalt = 12;
+
+inline std::unique_ptr<EmbeddingStore> MakeStore(
+    const TablePolicies& policies = TablePolicies(), int64_t shards = 4,
+    RowType type = RowType::kFloat32, int dim = kDim) {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("uniform", -1.0f, 1.0f, 1, 2, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(dim, shards, initializer, &store, policies, type)
+          .ok());
+  return store;
+}
+
+inline AttachedOptimizer Adagrad() {
+  return {"adagrad", {"accumulator"}, {0.5f}};
+}
+inline AttachedOptimizer Adam() {
+  return {"adam", {"momentum", "velocity"}, {0.0f, 0.0f}};
+}
+
+inline SnapshotTable Table(bool whole, RowType type = RowType::kFloat32,
+                           const AttachedOptimizer& optimizer = Adagrad()) {
+  SnapshotTable table;
+  table.dim = kDim;
+  table.type = type;
+  table.whole = whole;
+  table.optimizer = optimizer;
+  table.step = whole ? 10 : 11;
+  table.seed = kSeed;
+  table.salt = kSalt;
+  return table;
+}
+
+inline std::string PendingRecord(int64_t id, uint32_t sightings,
+                                 int64_t last_seen) {
+  return BytesOf(SnapshotPending{id, last_seen, sightings, 0});
+}
+
+// A whole file of rows, each of whose numbers is its id.
+inline std::string WholeFile(const std::vector<int64_t>& ids,
+                             SnapshotTable table = Table(true)) {
+  const std::string path = NewPath("whole");
+  std::vector<std::string> records;
+  for (int64_t id : ids) {
+    records.push_back(RowRecord(table, id, static_cast<float>(id)));
+  }
+  FileMaker(path, table).AddRows(records).Finish();
+  return path;
+}
+
+inline Status Load(const std::vector<std::string>& files,
+                   const EmbeddingStore& like,
+                   std::unique_ptr<EmbeddingStore>* out, bool reset = false,
+                   const ParallelFor* parallel = nullptr) {
+  LoadOptions options;
+  options.reset_slots = reset;
+  return LoadChain(Span<const std::string>(files), like, options, parallel,
+                   out);
+}
+
+inline std::unique_ptr<EmbeddingStore> MustLoad(
+    const std::vector<std::string>& files, const EmbeddingStore& like,
+    bool reset = false) {
+  std::unique_ptr<EmbeddingStore> store;
+  const Status status = Load(files, like, &store, reset);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return store;
+}
+
+inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
+                        SnapshotDelta::Counts* counts = nullptr,
+                        bool reset = false) {
+  LoadOptions options;
+  options.reset_slots = reset;
+  std::unique_ptr<SnapshotDelta> delta;
+  LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(file, store, options, &delta));
+  SnapshotDelta::Counts unused;
+  return delta->Apply(counts == nullptr ? &unused : counts);
+}
+
+inline EmbeddingRows Export(const EmbeddingStore& store) {
+  EmbeddingRows rows;
+  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
+  return rows;
+}
+
+inline void ExpectEqual(const EmbeddingRows& rows,
+                        const EmbeddingRows& wanted) {
+  EXPECT_EQ(rows.ids, wanted.ids);
+  EXPECT_TRUE(rows.values == wanted.values);
+  EXPECT_TRUE(rows.slots == wanted.slots);
+  EXPECT_EQ(rows.frequencies, wanted.frequencies);
+  EXPECT_EQ(rows.last_seen, wanted.last_seen);
+  EXPECT_EQ(rows.optimizer.name, wanted.optimizer.name);
+  EXPECT_EQ(rows.optimizer.slot_names, wanted.optimizer.slot_names);
+  EXPECT_EQ(rows.optimizer.slot_inits, wanted.optimizer.slot_inits);
+  EXPECT_EQ(rows.step, wanted.step);
+  EXPECT_EQ(rows.seed, wanted.seed);
+  EXPECT_EQ(rows.salt, wanted.salt);
+  EXPECT_EQ(rows.own_step, wanted.own_step);
+  EXPECT_EQ(rows.pending_ids, wanted.pending_ids);
+  EXPECT_EQ(rows.pending_sightings, wanted.pending_sightings);
+  EXPECT_EQ(rows.pending_last_seen, wanted.pending_last_seen);
+  EXPECT_EQ(rows.sketch, wanted.sketch);
+  EXPECT_TRUE(rows.shared_values == wanted.shared_values);
+  EXPECT_TRUE(rows.shared_slots == wanted.shared_slots);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_TABLES_H_

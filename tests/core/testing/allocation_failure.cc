@@ -1,0 +1,67 @@
+#include "tests/core/testing/allocation_failure.h"
+
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// Allocations left before the one that fails; negative once it has.
+std::atomic<int64_t> left{kNever};
+
+bool Fails() {
+  if (left.load(std::memory_order_relaxed) == kNever) return false;
+  return left.fetch_sub(1, std::memory_order_relaxed) == 0;
+}
+
+}  // namespace
+
+// The linker's --wrap sends core's calls here.
+extern "C" {
+void* __real_malloc(size_t size);
+void __real_free(void* memory);
+void* __real_mmap(void* address, size_t size, int protection, int flags, int fd,
+                  off_t offset);
+
+void* __wrap_malloc(size_t size) {
+  return Fails() ? nullptr : __real_malloc(size);
+}
+
+void __wrap_free(void* memory) {
+  if (memory != nullptr) std::memset(memory, 0xff, malloc_usable_size(memory));
+  __real_free(memory);
+}
+
+void* __wrap_mmap(void* address, size_t size, int protection, int flags, int fd,
+                  off_t offset) {
+  if (Fails()) return MAP_FAILED;
+  return __real_mmap(address, size, protection, flags, fd, offset);
+}
+}
+
+void* operator new(size_t size) {
+  void* memory = Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+// The library's calls the one above, a sanitizer's does not.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
+}
+void operator delete(void* memory) noexcept { __real_free(memory); }
+void operator delete(void* memory, size_t) noexcept { __real_free(memory); }
+
+namespace lodestar {
+
+FailAllocation::FailAllocation(int64_t count) { left.store(count); }
+FailAllocation::~FailAllocation() { left.store(kNever); }
+bool FailAllocation::failed() const { return left.load() < 0; }
+
+}  // namespace lodestar

@@ -1,0 +1,120 @@
+"""Rooms of the sources: what each may include, and how large it is."""
+
+import collections
+import re
+
+import build_files
+import checkout
+
+# Folders of C++ and, beside folders outside this list, those that they include.
+_CORE = {
+    "base": (),
+    "memory": ("base",),
+    "lookup": ("base", "memory"),
+    "rows": ("base", "memory"),
+    "embedding": ("base", "memory", "rows"),
+    "snapshot": ("base", "memory", "rows", "embedding"),
+    "records": ("base",),
+    "sequence": ("base",),
+}
+_KERNELS = {
+    "base": (),
+    "cuda": (),
+    "embedding": ("base",),
+    "lookup": ("base", "records"),
+    "records": ("base",),
+    "sequence": ("base", "cuda"),
+    "snapshot": ("base", "embedding"),
+}
+# The rooms of core that a room of kernels knows, beside the one of its name.
+_OF_CORE = {
+    "cuda": ("base",),
+    "embedding": ("base", "rows"),
+    "lookup": ("base", "records"),
+    "snapshot": ("base", "embedding", "rows"),
+}
+_MOST_FILES = 30
+
+
+def _included_rooms(layer):
+    """Returns {room: {(layer, room) that it includes: the files}}."""
+    rooms = collections.defaultdict(lambda: collections.defaultdict(list))
+    for path in checkout.files(".h", ".cc", under=f"tf_ops/{layer}"):
+        room = checkout.label(path).split("/")[2]
+        for header in build_files.includes(path):
+            other = tuple(header.split("/")[1:3])
+            if other != (layer, room):
+                rooms[room][other].append(checkout.label(path))
+    return rooms
+
+
+def test_rooms_of_core_include_those_below_them():
+    found = _included_rooms("core")
+    assert set(found) | {"base"} == set(_CORE)
+    assert not [
+        (room, other, files)
+        for room, others in found.items()
+        for (layer, other), files in others.items()
+        if other not in _CORE[room]
+    ]
+
+
+def test_rooms_of_kernels_include_those_below_them():
+    for room, others in _included_rooms("kernels").items():
+        core = {room, *_OF_CORE.get(room, ("base",))}
+        for (layer, other), files in others.items():
+            known = _KERNELS[room] if layer == "kernels" else core
+            assert other in known, (room, layer, other, files)
+
+
+def test_arrows_go_one_way():
+    for rooms in (_CORE, _KERNELS):
+        order = list(rooms) if rooms is _CORE else sorted(rooms, key=_depth)
+        for room, others in rooms.items():
+            for other in others:
+                assert order.index(other) < order.index(room), (room, other)
+
+
+def _depth(room):
+    return 1 + max(map(_depth, _KERNELS[room]), default=0)
+
+
+def test_targets_list_what_they_include_and_no_more():
+    targets = build_files.targets(
+        "benchmarks", "tests/core", "tests/cuda", "tf_ops"
+    )
+    owners = {h: t.label for t in targets for h in t.headers}
+    wrong = []
+    for target in targets:
+        if not target.files:
+            continue  # one that only gathers others
+        wanted = {owners[header] for header in target.included()}
+        wrong += [f"{target.label} lacks {d}" for d in wanted - target.deps]
+        wrong += [f"{target.label} has {d}" for d in target.deps - wanted]
+    assert not wrong
+
+
+def test_folders_are_not_larger_than_a_screen():
+    folders = collections.Counter(
+        path.parent
+        for path in checkout.files("")
+        if path.parent.name != "corpus"
+    )
+    assert not {
+        checkout.label(folder): count
+        for folder, count in folders.items()
+        if count > _MOST_FILES and folder != checkout.ROOT
+    }
+
+
+def test_paths_in_comments_exist():
+    named = (
+        r"\b((?:tf_ops|python|tests|examples|benchmarks|build_defs|docs)"
+        r"/[\w./]+\.(?:h|cc?|py|md|bzl|sh|svg))\b"
+    )
+    assert not [
+        f"{checkout.label(path)}: {name}"
+        for path in checkout.files(".h", ".cc", ".c", ".py", ".bzl", "BUILD")
+        for name in re.findall(named, path.read_text())
+        if not (checkout.ROOT / name).exists()
+    ]

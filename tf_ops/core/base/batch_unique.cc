@@ -1,0 +1,63 @@
+#include "tf_ops/core/base/batch_unique.h"
+
+#include <algorithm>
+
+#include "tf_ops/core/base/hash.h"
+
+namespace lodestar {
+
+void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
+                 std::vector<int64_t>* unique, Span<int64_t> positions) {
+  const int64_t n = ids.size();
+  unique->resize(n + 1);  // one more than are kept: see below
+  int64_t* const distinct = unique->data();
+  int64_t count = 0;
+  int bits = 4;
+  while ((int64_t{1} << bits) < n * 2) ++bits;
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  // Place + 1 in `distinct`; 0: free.
+  std::vector<uint32_t> table(mask + 1, 0);
+  constexpr int64_t kAhead = 16;
+  uint32_t places[kAhead];  // where the search for the next ids begins
+  const auto begin_search = [&](int64_t i) {
+    const uint64_t place = Mix64(static_cast<uint64_t>(ids[i])) & mask;
+    places[i % kAhead] = static_cast<uint32_t>(place);
+    __builtin_prefetch(&table[place], 1);
+  };
+  for (int64_t i = 0; i < std::min(kAhead, n); ++i) begin_search(i);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t id = ids[i];
+    uint64_t place = places[i % kAhead];
+    if (i + kAhead < n) begin_search(i + kAhead);
+    if (padding_id != nullptr && id == *padding_id) {
+      positions[i] = kNoPosition;
+      continue;
+    }
+    // The id is written as a distinct one before it is known to be: so a free
+    // place leads to it, and whether an id is new costs no branch to predict.
+    distinct[count] = id;
+    uint32_t entry = table[place];
+    int64_t position = entry == 0 ? count : int64_t{entry} - 1;
+    while (__builtin_expect(distinct[position] != id, 0)) {
+      place = (place + 1) & mask;
+      entry = table[place];
+      position = entry == 0 ? count : int64_t{entry} - 1;
+    }
+    table[place] = static_cast<uint32_t>(position + 1);
+    positions[i] = position;
+    count += position == count;
+  }
+  unique->resize(count);
+}
+
+std::vector<uint32_t> CountOccurrences(Span<const int64_t> positions,
+                                       int64_t num_unique) {
+  std::vector<uint32_t> occurrences(num_unique, 0);
+  for (int64_t position : positions) {
+    if (position == kNoPosition) continue;
+    occurrences[position] += occurrences[position] != 0xffffffffu;
+  }
+  return occurrences;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,30 @@
+// How a bag or a sequence of rows becomes one row.
+
+#ifndef LODESTAR_TF_OPS_CORE_BASE_COMBINER_H_
+#define LODESTAR_TF_OPS_CORE_BASE_COMBINER_H_
+
+#include <string>
+
+#include "tf_ops/core/base/status.h"
+
+namespace lodestar {
+
+enum class Combiner { kSum, kMean, kSqrtn, kMax, kFirst, kLast };
+
+// InvalidArgument: another name than sum, mean, sqrtn, max, first, last.
+inline Status ParseCombiner(const std::string& name, Combiner* out) {
+  constexpr const char* kNames[] = {"sum", "mean",  "sqrtn",
+                                    "max", "first", "last"};
+  for (int i = 0; i < 6; ++i) {
+    if (name == kNames[i]) {
+      *out = static_cast<Combiner>(i);
+      return Status();
+    }
+  }
+  return InvalidArgument("unknown combiner '", name,
+                         "', wanted sum, mean, sqrtn, max, first or last");
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_BASE_COMBINER_H_

@@ -1,0 +1,168 @@
+#include "tf_ops/core/base/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+namespace lodestar {
+namespace {
+
+// Polynomials over GF(2) modulo Castagnoli's, bit-reflected: the highest bit is
+// the coefficient of x^0.
+constexpr uint32_t kPolynomial = 0x82f63b78u;
+constexpr uint32_t kOne = 0x80000000u;
+
+constexpr uint32_t TimesX(uint32_t a) {
+  return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0);
+}
+
+constexpr uint32_t Times(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = kOne; bit != 0; bit >>= 1, b = TimesX(b)) {
+    if ((a & bit) != 0) product ^= b;
+  }
+  return product;
+}
+
+// x^(8 bytes): times that is what `bytes` zero bytes do to a checksum.
+constexpr uint32_t ShiftOf(int64_t bytes) {
+  uint32_t power = kOne >> 8;
+  uint32_t result = kOne;
+  for (; bytes > 0; bytes >>= 1, power = Times(power, power)) {
+    if ((bytes & 1) != 0) result = Times(result, power);
+  }
+  return result;
+}
+
+uint64_t WordAt(const char* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+// [k][b]: the checksum of byte b and k zero bytes behind it, without the
+// inversions of a whole checksum.
+using ByteTables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr ByteTables MakeByteTables() {
+  ByteTables tables = {};
+  for (uint32_t b = 0; b < 256; ++b) {
+    uint32_t crc = b;
+    for (int i = 0; i < 8; ++i) crc = TimesX(crc);
+    tables[0][b] = crc;
+  }
+  for (size_t k = 1; k < tables.size(); ++k) {
+    for (uint32_t b = 0; b < 256; ++b) {
+      const uint32_t crc = tables[k - 1][b];
+      tables[k][b] = (crc >> 8) ^ tables[0][crc & 255];
+    }
+  }
+  return tables;
+}
+constexpr ByteTables kByteTables = MakeByteTables();
+
+// The instructions of one processor: By8 and By1 take a checksum on by 8 bytes
+// and by one.
+#if defined(__x86_64__)
+#define LODESTAR_TARGET_CRC32C __attribute__((target("sse4.2")))
+inline bool HasCrc32c() {
+  static const bool has = __builtin_cpu_supports("sse4.2");
+  return has;
+}
+LODESTAR_TARGET_CRC32C inline uint32_t By8(uint32_t crc, uint64_t word) {
+  return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
+}
+LODESTAR_TARGET_CRC32C inline uint32_t By1(uint32_t crc, char byte) {
+  return _mm_crc32_u8(crc, static_cast<uint8_t>(byte));
+}
+#elif defined(__ARM_FEATURE_CRC32)
+#define LODESTAR_TARGET_CRC32C
+inline bool HasCrc32c() { return true; }
+inline uint32_t By8(uint32_t crc, uint64_t word) {
+  return __crc32cd(crc, word);
+}
+inline uint32_t By1(uint32_t crc, char byte) {
+  return __crc32cb(crc, static_cast<uint8_t>(byte));
+}
+#endif
+
+#ifdef LODESTAR_TARGET_CRC32C
+// An instruction takes three cycles, but one can begin in each: three parts of
+// `kPart` bytes are summed at the same time and joined.
+constexpr int64_t kPart = 4096;
+
+// [k][b]: what kPart zero bytes make of the checksum whose byte k is b, and
+// whose other bytes are 0.
+using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
+
+constexpr ShiftTables MakeShiftTables() {
+  ShiftTables tables = {};
+  const uint32_t shift = ShiftOf(kPart);
+  for (uint32_t k = 0; k < 4; ++k) {
+    for (uint32_t b = 0; b < 256; ++b) {
+      tables[k][b] = Times(shift, b << (8 * k));
+    }
+  }
+  return tables;
+}
+
+uint32_t PastPart(uint32_t crc) {
+  static const ShiftTables tables = MakeShiftTables();
+  return tables[0][crc & 255] ^ tables[1][(crc >> 8) & 255] ^
+         tables[2][(crc >> 16) & 255] ^ tables[3][crc >> 24];
+}
+
+LODESTAR_TARGET_CRC32C uint32_t ByInstructions(const char* data, int64_t bytes,
+                                               uint32_t crc) {
+  for (; bytes >= 3 * kPart; data += 3 * kPart, bytes -= 3 * kPart) {
+    uint32_t second = 0;
+    uint32_t third = 0;
+    for (int64_t i = 0; i < kPart; i += 8) {
+      crc = By8(crc, WordAt(data + i));
+      second = By8(second, WordAt(data + kPart + i));
+      third = By8(third, WordAt(data + 2 * kPart + i));
+    }
+    crc = PastPart(PastPart(crc) ^ second) ^ third;
+  }
+  for (; bytes >= 8; data += 8, bytes -= 8) crc = By8(crc, WordAt(data));
+  for (; bytes > 0; ++data, --bytes) crc = By1(crc, *data);
+  return crc;
+}
+#endif
+
+}  // namespace
+
+uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc) {
+  const ByteTables& t = kByteTables;
+  const char* next = static_cast<const char*>(data);
+  crc = ~crc;
+  for (; bytes >= 8; next += 8, bytes -= 8) {
+    const uint64_t word = WordAt(next) ^ crc;
+    crc = 0;
+    for (int k = 0; k < 8; ++k) crc ^= t[7 - k][(word >> (8 * k)) & 255];
+  }
+  for (; bytes > 0; ++next, --bytes) {
+    crc = (crc >> 8) ^ t[0][(crc ^ static_cast<uint8_t>(*next)) & 255];
+  }
+  return ~crc;
+}
+
+uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc) {
+#ifdef LODESTAR_TARGET_CRC32C
+  if (HasCrc32c()) {
+    return ~ByInstructions(static_cast<const char*>(data), bytes, ~crc);
+  }
+#endif
+  return PortableCrc32c(data, bytes, crc);
+}
+
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, int64_t second_bytes) {
+  return Times(ShiftOf(second_bytes), first) ^ second;
+}
+
+}  // namespace lodestar

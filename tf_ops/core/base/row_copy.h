@@ -1,0 +1,86 @@
+// Copies of whole rows, `width` T each. T is char, for rows of bytes, or a type
+// that is copied by assignment.
+//
+// A call of memcpy takes as long as copying a short row, so a loop over rows is
+// compiled for each of the common widths.
+
+#ifndef LODESTAR_TF_OPS_CORE_BASE_ROW_COPY_H_
+#define LODESTAR_TF_OPS_CORE_BASE_ROW_COPY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace lodestar {
+
+// Calls f with `width` as a number, or as a std::integral_constant if it is one
+// of the common widths of bytes.
+template <typename T, typename F>
+void VisitWidth(int64_t width, const F& f) {
+  if constexpr (std::is_same_v<T, char>) {
+    switch (width) {
+      case 1:
+        return f(std::integral_constant<int64_t, 1>());
+      case 2:
+        return f(std::integral_constant<int64_t, 2>());
+      case 4:
+        return f(std::integral_constant<int64_t, 4>());
+      case 8:
+        return f(std::integral_constant<int64_t, 8>());
+      case 16:
+        return f(std::integral_constant<int64_t, 16>());
+      case 32:
+        return f(std::integral_constant<int64_t, 32>());
+      case 64:
+        return f(std::integral_constant<int64_t, 64>());
+      case 128:
+        return f(std::integral_constant<int64_t, 128>());
+      case 256:
+        return f(std::integral_constant<int64_t, 256>());
+      default:
+        break;
+    }
+  }
+  f(width);
+}
+
+// Copies `count` rows. `Width` is what VisitWidth gave.
+template <typename T, typename Width>
+void CopyRows(const T* rows, int64_t count, Width width, T* out) {
+  if constexpr (std::is_same_v<T, char> && !std::is_integral_v<Width>) {
+    // Of the longer ones memcpy finds the better way.
+    if (count * width <= 1024) {
+      for (int64_t r = 0; r < count; ++r) {
+        std::memcpy(out + r * width, rows + r * width, width);
+      }
+      return;
+    }
+  }
+  std::copy_n(rows, count * width, out);
+}
+
+// Copies one row `count` times. REQUIRES: width >= 1.
+template <typename T, typename Width>
+void RepeatRow(const T* row, int64_t count, Width width, T* out) {
+  if constexpr (std::is_same_v<T, char> && !std::is_integral_v<Width>) {
+    // A local, which nothing that is written can change: it stays in registers.
+    char copy[Width::value];
+    std::memcpy(copy, row, width);
+    for (int64_t r = 0; r < count; ++r) {
+      std::memcpy(out + r * width, copy, width);
+    }
+  } else if (count > 0) {
+    std::copy_n(row, width, out);
+    // Twice as many each time, from what the cache still holds.
+    const int64_t most = 1 + 4096 / width;
+    for (int64_t r = 1, copied; r < count; r += copied) {
+      copied = std::min({r, count - r, most});
+      std::copy_n(out, copied * width, out + r * width);
+    }
+  }
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_BASE_ROW_COPY_H_

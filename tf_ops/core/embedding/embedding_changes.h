@@ -1,0 +1,121 @@
+// What a table knows of its own changes: since which snapshot they are marked,
+// and which ids have gone since then.
+
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lodestar {
+
+// The ids that were removed from one shard. The shard's mutex is held.
+class RemovedIds {
+ public:
+  // False: they have just become too many for a shard of `rows` rows, or there
+  // is no memory for them, and they are not known any more.
+  bool Add(int64_t id, int64_t rows) {
+    if (!known_) return true;
+    if (static_cast<int64_t>(ids_.size()) < std::max(rows / 2, kFew)) {
+      try {
+        ids_.push_back(id);
+        return true;
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    Forget();
+    return false;
+  }
+  // Those of before a snapshot that has failed. False as above.
+  bool Restore(std::vector<int64_t> ids) {
+    if (!known_) return true;
+    if (ids_.size() < ids.size()) ids_.swap(ids);
+    try {
+      ids_.insert(ids_.end(), ids.begin(), ids.end());
+      return true;
+    } catch (const std::bad_alloc&) {
+    }
+    Forget();
+    return false;
+  }
+  // Begins with none.
+  std::vector<int64_t> Take() {
+    known_ = true;
+    return std::exchange(ids_, std::vector<int64_t>());
+  }
+  void Forget() {
+    known_ = false;
+    std::vector<int64_t>().swap(ids_);
+  }
+
+ private:
+  static constexpr int64_t kFew = 1024;
+
+  bool known_ = false;
+  std::vector<int64_t> ids_;
+};
+
+// Thread-safe.
+class TableChanges {
+ public:
+  // The snapshot since which changes are marked; empty: they are not, or not
+  // all of them, so that the next snapshot is one of everything.
+  std::string base() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return base_;
+  }
+  void SetBase(std::string base) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    base_ = std::move(base);
+    lost_ = false;
+  }
+  // Some change was not marked. Nor is a running snapshot to be a base.
+  void ForgetBase() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    base_.clear();
+    lost_ = true;
+  }
+
+  bool running() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return running_;
+  }
+  void BeginSnapshot() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_ = true;
+    lost_ = false;
+  }
+  // base: the new one; nullptr: it stays as it is.
+  void EndSnapshot(std::string* base) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (base != nullptr && !lost_) base_.swap(*base);
+    running_ = false;
+    ended_.notify_all();
+  }
+  // Whether changes are of any use after that.
+  bool HasBaseAfter(const std::string* base) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !lost_ && !(base == nullptr ? base_ : *base).empty();
+  }
+  void WaitForEnd() const {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ended_.wait(lock, [this] { return !running_; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_;
+  std::string base_;
+  bool running_ = false;
+  bool lost_ = false;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_

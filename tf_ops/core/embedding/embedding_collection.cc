@@ -1,0 +1,294 @@
+#include "tf_ops/core/embedding/embedding_collection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/hash.h"
+
+namespace lodestar {
+namespace {
+
+// Ids and bags of a block: enough to pay for its dispatch, few enough to share
+// a batch out evenly.
+constexpr int64_t kBlockItems = 1024;
+
+Status InFeature(const CollectionFeature& feature, const Status& status) {
+  if (status.ok()) return status;
+  return Status(status.code(),
+                StrCat("feature '", feature.name, "': ", status.message()));
+}
+
+}  // namespace
+
+int64_t TableId(const CollectionFeature& feature, int64_t id) {
+  if (!feature.salt.has_value()) return id;
+  return static_cast<int64_t>(Mix64(static_cast<uint64_t>(id ^ *feature.salt)));
+}
+
+Status CollectionBatch::Init(const std::vector<CollectionFeature>& features,
+                             const std::vector<FeatureTensors>& tensors,
+                             int64_t num_tables, Ids ids,
+                             const ParallelFor* parallel) {
+  parts_.resize(features.size());
+  num_ids_.assign(num_tables, 0);
+  for (size_t f = 0; f < features.size(); ++f) {
+    const CollectionFeature& feature = features[f];
+    Part& part = parts_[f];
+    part.feature = &feature;
+    part.tensors = tensors[f];
+    Bags& bags = part.bags;
+    bags.ids = part.tensors.ids;
+    if (feature.pooled) {
+      bags.row_splits = part.tensors.row_splits;
+      bags.weights = part.tensors.weights;
+      bags.combiner = feature.combiner;
+      LODESTAR_RETURN_IF_ERROR(InFeature(feature, CheckBags(bags)));
+      if (feature.max_length > 0) Truncate(&part);
+    }
+    if (feature.padding_id.has_value()) {
+      part.padding_id = TableId(feature, *feature.padding_id);
+      bags.padding_id = &part.padding_id;
+    }
+    if (feature.default_id.has_value()) {
+      part.default_id = TableId(feature, *feature.default_id);
+      bags.default_id = &part.default_id;
+    }
+    part.offset = num_ids_[feature.table];
+    num_ids_[feature.table] += bags.ids.size();
+  }
+  MakeBlocks();
+  if (ids != Ids::kCount) TakeIds(ids, parallel);
+  return Status();
+}
+
+void CollectionBatch::Truncate(Part* part) const {
+  const int64_t limit = part->feature->max_length;
+  const Span<const int64_t>& splits = part->tensors.row_splits;
+  std::vector<int64_t> cut(splits.size(), 0);
+  bool any = false;
+  for (int64_t b = 0; b + 1 < splits.size(); ++b) {
+    const int64_t length = splits[b + 1] - splits[b];
+    any = any || length > limit;
+    cut[b + 1] = cut[b] + std::min(length, limit);
+  }
+  if (!any) return;
+  if (!part->tensors.weights.empty()) {
+    part->weights.resize(cut.back());
+    for (int64_t b = 0; b + 1 < splits.size(); ++b) {
+      std::copy_n(part->tensors.weights.data() + splits[b], cut[b + 1] - cut[b],
+                  part->weights.data() + cut[b]);
+    }
+    part->bags.weights = part->weights;
+  }
+  part->row_splits = std::move(cut);
+  part->bags.row_splits = part->row_splits;
+  part->bags.ids = part->bags.ids.subspan(0, part->row_splits.back());
+}
+
+void CollectionBatch::MakeBlocks() {
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    const int64_t items = part.num_items();
+    int64_t begin = 0;
+    int64_t weight = 0;
+    for (int64_t i = 0; i < items; ++i) {
+      weight += 1;
+      if (part.feature->pooled) {
+        weight += part.bags.row_splits[i + 1] - part.bags.row_splits[i];
+      }
+      if (weight >= kBlockItems || i + 1 == items) {
+        blocks_.push_back({static_cast<int64_t>(p), begin, i + 1});
+        begin = i + 1;
+        weight = 0;
+      }
+    }
+  }
+}
+
+void CollectionBatch::IdRange(const Part& part, const Block& block,
+                              int64_t* begin, int64_t* end) {
+  *begin = block.begin;
+  *end = block.end;
+  if (!part.feature->pooled) return;
+  *begin = part.bags.row_splits[block.begin];
+  *end = part.bags.row_splits[block.end];
+}
+
+void CollectionBatch::CopyIds(const Block& block, int64_t* ids) const {
+  const Part& part = parts_[block.part];
+  const int64_t* from = part.tensors.ids.data();
+  int64_t begin = 0;
+  int64_t end = 0;
+  IdRange(part, block, &begin, &end);
+  if (part.truncated()) {
+    for (int64_t b = block.begin; b < block.end; ++b) {
+      std::copy_n(from + part.tensors.row_splits[b],
+                  part.row_splits[b + 1] - part.row_splits[b],
+                  ids + part.row_splits[b]);
+    }
+  } else {
+    std::copy_n(from + begin, end - begin, ids + begin);
+  }
+  if (!part.feature->salt.has_value()) return;
+  for (int64_t i = begin; i < end; ++i) ids[i] = TableId(*part.feature, ids[i]);
+}
+
+void CollectionBatch::TakeIds(Ids ids, const ParallelFor* parallel) {
+  std::vector<int64_t> num_features(num_ids_.size(), 0);
+  for (const Part& part : parts_) ++num_features[part.feature->table];
+  std::vector<int64_t*> copies(parts_.size(), nullptr);
+  table_ids_.resize(num_ids_.size());
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    Part& part = parts_[p];
+    const int64_t table = part.feature->table;
+    if (!part.truncated() && !part.feature->salt.has_value() &&
+        (ids == Ids::kRead || num_features[table] == 1)) {
+      continue;
+    }
+    if (table_ids_[table] == nullptr) {
+      table_ids_[table].reset(new int64_t[num_ids_[table]]);
+    }
+    copies[p] = table_ids_[table].get() + part.offset;
+    part.bags.ids = Span<const int64_t>(copies[p], part.bags.ids.size());
+  }
+  ForEachBlock(2, parallel, [&](const Block& block) {
+    if (copies[block.part] != nullptr) CopyIds(block, copies[block.part]);
+  });
+}
+
+Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
+                                    const std::vector<Span<int64_t>>& positions,
+                                    const ParallelFor* parallel) const {
+  const int64_t num_tables = static_cast<int64_t>(num_ids_.size());
+  std::vector<std::vector<const Part*>> parts(num_tables);
+  std::vector<char> padded(num_tables, 0);
+  int64_t most = 0;
+  for (const Part& part : parts_) {
+    const int64_t table = part.feature->table;
+    parts[table].push_back(&part);
+    if (part.feature->padding_id.has_value()) padded[table] = 1;
+    most = std::max(most, num_ids_[table]);
+  }
+  unique->resize(num_tables);
+  return RunAllocating(
+      parallel, num_tables, 10 * most, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          if (parts[t].empty()) continue;
+          const int64_t* ids = parts[t][0]->bags.ids.data();
+          if (!padded[t]) {
+            BatchUnique(Span<const int64_t>(ids, num_ids_[t]), nullptr,
+                        &(*unique)[t], positions[t]);
+            continue;
+          }
+          // Each feature has its own padding: without it, then back to all ids.
+          std::vector<int64_t> kept;
+          kept.reserve(num_ids_[t]);
+          for (const Part* part : parts[t]) {
+            for (int64_t id : part->bags.ids) {
+              if (!part->is_padding(id)) kept.push_back(id);
+            }
+          }
+          std::vector<int64_t> places(kept.size());
+          BatchUnique(kept, nullptr, &(*unique)[t], places);
+          const int64_t* place = places.data();
+          for (const Part* part : parts[t]) {
+            for (int64_t i = 0; i < part->bags.ids.size(); ++i) {
+              positions[t][part->offset + i] =
+                  part->is_padding(part->bags.ids[i]) ? kNoPosition : *place++;
+            }
+          }
+        }
+      });
+}
+
+void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
+                                  bool found, void* out,
+                                  int64_t* winners) const {
+  const Part& part = parts_[block.part];
+  const EmbeddingStore& store = *table.store;
+  const int dim = store.dim();
+  Span<const int64_t> positions;
+  if (found) {
+    positions = table.positions.subspan(part.offset, part.bags.ids.size());
+  }
+  char* rows = static_cast<char*>(out) + block.begin * store.row_bytes();
+  if (part.feature->pooled) {
+    Bags bags = part.bags;
+    bags.row_splits =
+        bags.row_splits.subspan(block.begin, block.end - block.begin + 1);
+    if (winners != nullptr) winners += block.begin * dim;
+    if (found) {
+      PoolFound(store, bags, positions, table.refs, table.missing, rows,
+                winners, nullptr);
+    } else {
+      PoolFind(store, bags, table.missing, rows, winners, nullptr);
+    }
+    return;
+  }
+  if (found) {
+    store.ReadRows(part.bags.ids, positions, table.refs, block.begin, block.end,
+                   table.missing, rows);
+    return;
+  }
+  store.Find(part.bags.ids.subspan(block.begin, block.end - block.begin),
+             part.bags.padding_id, table.missing, rows, nullptr, nullptr);
+}
+
+void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
+                             const std::vector<void*>& rows,
+                             const std::vector<int64_t*>& winners,
+                             const ParallelFor* parallel) const {
+  int widest = 0;
+  for (const Table& table : tables) {
+    widest = std::max(widest, table.store->dim());
+  }
+  ForEachBlock(40 + 2 * widest, parallel, [&](const Block& block) {
+    LookUpBlock(block, tables[parts_[block.part].feature->table], found,
+                rows[block.part], winners[block.part]);
+  });
+}
+
+void CollectionBatch::MakeTally(const std::vector<std::vector<int64_t>>& unique,
+                                Tally* tally) const {
+  tally->counts.resize(parts_.size());
+  tally->seen.resize(parts_.size());
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    tally->seen[p].resize(unique[parts_[p].feature->table].size() / 64 + 1);
+  }
+}
+
+void CollectionBatch::Count(const std::vector<Span<int64_t>>& positions,
+                            const std::vector<std::vector<char>>& resident,
+                            const ParallelFor* parallel, Tally* tally) const {
+  int64_t ids = 0;
+  for (int64_t count : num_ids_) ids += count;
+  const int64_t num_parts = static_cast<int64_t>(parts_.size());
+  RunParallel(parallel, num_parts, 2 * ids / num_parts + 1,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t p = begin; p < end; ++p) {
+                  const Part& part = parts_[p];
+                  const int64_t table = part.feature->table;
+                  const int64_t* places = positions[table].data() + part.offset;
+                  const char* had_row = resident[table].data();
+                  uint64_t* seen = tally->seen[p].data();
+                  FeatureCounts count;
+                  count.ids = part.bags.ids.size();
+                  for (int64_t i = 0; i < count.ids; ++i) {
+                    const int64_t place = places[i];
+                    if (place == kNoPosition) {
+                      ++count.padding;
+                      continue;
+                    }
+                    count.hits += had_row[place];
+                    const uint64_t bit = uint64_t{1} << (place % 64);
+                    count.unique += (seen[place / 64] & bit) == 0;
+                    seen[place / 64] |= bit;
+                  }
+                  tally->counts[p] = count;
+                }
+              });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,238 @@
+// Many features over few tables, looked up together: the ids of a table become
+// distinct once over all its features, and one parallel loop pools the bags of
+// all features.
+
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/row_type.h"
+
+namespace lodestar {
+
+// How a feature reads its table.
+struct CollectionFeature {
+  std::string name;  // for errors
+  int64_t table = 0;
+  bool pooled = true;  // false: a row for each id
+  Combiner combiner = Combiner::kMean;
+  std::optional<int64_t> salt;  // the table knows id as Mix64(id xor salt)
+  // Before salting.
+  std::optional<int64_t> padding_id;
+  std::optional<int64_t> default_id;
+  int64_t max_length = 0;  // ids of a bag after these are left out; 0: none
+};
+
+// The id under which the table knows `id`.
+int64_t TableId(const CollectionFeature& feature, int64_t id);
+
+// A batch of one feature.
+struct FeatureTensors {
+  Span<const int64_t> ids;
+  Span<const int64_t> row_splits;  // pooled features only
+  Span<const float> weights;       // pooled features only; empty: all 1
+};
+
+// What a feature's look-ups were.
+struct FeatureCounts {
+  int64_t ids = 0;  // padding included, what max_length cuts off not
+  int64_t padding = 0;
+  int64_t unique = 0;
+  int64_t hits = 0;  // ids that had a row before
+};
+
+// A batch of all features. Every method runs its loops on `parallel`; a result
+// never depends on it.
+class CollectionBatch {
+ public:
+  // A table, and what FindOrInsert gave for its distinct ids.
+  struct Table {
+    const EmbeddingStore* store = nullptr;
+    Missing missing;
+    Span<const int64_t> positions;
+    Span<const RowRef> refs;
+  };
+  // A table's gradient: the sum for each distinct id, [num_unique, dim], of
+  // ComputeType(type). `type`: of the gradients of its features.
+  struct Sums {
+    RowType type = RowType::kFloat32;
+    Span<const int64_t> positions;
+    int64_t num_unique = 0;
+    int dim = 0;
+    void* sums = nullptr;
+  };
+
+  CollectionBatch() = default;
+  CollectionBatch(const CollectionBatch&) = delete;
+  CollectionBatch& operator=(const CollectionBatch&) = delete;
+
+  // What will be done with the ids.
+  enum class Ids {
+    kCount,    // nothing, but for their number
+    kRead,     // looked up on the way
+    kByTable,  // made distinct: those of a table lie one after another
+  };
+  // Checks `tensors` and takes the ids as the tables know them.
+  // `features` and the tensors must outlive this.
+  // InvalidArgument, naming the feature: see CheckBags.
+  Status Init(const std::vector<CollectionFeature>& features,
+              const std::vector<FeatureTensors>& tensors, int64_t num_tables,
+              Ids ids, const ParallelFor* parallel);
+
+  // Ids that are left of a table's features.
+  int64_t num_ids(int64_t table) const { return num_ids_[table]; }
+
+  // Distinct ids of each table in order of first occurrence, features in
+  // order, without padding; positions[t] has num_ids(t) places in them,
+  // kNoPosition for padding.
+  // ResourceExhausted: out of memory.
+  // REQUIRES: Ids::kByTable.
+  Status Deduplicate(std::vector<std::vector<int64_t>>* unique,
+                     const std::vector<Span<int64_t>>& positions,
+                     const ParallelFor* parallel) const;
+
+  // Rows of each feature, of its table's type: [bags, dim], or [ids, dim] if
+  // not pooled. winners[f]:
+  // as PoolFound's, null for other combiners than max. `found`: the tables'
+  // positions and refs are given; else rows are looked up on the way.
+  // REQUIRES: not Ids::kCount.
+  void LookUp(const std::vector<Table>& tables, bool found,
+              const std::vector<void*>& rows,
+              const std::vector<int64_t*>& winners,
+              const ParallelFor* parallel) const;
+
+  // What was looked up, by feature. resident[t][u]: whether unique id u had a
+  // row before. Allocates nothing: a Tally has all the room.
+  struct Tally {
+    std::vector<FeatureCounts> counts;
+    std::vector<std::vector<uint64_t>> seen;  // a bit an id, by feature
+  };
+  void MakeTally(const std::vector<std::vector<int64_t>>& unique,
+                 Tally* tally) const;
+  void Count(const std::vector<Span<int64_t>>& positions,
+             const std::vector<std::vector<char>>& resident,
+             const ParallelFor* parallel, Tally* tally) const;
+
+  // Sums the gradients of equal ids of a table, features in order, each in
+  // batch order. gradients[f]: shaped as the rows that LookUp gave.
+  // ResourceExhausted: out of memory.
+  // REQUIRES: num_ids(t) positions, each kNoPosition or in [0, num_unique).
+  Status SumGradients(const std::vector<const void*>& gradients,
+                      const std::vector<const int64_t*>& winners,
+                      const std::vector<Sums>& tables,
+                      const ParallelFor* parallel) const;
+
+  // gradients[f], of its table's type -> weight_gradients[f], one number for
+  // each of tensors[f].ids, of the features where the latter is not null.
+  // Positions are not read. REQUIRES: not Ids::kCount.
+  void WeightGradients(const std::vector<Table>& tables,
+                       const std::vector<const void*>& gradients,
+                       const std::vector<float*>& weight_gradients,
+                       const ParallelFor* parallel) const;
+
+ private:
+  // A feature's batch as its table sees it.
+  struct Part {
+    const CollectionFeature* feature = nullptr;
+    FeatureTensors tensors;
+    Bags bags;           // of a feature that is not pooled, only the ids
+    int64_t offset = 0;  // of its ids among those of the table
+    int64_t padding_id = 0;
+    int64_t default_id = 0;
+    std::vector<int64_t> row_splits;  // if max_length cut any bag
+    std::vector<float> weights;       // likewise
+
+    bool is_padding(int64_t id) const {
+      return bags.padding_id != nullptr && id == *bags.padding_id;
+    }
+    bool truncated() const { return !row_splits.empty(); }
+    int64_t num_items() const {
+      return feature->pooled ? bags.size() : bags.ids.size();
+    }
+  };
+  // Bags of a feature, or ids of one that is not pooled: about as much work in
+  // each block.
+  struct Block {
+    int64_t part;
+    int64_t begin;
+    int64_t end;
+  };
+
+  void Truncate(Part* part) const;
+  void MakeBlocks();
+  void TakeIds(Ids ids, const ParallelFor* parallel);
+  void CopyIds(const Block& block, int64_t* ids) const;
+  // The ids of a block.
+  static void IdRange(const Part& part, const Block& block, int64_t* begin,
+                      int64_t* end);
+  void LookUpBlock(const Block& block, const Table& table, bool found,
+                   void* rows, int64_t* winners) const;
+  // Columns [first, last) of a table's sums.
+  struct Columns {
+    int64_t table;
+    int64_t first;
+    int64_t last;
+  };
+  // T: the table's type.
+  template <typename T>
+  void SumColumns(const Columns& columns,
+                  const std::vector<const void*>& gradients,
+                  const std::vector<const int64_t*>& winners,
+                  const ComputeOf<T>* factors, const Sums& table) const;
+  template <typename T>
+  void WeightGradientsOfBlock(const Block& block, const Table& table,
+                              const T* gradients,
+                              float* weight_gradients) const;
+  // body(block) for all blocks; `cost`: nanoseconds an id. As RunParallel, it
+  // allocates nothing itself and body must not throw.
+  template <typename Body>
+  void ForEachBlock(int64_t cost, const ParallelFor* parallel,
+                    const Body& body) const {
+    int64_t ids = 0;
+    for (int64_t count : num_ids_) ids += count;
+    const int64_t num_blocks = static_cast<int64_t>(blocks_.size());
+    if (num_blocks == 0) return;
+    RunParallel(parallel, num_blocks, (ids / num_blocks + 1) * cost,
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) body(blocks_[i]);
+                });
+  }
+  // RunParallel for a body that may run out of memory.
+  template <typename Body>
+  static Status RunAllocating(const ParallelFor* parallel, int64_t total,
+                              int64_t cost, const Body& body) {
+    std::atomic<bool> failed{false};
+    RunParallel(parallel, total, cost, [&](int64_t begin, int64_t end) {
+      try {
+        body(begin, end);
+      } catch (const std::bad_alloc&) {
+        failed.store(true, std::memory_order_relaxed);
+      }
+    });
+    if (!failed.load(std::memory_order_relaxed)) return Status();
+    return ResourceExhausted("out of memory for the ids of a batch");
+  }
+
+  std::vector<Part> parts_;
+  std::vector<Block> blocks_;
+  std::vector<int64_t> num_ids_;  // by table
+  // By table, the ids that are not read from the tensors themselves.
+  std::vector<std::unique_ptr<int64_t[]>> table_ids_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_

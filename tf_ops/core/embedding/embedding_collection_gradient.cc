@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+
+namespace lodestar {
+Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
+                                     const std::vector<const int64_t*>& winners,
+                                     const std::vector<Sums>& tables,
+                                     const ParallelFor* parallel) const try {
+  std::vector<Numbers> factors(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) {
+    factors[t].Resize(ComputeType(tables[t].type), num_ids_[t]);
+  }
+  ForEachBlock(10, parallel, [&](const Block& block) {
+    const Part& part = parts_[block.part];
+    if (!part.feature->pooled) return;
+    const Bags& bags = part.bags;
+    const int64_t table = part.feature->table;
+    const Span<const int64_t> positions =
+        tables[table].positions.subspan(part.offset, bags.ids.size());
+    for (int64_t b = block.begin; b < block.end; ++b) {
+      VisitRowType(factors[table].type(), [&](auto zero) {
+        using C = ComputeOf<decltype(zero)>;
+        char* first = factors[table].at(part.offset + bags.row_splits[b]);
+        BagFactors(bags, positions, b, reinterpret_cast<C*>(first));
+      });
+    }
+  });
+  // As in single look-ups: the batch is read in order, and tasks share out
+  // tables and pairs of cache lines of columns.
+  std::vector<Columns> tasks;
+  int64_t cost = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const int dim = tables[t].dim;
+    const int count = std::max(1, dim / 32);
+    for (int k = 0; k < count; ++k) {
+      const int64_t first = int64_t{k} * dim / count;
+      const int64_t last = int64_t{k + 1} * dim / count;
+      tasks.push_back({static_cast<int64_t>(t), first, last});
+    }
+    cost += num_ids_[t] * (dim + 4 * count) / 4;
+  }
+  const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+  RunParallel(parallel, num_tasks, cost / num_tasks + 1,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  const int64_t t = tasks[i].table;
+                  VisitRowType(tables[t].type, [&](auto zero) {
+                    using T = decltype(zero);
+                    SumColumns<T>(tasks[i], gradients, winners,
+                                  factors[t].as<ComputeOf<T>>().data(),
+                                  tables[t]);
+                  });
+                }
+              });
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradient of a batch");
+}
+
+template <typename T>
+void CollectionBatch::SumColumns(const Columns& columns,
+                                 const std::vector<const void*>& gradients,
+                                 const std::vector<const int64_t*>& winners,
+                                 const ComputeOf<T>* factors,
+                                 const Sums& table) const {
+  using C = ComputeOf<T>;
+  const int dim = table.dim;
+  GradientSums<C> sums(static_cast<C*>(table.sums), table.num_unique, dim,
+                       columns.first, columns.last);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    if (part.feature->table != columns.table) continue;
+    const Span<const int64_t> positions =
+        table.positions.subspan(part.offset, part.bags.ids.size());
+    const C* part_factors = factors + part.offset;
+    // The ids [first, last) get `row`, each by its factor or as it won.
+    const auto add = [&](int64_t item, int64_t first, int64_t last) {
+      const T* __restrict row =
+          static_cast<const T*>(gradients[p]) + item * dim;
+      const int64_t* winner =
+          winners[p] == nullptr ? nullptr : winners[p] + item * dim;
+      for (int64_t i = first; i < last; ++i) {
+        sums.Prefetch(positions, i + kAhead);
+        if (positions[i] == kNoPosition) continue;
+        C* __restrict sum = sums.Row(positions[i]);
+        const C factor = part.feature->pooled ? part_factors[i] : C{1};
+        if (winner == nullptr) {
+          for (int64_t c = columns.first; c < columns.last; ++c) {
+            sum[c] += factor * ToCompute(row[c]);
+          }
+          continue;
+        }
+        for (int64_t c = columns.first; c < columns.last; ++c) {
+          if (winner[c] == i) sum[c] += ToCompute(row[c]);
+        }
+      }
+    };
+    for (int64_t k = 0; k < part.num_items(); ++k) {
+      if (part.feature->pooled) {
+        add(k, part.bags.row_splits[k], part.bags.row_splits[k + 1]);
+      } else {
+        add(k, k, k + 1);
+      }
+    }
+  }
+  sums.Finish();
+}
+
+template <typename T>
+void CollectionBatch::WeightGradientsOfBlock(const Block& block,
+                                             const Table& table,
+                                             const T* gradients,
+                                             float* weight_gradients) const {
+  using C = ComputeOf<T>;
+  const Part& part = parts_[block.part];
+  const Bags& bags = part.bags;
+  const Span<const int64_t>& whole = part.tensors.row_splits;
+  const int dim = table.store->dim();
+  const int64_t run = std::clamp(kMaxDim / dim, 1, kRun);
+  T rows[kMaxDim];
+  for (int64_t b = block.begin; b < block.end; ++b) {
+    const T* gradient = gradients + b * dim;
+    const int64_t first = bags.row_splits[b];
+    const int64_t count = bags.row_splits[b + 1] - first;
+    float* out = weight_gradients + whole[b];
+    std::fill_n(out, whole[b + 1] - whole[b], 0.0f);
+    float* along = out;  // gradient . row, for each id of the bag, until below
+    for (int64_t i = 0; i < count; i += run) {
+      const int64_t here = std::min(run, count - i);
+      table.store->Find(bags.ids.subspan(first + i, here), bags.padding_id,
+                        table.missing, rows, nullptr, nullptr);
+      for (int64_t j = 0; j < here; ++j) {
+        C dot = 0;
+        for (int c = 0; c < dim; ++c) {
+          dot += ToCompute(gradient[c]) * ToCompute(rows[j * dim + c]);
+        }
+        along[i + j] = static_cast<float>(dot);
+      }
+    }
+    // y = sum(w x) / divisor.
+    C total = 0;
+    C along_sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (part.is_padding(bags.ids[first + i])) continue;
+      const C w = bags.weights[first + i];
+      total += bags.combiner == Combiner::kSqrtn ? w * w : w;
+      along_sum += w * along[i];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (part.is_padding(bags.ids[first + i])) {
+        out[i] = 0.0f;
+      } else if (bags.combiner == Combiner::kSum) {
+        out[i] = along[i];
+      } else if (total == C{0}) {
+        out[i] = 0.0f;
+      } else if (bags.combiner == Combiner::kMean) {
+        // dy/dw = (x - y) / sum(w)
+        out[i] = (along[i] - along_sum / total) / total;
+      } else {
+        // dy/dw = x / s - w y / s^2, s^2 = sum(w^2)
+        const C s = std::sqrt(total);
+        out[i] =
+            along[i] / s - bags.weights[first + i] * (along_sum / s) / total;
+      }
+    }
+  }
+}
+
+void CollectionBatch::WeightGradients(
+    const std::vector<Table>& tables, const std::vector<const void*>& gradients,
+    const std::vector<float*>& weight_gradients,
+    const ParallelFor* parallel) const {
+  int widest = 0;
+  for (const Table& table : tables) {
+    widest = std::max(widest, table.store->dim());
+  }
+  ForEachBlock(RowCost(widest), parallel, [&](const Block& block) {
+    if (weight_gradients[block.part] == nullptr) return;
+    const Table& table = tables[parts_[block.part].feature->table];
+    VisitRowType(table.store->type(), [&](auto zero) {
+      using T = decltype(zero);
+      WeightGradientsOfBlock(block, table,
+                             static_cast<const T*>(gradients[block.part]),
+                             weight_gradients[block.part]);
+    });
+  });
+}
+
+}  // namespace lodestar

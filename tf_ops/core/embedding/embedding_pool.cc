@@ -1,0 +1,206 @@
+#include "tf_ops/core/embedding/embedding_pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+
+namespace lodestar {
+namespace {
+
+bool IsPadding(const Bags& bags, int64_t id) {
+  return bags.padding_id != nullptr && id == *bags.padding_id;
+}
+
+template <typename T>
+void AddScaled(const T* __restrict row, ComputeOf<T> factor, int dim,
+               ComputeOf<T>* __restrict out) {
+  for (int c = 0; c < dim; ++c) out[c] += factor * ToCompute(row[c]);
+}
+
+// One bag as its rows come by.
+template <typename T>
+class Bag {
+ public:
+  using C = ComputeOf<T>;
+
+  Bag(const Bags& bags, int dim) : bags_(bags), dim_(dim) {}
+
+  void Begin(C* out, int64_t* winners) {
+    out_ = out;
+    winners_ = winners;
+    count_ = 0;
+    total_ = 0;
+    std::fill_n(out, dim_, C{0});
+    if (winners != nullptr) std::fill_n(winners, dim_, int64_t{-1});
+  }
+
+  // The row of ids[i], which is no padding.
+  void Add(int64_t i, const T* row) {
+    switch (bags_.combiner) {
+      case Combiner::kSum:
+      case Combiner::kMean:
+      case Combiner::kSqrtn:
+        if (bags_.weights.empty()) {
+          AddScaled(row, C{1}, dim_, out_);
+        } else {
+          const C w = bags_.weights[i];
+          total_ += bags_.combiner == Combiner::kSqrtn ? w * w : w;
+          AddScaled(row, w, dim_, out_);
+        }
+        break;
+      case Combiner::kMax:
+        for (int c = 0; c < dim_; ++c) {
+          const C x = ToCompute(row[c]);
+          if (winners_[c] < 0 || x > out_[c]) {
+            out_[c] = x;
+            winners_[c] = i;
+          }
+        }
+        break;
+      case Combiner::kFirst:
+        if (count_ == 0) ToComputeRow(row, dim_, out_);
+        break;
+      case Combiner::kLast:
+        ToComputeRow(row, dim_, out_);
+        break;
+    }
+    ++count_;
+  }
+
+  void End() {
+    if (count_ == 0) return;
+    C divisor = 1;
+    if (bags_.weights.empty()) total_ = static_cast<C>(count_);
+    if (bags_.combiner == Combiner::kMean) divisor = total_;
+    if (bags_.combiner == Combiner::kSqrtn) divisor = std::sqrt(total_);
+    if (divisor == C{1}) return;
+    if (divisor == C{0}) {
+      std::fill_n(out_, dim_, C{0});
+      return;
+    }
+    for (int c = 0; c < dim_; ++c) out_[c] /= divisor;
+  }
+
+  int64_t count() const { return count_; }
+
+ private:
+  const Bags& bags_;
+  const int dim_;
+  C* out_ = nullptr;
+  int64_t* winners_ = nullptr;
+  int64_t count_ = 0;
+  C total_ = 0;
+};
+
+// fetch(begin, count, rows) copies the rows of ids [begin, begin + count).
+template <typename T, typename Fetch>
+void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
+          T* pooled, int64_t* winners, const ParallelFor* parallel,
+          const Fetch& fetch) {
+  const int dim = store.dim();
+  const int64_t mean_size =
+      bags.size() == 0 ? 0 : bags.ids.size() / bags.size() + 1;
+  // Enough that the stages of a look-up overlap.
+  const int64_t run = std::clamp(kMaxDim / dim, 1, 8 * kRun);
+  const auto body = [&](int64_t begin, int64_t end) {
+    constexpr bool kRounds = !std::is_same_v<T, ComputeOf<T>>;
+    T rows[kMaxDim];
+    ComputeOf<T> sum[kRounds ? kMaxDim : 1];
+    Bag<T> bag(bags, dim);
+    int64_t fetched = bags.row_splits[begin];  // rows [first, fetched)
+    int64_t first = fetched;
+    const int64_t last = bags.row_splits[end];
+    for (int64_t b = begin; b < end; ++b) {
+      T* out = pooled + b * dim;
+      int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
+      if constexpr (kRounds) {
+        bag.Begin(sum, out_winners);
+      } else {
+        bag.Begin(out, out_winners);
+      }
+      for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
+        if (i == fetched) {
+          first = i;
+          const int64_t count = std::min<int64_t>(run, last - i);
+          fetch(i, count, rows);
+          fetched = i + count;
+        }
+        if (IsPadding(bags, bags.ids[i])) continue;
+        bag.Add(i, rows + (i - first) * dim);
+      }
+      bag.End();
+      if constexpr (kRounds) RoundRow(sum, dim, out);
+      if (bag.count() == 0 && bags.default_id != nullptr) {
+        store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing,
+                   out, nullptr, nullptr);
+      }
+    }
+  };
+  RunParallel(parallel, bags.size(), mean_size * (40 + 2 * dim), body);
+}
+
+}  // namespace
+
+Status CheckBags(const Bags& bags) {
+  const Span<const int64_t>& splits = bags.row_splits;
+  if (splits.empty()) {
+    return InvalidArgument("`row_splits` is empty, wanted B + 1 offsets");
+  }
+  if (splits[0] != 0) {
+    return InvalidArgument("`row_splits[0]` is ", splits[0], ", wanted 0");
+  }
+  for (int64_t b = 0; b < bags.size(); ++b) {
+    if (splits[b] > splits[b + 1]) {
+      return InvalidArgument("`row_splits[", b, "]`=", splits[b],
+                             " is greater than `row_splits[", b + 1,
+                             "]`=", splits[b + 1]);
+    }
+  }
+  if (splits[bags.size()] != bags.ids.size()) {
+    return InvalidArgument("`row_splits` ends at ", splits[bags.size()],
+                           ", but there are ", bags.ids.size(), " ids");
+  }
+  if (bags.weights.empty()) return Status();
+  if (bags.weights.size() != bags.ids.size()) {
+    return InvalidArgument("`weights` has ", bags.weights.size(),
+                           " numbers, but there are ", bags.ids.size(), " ids");
+  }
+  if (bags.combiner != Combiner::kSum && bags.combiner != Combiner::kMean &&
+      bags.combiner != Combiner::kSqrtn) {
+    return InvalidArgument(
+        "`weights` go with the combiners sum, mean and sqrtn only");
+  }
+  return Status();
+}
+
+void PoolFound(const EmbeddingStore& store, const Bags& bags,
+               Span<const int64_t> positions, Span<const RowRef> refs,
+               const Missing& missing, void* pooled, int64_t* winners,
+               const ParallelFor* parallel) {
+  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
+    store.ReadRows(bags.ids, positions, refs, begin, begin + count, missing,
+                   rows);
+  };
+  VisitRowType(store.type(), [&](auto zero) {
+    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
+         parallel, fetch);
+  });
+}
+
+void PoolFind(const EmbeddingStore& store, const Bags& bags,
+              const Missing& missing, void* pooled, int64_t* winners,
+              const ParallelFor* parallel) {
+  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
+    store.Find(bags.ids.subspan(begin, count), bags.padding_id, missing, rows,
+               nullptr, nullptr);
+  };
+  VisitRowType(store.type(), [&](auto zero) {
+    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
+         parallel, fetch);
+  });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,219 @@
+// Updates of EmbeddingStore that are computed outside of it.
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+// No row has it: there is none of the number kNoRow.
+constexpr int64_t kNoVersion = -1;
+
+Status CheckReplayed(const AttachedOptimizer& optimizer) {
+  if (!optimizer.replayed()) {
+    return InvalidArgument("`optimizer` is '", optimizer.name,
+                           "', wanted 'replay:' and a name");
+  }
+  return optimizer.Check();
+}
+
+}  // namespace
+
+Status EmbeddingStore::CheckSharedNumber(Span<const int64_t> ids,
+                                         Span<const bool> shared,
+                                         int64_t i) const {
+  const int64_t count = policies_.shared_rows;
+  if (!shared[i] || (ids[i] >= 0 && ids[i] < count)) return Status();
+  return InvalidArgument("`ids[", i, "]` is ", ids[i],
+                         ", said to be a shared row, of which there are ",
+                         count);
+}
+
+Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
+                                       Span<const bool> shared,
+                                       const void* gradients,
+                                       const AttachedOptimizer& optimizer,
+                                       const AllocateUpdate& allocate,
+                                       const ParallelFor* parallel) try {
+  LODESTAR_RETURN_IF_ERROR(CheckReplayed(optimizer));
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  std::vector<int64_t> indices;
+  std::vector<int64_t> own_ids;
+  ColdIds cold;
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    LODESTAR_RETURN_IF_ERROR(CheckSharedNumber(ids, shared, i));
+    if (shared[i]) {
+      cold.push_back({static_cast<uint32_t>(ids[i]), i});
+    } else {
+      indices.push_back(i);
+      own_ids.push_back(ids[i]);
+    }
+  }
+  std::vector<RowRef> refs(own_ids.size());
+  FindAll(own_ids, refs, parallel);
+  int64_t own = 0;
+  for (size_t k = 0; k < refs.size(); ++k) {
+    if (refs[k].found()) {
+      indices[own] = indices[k];
+      own_ids[own] = own_ids[k];
+      refs[own++] = refs[k];
+    } else if (shared_ != nullptr) {
+      cold.push_back({SharedRowOf(own_ids[k]), indices[k]});
+    }
+  }
+  const int64_t missing = static_cast<int64_t>(refs.size()) - own;
+  own_ids.resize(own);
+  refs.resize(own);
+  std::sort(cold.begin(), cold.end());
+  int64_t count = own;
+  for (size_t i = 0; i < cold.size(); ++i) {
+    count += i == 0 || cold[i].first != cold[i - 1].first;
+  }
+  AttachedOptimizer of_shared;
+  if (shared_ != nullptr) {
+    of_shared = optimizer;
+    LODESTAR_RETURN_IF_ERROR(ReserveShared(optimizer));
+  }
+  RowsForUpdate out;
+  const std::function<Status()> before_commit = [&] {
+    return allocate(count, &out);
+  };
+  InsertOptions attach;
+  attach.before_commit = &before_commit;
+  LODESTAR_RETURN_IF_ERROR(
+      InsertMissing(own_ids, {}, attach, refs, parallel, Fill(), &optimizer));
+  if (shared_ != nullptr) {
+    AttachShared(std::move(of_shared));
+  } else if (missing > 0) {
+    gradients_dropped_.fetch_add(missing, std::memory_order_relaxed);
+  }
+  const uint64_t attachment = AttachmentOf(optimizer);
+  const int64_t num_slots = optimizer.slot_names.size();
+  const auto number = [&](void* numbers, int64_t row) {
+    return static_cast<char*>(numbers) + row * slot_bytes_;
+  };
+  const auto read = [&](const RowStore& rows, uint32_t row, int64_t id,
+                        int64_t k) {
+    out.ids[k] = id;
+    void* values = number(out.values, k);
+    bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
+    if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
+      rows.UnlockUnchanged(row);
+      held = false;
+    }
+    // Gone since it was found: to be gathered again.
+    out.versions[k] = held ? rows.Version(row) : kNoVersion;
+    if (held) {
+      VisitRowType(type_, [&](auto zero) {
+        using T = decltype(zero);
+        CopyComputedOut<T>(rows.values(row), dim_,
+                           static_cast<ComputeOf<T>*>(values));
+      });
+    } else {
+      std::memset(values, 0, slot_bytes_);
+    }
+    for (int64_t s = 0; s < num_slots; ++s) {
+      void* slot = number(out.slots, s * count + k);
+      if (held) {
+        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes_);
+      } else {
+        FillComputed(type_, optimizer.slot_inits[s], dim_, slot);
+      }
+    }
+    if (held) rows.UnlockUnchanged(row);
+  };
+  RunParallel(
+      parallel, own, RowCost(dim_ * (2 + num_slots)),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          out.shared[k] = false;
+          std::memcpy(
+              number(out.gradients, k),
+              static_cast<const char*>(gradients) + indices[k] * slot_bytes_,
+              slot_bytes_);
+          read(shards_[refs[k].shard]->rows, refs[k].row, own_ids[k], k);
+        }
+      });
+  int64_t k = own;
+  for (size_t i = 0; i < cold.size(); ++k) {
+    const uint32_t row = cold[i].first;
+    out.shared[k] = true;
+    VisitRowType(ComputeType(type_), [&](auto zero) {
+      using C = ComputeOf<decltype(zero)>;
+      i = SumShared(cold, i, static_cast<const C*>(gradients),
+                    static_cast<C*>(out.gradients) + k * dim_);
+    });
+    read(shared_rows(), row, row, k);
+  }
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradients of ", ids.size(),
+                           " ids");
+}
+
+Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
+                                         const AttachedOptimizer& optimizer,
+                                         int64_t next_step, bool* changed,
+                                         const ParallelFor* parallel) try {
+  LODESTAR_RETURN_IF_ERROR(CheckReplayed(optimizer));
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  const int64_t count = rows.ids.size();
+  for (int64_t k = 0; k < count; ++k) {
+    LODESTAR_RETURN_IF_ERROR(CheckSharedNumber(rows.ids, rows.shared, k));
+  }
+  std::vector<RowRef> refs(count);
+  FindAll(rows.ids, refs, parallel);
+  // Nothing from here on can fail.
+  const uint64_t attachment = AttachmentOf(optimizer);
+  const int64_t num_slots = optimizer.slot_names.size();
+  RunParallel(
+      parallel, count, RowCost(dim_ * (2 + num_slots)),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          changed[k] = true;
+          const int64_t id = rows.ids[k];
+          if (!rows.shared[k] && !refs[k].found()) continue;
+          const RowStore& store =
+              rows.shared[k] ? shared_rows() : shards_[refs[k].shard]->rows;
+          const uint32_t row =
+              rows.shared[k] ? static_cast<uint32_t>(id) : refs[k].row;
+          if (!store.Lock(row, id)) continue;
+          const bool written = GuardHolds(StoreGuard::kRowVersion) &&
+                               store.Version(row) != rows.versions[k];
+          if (written || attachment == kNoAttachment ||
+              attachment_.load(std::memory_order_relaxed) != attachment) {
+            store.UnlockUnchanged(row);
+            continue;
+          }
+          store.BeforeWrite(row);
+          VisitRowType(type_, [&](auto zero) {
+            using T = decltype(zero);
+            CopyComputedIn<T>(
+                static_cast<const ComputeOf<T>*>(rows.values) + k * dim_, dim_,
+                store.values(row));
+          });
+          for (int64_t s = 0; s < num_slots; ++s) {
+            std::memcpy(store.slot(row, static_cast<int>(s)),
+                        static_cast<const char*>(rows.slots) +
+                            (s * count + k) * slot_bytes_,
+                        slot_bytes_);
+          }
+          store.Unlock(row);
+          changed[k] = false;
+        }
+      });
+  MoveStep(next_step);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for ", rows.ids.size(),
+                           " rows that are written back");
+}
+
+}  // namespace lodestar

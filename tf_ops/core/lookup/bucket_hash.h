@@ -1,0 +1,71 @@
+// Hashes of byte strings, bit for bit those of TensorFlow's string hash ops, so
+// that a key keeps its bucket when a model moves here:
+//
+//   fast    FarmHash Fingerprint64          tf.strings.to_hash_bucket_fast
+//   strong  SipHash-2-4 with a 128-bit key  tf.strings.to_hash_bucket_strong
+//   legacy  MurmurHash64A, seed 0xdecafcaffe  tf.strings.to_hash_bucket
+
+#ifndef LODESTAR_TF_OPS_CORE_LOOKUP_BUCKET_HASH_H_
+#define LODESTAR_TF_OPS_CORE_LOOKUP_BUCKET_HASH_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+
+namespace lodestar {
+
+uint64_t Fingerprint64(std::string_view bytes);
+uint64_t SipHash24(uint64_t key_0, uint64_t key_1, std::string_view bytes);
+uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes);
+
+// Fingerprint64 of the number's decimal text, which is never written.
+uint64_t FingerprintOfDecimal(int64_t number);
+
+// Divides by a number that is known beforehand.
+class Remainder {
+ public:
+  // REQUIRES: divisor > 0.
+  explicit Remainder(uint64_t divisor)
+      : divisor_(divisor), reciprocal_(~uint64_t{0} / divisor) {}
+
+  // n % divisor.
+  uint64_t operator()(uint64_t n) const {
+    // The quotient, or one less: reciprocal_ falls short of 2^64 / divisor by
+    // at most 1, so the product by less than 1.
+    const uint64_t quotient = static_cast<uint64_t>(
+        (static_cast<unsigned __int128>(n) * reciprocal_) >> 64);
+    const uint64_t rest = n - quotient * divisor_;
+    return rest >= divisor_ ? rest - divisor_ : rest;
+  }
+
+ private:
+  uint64_t divisor_;
+  uint64_t reciprocal_;
+};
+
+class BucketHash {
+ public:
+  // name: fasthash, stronghash (key: two words) or legacy.
+  // InvalidArgument: another name; a key that does not go with it.
+  static Status Create(const std::string& name, Span<const int64_t> key,
+                       BucketHash* out);
+
+  uint64_t operator()(std::string_view bytes) const;
+  // An integer hashes as its decimal text.
+  uint64_t operator()(int64_t number) const;
+
+  bool is_fast() const { return kind_ == Kind::kFast; }
+
+ private:
+  enum class Kind { kFast, kStrong, kLegacy };
+  Kind kind_ = Kind::kFast;
+  uint64_t key_0_ = 0;
+  uint64_t key_1_ = 0;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_LOOKUP_BUCKET_HASH_H_

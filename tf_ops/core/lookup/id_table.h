@@ -1,0 +1,172 @@
+// IdTable: keys -> int64 ids over an IntegerMap or a StringMap, shared by any
+// number of threads.
+//
+// Readers take the whole content as one pointer, and an import replaces that
+// pointer: a table that is not mutable is read without a lock. Inserts into and
+// removals from a mutable one hold the content's lock against its readers.
+
+#ifndef LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
+#define LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/integer_map.h"
+#include "tf_ops/core/lookup/string_map.h"
+
+namespace lodestar {
+
+// A key as error messages show it.
+inline std::string KeyText(int64_t key) { return StrCat(key); }
+inline std::string KeyText(std::string_view key) {
+  constexpr size_t kLongest = 100;
+  if (key.size() <= kLongest) return StrCat("'", key, "'");
+  return StrCat("'", key.substr(0, kLongest), "...' (", key.size(), " bytes)");
+}
+
+template <typename Map>
+class IdTable {
+  struct Content {
+    Map map;
+    // A writer that waits keeps the gate, so that readers which overlap without
+    // end do not starve it.
+    mutable std::mutex gate;
+    mutable std::shared_mutex mutex;
+  };
+
+ public:
+  using Key = typename Map::Key;
+
+  explicit IdTable(bool is_mutable) : mutable_(is_mutable) {
+    if (!mutable_) return;
+    // Insert needs no import before it. Out of memory: as if never imported.
+    const Status status = Replace(Map());
+    static_cast<void>(status);
+  }
+
+  // What a reader holds: meanwhile the map stays there, and as it is.
+  class View {
+   public:
+    const Map& map() const { return content_->map; }
+
+   private:
+    friend class IdTable;
+    std::shared_ptr<const Content> content_;
+    std::shared_lock<std::shared_mutex> lock_;
+  };
+
+  // FailedPrecondition: nothing was imported yet.
+  Status Read(View* view) const {
+    view->content_ = std::atomic_load(&content_);
+    if (view->content_ == nullptr) return NotInitialized();
+    if (mutable_) {
+      const std::lock_guard<std::mutex> gate(view->content_->gate);
+      view->lock_ = std::shared_lock<std::shared_mutex>(view->content_->mutex);
+    }
+    return Status();
+  }
+
+  // The number of keys; 0 before the first import.
+  int64_t size() const {
+    View view;
+    return Read(&view).ok() ? view.map().size() : 0;
+  }
+  int64_t bytes() const {
+    View view;
+    return Read(&view).ok() ? view.map().bytes() : 0;
+  }
+
+  // Makes these keys all that the table holds.
+  // InvalidArgument: a key with two values; ResourceExhausted: no memory. The
+  // table is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Import(int64_t count, const KeyAt& key, const ValueAt& value) {
+    Map map;
+    LODESTAR_RETURN_IF_ERROR(map.ReserveFor(count, key, value));
+    const int64_t conflict = map.AddNew(count, key, value);
+    if (conflict >= 0) {
+      return InvalidArgument("key ", KeyText(key(conflict)),
+                             " has two values: ", *map.Find(key(conflict)),
+                             " and ", value(conflict));
+    }
+    return Replace(std::move(map));
+  }
+
+  // Makes `map` all that the table holds. ResourceExhausted: as before.
+  Status Replace(Map map) {
+    try {
+      auto content = std::make_shared<Content>();
+      content->map = std::move(map);
+      std::atomic_store(&content_, std::move(content));
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("out of memory for an id table");
+    }
+    return Status();
+  }
+
+  // Adds keys, or gives them other values; the last of equal keys wins.
+  // FailedPrecondition: the table is not mutable; ResourceExhausted: no memory.
+  // The table is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
+    return Write("insert into",
+                 [&](Map& map) { return map.Insert(count, key, value); });
+  }
+
+  // FailedPrecondition: the table is not mutable.
+  template <typename KeyAt>
+  Status Remove(int64_t count, const KeyAt& key) {
+    return Write("remove from", [&](Map& map) {
+      for (int64_t i = 0; i < count; ++i) map.Remove(key(i));
+      return Status();
+    });
+  }
+
+ private:
+  static Status NotInitialized() {
+    return FailedPrecondition(
+        "the id table was not initialized: nothing was imported into it");
+  }
+
+  template <typename Change>
+  Status Write(const char* verb, const Change& change) {
+    if (!mutable_) {
+      return FailedPrecondition("cannot ", verb,
+                                " an id table that is not mutable");
+    }
+    const std::shared_ptr<Content> content = std::atomic_load(&content_);
+    if (content == nullptr) return NotInitialized();
+    const std::lock_guard<std::mutex> gate(content->gate);
+    const std::unique_lock<std::shared_mutex> lock(content->mutex);
+    return change(content->map);
+  }
+
+  const bool mutable_;
+  std::shared_ptr<Content> content_;  // read and replaced atomically
+};
+
+// The entries in ascending order of (value, key). The keys lie in the map.
+template <typename Map>
+std::vector<std::pair<int64_t, typename Map::Key>> SortedEntries(
+    const Map& map) {
+  std::vector<std::pair<int64_t, typename Map::Key>> entries;
+  entries.reserve(map.size());
+  map.ForEach([&](typename Map::Key key, int64_t value) {
+    entries.emplace_back(value, key);
+  });
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_

@@ -1,0 +1,189 @@
+// IntegerMap: int64 keys -> int64 values, open addressing by cache lines.
+//
+//   buckets_  | key value | key value | key value | free |   one line each
+//
+// A line holds four entries, filled from the left; a key whose line is full
+// lies in the next line that is not. A free entry has the key kFree; that key
+// itself, an ordinary one to callers, lies beside the array. Removal closes the
+// gap, so there are no tombstones. A batch is hashed and prefetched ahead of
+// its probes.
+// Not thread-safe for writes; reads may run together.
+
+#ifndef LODESTAR_TF_OPS_CORE_LOOKUP_INTEGER_MAP_H_
+#define LODESTAR_TF_OPS_CORE_LOOKUP_INTEGER_MAP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/memory/arena.h"
+
+namespace lodestar {
+
+class IntegerMap {
+ public:
+  using Key = int64_t;
+
+  int64_t size() const { return live_ + (free_key_value_ ? 1 : 0); }
+  int64_t bytes() const { return num_buckets_ * sizeof(Bucket); }
+
+  // Room for `count` keys in all. ResourceExhausted: the map is as before.
+  Status Reserve(int64_t count);
+
+  // The value of a key, or nullptr.
+  const int64_t* Find(Key key) const {
+    if (num_buckets_ == 0) return FindFreeKey(key);
+    return FindFrom(Home(key), key);
+  }
+
+  // visit(i, value or nullptr) for the keys key(0) ... key(count - 1), in
+  // order.
+  template <typename KeyAt, typename Visit>
+  void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      visit(i,
+            num_buckets_ == 0 ? FindFreeKey(key(i)) : FindFrom(home, key(i)));
+    });
+  }
+
+  // Adds keys, or gives them other values; the last of equal keys wins.
+  // ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t missing = 0;
+    FindBatch(count, key, [&](int64_t, const int64_t* found) {
+      missing += found == nullptr;
+    });
+    LODESTAR_RETURN_IF_ERROR(Reserve(size() + missing));
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      *FindOrAdd(home, key(i), value(i)) = value(i);
+    });
+    return Status();
+  }
+
+  // Room for AddNew(). ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status ReserveFor(int64_t count, const KeyAt&, const ValueAt&) {
+    return Reserve(size() + count);
+  }
+
+  // Adds keys that are not there. Stops at the first that is there with another
+  // value and returns its index, else -1.
+  // REQUIRES: ReserveFor() these.
+  template <typename KeyAt, typename ValueAt>
+  int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t conflict = -1;
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      if (conflict < 0 && *FindOrAdd(home, key(i), value(i)) != value(i)) {
+        conflict = i;
+      }
+    });
+    return conflict;
+  }
+
+  bool Remove(Key key);
+
+  // visit(key, value) for every entry, in no order.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    if (free_key_value_) visit(kFree, *free_key_value_);
+    for (int64_t b = 0; b < num_buckets_; ++b) {
+      for (const Entry& entry : buckets_[b].entries) {
+        if (entry.key != kFree) visit(entry.key, entry.value);
+      }
+    }
+  }
+
+ private:
+  // Fresh memory is zero, so a new array needs no pass that marks it free.
+  static constexpr Key kFree = 0;
+  static constexpr int kLanes = 4;
+  // Of a line's four entries, at most these are taken on average: 32 bytes a
+  // key, and six misses of seven end in their first line.
+  static constexpr int kMaxPerBucket = 2;
+
+  struct Entry {
+    Key key;
+    int64_t value;
+  };
+  struct alignas(64) Bucket {
+    Entry entries[kLanes];
+
+    bool full() const { return entries[kLanes - 1].key != kFree; }
+  };
+
+  uint64_t Home(Key key) const {
+    return FastRange64(Mix64(static_cast<uint64_t>(key)), num_buckets_);
+  }
+  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
+  const int64_t* FindFreeKey(Key key) const {
+    return key == kFree && free_key_value_ ? &*free_key_value_ : nullptr;
+  }
+
+  // REQUIRES: num_buckets_ > 0.
+  const int64_t* FindFrom(uint64_t b, Key key) const {
+    for (;; b = After(b)) {
+      const Entry* const e = buckets_[b].entries;
+      // Without a branch for each lane: which one it is cannot be foretold.
+      const int lane =
+          (e[1].key == key) + 2 * (e[2].key == key) + 3 * (e[3].key == key);
+      // Several lanes only match if the key is kFree.
+      if (__builtin_expect(key == kFree, 0)) return FindFreeKey(key);
+      if (e[lane].key == key) return &e[lane].value;
+      if (!buckets_[b].full()) return nullptr;
+    }
+  }
+
+  // Where the key's value is, added with `value` if it was not there.
+  // REQUIRES: room for it.
+  int64_t* FindOrAdd(uint64_t b, Key key, int64_t value) {
+    if (key == kFree) {
+      if (!free_key_value_) free_key_value_ = value;
+      return &*free_key_value_;
+    }
+    for (;; b = After(b)) {
+      for (Entry& entry : buckets_[b].entries) {
+        if (entry.key == kFree) {
+          entry = {key, value};
+          ++live_;
+        }
+        if (entry.key == key) return &entry.value;
+      }
+    }
+  }
+
+  // visit(i, home) for every key, its line fetched beforehand. Homes are 0
+  // while there are no lines.
+  template <typename KeyAt, typename Visit>
+  void ForEachHome(int64_t count, const KeyAt& key, const Visit& visit) const {
+    constexpr int64_t kBlock = 256;
+    constexpr int64_t kAhead = 24;
+    uint64_t homes[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      for (int64_t i = 0; i < n; ++i) homes[i] = Home(key(begin + i));
+      const int64_t ahead = std::min(kAhead, n);
+      for (int64_t i = 0; i < ahead; ++i) {
+        __builtin_prefetch(buckets_ + homes[i]);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (i + kAhead < n) __builtin_prefetch(buckets_ + homes[i + kAhead]);
+        visit(begin + i, homes[i]);
+      }
+    }
+  }
+
+  std::unique_ptr<Arena> memory_;
+  Bucket* buckets_ = nullptr;
+  int64_t num_buckets_ = 0;
+  int64_t capacity_ = 0;  // keys beside kFree
+  int64_t live_ = 0;      // the same
+  std::optional<int64_t> free_key_value_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_LOOKUP_INTEGER_MAP_H_

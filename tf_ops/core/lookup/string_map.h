@@ -1,0 +1,319 @@
+// StringMap: byte strings -> int64 values.
+//
+//   buckets_  | 8 tags of 16 bits | 8 places of 48 bits |    one cache line
+//   each records   [length][bytes][value] [length][bytes][value] ...
+//
+// Keys lie in large blocks, one after another, with their values behind them:
+// no allocation a key, and a look-up touches one line and one record. A place
+// is a record's address, a tag some bits of the key's hash, odd where there is
+// a record. A line is filled from the left; a key whose line is full lies in
+// the next that is not. Removal closes the gap, so there are no tombstones.
+// Lengths and values are in base 128. A batch is hashed, then its lines, then
+// its records are prefetched, in groups.
+// Not thread-safe for writes; reads may run together.
+
+#ifndef LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
+#define LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/bucket_hash.h"
+#include "tf_ops/core/memory/arena.h"
+
+namespace lodestar {
+
+class StringMap {
+ public:
+  using Key = std::string_view;
+
+  static uint64_t Hash(Key key) { return Fingerprint64(key); }
+
+  int64_t size() const { return live_; }
+  int64_t bytes() const {
+    return num_buckets_ * static_cast<int64_t>(sizeof(Bucket)) + block_bytes_;
+  }
+
+  // What a key and its value take beside their part of a line.
+  static int64_t RecordBytes(Key key, int64_t value) {
+    return Base128Bytes(key.size()) + static_cast<int64_t>(key.size()) +
+           Base128Bytes(ZigZag(value));
+  }
+
+  // Room for `count` keys in all, and for new records of `record_bytes`
+  // together. ResourceExhausted: the map is as before.
+  Status Reserve(int64_t count, int64_t record_bytes);
+
+  std::optional<int64_t> Find(Key key) const { return Find(key, Hash(key)); }
+  // REQUIRES: hash == Hash(key).
+  std::optional<int64_t> Find(Key key, uint64_t hash) const {
+    if (num_buckets_ == 0) return std::nullopt;
+    const Place place = FindPlace(key, hash);
+    if (place.record == nullptr) return std::nullopt;
+    return ValueOf(place.record);
+  }
+
+  // visit(i, hash, value or nothing) for the keys key(0) ... key(count - 1), in
+  // order.
+  template <typename KeyAt, typename Visit>
+  void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool may_be_there) {
+      visit(i, hash,
+            may_be_there ? Find(key(i), hash) : std::optional<int64_t>());
+    });
+  }
+
+  // Adds keys, or gives them other values; the last of equal keys wins.
+  // ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t missing = 0;
+    int64_t record_bytes = 0;
+    FindBatch(count, key,
+              [&](int64_t i, uint64_t, const std::optional<int64_t>& found) {
+                missing += !found;
+                // A value may need a new record, too.
+                if (found != value(i)) {
+                  record_bytes += RecordBytes(key(i), value(i));
+                }
+              });
+    LODESTAR_RETURN_IF_ERROR(Reserve(live_ + missing, record_bytes));
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
+      Assign(key(i), hash, value(i));
+    });
+    return Status();
+  }
+
+  // Room for AddNew(). ResourceExhausted: the map is as before.
+  template <typename KeyAt, typename ValueAt>
+  Status ReserveFor(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t record_bytes = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      record_bytes += RecordBytes(key(i), value(i));
+    }
+    return Reserve(live_ + count, record_bytes);
+  }
+
+  // Adds keys that are not there. Stops at the first that is there with another
+  // value and returns its index, else -1.
+  // REQUIRES: ReserveFor() these.
+  template <typename KeyAt, typename ValueAt>
+  int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
+    int64_t conflict = -1;
+    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
+      if (conflict >= 0) return;
+      const Place place = FindPlace(key(i), hash);
+      if (place.record == nullptr) {
+        Append(place.bucket, hash, WriteRecord(key(i), value(i)));
+      } else if (ValueOf(place.record) != value(i)) {
+        conflict = i;
+      }
+    });
+    return conflict;
+  }
+
+  bool Remove(Key key);
+
+  // visit(key, value) for every entry, in no order.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (int64_t b = 0; b < num_buckets_; ++b) {
+      for (int lane = 0; lane < kLanes && buckets_[b].tags[lane] != 0; ++lane) {
+        const char* const record = buckets_[b].record(lane);
+        visit(KeyOf(record), ValueOf(record));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kLanes = 8;
+  // Of a line's eight lanes, at most these are taken on average: 10.7 bytes a
+  // key.
+  static constexpr int kMaxPerBucket = 6;
+
+  struct alignas(64) Bucket {
+    uint16_t tags[kLanes];
+    unsigned char places[kLanes][6];
+
+    bool full() const { return tags[kLanes - 1] != 0; }
+    char* record(int lane) const {
+      // The two bytes before a place are the place's before it, or tags.
+      uint64_t word;
+      std::memcpy(&word,
+                  reinterpret_cast<const char*>(this) + sizeof(tags) +
+                      lane * sizeof(places[0]) - 2,
+                  sizeof(word));
+      return reinterpret_cast<char*>(word >> 16);
+    }
+    void set(int lane, uint16_t tag, const char* record) {
+      const uint64_t address = reinterpret_cast<uintptr_t>(record);
+      tags[lane] = tag;
+      std::memcpy(places[lane], &address, 6);
+    }
+    // Bit 15 of each lane of tags[4 * half ...] that equals `tag`, and perhaps
+    // of one above such a lane.
+    uint64_t Matches(int half, uint16_t tag) const {
+      constexpr uint64_t kOnes = 0x0001000100010001ULL;
+      uint64_t lanes;
+      std::memcpy(&lanes, tags + 4 * half, 8);
+      lanes ^= tag * kOnes;
+      return (lanes - kOnes) & ~lanes & (kOnes << 15);
+    }
+  };
+
+  // Where a key is, or, without a record, the line that it goes to.
+  struct Place {
+    uint64_t bucket;
+    int lane;
+    char* record;
+  };
+
+  static uint16_t TagOf(uint64_t hash) {
+    return static_cast<uint16_t>(hash >> 48) | 1;
+  }
+  // By the bits below the tag.
+  uint64_t Home(uint64_t hash) const {
+    return FastRange64(hash << 16, num_buckets_);
+  }
+  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
+
+  static int64_t Base128Bytes(uint64_t x) {
+    return (70 - __builtin_clzll(x | 1)) / 7;
+  }
+  // Small numbers of either sign become small.
+  static uint64_t ZigZag(int64_t x) {
+    return (static_cast<uint64_t>(x) << 1) ^ static_cast<uint64_t>(x >> 63);
+  }
+  static const char* ReadBase128(const char* in, uint64_t* x) {
+    *x = static_cast<unsigned char>(*in++);
+    if (*x < 128) return in;
+    *x &= 127;
+    for (int shift = 7;; shift += 7) {
+      const uint64_t byte = static_cast<unsigned char>(*in++);
+      *x |= (byte & 127) << shift;
+      if (byte < 128) return in;
+    }
+  }
+  static Key KeyOf(const char* record) {
+    uint64_t length;
+    const char* const bytes = ReadBase128(record, &length);
+    return Key(bytes, length);
+  }
+  static int64_t ValueOf(const char* record) {
+    const Key key = KeyOf(record);
+    uint64_t zigzag;
+    ReadBase128(key.data() + key.size(), &zigzag);
+    return static_cast<int64_t>(zigzag >> 1) ^
+           -static_cast<int64_t>(zigzag & 1);
+  }
+  static uint64_t Load64(const char* p) {
+    uint64_t word;
+    std::memcpy(&word, p, sizeof(word));
+    return word;
+  }
+  // Most keys have 8 to 32 bytes: two or four overlapping words, no call.
+  static bool Same(Key a, Key b) {
+    const size_t n = a.size();
+    if (n != b.size()) return false;
+    if (n < 8 || n > 32) return std::memcmp(a.data(), b.data(), n) == 0;
+    const auto differ = [&](size_t at) {
+      return Load64(a.data() + at) ^ Load64(b.data() + at);
+    };
+    uint64_t difference = differ(0) | differ(n - 8);
+    if (n > 16) difference |= differ(8) | differ(n - 16);
+    return difference == 0;
+  }
+
+  // REQUIRES: num_buckets_ > 0.
+  Place FindPlace(Key key, uint64_t hash) const {
+    const uint16_t tag = TagOf(hash);
+    for (uint64_t b = Home(hash);; b = After(b)) {
+      const Bucket& bucket = buckets_[b];
+      for (int half = 0; half < 2; ++half) {
+        for (uint64_t match = bucket.Matches(half, tag); match != 0;
+             match &= match - 1) {
+          const int lane = 4 * half + (__builtin_ctzll(match) >> 4);
+          if (bucket.tags[lane] != tag) continue;
+          char* const record = bucket.record(lane);
+          if (Same(KeyOf(record), key)) return {b, lane, record};
+        }
+      }
+      if (!bucket.full()) return {b, 0, nullptr};
+    }
+  }
+
+  // visit(i, hash, may be there) for every key, its line and record fetched
+  // beforehand.
+  template <typename KeyAt, typename Visit>
+  void ForEachHash(int64_t count, const KeyAt& key, const Visit& visit) const {
+    constexpr int64_t kGroup = 32;
+    uint64_t hashes[kGroup];
+    bool may_be_there[kGroup] = {};
+    for (int64_t begin = 0; begin < count; begin += kGroup) {
+      const int64_t n = std::min(kGroup, count - begin);
+      for (int64_t i = 0; i < n; ++i) {
+        hashes[i] = Hash(key(begin + i));
+        __builtin_prefetch(buckets_ + Home(hashes[i]));
+      }
+      if (num_buckets_ != 0) {
+        for (int64_t i = 0; i < n; ++i) {
+          // Not inside a function of its own, whose call g++ would drop as one
+          // without effect.
+          const char* const next = NextPlace(hashes[i]);
+          may_be_there[i] =
+              next != reinterpret_cast<const char*>(buckets_ + Home(hashes[i]));
+          __builtin_prefetch(next);
+          __builtin_prefetch(next + 31);
+        }
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        visit(begin + i, hashes[i], may_be_there[i]);
+      }
+    }
+  }
+  // Where a look-up goes on from the hash's line: to the first record there
+  // that has its tag, else to the next line if this one is full.
+  const char* NextPlace(uint64_t hash) const {
+    const uint64_t home = Home(hash);
+    const Bucket& bucket = buckets_[home];
+    const uint64_t low = bucket.Matches(0, TagOf(hash));
+    const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(hash));
+    const int half = low != 0 ? 0 : 4;
+    if (match == 0) {
+      return reinterpret_cast<const char*>(
+          buckets_ + (bucket.full() ? After(home) : home));
+    }
+    return bucket.record(half + (__builtin_ctzll(match) >> 4));
+  }
+
+  // REQUIRES: room.
+  char* WriteRecord(Key key, int64_t value);
+  // Puts a new key's record into a line. REQUIRES: the line has a free lane.
+  void Append(uint64_t b, uint64_t hash, char* record);
+  void Assign(Key key, uint64_t hash, int64_t value);
+  // ResourceExhausted: the map is as before.
+  Status Rebuild(int64_t capacity, int64_t record_bytes);
+  Status AddBlock(int64_t bytes);
+
+  std::unique_ptr<Arena> table_memory_;
+  Bucket* buckets_ = nullptr;
+  int64_t num_buckets_ = 0;
+  int64_t capacity_ = 0;  // keys
+  int64_t live_ = 0;
+
+  std::unique_ptr<Arena> record_memory_;
+  char* next_ = nullptr;     // the free part of the last block
+  int64_t left_ = 0;         // its bytes
+  int64_t block_bytes_ = 0;  // of all blocks
+  int64_t dead_bytes_ = 0;   // records that were removed or replaced
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_

@@ -1,0 +1,44 @@
+// Arena: the memory of row segments. Blocks come from large anonymous mappings
+// (huge pages where the system grants them). They stay readable until the arena
+// goes, also while their memory is given back.
+
+#ifndef LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
+#define LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace lodestar {
+
+// Thread-safe.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Zeroed memory, aligned to a cache line (to a page, if it is one or more);
+  // nullptr: out of memory.
+  void* Allocate(int64_t bytes);
+
+  // Gives the whole pages of a block back to the system; they read zeros from
+  // here on. False: the system keeps them, and what they hold.
+  static bool Release(void* block, int64_t bytes);
+
+ private:
+  struct Mapping {
+    void* address;
+    int64_t bytes;
+  };
+  std::mutex mutex_;
+  std::vector<Mapping> mappings_;
+  char* next_ = nullptr;
+  int64_t left_ = 0;
+  int64_t mapped_ = 0;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_

@@ -1,0 +1,36 @@
+#include "tf_ops/core/memory/block.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kPage = 4096;
+// From here on the rest of a page is little, and the call's cost too.
+constexpr size_t kSmallestMapping = 2 * kPage;
+
+}  // namespace
+
+Block AllocateBlock(size_t bytes) {
+  if (bytes < kSmallestMapping) {
+    void* memory = std::malloc(bytes);
+    return {memory, memory == nullptr ? 0 : bytes};
+  }
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return Block();
+  return {memory, bytes};
+}
+
+void FreeBlock(const Block& block) {
+  if (block.bytes < kSmallestMapping) {
+    std::free(block.address);
+  } else {
+    munmap(block.address, block.bytes);
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,287 @@
+#include "tf_ops/core/records/norm_format.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tf_ops/core/records/sample_blocks.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kHeaderBytes = 64;
+constexpr int64_t kLengthBytes = 4;
+constexpr int64_t kFrameBytes = kLengthBytes + 1;
+
+// What the header says.
+struct Header {
+  NormCheck check = NormCheck::kNone;
+  int64_t bytes = kHeaderBytes;  // with its frame
+  int64_t num_records = 0;
+};
+
+uint8_t Sum(const char* begin, const char* end) {
+  uint8_t sum = 0;
+  for (const char* p = begin; p < end; ++p) sum += static_cast<uint8_t>(*p);
+  return sum;
+}
+
+Status CheckSum(const char* begin, const char* end) {
+  const int found = static_cast<uint8_t>(*end);
+  const int wanted = Sum(begin, end);
+  if (found == wanted) return Status();
+  return InvalidArgument("checksum is ", found, ", wanted ", wanted,
+                         " as the sum of its ", end - begin,
+                         " bytes modulo 256");
+}
+
+const char* NameOf(NormCheck check) {
+  return check == NormCheck::kSum ? "checksums" : "no checksums";
+}
+
+std::string Hex(const char* begin, const char* end) {
+  static const char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char* p = begin; p < end; ++p) {
+    const unsigned char c = *p;
+    if (p > begin) text += ' ';
+    text += kDigits[c >> 4];
+    text += kDigits[c & 15];
+  }
+  return text;
+}
+
+// Whether the bytes at `begin` start a file with or without checksums.
+Status FindCheck(const char* begin, const char* end, NormCheck* check) {
+  constexpr int64_t kNeeded = kLengthBytes + 8;
+  if (end - begin >= kNeeded && Load<int32_t>(begin) == kHeaderBytes &&
+      Load<int64_t>(begin + kLengthBytes) == 1) {
+    *check = NormCheck::kSum;
+  } else if (end - begin >= kNeeded && Load<int64_t>(begin) == 0) {
+    *check = NormCheck::kNone;
+  } else if (begin == end) {
+    return InvalidArgument("not a Norm file: it is empty");
+  } else {
+    return InvalidArgument(
+        "not a Norm file: begins with ",
+        Hex(begin, std::min(end, begin + kNeeded)),
+        ", wanted eight zero bytes (no checksums), or the int32 64 and the "
+        "int64 1 (checksums)");
+  }
+  return Status();
+}
+
+// Where the payload of the framed record at `p` ends; null if its length is
+// not that of a record in [p, end).
+const char* PayloadEnd(const SampleFields& fields, const char* p,
+                       const char* end) {
+  if (end - p < kFrameBytes) return nullptr;
+  const int64_t length = Load<int32_t>(p);
+  if (length < fields.min_bytes() || length > end - p - kFrameBytes) {
+    return nullptr;
+  }
+  return p + kLengthBytes + length;
+}
+
+Status ExplainLength(const SampleFields& fields, const char* p,
+                     const char* end) {
+  const int64_t found = end - p;
+  if (found < kLengthBytes) {
+    return InvalidArgument("found ", found, " bytes, wanted ",
+                           fields.min_bytes() + kFrameBytes,
+                           " or more: the file is cut short");
+  }
+  const int64_t length = Load<int32_t>(p);
+  if (length < fields.min_bytes() || length > SampleFields::kMaxBytes) {
+    return InvalidArgument("length is ", length, ", wanted ",
+                           fields.min_bytes(), " to ", SampleFields::kMaxBytes,
+                           ": check the slots and the key type");
+  }
+  return InvalidArgument("found ", found, " bytes, wanted ",
+                         length + kFrameBytes, " as its length of ", length,
+                         " says: the file is cut short");
+}
+
+class NormCutter : public RecordCutter {
+ public:
+  NormCutter(const SampleFields& fields, const NormOptions& options)
+      : fields_(fields), options_(options) {}
+
+  Status Next(const char* begin, const char* end, bool at_end,
+              RecordCut* cut) override {
+    *cut = RecordCut();
+    if (lost_) return Status();
+    const char* p = begin;
+    if (!has_header_) {
+      if (!at_end && end - begin < kHeaderBytes + kFrameBytes) return Status();
+      LODESTAR_RETURN_IF_ERROR(ReadHeader(begin, end));
+      p += header_.bytes;
+    }
+    const int64_t left = header_.num_records - num_cut_;
+    if (left == 0 && p < end) {
+      return InvalidArgument("found ", end - p, at_end ? "" : " or more",
+                             " bytes behind the last of ", header_.num_records,
+                             " records, at byte ", offset_ + (p - begin),
+                             ", wanted the end of the file");
+    }
+    if (left > 0 && p == end && at_end) {
+      return InvalidArgument("the file ends at byte ", offset_ + (p - begin),
+                             " after ", num_cut_, " records, wanted ",
+                             header_.num_records,
+                             " as its header says: it is cut short");
+    }
+    const char* const first = p;
+    int64_t count = 0;
+    bool whole = true;
+    while (count < left && p < end && whole) {
+      const int64_t bytes = RecordBytes(p, end);
+      whole = bytes <= end - p;
+      if (whole) {
+        p += bytes;
+        ++count;
+      } else if (count == 0 &&
+                 (at_end || bytes > SampleFields::kMaxBytes + kFrameBytes)) {
+        p = end;
+        count = left;
+        lost_ = true;
+      }
+    }
+    if (count == 0) return Status();
+    cut->header = first - begin;
+    cut->bytes = p - first;
+    cut->records = count;
+    cut->variant = static_cast<int64_t>(header_.check);
+    cut->last = lost_;
+    num_cut_ += count;
+    offset_ += p - begin;
+    has_header_ = true;
+    return Status();
+  }
+
+ private:
+  static constexpr int64_t kTooMany = INT64_MAX;
+
+  // Of the record at `p`, with its frame; more than end - p if it goes beyond,
+  // kTooMany if it cannot be one.
+  int64_t RecordBytes(const char* p, const char* end) const {
+    if (header_.check == NormCheck::kNone) {
+      const int64_t size = fields_.Size(p, end);
+      return size < 0 ? kTooMany : size;
+    }
+    if (end - p < kLengthBytes) return kFrameBytes;
+    const int64_t length = Load<int32_t>(p);
+    return length < fields_.min_bytes() ? kTooMany : length + kFrameBytes;
+  }
+
+  Status ReadHeader(const char* begin, const char* end) {
+    LODESTAR_RETURN_IF_ERROR(FindCheck(begin, end, &header_.check));
+    if (options_.wants_check && header_.check != options_.check) {
+      return InvalidArgument("the header says ", NameOf(header_.check),
+                             ", wanted ", NameOf(options_.check));
+    }
+    const bool framed = header_.check == NormCheck::kSum;
+    header_.bytes = kHeaderBytes + (framed ? kFrameBytes : 0);
+    if (end - begin < header_.bytes) {
+      return InvalidArgument("the header has ", end - begin, " bytes, wanted ",
+                             header_.bytes, ": the file is cut short");
+    }
+    const char* const header = begin + (framed ? kLengthBytes : 0);
+    if (framed) {
+      const Status status = CheckSum(header, header + kHeaderBytes);
+      if (!status.ok()) return InvalidArgument("header: ", status.message());
+    }
+    header_.num_records = Load<int64_t>(header + 8);
+    const int64_t most = INT64_MAX / (fields_.min_bytes() + kFrameBytes);
+    if (header_.num_records < 0 || header_.num_records > most) {
+      return InvalidArgument("header: number_of_records is ",
+                             header_.num_records, ", wanted 0 to ", most);
+    }
+    const struct {
+      const char* name;
+      int64_t wanted;
+    } dims[] = {{"label_dim", fields_.label_dim()},
+                {"dense_dim", fields_.dense_dim()},
+                {"slot_num", fields_.num_key_slots()}};
+    for (int i = 0; i < 3; ++i) {
+      const int64_t found = Load<int64_t>(header + 16 + 8 * i);
+      if (found != dims[i].wanted) {
+        return InvalidArgument("header: ", dims[i].name, " is ", found,
+                               ", wanted ", dims[i].wanted,
+                               " as the slots declare");
+      }
+    }
+    return Status();
+  }
+
+  const SampleFields& fields_;
+  const NormOptions& options_;
+  Header header_;
+  bool has_header_ = false;  // and it was cut off
+  int64_t num_cut_ = 0;
+  int64_t offset_ = 0;  // of the bytes not yet cut
+  bool lost_ = false;   // where the next record begins cannot be known
+};
+
+SampleLayout LayoutOf(const NormOptions& options) {
+  SampleLayout layout;
+  layout.kinds = options.kinds;
+  layout.key = options.key;
+  return layout;
+}
+
+}  // namespace
+
+Status NormFormat::Check(const std::vector<ColumnSpec>& specs,
+                         const NormOptions& options) {
+  return SampleFields::Check(specs, LayoutOf(options));
+}
+
+NormFormat::NormFormat(std::vector<ColumnSpec> specs,
+                       const NormOptions& options)
+    : RecordFormat(std::move(specs)),
+      fields_(&this->specs(), LayoutOf(options)),
+      options_(options) {}
+
+std::unique_ptr<RecordCutter> NormFormat::NewCutter() const {
+  return std::make_unique<NormCutter>(fields_, options_);
+}
+
+Status NormFormat::Parse(int64_t variant, const char* begin, const char* end,
+                         SlotRows* rows, BadRecord* bad) const {
+  if (variant == static_cast<int64_t>(NormCheck::kNone)) {
+    return ParseSamples(
+        fields_, begin, end,
+        [this](const char* p, const char* end, SampleFrame* frame) {
+          const int64_t size = fields_.Size(p, end);
+          if (size < 0 || size > end - p) {
+            frame->next = nullptr;
+            return false;
+          }
+          *frame = {p, p + size, p + size};
+          return true;
+        },
+        [this](const char* p, const char* end) {
+          return fields_.Explain(p, end);
+        },
+        rows, bad);
+  }
+  return ParseSamples(
+      fields_, begin, end,
+      [this](const char* p, const char* end, SampleFrame* frame) {
+        const char* const payload_end = PayloadEnd(fields_, p, end);
+        if (payload_end == nullptr) {
+          frame->next = nullptr;
+          return false;
+        }
+        *frame = {p + kLengthBytes, payload_end, payload_end + 1};
+        return Sum(frame->begin, frame->end) ==
+               static_cast<uint8_t>(*payload_end);
+      },
+      [this](const char* p, const char* end) {
+        const char* const payload_end = PayloadEnd(fields_, p, end);
+        return payload_end == nullptr ? ExplainLength(fields_, p, end)
+                                      : CheckSum(p + kLengthBytes, payload_end);
+      },
+      rows, bad);
+}
+
+}  // namespace lodestar

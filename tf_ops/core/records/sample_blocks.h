@@ -1,0 +1,72 @@
+// ParseSamples: the samples of a piece of a file, by SampleFields.
+
+#ifndef LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_
+#define LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/records/record_format.h"
+#include "tf_ops/core/records/sample_fields.h"
+#include "tf_ops/core/records/slot_rows.h"
+
+namespace lodestar {
+
+// One record: [begin, end) is its sample, without what frames it.
+struct SampleFrame {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  const char* next = nullptr;  // the next record; null: cannot be known
+};
+
+// As RecordFormat::Parse(). `find(p, end, &frame)` finds the record at p, or
+// is false where it is bad: then its frame.next is set, and `explain(p, end)`
+// says why, a Status.
+template <typename Find, typename Explain>
+Status ParseSamples(const SampleFields& fields, const char* begin,
+                    const char* end, const Find& find, const Explain& explain,
+                    SlotRows* rows, BadRecord* bad) {
+  constexpr int64_t kBlock = SampleFields::kBlock;
+  const char* begins[kBlock];
+  const char* ends[kBlock];
+  const char* records[kBlock + 1];
+  SampleFields::Scratch scratch;
+  const auto refuse = [&](int64_t record, const char* at, const char* next) {
+    *bad = {record, at - begin, next == nullptr ? -1 : next - begin};
+  };
+  int64_t number = 0;
+  for (const char* p = begin; p < end; p = records[0]) {
+    int64_t count = 0;
+    bool found = true;
+    SampleFrame frame;
+    records[0] = p;
+    while (count < kBlock && records[count] < end) {
+      found = find(records[count], end, &frame);
+      if (!found) break;
+      begins[count] = frame.begin;
+      ends[count] = frame.end;
+      records[++count] = frame.next;
+    }
+    if (!fields.ReadBlock(begins, ends, count, &scratch, rows)) {
+      int64_t r = 0;
+      while (fields.ReadBlock(begins + r, ends + r, 1, &scratch, rows)) ++r;
+      refuse(number + r, records[r], records[r + 1]);
+      return fields.Explain(begins[r], ends[r]);
+    }
+    number += count;
+    if (!found) {
+      refuse(number, records[count], frame.next);
+      return explain(records[count], end);
+    }
+    // The rest will take about what the first block took.
+    if (p == begin && rows->num_rows() == count) {
+      rows->Reserve((end - begin) / (records[count] - begin) + 1);
+    }
+    records[0] = records[count];
+  }
+  return Status();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_

@@ -1,0 +1,491 @@
+#include "tf_ops/core/records/sample_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "tf_ops/core/base/value_limit.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kNumberBytes = 4;
+constexpr int64_t kNnzBytes = 4;
+
+bool Convert(float from, float* to) {
+  *to = from;
+  return true;
+}
+
+// False unless it is a whole number of int64.
+bool Convert(float from, int64_t* to) {
+  constexpr float kEnd = 9223372036854775808.0f;  // 2^63
+  if (!(from >= -kEnd && from < kEnd) || IsSubnormal(from)) return false;
+  *to = static_cast<int64_t>(from);
+  return static_cast<float>(*to) == from;
+}
+
+bool Convert(int32_t from, float* to) {
+  *to = static_cast<float>(from);
+  return true;
+}
+
+bool Convert(int32_t from, int64_t* to) {
+  *to = from;
+  return true;
+}
+
+// Logarithms of what counters mostly are; those of others are computed.
+struct LogTable {
+  static constexpr int32_t kSize = 1024;
+  LogTable() {
+    for (int32_t x = 0; x < kSize; ++x) {
+      values[x] = std::log(static_cast<float>(x) + 1.0f);
+    }
+  }
+  float values[kSize];
+};
+
+bool LogOf(int32_t from, float* to) {
+  static const LogTable table;
+  if (static_cast<uint32_t>(from) < LogTable::kSize) {
+    *to = table.values[from];
+    return true;
+  }
+  *to = from < 0 ? 0 : std::log(static_cast<float>(from) + 1.0f);
+  return from >= 0;
+}
+
+template <NumberType kType, typename T>
+bool ReadNumber(const char* p, T* value) {
+  if constexpr (kType == NumberType::kFloat) {
+    return Convert(Load<float>(p), value);
+  } else if constexpr (kType == NumberType::kInt || std::is_integral_v<T>) {
+    return Convert(Load<int32_t>(p), value);
+  } else {
+    return LogOf(Load<int32_t>(p), value);
+  }
+}
+
+// Writes `size` numbers of each sample to `to`. False if one is bad.
+template <NumberType kType, typename T>
+bool ReadNumbersAs(const char* const* begins, int64_t count, int64_t offset,
+                   int64_t size, int64_t limit, T* to) {
+  if (kType == NumberType::kFloat && std::is_same_v<T, float> && limit == 0) {
+    for (int64_t r = 0; r < count; ++r, to += size) {
+      std::memcpy(to, begins[r] + offset, size * kNumberBytes);
+    }
+    return true;
+  }
+  bool good = true;
+  for (int64_t r = 0; r < count; ++r) {
+    const char* p = begins[r] + offset;
+    for (int64_t i = 0; i < size; ++i, p += kNumberBytes, ++to) {
+      good &= ReadNumber<kType>(p, to);
+      if (limit > 0) good &= WithinLimit(*to, limit);
+    }
+  }
+  return good;
+}
+
+template <typename T>
+bool ReadNumbersOf(NumberType type, const char* const* begins, int64_t count,
+                   int64_t offset, int64_t size, int64_t limit,
+                   std::vector<T>* values) {
+  const size_t before = values->size();
+  values->resize(before + count * size);
+  T* const to = values->data() + before;
+  switch (type) {
+    case NumberType::kFloat:
+      return ReadNumbersAs<NumberType::kFloat>(begins, count, offset, size,
+                                               limit, to);
+    case NumberType::kInt:
+      return ReadNumbersAs<NumberType::kInt>(begins, count, offset, size, limit,
+                                             to);
+    case NumberType::kLogOfInt:
+      return ReadNumbersAs<NumberType::kLogOfInt>(begins, count, offset, size,
+                                                  limit, to);
+  }
+  return false;
+}
+
+bool KeyIsGood(int64_t key, int64_t limit) {
+  return limit <= 0 || WithinLimit(key, limit);
+}
+
+}  // namespace
+
+Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
+                           const SampleLayout& layout) {
+  if (layout.kinds.size() != specs.size()) {
+    return InvalidArgument("found the kinds of ", layout.kinds.size(),
+                           " slots, wanted ", specs.size());
+  }
+  // Bounds the sum of them all, and its product with a count of samples.
+  constexpr int64_t kMaxValues = kMaxBytes / 4;
+  int64_t values = 0;
+  size_t keys = 0;
+  const auto add = [&](const std::string& name, int64_t size) {
+    if (size < 0 || size > kMaxValues - values) {
+      return InvalidArgument("slot '", name, "': found ", size,
+                             " values in a sample, wanted 0 to ",
+                             kMaxValues - values);
+    }
+    values += size;
+    return Status();
+  };
+  for (size_t c = 0; c < specs.size(); ++c) {
+    const ColumnSpec& spec = specs[c];
+    if (layout.kinds[c] == FieldKind::kKeys) {
+      if (spec.is_float) {
+        return InvalidArgument("slot '", spec.name,
+                               "': found floats, wanted integers: the file "
+                               "has keys here");
+      }
+      if (spec.size != -1 && spec.size != 1) {
+        return InvalidArgument("slot '", spec.name, "': found a size of ",
+                               spec.size, ", wanted one key or any number");
+      }
+      if (!layout.counted) {
+        if (keys >= layout.nnz.size()) {
+          ++keys;
+          continue;
+        }
+        const int64_t nnz = layout.nnz[keys];
+        if (spec.size == 1 && nnz != 1) {
+          return InvalidArgument("slot '", spec.name, "': found ", nnz,
+                                 " keys in a sample, wanted 1");
+        }
+        LODESTAR_RETURN_IF_ERROR(add(spec.name, nnz));
+      }
+      ++keys;
+      continue;
+    }
+    if (spec.size < 0) {
+      return InvalidArgument("slot '", spec.name,
+                             "': found any number of values, wanted a fixed "
+                             "number: only slots of keys may vary");
+    }
+    const bool is_label = layout.kinds[c] == FieldKind::kLabel;
+    if (is_label && spec.size != 1) {
+      return InvalidArgument("slot '", spec.name, "': found ", spec.size,
+                             " values in a label, wanted 1");
+    }
+    LODESTAR_RETURN_IF_ERROR(add(spec.name, spec.size));
+  }
+  if (!layout.counted && layout.nnz.size() != keys) {
+    return InvalidArgument("found the keys of ", layout.nnz.size(),
+                           " slots, wanted those of ", keys);
+  }
+  if (!layout.counted && values == 0) {
+    return InvalidArgument("found samples of 0 bytes, wanted 1 or more");
+  }
+  if (!layout.key_offsets.empty() && layout.key_offsets.size() != keys) {
+    return InvalidArgument("found the key offsets of ",
+                           layout.key_offsets.size(),
+                           " slots, wanted those of ", keys);
+  }
+  return Status();
+}
+
+SampleFields::SampleFields(const std::vector<ColumnSpec>* specs,
+                           SampleLayout layout)
+    : specs_(*specs),
+      layout_(std::move(layout)),
+      key_bytes_(KeyBytes(layout_.key)) {
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    const ColumnSpec& spec = specs_[c];
+    checks_lengths_ |= spec.multiple > 1 || spec.weighs >= 0;
+    switch (layout_.kinds[c]) {
+      case FieldKind::kLabel:
+        labels_.push_back(c);
+        label_dim_ += spec.size;
+        break;
+      case FieldKind::kDense:
+        dense_.push_back(c);
+        dense_dim_ += spec.size;
+        break;
+      case FieldKind::kKeys:
+        keys_.push_back(c);
+        break;
+    }
+  }
+  min_bytes_ = kNumberBytes * (label_dim_ + dense_dim_);
+  for (size_t s = 0; s < keys_.size(); ++s) {
+    const int64_t nnz = layout_.counted
+                            ? std::max<int64_t>(specs_[keys_[s]].size, 0)
+                            : layout_.nnz[s];
+    min_bytes_ += nnz * key_bytes_ + (layout_.counted ? kNnzBytes : 0);
+  }
+}
+
+int64_t SampleFields::Size(const char* begin, const char* end) const {
+  if (!layout_.counted) return min_bytes_;
+  const int64_t bytes = end - begin;
+  int64_t size = kNumberBytes * (label_dim_ + dense_dim_);
+  const int64_t size_of_one = kNnzBytes + key_bytes_;
+  for (size_t s = 0; s < keys_.size(); ++s) {
+    if (bytes < size + kNnzBytes) return size + kNnzBytes;
+    const int32_t nnz = Load<int32_t>(begin + size);
+    // A branch where a product would do: most slots have one key, and with a
+    // branch foreseen the next nnz is fetched before this one is there.
+    if (__builtin_expect(nnz == 1, 1)) {
+      size += size_of_one;
+    } else {
+      if (nnz < 0) return -1;
+      size += kNnzBytes + nnz * key_bytes_;
+    }
+  }
+  return size;
+}
+
+bool SampleFields::ReadNumbers(int64_t c, int64_t offset, NumberType type,
+                               const char* const* begins, int64_t count,
+                               SlotColumn* to) const {
+  const ColumnSpec& spec = specs_[c];
+  return spec.is_float ? ReadNumbersOf(type, begins, count, offset, spec.size,
+                                       spec.limit, &to->floats)
+                       : ReadNumbersOf(type, begins, count, offset, spec.size,
+                                       spec.limit, &to->ints);
+}
+
+template <typename Key>
+bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
+                            int64_t count, Scratch* scratch,
+                            SlotColumn* to) const {
+  constexpr int64_t kBytes = sizeof(Key);
+  const int64_t c = keys_[slot];
+  const ColumnSpec& spec = specs_[c];
+  const char** const at = scratch->at.data();
+  int64_t nnz[kBlock];
+  int64_t total = 0;
+  bool all_one = true;
+  if (layout_.counted) {
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t left = ends[r] - at[r] - kNnzBytes;
+      if (left < 0) return false;
+      nnz[r] = Load<int32_t>(at[r]);
+      if (nnz[r] < 0 || nnz[r] * kBytes > left) return false;
+      if (spec.size >= 0 && nnz[r] != spec.size) return false;
+      at[r] += kNnzBytes;
+      total += nnz[r];
+      all_one &= nnz[r] == 1;
+    }
+  } else {
+    // That the keys are there was seen by the samples' size.
+    std::fill(nnz, nnz + count, layout_.nnz[slot]);
+    total = layout_.nnz[slot] * count;
+    all_one = layout_.nnz[slot] == 1;
+  }
+  if (spec.size < 0 && spec.used) {
+    std::vector<int64_t>& splits = to->row_splits;
+    const size_t before = splits.size();
+    splits.resize(before + count);
+    int64_t* const next = splits.data() + before;
+    int64_t split = next[-1];
+    for (int64_t r = 0; r < count; ++r) next[r] = split += nnz[r];
+  }
+  if (checks_lengths_) {
+    for (int64_t r = 0; r < count; ++r) {
+      scratch->lengths[r * specs_.size() + c] = nnz[r];
+    }
+  }
+
+  const size_t before = to->ints.size();
+  to->ints.resize(before + total);
+  int64_t* out = to->ints.data() + before;
+  const uint64_t offset =
+      layout_.key_offsets.empty() ? 0 : layout_.key_offsets[slot];
+  bool good = true;
+  const auto read = [&](const char* p) {
+    const int64_t key = Load<Key>(p);
+    good &= KeyIsGood(key, spec.limit);
+    // Unsigned: offsets may be any number, and a sum beyond int64 wraps.
+    *out++ = static_cast<int64_t>(static_cast<uint64_t>(key) + offset);
+  };
+  if (all_one) {
+    for (int64_t r = 0; r < count; ++r) {
+      read(at[r]);
+      at[r] += kBytes;
+    }
+    return good;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    const char* p = at[r];
+    for (int64_t i = 0; i < nnz[r]; ++i, p += kBytes) read(p);
+    at[r] = p;
+  }
+  return good;
+}
+
+bool SampleFields::ReadBlock(const char* const* begins, const char* const* ends,
+                             int64_t count, Scratch* scratch,
+                             SlotRows* rows) const {
+  const int64_t first = rows->num_rows();
+  scratch->at.resize(kBlock);
+  if (checks_lengths_) {
+    scratch->lengths.clear();
+    for (int64_t r = 0; r < count; ++r) {
+      for (const ColumnSpec& spec : specs_) {
+        scratch->lengths.push_back(spec.size);
+      }
+    }
+  }
+  const auto column = [&](int64_t c) {
+    if (specs_[c].used) return rows->mutable_column(c);
+    scratch->unused.ints.clear();
+    scratch->unused.floats.clear();
+    return &scratch->unused;
+  };
+
+  const int64_t key_bytes_at = kNumberBytes * (label_dim_ + dense_dim_);
+  bool good = true;
+  for (int64_t r = 0; r < count; ++r) {
+    good &= ends[r] - begins[r] >= min_bytes_;
+    scratch->at[r] = begins[r] + key_bytes_at;
+  }
+  int64_t offset = 0;
+  for (size_t i = 0; i < labels_.size() && good; ++i) {
+    const int64_t c = labels_[i];
+    good = ReadNumbers(c, offset, layout_.label, begins, count, column(c));
+    offset += kNumberBytes * specs_[c].size;
+  }
+  for (size_t i = 0; i < dense_.size() && good; ++i) {
+    const int64_t c = dense_[i];
+    good = ReadNumbers(c, offset, layout_.dense, begins, count, column(c));
+    offset += kNumberBytes * specs_[c].size;
+  }
+  for (size_t s = 0; s < keys_.size() && good; ++s) {
+    SlotColumn* const to = column(keys_[s]);
+    switch (layout_.key) {
+      case KeyType::kUint32:
+        good = ReadKeys<uint32_t>(s, ends, count, scratch, to);
+        break;
+      case KeyType::kInt32:
+        good = ReadKeys<int32_t>(s, ends, count, scratch, to);
+        break;
+      case KeyType::kInt64:
+        good = ReadKeys<int64_t>(s, ends, count, scratch, to);
+        break;
+    }
+  }
+  for (int64_t r = 0; r < count && good; ++r) good = scratch->at[r] == ends[r];
+  if (good && checks_lengths_) good = LengthsAreGood(count, *scratch);
+  if (!good) {
+    rows->TruncateTo(first);
+    return false;
+  }
+  rows->AddRows(count);
+  return true;
+}
+
+bool SampleFields::LengthsAreGood(int64_t count, const Scratch& scratch) const {
+  const int64_t num_columns = static_cast<int64_t>(specs_.size());
+  for (int64_t r = 0; r < count; ++r) {
+    const auto begin = scratch.lengths.begin() + r * num_columns;
+    if (!CheckLengths(specs_, {begin, begin + num_columns}).ok()) return false;
+  }
+  return true;
+}
+
+Status SampleFields::ExplainNumbers(const std::vector<int64_t>& columns,
+                                    NumberType type,
+                                    const char** position) const {
+  for (const int64_t c : columns) {
+    const ColumnSpec& spec = specs_[c];
+    for (int64_t i = 0; i < spec.size; ++i, *position += kNumberBytes) {
+      SlotColumn one;
+      if (spec.is_float
+              ? ReadNumbersOf(type, position, 1, 0, 1, spec.limit, &one.floats)
+              : ReadNumbersOf(type, position, 1, 0, 1, spec.limit, &one.ints)) {
+        continue;
+      }
+      const int32_t bits = Load<int32_t>(*position);
+      const float value = Load<float>(*position);
+      const std::string found =
+          type != NumberType::kFloat ? StrCat(bits)
+          : IsSubnormal(value)
+              ? StrCat("the int32 ", bits, " in a float's place")
+              : StrCat(value);
+      return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
+                             spec.size, " is ", found, ", wanted ",
+                             spec.limit > 0 ? WantedByLimit(spec.limit)
+                             : type == NumberType::kLogOfInt
+                                 ? "0 or more, as it is read as log(x + 1)"
+                                 : "a whole number");
+    }
+  }
+  return Status();
+}
+
+Status SampleFields::ExplainKeys(int64_t slot, const char** position,
+                                 const char* end, int64_t* nnz) const {
+  const ColumnSpec& spec = specs_[keys_[slot]];
+  if (layout_.counted) {
+    if (end - *position < kNnzBytes) {
+      return InvalidArgument(
+          "slot '", spec.name, "': found ", end - *position, " bytes, wanted ",
+          kNnzBytes,
+          " of its nnz; check the key type and that the file is whole");
+    }
+    *nnz = Load<int32_t>(*position);
+    *position += kNnzBytes;
+    const int64_t bytes = *nnz * key_bytes_;
+    if (*nnz < 0 || bytes > kMaxBytes) {
+      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
+                             ", wanted 0 to ", kMaxBytes / key_bytes_,
+                             "; check the key type and the slots");
+    }
+    if (bytes > end - *position) {
+      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
+                             ", wanted 0 to ", (end - *position) / key_bytes_,
+                             " as ", end - *position,
+                             " bytes are left; check the key type and that "
+                             "the file is whole");
+    }
+    if (spec.size >= 0 && *nnz != spec.size) {
+      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
+                             ", wanted ", spec.size);
+    }
+  } else {
+    *nnz = layout_.nnz[slot];
+  }
+  for (int64_t i = 0; i < *nnz; ++i, *position += key_bytes_) {
+    const int64_t key =
+        layout_.key == KeyType::kUint32  ? Load<uint32_t>(*position)
+        : layout_.key == KeyType::kInt32 ? Load<int32_t>(*position)
+                                         : Load<int64_t>(*position);
+    if (!KeyIsGood(key, spec.limit)) {
+      return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
+                             *nnz, " is ", key, ", wanted ",
+                             WantedByLimit(spec.limit));
+    }
+  }
+  return Status();
+}
+
+Status SampleFields::Explain(const char* begin, const char* end) const {
+  const int64_t number_bytes = kNumberBytes * (label_dim_ + dense_dim_);
+  const int64_t wanted = layout_.counted ? number_bytes : min_bytes_;
+  if (end - begin < wanted) {
+    return InvalidArgument("found ", end - begin, " bytes, wanted ", wanted,
+                           layout_.counted ? " or more" : "",
+                           "; check the slots and that the file is whole");
+  }
+  const char* p = begin;
+  LODESTAR_RETURN_IF_ERROR(ExplainNumbers(labels_, layout_.label, &p));
+  LODESTAR_RETURN_IF_ERROR(ExplainNumbers(dense_, layout_.dense, &p));
+  std::vector<int64_t> lengths;
+  for (const ColumnSpec& spec : specs_) lengths.push_back(spec.size);
+  for (int64_t s = 0; s < num_key_slots(); ++s) {
+    LODESTAR_RETURN_IF_ERROR(ExplainKeys(s, &p, end, &lengths[keys_[s]]));
+  }
+  if (p != end) {
+    return InvalidArgument("its slots take ", p - begin, " bytes, found ",
+                           end - begin, ": check the key type and the slots");
+  }
+  return CheckLengths(specs_, lengths);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,57 @@
+// SlotShuffler: draws samples in random order from a window of a stream.
+
+#ifndef LODESTAR_TF_OPS_CORE_RECORDS_SLOT_SHUFFLER_H_
+#define LODESTAR_TF_OPS_CORE_RECORDS_SLOT_SHUFFLER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/records/slot_batch.h"
+#include "tf_ops/core/records/slot_rows.h"
+
+namespace lodestar {
+
+// A row leaves at random, the next one read takes its place.
+class SlotShuffler {
+ public:
+  // `window` rows are held before the first one leaves.
+  SlotShuffler(int64_t window, uint64_t seed) : window_(window), state_(seed) {}
+
+  bool WantsMore() const { return Size() < window_; }
+  int64_t Size() const { return static_cast<int64_t>(order_.size()); }
+  void Add(std::shared_ptr<const SlotRows> rows);
+  // Moves one row to the end of `out`. REQUIRES: Size() > 0.
+  void Draw(SlotBatch* out);
+
+  // What later draws depend on: a shuffler that is given both to Restore()
+  // draws the same rows.
+  uint64_t state() const { return state_; }
+  SlotRows Window(const std::vector<ColumnSpec>& specs) const;
+  // REQUIRES: nothing was added yet.
+  void Restore(uint64_t state, SlotRows window) {
+    state_ = state;
+    Add(std::make_shared<const SlotRows>(std::move(window)));
+  }
+
+ private:
+  struct Position {
+    int64_t block;
+    int64_t row;
+  };
+  struct Block {
+    std::shared_ptr<const SlotRows> rows;
+    int64_t left;
+  };
+
+  const int64_t window_;
+  uint64_t state_;
+  std::vector<Position> order_;
+  std::vector<Block> blocks_;
+  std::vector<int64_t> free_blocks_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_RECORDS_SLOT_SHUFFLER_H_

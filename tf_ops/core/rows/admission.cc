@@ -1,0 +1,123 @@
+#include "tf_ops/core/rows/admission.h"
+
+#include <algorithm>
+#include <new>
+
+#include "tf_ops/core/base/hash.h"
+
+namespace lodestar {
+
+PendingIds::PendingIds(EpochDomain* epochs)
+    : epochs_(epochs), index_(epochs), entries_(0, &arena_) {}
+
+uint32_t PendingIds::Find(uint32_t tag, int64_t id) const {
+  LeafIndex::Cursor cursor = index_.Begin(tag);
+  while (true) {
+    const uint32_t entry = LeafIndex::Next(tag, &cursor);
+    if (entry == LeafIndex::kNoRow ||
+        entries_.meta(entry)->id.load(std::memory_order_relaxed) == id) {
+      return entry;
+    }
+  }
+}
+
+uint32_t PendingIds::sightings(uint32_t entry) const {
+  return entries_.meta(entry)->frequency.load(std::memory_order_relaxed);
+}
+
+int64_t PendingIds::last_seen(uint32_t entry) const {
+  return entries_.meta(entry)->last_seen.load(std::memory_order_relaxed);
+}
+
+Status PendingIds::Reserve(Span<const uint32_t> tags) {
+  LODESTAR_RETURN_IF_ERROR(entries_.Reserve(tags.size()));
+  return index_.Reserve(tags);
+}
+
+void PendingIds::Add(uint32_t tag, int64_t id, uint32_t sightings,
+                     int64_t last_seen) {
+  const uint32_t entry = entries_.Allocate();
+  entries_.Publish(entry, id, last_seen, sightings);
+  index_.Insert(tag, entry);
+  ++size_;
+}
+
+void PendingIds::Set(uint32_t entry, uint32_t sightings, int64_t last_seen) {
+  RowMeta* meta = entries_.meta(entry);
+  meta->frequency.store(sightings, std::memory_order_relaxed);
+  meta->last_seen.store(last_seen, std::memory_order_relaxed);
+}
+
+void PendingIds::Remove(uint32_t tag, uint32_t entry) {
+  index_.Remove(tag, entry);
+  entries_.Free(entry);
+  --size_;
+}
+
+void PendingIds::Clear() {
+  if (size_ == 0) return;
+  LeafIndex empty(epochs_);
+  index_.Replace(&empty);
+  entries_.FreeAll();
+  size_ = 0;
+}
+
+bool PendingIds::Compact(int64_t most, uint32_t* low) {
+  return entries_.Compact(most, low, [&](uint32_t from, uint32_t to) {
+    const int64_t id = entries_.meta(to)->id.load(std::memory_order_relaxed);
+    index_.Move(static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id))), from,
+                to);
+  });
+}
+
+void PendingIds::ForEach(
+    const std::function<void(int64_t, uint32_t, int64_t)>& fn) const {
+  for (uint32_t entry = 0; entry < entries_.high_water(); ++entry) {
+    if (!entries_.resident(entry)) continue;
+    fn(entries_.meta(entry)->id.load(std::memory_order_relaxed),
+       sightings(entry), last_seen(entry));
+  }
+}
+
+Status CountingSketch::Reserve() {
+  if (!counters_.empty()) return Status();
+  try {
+    counters_.resize(num_counters_);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory for the ", num_counters_,
+                             " counters of the admission");
+  }
+  return Status();
+}
+
+template <typename Fn>
+void CountingSketch::ForEachCounter(int64_t id, const Fn& fn) const {
+  // Two hashes do for all (Kirsch, Mitzenmacher: Less Hashing, Same
+  // Performance, ESA 2006). Neither is the one that the index uses.
+  uint64_t hash = Mix64(static_cast<uint64_t>(id) + kGoldenGamma);
+  const uint64_t stride = Mix64(hash + kGoldenGamma) | 1;
+  for (int i = 0; i < num_hashes_; ++i, hash += stride) {
+    fn(static_cast<int64_t>(
+        (static_cast<unsigned __int128>(hash) * num_counters_) >> 64));
+  }
+}
+
+uint32_t CountingSketch::Estimate(int64_t id) const {
+  if (counters_.empty()) return 0;
+  uint32_t estimate = kMaxCount;
+  ForEachCounter(id, [&](int64_t c) {
+    estimate = std::min<uint32_t>(estimate, counters_[c]);
+  });
+  return estimate;
+}
+
+void CountingSketch::Raise(int64_t id, uint32_t count) {
+  const uint8_t wanted =
+      static_cast<uint8_t>(std::min<uint32_t>(count, kMaxCount));
+  ForEachCounter(
+      id, [&](int64_t c) { counters_[c] = std::max(counters_[c], wanted); });
+}
+
+void CountingSketch::Clear() { std::vector<uint8_t>().swap(counters_); }
+
+}  // namespace lodestar

@@ -1,0 +1,100 @@
+// Admission: counting the sightings of ids that have no row yet.
+//
+//   PendingIds      id -> sightings, last step; one for each shard
+//   CountingSketch  counters of bounded memory that ids share; one for a table
+
+#ifndef LODESTAR_TF_OPS_CORE_ROWS_ADMISSION_H_
+#define LODESTAR_TF_OPS_CORE_ROWS_ADMISSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/memory/arena.h"
+#include "tf_ops/core/memory/epoch.h"
+#include "tf_ops/core/rows/leaf_index.h"
+#include "tf_ops/core/rows/row_store.h"
+
+namespace lodestar {
+
+// Sightings and frequencies stop at 2^32 - 1.
+inline uint32_t SaturatingAdd(uint32_t a, uint32_t b) {
+  const uint32_t sum = a + b;
+  return sum < a ? 0xffffffffu : sum;
+}
+
+// Exact counts. They lie as rows of no columns do, so that they grow without a
+// pause too. Not thread-safe: the shard's mutex is held.
+class PendingIds {
+ public:
+  explicit PendingIds(EpochDomain* epochs);
+
+  // kNoRow: not there.
+  uint32_t Find(uint32_t tag, int64_t id) const;
+  uint32_t sightings(uint32_t entry) const;
+  int64_t last_seen(uint32_t entry) const;
+
+  // Room for Add of each tag. ResourceExhausted: out of memory.
+  Status Reserve(Span<const uint32_t> tags);
+  void Add(uint32_t tag, int64_t id, uint32_t sightings, int64_t last_seen);
+  void Set(uint32_t entry, uint32_t sightings, int64_t last_seen);
+  void Remove(uint32_t tag, uint32_t entry);
+  void Clear();
+
+  // See RowStore and LeafIndex.
+  bool Compact(int64_t most, uint32_t* low);
+  bool ReleaseSegment() { return entries_.ReleaseSegment(); }
+  Status CompactLeaf(uint32_t* tag) { return index_.CompactLeaf(tag); }
+
+  int64_t size() const { return size_; }
+  int64_t bytes() const { return index_.bytes() + entries_.row_bytes(); }
+  // fn(id, sightings, last_seen) of every entry.
+  void ForEach(const std::function<void(int64_t, uint32_t, int64_t)>& fn) const;
+
+ private:
+  Arena arena_;
+  EpochDomain* const epochs_;
+  LeafIndex index_;
+  RowStore entries_;
+  int64_t size_ = 0;
+};
+
+// A counting Bloom filter with conservative update (Estan, Varghese: New
+// Directions in Traffic Measurement and Accounting, SIGCOMM 2002): an estimate
+// is never below the sightings. Counters stop at 255. Not thread-safe.
+class CountingSketch {
+ public:
+  static constexpr int kMaxCount = 255;
+
+  // Allocated at the first Reserve.
+  CountingSketch(int64_t num_counters, int num_hashes)
+      : num_counters_(num_counters), num_hashes_(num_hashes) {}
+
+  // ResourceExhausted: out of memory.
+  Status Reserve();
+  uint32_t Estimate(int64_t id) const;
+  // Raises the counters of `id` to `count` where they are below it: so the
+  // order of ids that were estimated together does not show.
+  void Raise(int64_t id, uint32_t count);
+  void Clear();
+
+  // Empty if nothing was counted.
+  const std::vector<uint8_t>& counters() const { return counters_; }
+  int64_t num_counters() const { return num_counters_; }
+  // REQUIRES: empty, or num_counters() of them.
+  void Swap(std::vector<uint8_t>* counters) { counters_.swap(*counters); }
+
+ private:
+  template <typename Fn>
+  void ForEachCounter(int64_t id, const Fn& fn) const;
+
+  const int64_t num_counters_;
+  const int num_hashes_;
+  std::vector<uint8_t> counters_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_ROWS_ADMISSION_H_

@@ -1,0 +1,280 @@
+#include "tf_ops/core/rows/leaf_index.h"
+
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+// Few enough that a look-up that rehashes some leaves is no pause.
+constexpr uint32_t kMaxLeafEntries = 16384;
+
+// A new leaf is 5/8 full, and grows when it is 3/4 full.
+uint64_t CapacityFor(uint64_t entries) { return entries * 8 / 5 + 8; }
+
+}  // namespace
+
+LeafIndex::~LeafIndex() {
+  Directory* directory = directory_.load();
+  if (directory == nullptr) return;
+  const Leaf* last = nullptr;
+  for (uint32_t i = 0; i < directory->size(); ++i) {
+    Leaf* leaf = directory->leaves()[i].load();
+    if (leaf != last) EpochDomain::Retirable::Free(leaf);
+    last = leaf;  // the entries of one leaf are neighbours
+  }
+  EpochDomain::Retirable::Free(directory);
+}
+
+LeafIndex::Leaf* LeafIndex::NewLeaf(int depth, uint32_t prefix,
+                                    uint64_t entries) {
+  void* memory = std::malloc(sizeof(Leaf));
+  if (memory == nullptr) return nullptr;
+  Leaf* leaf = new (memory) Leaf();
+  leaf->block = AllocateBlock(CapacityFor(entries) * sizeof(uint64_t));
+  if (leaf->block.address == nullptr) {
+    std::free(leaf);
+    return nullptr;
+  }
+  const uint64_t capacity = leaf->block.bytes / sizeof(uint64_t);
+  leaf->capacity = static_cast<uint32_t>(capacity);
+  leaf->depth = depth;
+  leaf->prefix = prefix;
+  const uint64_t word =
+      Mix64(Mix64((static_cast<uint64_t>(depth) << 32) | prefix) + salt_);
+  leaf->limit = kMaxLeafEntries / 2 +
+                FastRange32(static_cast<uint32_t>(word), kMaxLeafEntries / 2);
+  std::atomic<uint64_t>* slots = leaf->slots();
+  for (uint64_t i = 0; i < capacity; ++i) {
+    new (slots + i) std::atomic<uint64_t>(kEmpty);
+  }
+  bytes_.fetch_add(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
+  return leaf;
+}
+
+LeafIndex::Directory* LeafIndex::NewDirectory(int depth) {
+  const uint64_t size = 1ull << depth;
+  const size_t bytes = sizeof(Directory) + size * sizeof(std::atomic<Leaf*>);
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) return nullptr;
+  Directory* directory = new (memory) Directory();
+  directory->depth = depth;
+  for (uint64_t i = 0; i < size; ++i) {
+    new (directory->leaves() + i) std::atomic<Leaf*>(nullptr);
+  }
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return directory;
+}
+
+void LeafIndex::Uncount(const Leaf* leaf) {
+  bytes_.fetch_sub(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
+}
+
+void LeafIndex::Uncount(const Directory* directory) {
+  bytes_.fetch_sub(
+      sizeof(Directory) + directory->size() * sizeof(std::atomic<Leaf*>),
+      std::memory_order_relaxed);
+}
+
+void LeafIndex::Retire(Leaf* leaf) {
+  Uncount(leaf);
+  epochs_->Retire(leaf);
+}
+
+void LeafIndex::Retire(Directory* directory) {
+  Uncount(directory);
+  epochs_->Retire(directory);
+}
+
+// Points every directory entry of the leaf's prefix to it.
+void LeafIndex::Publish(Leaf* leaf) {
+  Directory* directory = directory_.load(std::memory_order_relaxed);
+  const uint32_t count = 1u << (directory->depth - leaf->depth);
+  const uint32_t first = leaf->prefix * count;
+  for (uint32_t i = first; i < first + count; ++i) {
+    directory->leaves()[i].store(leaf, std::memory_order_seq_cst);
+  }
+}
+
+void LeafIndex::Put(Leaf* leaf, uint64_t slot) {
+  uint32_t position = leaf->Position(static_cast<uint32_t>(slot >> 32));
+  std::atomic<uint64_t>* slots = leaf->slots();
+  while (slots[position].load(std::memory_order_relaxed) != kEmpty) {
+    if (++position == leaf->capacity) position = 0;
+  }
+  slots[position].store(slot, std::memory_order_release);
+  ++leaf->used;
+  ++leaf->live;
+}
+
+bool LeafIndex::Rebuild(Leaf* leaf) {
+  Leaf* grown = NewLeaf(leaf->depth, leaf->prefix,
+                        static_cast<uint64_t>(leaf->live) + leaf->pending);
+  if (grown == nullptr) return false;
+  for (uint32_t i = 0; i < leaf->capacity; ++i) {
+    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
+    if (slot != kEmpty && slot != kRemoved) Put(grown, slot);
+  }
+  Publish(grown);
+  Retire(leaf);
+  return true;
+}
+
+bool LeafIndex::Split(Leaf* leaf) {
+  Directory* directory = directory_.load(std::memory_order_relaxed);
+  if (leaf->depth == directory->depth) {
+    Directory* doubled = NewDirectory(directory->depth + 1);
+    if (doubled == nullptr) return false;
+    for (uint32_t i = 0; i < doubled->size(); ++i) {
+      doubled->leaves()[i].store(directory->leaves()[i / 2].load());
+    }
+    directory_.store(doubled, std::memory_order_seq_cst);
+    Retire(directory);
+  }
+  const int depth = leaf->depth + 1;
+  uint64_t counts[2] = {0, 0};
+  for (uint32_t i = 0; i < leaf->capacity; ++i) {
+    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
+    if (slot == kEmpty || slot == kRemoved) continue;
+    ++counts[(slot >> (64 - depth)) & 1];
+  }
+  Leaf* halves[2] = {nullptr, nullptr};
+  for (int half = 0; half < 2; ++half) {
+    halves[half] = NewLeaf(depth, leaf->prefix * 2 + half, counts[half]);
+    if (halves[half] == nullptr) {
+      if (half == 1) {
+        Uncount(halves[0]);
+        EpochDomain::Retirable::Free(halves[0]);
+      }
+      return false;
+    }
+  }
+  for (uint32_t i = 0; i < leaf->capacity; ++i) {
+    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
+    if (slot == kEmpty || slot == kRemoved) continue;
+    Put(halves[(slot >> (64 - depth)) & 1], slot);
+  }
+  Publish(halves[0]);
+  Publish(halves[1]);
+  Retire(leaf);
+  return true;
+}
+
+Status LeafIndex::Reserve(Span<const uint32_t> tags) {
+  if (tags.empty()) return Status();
+  const auto exhausted = [&] {
+    return ResourceExhausted("out of memory while the index grows for ",
+                             tags.size(), " new ids");
+  };
+  if (directory_.load(std::memory_order_relaxed) == nullptr) {
+    Directory* directory = NewDirectory(0);
+    if (directory == nullptr) return exhausted();
+    Leaf* leaf = NewLeaf(0, 0, 0);
+    if (leaf == nullptr) {
+      Uncount(directory);
+      EpochDomain::Retirable::Free(directory);
+      return exhausted();
+    }
+    directory->leaves()[0].store(leaf);
+    directory_.store(directory, std::memory_order_seq_cst);
+  }
+  std::vector<Leaf*> touched;
+  try {
+    touched.reserve(tags.size());
+  } catch (const std::bad_alloc&) {
+    return exhausted();
+  }
+  while (true) {
+    const Directory* directory = directory_.load(std::memory_order_relaxed);
+    touched.clear();
+    for (uint32_t tag : tags) {
+      Leaf* leaf = directory->leaf(tag).load(std::memory_order_relaxed);
+      if (leaf->pending++ == 0) touched.push_back(leaf);
+    }
+    bool split = false;
+    bool ok = true;
+    for (Leaf* leaf : touched) {
+      const uint64_t entries =
+          static_cast<uint64_t>(leaf->live) + leaf->pending;
+      const bool full = entries > leaf->limit && leaf->depth < kMaxDepth;
+      if (ok && full) {
+        // The halves' shares of the new tags are counted in the next round.
+        split = true;
+        ok = Split(leaf);
+        if (!ok) leaf->pending = 0;
+      } else if (ok && !leaf->Fits()) {
+        ok = Rebuild(leaf);
+        if (!ok) leaf->pending = 0;
+      } else {
+        leaf->pending = 0;
+      }
+    }
+    if (!ok) return exhausted();
+    if (!split) return Status();
+  }
+}
+
+void LeafIndex::Insert(uint32_t tag, uint32_t row) {
+  Put(LeafOf(tag), (static_cast<uint64_t>(tag) << 32) | row);
+}
+
+std::atomic<uint64_t>* LeafIndex::SlotOf(Leaf* leaf, uint32_t tag,
+                                         uint32_t row) {
+  const uint64_t wanted = (static_cast<uint64_t>(tag) << 32) | row;
+  std::atomic<uint64_t>* slots = leaf->slots();
+  uint32_t position = leaf->Position(tag);
+  while (slots[position].load(std::memory_order_relaxed) != wanted) {
+    if (++position == leaf->capacity) position = 0;
+  }
+  return slots + position;
+}
+
+void LeafIndex::Remove(uint32_t tag, uint32_t row) {
+  Leaf* leaf = LeafOf(tag);
+  SlotOf(leaf, tag, row)->store(kRemoved, std::memory_order_release);
+  --leaf->live;
+}
+
+void LeafIndex::Move(uint32_t tag, uint32_t from, uint32_t to) {
+  SlotOf(LeafOf(tag), tag, from)
+      ->store((static_cast<uint64_t>(tag) << 32) | to,
+              std::memory_order_release);
+}
+
+Status LeafIndex::CompactLeaf(uint32_t* tag) {
+  if (directory_.load(std::memory_order_relaxed) == nullptr) {
+    *tag = 0;
+    return Status();
+  }
+  Leaf* leaf = LeafOf(*tag);
+  const uint64_t next = (static_cast<uint64_t>(leaf->prefix) + 1)
+                        << (32 - leaf->depth);
+  // An eighth is not worth it.
+  const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
+  if (wanted * 8 < leaf->block.bytes * 7) {
+    if (!Rebuild(leaf)) {
+      return ResourceExhausted("out of memory while the index shrinks to ",
+                               leaf->live, " ids of a leaf");
+    }
+  }
+  *tag = static_cast<uint32_t>(next);
+  return Status();
+}
+
+void LeafIndex::Replace(LeafIndex* fresh) {
+  Directory* old = directory_.load();
+  directory_.store(fresh->directory_.exchange(nullptr),
+                   std::memory_order_seq_cst);
+  bytes_.store(fresh->bytes_.exchange(0));
+  if (old == nullptr) return;
+  Leaf* last = nullptr;
+  for (uint32_t i = 0; i < old->size(); ++i) {
+    Leaf* leaf = old->leaves()[i].load();
+    if (leaf != last) epochs_->Retire(leaf);
+    last = leaf;
+  }
+  epochs_->Retire(old);
+}
+
+}  // namespace lodestar

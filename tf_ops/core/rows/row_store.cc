@@ -1,0 +1,349 @@
+#include "tf_ops/core/rows/row_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "tf_ops/core/base/guards.h"
+
+namespace lodestar {
+namespace {
+
+typedef uint64_t __attribute__((may_alias)) Word64;
+typedef uint32_t __attribute__((may_alias)) Word32;
+typedef uint16_t __attribute__((may_alias)) Word16;
+
+typedef uint64_t __attribute__((vector_size(16))) Pair64;
+
+template <typename Word>
+inline void CopyWordOut(const char* from, char* to) {
+  const Word word =
+      __atomic_load_n(reinterpret_cast<const Word*>(from), __ATOMIC_RELAXED);
+  __builtin_memcpy(to, &word, sizeof(word));
+}
+
+template <typename Word>
+inline void CopyWordIn(const char* from, char* to) {
+  Word word;
+  __builtin_memcpy(&word, from, sizeof(word));
+  __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void CopyRowOut(const void* row, int64_t bytes, void* out) {
+  const char* from = static_cast<const char*>(row);
+  const Word64* words = static_cast<const Word64*>(row);
+  char* to = static_cast<char*>(out);
+  const int64_t count = bytes / 8;
+  int64_t i = 0;
+  // Two words a store: it is stores that a copy waits for.
+  for (; i + 2 <= count; i += 2) {
+    const Pair64 pair = {__atomic_load_n(words + i, __ATOMIC_RELAXED),
+                         __atomic_load_n(words + i + 1, __ATOMIC_RELAXED)};
+    __builtin_memcpy(to + i * 8, &pair, sizeof(pair));
+  }
+  if (i < count) CopyWordOut<Word64>(from + i * 8, to + i * 8);
+  if (bytes % 8 == 0) return;
+  int64_t done = count * 8;
+  if ((bytes & 4) != 0) {
+    CopyWordOut<Word32>(from + done, to + done);
+    done += 4;
+  }
+  if ((bytes & 2) != 0) CopyWordOut<Word16>(from + done, to + done);
+}
+
+void CopyRowIn(const void* in, int64_t bytes, void* row) {
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(row);
+  int64_t done = 0;
+  for (; done + 8 <= bytes; done += 8) {
+    CopyWordIn<Word64>(from + done, to + done);
+  }
+  if ((bytes & 4) != 0) {
+    CopyWordIn<Word32>(from + done, to + done);
+    done += 4;
+  }
+  if ((bytes & 2) != 0) CopyWordIn<Word16>(from + done, to + done);
+}
+
+bool RowStore::Read(const RowMeta* m, int64_t id, void* out) const {
+  const RowMeta* from = m + 1;
+  if (!GuardHolds(StoreGuard::kSequenceWord)) {
+    CopyRowOut(from, value_bytes_, out);
+    return m->id.load(std::memory_order_relaxed) == id;
+  }
+  for (int spins = 0;; ++spins) {
+    const uint32_t before = m->sequence.load(std::memory_order_acquire);
+    if ((before & kHeld) == 0) {
+      if ((before & kResident) == 0 ||
+          m->id.load(std::memory_order_relaxed) != id) {
+        return false;
+      }
+      CopyRowOut(from, value_bytes_, out);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (m->sequence.load(std::memory_order_relaxed) == before) return true;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+bool RowStore::ReadFrequency(const RowMeta* m, int64_t id,
+                             uint32_t* frequency) {
+  while (true) {
+    const uint32_t before = m->sequence.load(std::memory_order_acquire);
+    if ((before & kResident) == 0 ||
+        m->id.load(std::memory_order_relaxed) != id) {
+      return false;
+    }
+    // One word, so a writer may be at it; but the row must stay the id's.
+    *frequency = m->frequency.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint32_t after = m->sequence.load(std::memory_order_relaxed);
+    if ((before | kHeld) == (after | kHeld)) return true;
+  }
+}
+
+uint32_t RowStore::Hold(RowMeta* meta) {
+  for (int spins = 0;; ++spins) {
+    uint32_t word = meta->sequence.load(std::memory_order_relaxed);
+    if ((word & kHeld) == 0 &&
+        meta->sequence.compare_exchange_weak(word, word | kHeld,
+                                             std::memory_order_acquire)) {
+      // The data stores that follow stay behind the held bit.
+      std::atomic_thread_fence(std::memory_order_release);
+      return word;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+void RowStore::Release(RowMeta* meta, uint32_t resident) {
+  const uint32_t word = meta->sequence.load(std::memory_order_relaxed);
+  meta->sequence.store(((word & ~(kHeld | kResident)) + kWrite) | resident,
+                       std::memory_order_release);
+}
+
+bool RowStore::Lock(RowMeta* m, int64_t id) {
+  for (int spins = 0;; ++spins) {
+    uint32_t word = m->sequence.load(std::memory_order_acquire);
+    if ((word & kResident) == 0) return false;
+    if ((word & kHeld) == 0 &&
+        m->sequence.compare_exchange_weak(word, word | kHeld,
+                                          std::memory_order_acquire)) {
+      // The data stores that follow stay behind the held bit.
+      std::atomic_thread_fence(std::memory_order_release);
+      if (m->id.load(std::memory_order_relaxed) == id) return true;
+      m->sequence.store(word, std::memory_order_release);
+      return false;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+// Those of the first `count` that it lacks.
+bool RowStore::AddSlotArrays(Segment* segment, int bits, int count) {
+  for (int s = 0; s < count; ++s) {
+    if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
+    void* array = arena_->Allocate(slot_bytes_ << bits);
+    if (array == nullptr) return false;
+    segment->slots[s].store(static_cast<char*>(array),
+                            std::memory_order_release);
+  }
+  return true;
+}
+
+bool RowStore::AddSegment() {
+  const Place place = PlaceOf(static_cast<uint32_t>(capacity_));
+  if (place.block >= kBlocks) return false;
+  if (blocks_[place.block].load(std::memory_order_relaxed) == nullptr) {
+    const int count = 1 << (place.block + kSegmentBits - place.bits);
+    void* memory = arena_->Allocate(count * sizeof(Segment));
+    if (memory == nullptr) return false;
+    Segment* segments = static_cast<Segment*>(memory);
+    for (int i = 0; i < count; ++i) new (segments + i) Segment();
+    blocks_[place.block].store(segments, std::memory_order_release);
+  }
+  // What an attempt that failed left is used, and what was given back.
+  Segment& added = segment(place);
+  if (added.rows == nullptr) {
+    added.rows = static_cast<char*>(arena_->Allocate(stride_ << place.bits));
+    if (added.rows == nullptr) return false;
+  }
+  if (!AddSlotArrays(&added, place.bits, slot_arrays_)) return false;
+  if (images_ != nullptr && !AddMarks(&added, place.bits)) return false;
+  capacity_ += int64_t{1} << place.bits;
+  return true;
+}
+
+Status RowStore::Reserve(int64_t count) {
+  return ReserveCapacity(live_ + count);
+}
+
+Status RowStore::ReserveCapacity(int64_t rows) {
+  while (capacity() < rows) {
+    if (!AddSegment()) {
+      return ResourceExhausted("out of memory for ", rows - capacity(),
+                               " more rows of ", dim_, " numbers");
+    }
+  }
+  return Status();
+}
+
+uint32_t RowStore::Allocate() {
+  ++live_;
+  if (free_head_ != kNone) {
+    const uint32_t row = free_head_;
+    UnlinkFree(row);
+    ForgetUnsaved(row);
+    return row;
+  }
+  const uint32_t row = high_water_++;
+  ForgetUnsaved(row);
+  if (row == made_) new (meta(made_++)) RowMeta();
+  std::atomic<uint32_t>& sequence = meta(row)->sequence;
+  if (sequence.load(std::memory_order_relaxed) == 0) {
+    sequence.store(first_word_, std::memory_order_relaxed);
+  }
+  return row;
+}
+
+void RowStore::LinkFree(uint32_t row) {
+  SetFreeLinks(row, {kNone, free_head_});
+  if (free_head_ != kNone) {
+    SetFreeLinks(free_head_, {row, free_links(free_head_).next});
+  }
+  free_head_ = row;
+}
+
+void RowStore::UnlinkFree(uint32_t row) {
+  const FreeLinks links = free_links(row);
+  if (links.previous == kNone) {
+    free_head_ = links.next;
+  } else {
+    SetFreeLinks(links.previous,
+                 {free_links(links.previous).previous, links.next});
+  }
+  if (links.next != kNone) {
+    SetFreeLinks(links.next, {links.previous, free_links(links.next).next});
+  }
+}
+
+void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
+                       uint32_t frequency) const {
+  BeforeWrite(row);
+  Show(row, id, last_seen, frequency);
+}
+
+void RowStore::Show(uint32_t row, int64_t id, int64_t last_seen,
+                    uint32_t frequency) const {
+  RowMeta* m = meta(row);
+  Hold(m);
+  m->id.store(id, std::memory_order_relaxed);
+  m->last_seen.store(last_seen, std::memory_order_relaxed);
+  m->frequency.store(frequency, std::memory_order_relaxed);
+  Release(m, kResident);
+}
+
+void RowStore::Free(uint32_t row) {
+  Hold(meta(row));
+  BeforeWrite(row);
+  Release(meta(row), 0);
+  LinkFree(row);
+  --live_;
+}
+
+void RowStore::FreeAll() {
+  for (uint32_t row = 0; row < high_water_; ++row) {
+    Hold(meta(row));
+    Release(meta(row), 0);
+  }
+  free_head_ = kNone;
+  live_ = 0;
+  high_water_ = 0;
+}
+
+void RowStore::Copy(uint32_t from, uint32_t to) const {
+  RowMeta* const source = meta(from);
+  RowMeta* const target = meta(to);
+  Hold(source);
+  if (marking()) MoveMarks(from, to);
+  // A stale reader may be copying what it takes for the row that was there.
+  const Word64* words = reinterpret_cast<const Word64*>(source + 1);
+  Word64* copy = reinterpret_cast<Word64*>(target + 1);
+  const int64_t count =
+      (stride_ - static_cast<int64_t>(sizeof(RowMeta))) / sizeof(Word64);
+  for (int64_t i = 0; i < count; ++i) {
+    __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
+  }
+  for (int s = 0; s < num_slots_; ++s) {
+    std::memcpy(slot(to, s), slot(from, s), slot_bytes_);
+  }
+  Show(to, source->id.load(std::memory_order_relaxed),
+       source->last_seen.load(std::memory_order_relaxed),
+       source->frequency.load(std::memory_order_relaxed));
+}
+
+bool RowStore::ReleaseSegment() {
+  if (capacity_ == 0) return false;
+  const Place last = PlaceOf(static_cast<uint32_t>(capacity_ - 1));
+  const int64_t rows = int64_t{1} << last.bits;
+  const int64_t first = capacity_ - rows;
+  if (first < high_water_) return false;
+  for (int64_t row = first; row < std::min<int64_t>(made_, capacity_); ++row) {
+    const uint32_t word = meta(static_cast<uint32_t>(row))
+                              ->sequence.load(std::memory_order_relaxed);
+    first_word_ = std::max(first_word_, (word & ~(kWrite - 1)) + kWrite);
+  }
+  Segment& released = segment(last);
+  if (!Arena::Release(released.rows, rows * stride_)) return false;
+  for (int s = 0; s < slot_arrays_; ++s) {
+    Arena::Release(released.slots[s].load(std::memory_order_relaxed),
+                   rows * slot_bytes_);
+  }
+  if (released.marks != nullptr) {
+    Arena::Release(released.marks, MarkBytes(rows));
+  }
+  capacity_ = first;
+  return true;
+}
+
+Status RowStore::ReserveSlots(int64_t count) {
+  if (count <= slot_arrays_) return Status();
+  for (int64_t row = 0; row < capacity_;) {
+    const Place place = PlaceOf(static_cast<uint32_t>(row));
+    if (!AddSlotArrays(&segment(place), place.bits, static_cast<int>(count))) {
+      return ResourceExhausted("out of memory for ", count,
+                               " optimizer slots of ", capacity_, " rows");
+    }
+    row += int64_t{1} << place.bits;
+  }
+  slot_arrays_ = static_cast<int>(count);
+  return Status();
+}
+
+void RowStore::AttachSlots(Span<const float> inits) {
+  num_slots_ = static_cast<int>(inits.size());
+  const int used = used_slots_;
+  used_slots_ = std::max(used, num_slots_);
+  const auto is_filled = [&](int s) { return s >= used && inits[s] == 0.0f; };
+  bool filled = true;
+  for (int s = 0; s < num_slots_; ++s) filled = filled && is_filled(s);
+  if (filled) return;
+  // A row that is made later gets its slots filled then. One that is here may
+  // be in the hands of an update that began before.
+  for (uint32_t row = 0; row < high_water_; ++row) {
+    const uint32_t word = Hold(meta(row));
+    for (int s = 0; s < num_slots_; ++s) {
+      if (!is_filled(s)) FillSlot(row, s, inits[s]);
+    }
+    Release(meta(row), word & kResident);
+  }
+}
+
+void RowStore::FillSlot(uint32_t row, int s, float init) const {
+  FillComputed(type_, init, dim_, slot(row, s));
+}
+
+}  // namespace lodestar

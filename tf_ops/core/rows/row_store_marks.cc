@@ -1,0 +1,205 @@
+// RowStore's marks, and how a snapshot gets its rows.
+
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/rows/row_store.h"
+
+namespace lodestar {
+
+bool RowStore::AddMarks(Segment* segment, int bits) {
+  if (segment->marks != nullptr) return true;
+  void* memory = arena_->Allocate(MarkBytes(int64_t{1} << bits));
+  if (memory == nullptr) return false;
+  segment->marks = static_cast<MarkWord*>(memory);
+  return true;
+}
+
+Status RowStore::ReserveMarks() {
+  if (images_ != nullptr) return Status();
+  std::unique_ptr<RowImages> images(new (std::nothrow) RowImages());
+  bool reserved = images != nullptr;
+  for (int64_t row = 0; reserved && row < capacity_;) {
+    const Place place = PlaceOf(static_cast<uint32_t>(row));
+    reserved = AddMarks(&segment(place), place.bits);
+    row += int64_t{1} << place.bits;
+  }
+  if (!reserved) {
+    return ResourceExhausted("out of memory for the marks of ", capacity_,
+                             " rows");
+  }
+  images_ = std::move(images);
+  return Status();
+}
+
+void RowStore::StartMarking() {
+  for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
+    mark(RowMark::kChanged, static_cast<uint32_t>(row))
+        .store(0, std::memory_order_relaxed);
+  }
+  marking_.store(Marking::kChanges, std::memory_order_release);
+}
+
+void RowStore::MarkWritten(uint32_t row, Marking marking) const {
+  // A snapshot that begins meanwhile saves the row once its word is free.
+  if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
+    Set(RowMark::kChanged, row);
+  }
+  if (GuardHolds(StoreGuard::kCopyOnWrite) && marking == Marking::kSnapshot &&
+      Has(RowMark::kUnsaved, row)) {
+    SaveImage(row);
+  }
+}
+
+void RowStore::SaveImage(uint32_t row) const {
+  const std::lock_guard<std::mutex> lock(images_->mutex());
+  // The snapshot may have ended.
+  if (!Has(RowMark::kUnsaved, row)) return;
+  char* const record = images_->Add();
+  if (record != nullptr) WriteRecord(row, images_->format(), record);
+  Unset(RowMark::kUnsaved, row);
+}
+
+void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
+                           char* out) const {
+  const RowMeta* m = meta(row);
+  const SnapshotRowLayout& layout = format.layout;
+  const SnapshotRowHead head = {m->id.load(std::memory_order_relaxed),
+                                m->last_seen.load(std::memory_order_relaxed),
+                                m->frequency.load(std::memory_order_relaxed),
+                                0};
+  std::memcpy(out, &head, sizeof(head));
+  // With the zeros that pad them.
+  std::memcpy(out + layout.values(), m + 1, layout.slot(0) - layout.values());
+  for (int s = 0; s < format.slot_inits.size(); ++s) {
+    char* const to = out + layout.slot(s);
+    if (s < format.stored) {
+      std::memcpy(to, slot(row, s), slot_bytes_);
+    } else {
+      FillComputed(type_, format.slot_inits[s], dim_, to);
+    }
+    std::memset(to + slot_bytes_, 0,
+                layout.slot(s + 1) - layout.slot(s) - slot_bytes_);
+  }
+}
+
+void RowStore::ForgetUnsaved(uint32_t row) const {
+  if (IsUnsaved(row)) Unset(RowMark::kUnsaved, row);
+}
+
+void RowStore::MoveMarks(uint32_t from, uint32_t to) const {
+  if (IsUnsaved(from)) SaveImage(from);
+  ForgetUnsaved(to);
+  for (const RowMark kind : {RowMark::kChanged, RowMark::kTaken}) {
+    if (Has(kind, from)) {
+      Set(kind, to);
+    } else {
+      Unset(kind, to);
+    }
+    Unset(kind, from);
+  }
+}
+
+bool RowStore::LockResident(uint32_t row) const {
+  RowMeta* const m = meta(row);
+  for (int spins = 0;; ++spins) {
+    uint32_t word = m->sequence.load(std::memory_order_acquire);
+    if ((word & kResident) == 0) return false;
+    if ((word & kHeld) == 0 &&
+        m->sequence.compare_exchange_weak(word, word | kHeld,
+                                          std::memory_order_acquire)) {
+      return true;
+    }
+    if (spins > 64) std::this_thread::yield();
+  }
+}
+
+int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
+                                int64_t chunk_bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(images_->mutex());
+    images_->Start(format, chunk_bytes);
+  }
+  int64_t count = 0;
+  for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
+    const uint32_t first = static_cast<uint32_t>(row);
+    MarkWord& word = mark(RowMark::kChanged, first);
+    const uint64_t changed = word.load(std::memory_order_relaxed) == 0
+                                 ? 0
+                                 : word.exchange(0, std::memory_order_relaxed);
+    mark(RowMark::kTaken, first).store(changed, std::memory_order_relaxed);
+    uint64_t unsaved = changed;
+    if (whole) {
+      const int64_t rows = high_water_ - row;
+      unsaved = rows < kMarkedRows ? (uint64_t{1} << rows) - 1 : ~uint64_t{0};
+    }
+    mark(RowMark::kUnsaved, first).store(unsaved, std::memory_order_release);
+    count += __builtin_popcountll(unsaved);
+  }
+  marking_.store(Marking::kSnapshot, std::memory_order_release);
+  return whole ? live_ : count;
+}
+
+int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
+                           int64_t most, int64_t* next, char* out) const {
+  int64_t count = 0;
+  while (*next < end && count < most) {
+    const uint32_t first = static_cast<uint32_t>(*next);
+    // From `first` on.
+    const uint64_t bits =
+        mark(RowMark::kUnsaved, first).load(std::memory_order_acquire) &
+        ~(BitOf(first) - 1);
+    const int64_t word = *next / kMarkedRows * kMarkedRows;
+    if (bits == 0) {
+      *next = word + kMarkedRows;
+      continue;
+    }
+    const uint32_t row = static_cast<uint32_t>(word) + __builtin_ctzll(bits);
+    *next = int64_t{row} + 1;
+    // A row that is not there was not there when the snapshot began: who frees
+    // one leaves an image first.
+    const bool held = LockResident(row);
+    if (held && Has(RowMark::kUnsaved, row)) {
+      WriteRecord(row, format, out + count * format.layout.bytes());
+      ++count;
+    }
+    Unset(RowMark::kUnsaved, row);
+    if (held) UnlockUnchanged(row);
+  }
+  *next = std::min(*next, end);
+  return count;
+}
+
+void RowStore::EndImages(int64_t end) const {
+  RowImages::Chunk* chunks;
+  {
+    const std::lock_guard<std::mutex> lock(images_->mutex());
+    for (int64_t row = 0; row < end; row += kMarkedRows) {
+      MarkWord& word = mark(RowMark::kUnsaved, static_cast<uint32_t>(row));
+      if (word.load(std::memory_order_relaxed) != 0) {
+        word.store(0, std::memory_order_release);
+      }
+    }
+    chunks = images_->Stop();
+  }
+  RowImages::Release(chunks);
+}
+
+void RowStore::EndSnapshot(int64_t end, bool failed) {
+  for (int64_t row = 0; row < end; row += kMarkedRows) {
+    const uint32_t first = static_cast<uint32_t>(row);
+    MarkWord& word = mark(RowMark::kTaken, first);
+    const uint64_t taken = word.load(std::memory_order_relaxed);
+    if (taken == 0) continue;
+    if (failed) {
+      mark(RowMark::kChanged, first).fetch_or(taken, std::memory_order_relaxed);
+    }
+    word.store(0, std::memory_order_relaxed);
+  }
+  marking_.store(Marking::kChanges, std::memory_order_release);
+}
+
+}  // namespace lodestar

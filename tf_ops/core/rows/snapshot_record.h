@@ -1,0 +1,68 @@
+// Records of a table's snapshot file (docs/snapshot.md).
+
+#ifndef LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
+#define LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/rows/row_type.h"
+
+namespace lodestar {
+
+// A record of ROWS or SHARED_ROWS begins with this; a shared row's id is its
+// number.
+struct SnapshotRowHead {
+  int64_t id;
+  int64_t last_seen;
+  uint32_t frequency;
+  uint32_t zero;
+};
+static_assert(sizeof(SnapshotRowHead) == 24);
+
+// A record of PENDING.
+struct SnapshotPending {
+  int64_t id;
+  int64_t last_seen;
+  uint32_t sightings;
+  uint32_t zero;
+};
+static_assert(sizeof(SnapshotPending) == 24);
+
+// Where the parts of a row's record begin: a SnapshotRowHead, the values, the
+// optimizer slots; each part is padded with zeros to 8 bytes.
+class SnapshotRowLayout {
+ public:
+  SnapshotRowLayout(int dim, RowType type, int64_t slots)
+      : value_bytes_(dim * SizeOf(type)),
+        slot_bytes_(dim * SizeOf(ComputeType(type))),
+        slots_(slots) {}
+
+  // Without padding; values are of the table's type, slots of ComputeType().
+  int64_t value_bytes() const { return value_bytes_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
+  int64_t slots() const { return slots_; }
+
+  // Offsets in a record.
+  int64_t values() const { return sizeof(SnapshotRowHead); }
+  int64_t slot(int64_t s) const {
+    return values() + Padded(value_bytes_) + s * Padded(slot_bytes_);
+  }
+  // Of a whole record.
+  int64_t bytes() const { return slot(slots_); }
+
+  bool operator==(const SnapshotRowLayout& other) const {
+    return value_bytes_ == other.value_bytes_ &&
+           slot_bytes_ == other.slot_bytes_ && slots_ == other.slots_;
+  }
+
+ private:
+  static int64_t Padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+  int64_t value_bytes_;
+  int64_t slot_bytes_;
+  int64_t slots_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_

@@ -1,0 +1,23 @@
+#include "tf_ops/core/sequence/selected_rows.h"
+
+namespace lodestar {
+
+Status ValidateSelectedRows(Span<const int64_t> rows, int64_t num_values,
+                            int64_t height) {
+  if (rows.size() != num_values) {
+    return InvalidArgument("`rows` has ", rows.size(),
+                           " numbers, but there are ", num_values, " values");
+  }
+  if (height < 0) {
+    return InvalidArgument("`height` is ", height, ", wanted 0 or more");
+  }
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0 || rows[i] >= height) {
+      return InvalidArgument("`rows[", i, "]` is ", rows[i], ", wanted 0 to ",
+                             height - 1);
+    }
+  }
+  return Status();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,89 @@
+// Sequences joined one by one: sequence b of the result is sequence b of the
+// first batch, then that of the second, and so on.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONCAT_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONCAT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/sequence/lod.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+
+namespace lodestar {
+
+// The last splits of the result. levels[k] are those of batch k, all as many,
+// over num_rows[k] rows; the upper ones must be the same in all batches.
+// InvalidArgument, naming batch, level and index: levels that do not nest or
+// differ, another number of sequences, more rows than int64 counts.
+// REQUIRES: at least one batch and one level.
+inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
+                                   const std::vector<int64_t>& num_rows,
+                                   std::vector<int64_t>* joined) {
+  int64_t total = 0;
+  const size_t last = levels[0].size() - 1;
+  for (size_t k = 0; k < levels.size(); ++k) {
+    const Status valid = ValidateLod(levels[k], num_rows[k]);
+    if (!valid.ok()) {
+      return InvalidArgument("`xs[", k, "]`: ", valid.message());
+    }
+    for (size_t l = 0; l <= last; ++l) {
+      const Span<const int64_t> first = levels[0][l];
+      const Span<const int64_t> here = levels[k][l];
+      if (here.size() != first.size()) {
+        return InvalidArgument("`xs[", k, "]` has ", here.size() - 1,
+                               " sequences at level ", l, ", wanted ",
+                               first.size() - 1, " as `xs[0]` has");
+      }
+      if (l == last) break;
+      for (int64_t i = 0; i < here.size(); ++i) {
+        if (here[i] != first[i]) {
+          return InvalidArgument("`xs[", k, "].lod[", l, "][", i, "]` is ",
+                                 here[i], ", wanted ", first[i],
+                                 " as in `xs[0]`");
+        }
+      }
+    }
+    if (num_rows[k] > std::numeric_limits<int64_t>::max() - total) {
+      return InvalidArgument("`xs[", k, "]` has ", num_rows[k],
+                             " rows, which takes the sum beyond int64");
+    }
+    total += num_rows[k];
+  }
+  joined->assign(levels[0][last].begin(), levels[0][last].end());
+  for (size_t k = 1; k < levels.size(); ++k) {
+    for (size_t i = 0; i < joined->size(); ++i) {
+      (*joined)[i] += levels[k][last][i];
+    }
+  }
+  return Status();
+}
+
+// Calls move(k, row, place, count) for runs that cover all rows once: rows
+// [row, row + count) of batch k are rows [place, place + count) of the result.
+// REQUIRES: `joined` is the sum of the splits.
+template <typename Move>
+void SequenceConcatRuns(const LodLevels& splits, Span<const int64_t> joined,
+                        int64_t dim, const Move& move,
+                        const ParallelFor* parallel) {
+  const auto piece = [&](int64_t b, int64_t first, int64_t last, bool) {
+    int64_t place = joined[b];  // of sequence b of batch k
+    for (size_t k = 0; k < splits.size() && place < last; ++k) {
+      const int64_t length = splits[k][b + 1] - splits[k][b];
+      const int64_t from = std::max(first, place);
+      const int64_t to = std::min(last, place + length);
+      if (from < to) move(k, splits[k][b] + from - place, from, to - from);
+      place += length;
+    }
+  };
+  ForSequencePieces(parallel, joined, 2 + dim / 4, piece);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONCAT_H_

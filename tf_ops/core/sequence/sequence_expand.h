@@ -1,0 +1,124 @@
+// Repetition of sequences: unit i of the rows, as a whole, as often as a
+// reference says.
+//
+//   splits      0   2     4     unit 0 is a b, unit 1 is c d
+//   ref_splits  0   2     5     unit 0 two times, unit 1 three times
+//   expanded    a b a b c d c d c d
+//   starts      0       4           10
+//
+// The semantics are Paddle's sequence_expand; with one row a unit, those of
+// sequence_expand_as.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/row_copy.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/sequence/sequence_pool.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+
+namespace lodestar {
+
+// The row of the result that each unit begins at, and their number at the end.
+// InvalidArgument, naming the unit, if that is beyond int64.
+// REQUIRES: both splits are valid for some number of rows (core/lod.h), and all
+// three are as long.
+Status ExpandedStarts(Span<const int64_t> splits,
+                      Span<const int64_t> ref_splits, Span<int64_t> starts);
+
+// The splits of the result, a sequence a repetition.
+// REQUIRES: `starts` as above, `expanded` has one number more than ref_splits
+// says.
+void ExpandedSplits(Span<const int64_t> splits, Span<const int64_t> ref_splits,
+                    Span<const int64_t> starts, Span<int64_t> expanded,
+                    const ParallelFor* parallel);
+
+// REQUIRES: `rows` are as many as splits say, rows of `width` T; `starts` as
+// above; there is room for starts[U] rows.
+template <typename T>
+void SequenceExpand(const T* rows, int64_t width, Span<const int64_t> splits,
+                    Span<const int64_t> starts, T* expanded,
+                    const ParallelFor* parallel) {
+  if (width == 0) return;
+  VisitWidth<T>(width, [&](auto width) {
+    ForSequencePieces(
+        parallel, starts, 2 + width / 16,
+        [&](int64_t i, int64_t first, int64_t last, bool begins) {
+          if (first == last) return;
+          const int64_t length = splits[i + 1] - splits[i];
+          const T* unit = rows + splits[i] * width;
+          if (length == 1) {
+            RepeatRow(unit, last - first, width, expanded + first * width);
+            return;
+          }
+          int64_t row = begins ? 0 : (first - starts[i]) % length;
+          while (first < last) {
+            const int64_t count = std::min(length - row, last - first);
+            CopyRows(unit + row * width, count, width,
+                     expanded + first * width);
+            first += count;
+            row = 0;
+          }
+        });
+  });
+}
+
+// Row i of the rows, ref_splits[i + 1] - ref_splits[i] times.
+// REQUIRES: as many rows as ref_splits has units, valid for the rows of the
+// result.
+template <typename T>
+void SequenceExpandAs(const T* rows, int64_t width,
+                      Span<const int64_t> ref_splits, T* expanded,
+                      const ParallelFor* parallel) {
+  if (width == 0) return;
+  VisitWidth<T>(width, [&](auto width) {
+    ForSequencePieces(parallel, ref_splits, 2 + width / 16,
+                      [&](int64_t i, int64_t first, int64_t last, bool) {
+                        RepeatRow(rows + i * width, last - first, width,
+                                  expanded + first * width);
+                      });
+  });
+}
+
+// The gradient of the rows: the sum over the repetitions, zero where there are
+// none. The bits are the same for any number of threads.
+// REQUIRES: `gradient` has starts[U] rows of `dim` numbers; T is a float type.
+template <typename T>
+void SequenceExpandGradient(const T* gradient, int64_t dim,
+                            Span<const int64_t> splits,
+                            Span<const int64_t> ref_splits,
+                            Span<const int64_t> starts, T* rows_gradient,
+                            const ParallelFor* parallel) {
+  if (dim == 0) return;
+  ForSequencePieces(
+      parallel, starts, 2 + dim / 2,
+      [&](int64_t i, int64_t first, int64_t last, bool begins) {
+        const int64_t length = splits[i + 1] - splits[i];
+        const int64_t repeats = ref_splits[i + 1] - ref_splits[i];
+        T* out = rows_gradient + splits[i] * dim;
+        if (repeats == 0) {
+          if (begins) std::fill_n(out, length * dim, static_cast<T>(0));
+          return;
+        }
+        // Each row of the unit belongs to the piece with `repeats` times it.
+        const auto row_from = [&](int64_t place) {
+          const int64_t offset = place - starts[i];
+          return offset / repeats + (offset % repeats != 0);
+        };
+        const int64_t end = row_from(last) * dim;
+        for (int64_t c = row_from(first) * dim; c < end; c += kPoolColumns) {
+          PoolSums(Combiner::kSum, gradient + starts[i] * dim + c, length * dim,
+                   repeats, std::min(kPoolColumns, end - c), out + c);
+        }
+      });
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_

@@ -1,0 +1,95 @@
+// Padding of sequences: rows [N, W] and row_splits [B + 1] -> padded [B, T, W],
+// and back by lengths [B].
+//
+// The semantics are Paddle's sequence_pad and sequence_unpad.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/row_copy.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+
+namespace lodestar {
+
+// T: `maxlen`, or for -1 the longest length. InvalidArgument if maxlen is less
+// than -1, or, naming the sequence, if one is longer.
+// REQUIRES: splits are valid for some number of rows (core/lod.h).
+Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen, int64_t* steps);
+
+// `pad_row` is one row.
+// REQUIRES: splits are valid for the rows, and no length is above `steps`.
+template <typename T>
+void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
+                 const T* pad_row, int64_t steps, T* padded,
+                 const ParallelFor* parallel) {
+  if (width == 0 || steps == 0) return;
+  VisitWidth<T>(width, [&](auto width) {
+    // All steps of all sequences are alike in cost: cut anywhere.
+    RunParallel(
+        parallel, (splits.size() - 1) * steps, 1 + width / 16,
+        [&](int64_t begin, int64_t end) {
+          int64_t b = begin / steps;
+          int64_t step = begin % steps;
+          while (begin < end) {
+            const int64_t count = std::min(steps - step, end - begin);
+            const int64_t length = splits[b + 1] - splits[b];
+            const int64_t copied = std::clamp<int64_t>(length - step, 0, count);
+            T* out = padded + begin * width;
+            if (copied > 0) {
+              CopyRows(rows + (splits[b] + step) * width, copied, width, out);
+            }
+            out += copied * width;
+            RepeatRow(pad_row, count - copied, width, out);
+            begin += count;
+            step = 0;
+            ++b;
+          }
+        });
+  });
+}
+
+// The splits of what has these lengths. InvalidArgument, naming the sequence,
+// if one is not in [0, steps], or if the sum is beyond int64.
+// REQUIRES: `splits` has one number more.
+Status UnpaddedSplits(Span<const int64_t> lengths, int64_t steps,
+                      Span<int64_t> splits);
+
+// REQUIRES: `splits` as above.
+template <typename T>
+void SequenceUnpad(const T* padded, int64_t width, int64_t steps,
+                   Span<const int64_t> splits, T* rows,
+                   const ParallelFor* parallel) {
+  if (width == 0) return;
+  constexpr int64_t kAhead = 8;  // sequences that are on their way
+  const int64_t batch = splits.size() - 1;
+  VisitWidth<T>(width, [&](auto width) {
+    ForSequencePieces(
+        parallel, splits, 2 + width / 16,
+        [&](int64_t b, int64_t first, int64_t last, bool) {
+          // No processor foresees where the rows of `padded` begin.
+          if (b + kAhead < batch) {
+            const auto* soon = reinterpret_cast<const char*>(
+                padded + (b + kAhead) * steps * width);
+            const int64_t rows = splits[b + kAhead + 1] - splits[b + kAhead];
+            const int64_t bytes =
+                std::min<int64_t>(rows * width * sizeof(T), 1024);
+            for (int64_t i = 0; i < bytes; i += 64) {
+              __builtin_prefetch(soon + i);
+            }
+          }
+          if (first == last) return;
+          CopyRows(padded + (b * steps + first - splits[b]) * width,
+                   last - first, width, rows + first * width);
+        });
+  });
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_

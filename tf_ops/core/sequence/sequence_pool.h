@@ -1,0 +1,413 @@
+// Pooling of sequences: rows [N, D] and row_splits [B + 1] -> rows [B, D].
+//
+// sum, mean, sqrtn (sum / sqrt(length)), max, first, last, over each sequence;
+// an empty sequence gives pad_value and no gradient. The semantics are
+// Paddle's sequence_pool; its `average` is mean here and its `sqrt` is sqrtn.
+//
+// T is float, double, int32_t, int64_t, or a 16-bit float type that converts
+// to and from float.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_POOL_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_POOL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/isa.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+#include "tf_ops/core/sequence/vector_columns.h"
+
+namespace lodestar {
+
+// Columns that are pooled in one walk over the rows of a sequence: the running
+// result stays in the first-level cache.
+constexpr int64_t kPoolColumns = 64;
+
+// Rows of a long sequence whose places are counted in 32 bits.
+constexpr int64_t kPoolPiece = int64_t{1} << 30;
+
+// What T is compared in, and what it is summed in: 16-bit floats as float;
+// int32 sums as int64, so that a mean is right where the sum is too large.
+template <typename T>
+using PoolValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+template <typename T>
+using PoolSum =
+    std::conditional_t<std::is_same_v<T, int32_t>, int64_t, PoolValue<T>>;
+
+// Integers wrap around, as TensorFlow's do: they are added as this.
+template <typename S, bool = std::is_integral_v<S>>
+struct WrappingOf {
+  using Type = S;
+};
+template <typename S>
+struct WrappingOf<S, true> {
+  using Type = std::make_unsigned_t<S>;
+};
+
+template <typename S>
+S AddWrapping(S a, S b) {
+  using Wrapping = typename WrappingOf<S>::Type;
+  return static_cast<S>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+}
+
+// Turns n sums over `length` rows into sums, means or sqrtn. Integers are cut
+// toward zero. REQUIRES: length >= 1.
+template <typename S>
+LODESTAR_INLINE void DivideSums(Combiner combiner, int64_t length, int64_t n,
+                                S* sums) {
+  if (length == 1) return;
+  if (combiner == Combiner::kMean) {
+    const S divisor = static_cast<S>(length);
+    for (int64_t c = 0; c < n; ++c) sums[c] /= divisor;
+  } else if (combiner == Combiner::kSqrtn) {
+    const double root = std::sqrt(static_cast<double>(length));
+    using Divisor = std::conditional_t<std::is_integral_v<S>, double, S>;
+    const Divisor divisor = static_cast<Divisor>(root);
+    for (int64_t c = 0; c < n; ++c) {
+      sums[c] = static_cast<S>(static_cast<Divisor>(sums[c]) / divisor);
+    }
+  }
+}
+
+// Sums `length` rows of `stride` numbers each, their first n <= kPoolColumns
+// columns. REQUIRES: length >= 1.
+template <typename T>
+LODESTAR_INLINE void PoolSums(Combiner combiner, const T* rows, int64_t stride,
+                              int64_t length, int64_t n, T* out) {
+  PoolSum<T> sums[kPoolColumns];
+  for (int64_t c = 0; c < n; ++c) sums[c] = static_cast<PoolSum<T>>(rows[c]);
+  for (int64_t r = 1; r < length; ++r) {
+    const T* row = rows + r * stride;
+    for (int64_t c = 0; c < n; ++c) {
+      sums[c] = AddWrapping(sums[c], static_cast<PoolSum<T>>(row[c]));
+    }
+  }
+  DivideSums(combiner, length, n, sums);
+  for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(sums[c]);
+}
+
+// As PoolSums, for the maxima: index gets first_row + the place of each. The
+// first of equal numbers wins; a NaN never replaces a number.
+template <typename T>
+LODESTAR_INLINE void PoolMaxima(const T* rows, int64_t stride, int64_t length,
+                                int64_t n, int64_t first_row, T* out,
+                                int64_t* index) {
+  using V = PoolValue<T>;
+  // As wide as V, so that both fill vector registers alike; long sequences go
+  // in pieces whose places fit.
+  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
+  V best[kPoolColumns];
+  for (int64_t c = 0; c < n; ++c) best[c] = static_cast<V>(rows[c]);
+  int64_t begin = 1;
+  do {
+    const int64_t end = std::min(length, begin + kPoolPiece);
+    Place place[kPoolColumns];
+    std::fill_n(place, n, Place{-1});
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = rows + r * stride;
+      const Place here = static_cast<Place>(r - begin);
+      for (int64_t c = 0; c < n; ++c) {
+        const V x = static_cast<V>(row[c]);
+        // Bits, not a choice, which the compiler would make a branch.
+        const Place more = -static_cast<Place>(x > best[c]);
+        place[c] = (here & more) | (place[c] & ~more);
+        best[c] = x > best[c] ? x : best[c];
+      }
+    }
+    // In the first piece -1 is the row before it, the first one of all.
+    for (int64_t c = 0; c < n; ++c) {
+      if (begin == 1 || place[c] >= 0) index[c] = first_row + begin + place[c];
+    }
+    begin = end;
+  } while (begin < length);
+  for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(best[c]);
+}
+
+// What SequencePool is given.
+template <typename T>
+struct PoolArguments {
+  Combiner combiner;
+  const T* rows;
+  int64_t dim;
+  Span<const int64_t> splits;
+  T pad_value;
+  T* pooled;
+  int64_t* index;
+};
+
+// Columns [c, end) of sequence b, in steps of kVectors registers as long as
+// they fill them; returns the column after them. REQUIRES: b is not empty, and
+// long sequences have places that fit.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
+                                      int64_t c) {
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
+  const int64_t first = a.splits[b];
+  const int64_t length = a.splits[b + 1] - first;
+  for (; c + kColumns <= a.dim; c += kColumns) {
+    const T* rows = a.rows + first * a.dim + c;
+    T* out = a.pooled + b * a.dim + c;
+    if (a.combiner == Combiner::kMax) {
+      typename VectorOf<kIsa, T>::Place places[kColumns];
+      MaximaOfColumns<kIsa, kVectors>(rows, a.dim, length, out, places);
+      int64_t* index = a.index + b * a.dim + c;
+      for (int64_t i = 0; i < kColumns; ++i) index[i] = first + places[i];
+    } else {
+      using Wrapping = typename WrappingOf<T>::Type;
+      SumColumns<kIsa, kVectors>(reinterpret_cast<const Wrapping*>(rows), a.dim,
+                                 length, reinterpret_cast<Wrapping*>(out));
+      DivideSums(a.combiner, length, kColumns, out);
+    }
+  }
+  return c;
+}
+
+// Sequence b. REQUIRES: it is not empty.
+template <Isa kIsa, typename T>
+LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
+  const int64_t first = a.splits[b];
+  const int64_t length = a.splits[b + 1] - first;
+  T* out = a.pooled + b * a.dim;
+  if (a.combiner == Combiner::kFirst || a.combiner == Combiner::kLast) {
+    const int64_t r = a.combiner == Combiner::kFirst ? 0 : length - 1;
+    std::copy_n(a.rows + (first + r) * a.dim, a.dim, out);
+    return;
+  }
+  const bool max = a.combiner == Combiner::kMax;
+  int64_t c = 0;
+  // Sums are kept as T is, and places in 32 bits.
+  if constexpr (std::is_arithmetic_v<T>) {
+    if (max ? length <= kPoolPiece : std::is_same_v<T, PoolSum<T>>) {
+      c = PoolInVectors<kIsa, 4>(a, b, c);
+      c = PoolInVectors<kIsa, 1>(a, b, c);
+    }
+  }
+  for (; c < a.dim; c += kPoolColumns) {
+    const int64_t n = std::min(kPoolColumns, a.dim - c);
+    const T* rows = a.rows + first * a.dim + c;
+    if (max) {
+      PoolMaxima(rows, a.dim, length, n, first, out + c,
+                 a.index + b * a.dim + c);
+    } else {
+      PoolSums(a.combiner, rows, a.dim, length, n, out + c);
+    }
+  }
+}
+
+template <Isa kIsa, typename T>
+LODESTAR_INLINE void PoolSequences(const PoolArguments<T>& a, int64_t first,
+                                   int64_t last) {
+  for (int64_t b = first; b < last; ++b) {
+    if (a.splits[b] < a.splits[b + 1]) {
+      PoolSequence<kIsa>(a, b);
+      continue;
+    }
+    std::fill_n(a.pooled + b * a.dim, a.dim, a.pad_value);
+    if (a.combiner == Combiner::kMax) {
+      std::fill_n(a.index + b * a.dim, a.dim, int64_t{-1});
+    }
+  }
+}
+
+template <typename T>
+void PoolSequencesBaseline(const PoolArguments<T>& a, int64_t first,
+                           int64_t last) {
+  PoolSequences<Isa::kBaseline>(a, first, last);
+}
+
+template <typename T>
+LODESTAR_TARGET_AVX2 void PoolSequencesAvx2(const PoolArguments<T>& a,
+                                            int64_t first, int64_t last) {
+  PoolSequences<Isa::kAvx2>(a, first, last);
+}
+
+// `index` is [B, D] for max, else not touched: the row of the first maximum, -1
+// for an empty sequence. A NaN never replaces a number. `isa` is another than
+// the best only to compare the two.
+// REQUIRES: splits are valid for N rows (core/lod.h).
+template <typename T>
+void SequencePool(Combiner combiner, const T* rows, int64_t dim,
+                  Span<const int64_t> splits, T pad_value, T* pooled,
+                  int64_t* index, const ParallelFor* parallel,
+                  Isa isa = BestIsa()) {
+  if (dim == 0) return;
+  const PoolArguments<T> arguments = {combiner,  rows,   dim,  splits,
+                                      pad_value, pooled, index};
+  const auto pool =
+      isa == Isa::kAvx2 ? PoolSequencesAvx2<T> : PoolSequencesBaseline<T>;
+  RunParallel(parallel, SequenceUnits(splits), 2 + dim / 4,
+              [&](int64_t begin, int64_t end) {
+                pool(arguments, SequenceFrom(splits, begin),
+                     SequenceFrom(splits, end));
+              });
+}
+
+// Gives columns [c, dim) of `count` rows at `out` the gradient `in` of the sum,
+// mean or sqrtn of `length` rows, in steps of kVectors registers as long as
+// they fill them; returns the column after them.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE int64_t SpreadInVectors(Combiner combiner, const T* in,
+                                        int64_t dim, int64_t length,
+                                        int64_t count, int64_t c, T* out) {
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
+  for (; c + kColumns <= dim; c += kColumns) {
+    T scaled[kColumns];
+    std::copy_n(in + c, kColumns, scaled);
+    DivideSums(combiner, length, kColumns, scaled);
+    RepeatColumns<kIsa, kVectors>(scaled, dim, count, out + c);
+  }
+  return c;
+}
+
+// As SpreadInVectors, for max: each number goes to the row of `index` only, if
+// that is one of [first, first + count).
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE int64_t PlaceInVectors(const T* in, const int64_t* index,
+                                       int64_t dim, int64_t first,
+                                       int64_t count, int64_t c, T* out) {
+  using Place = typename VectorOf<kIsa, T>::Place;
+  constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
+  for (; c + kColumns <= dim; c += kColumns) {
+    Place places[kColumns];
+    for (int64_t i = 0; i < kColumns; ++i) {
+      const int64_t row = index[c + i];
+      const bool inside = (row >= first) & (row < first + count);
+      places[i] = static_cast<Place>((row - first) | -int64_t{!inside});
+    }
+    PlaceColumns<kIsa, kVectors>(in + c, places, dim, count, out + c);
+  }
+  return c;
+}
+
+// The gradient of rows [first, last) of one sequence. `in` and `index` are its
+// row of the pooled gradient and of the index.
+template <Isa kIsa, typename T>
+LODESTAR_INLINE void PoolGradientOfRows(Combiner combiner, const T* in,
+                                        int64_t dim, int64_t sequence_first,
+                                        int64_t sequence_last,
+                                        const int64_t* index, int64_t first,
+                                        int64_t last, T* rows_gradient) {
+  if (first >= last) return;
+  T* out = rows_gradient + first * dim;
+  const int64_t count = last - first;
+  if (combiner == Combiner::kSum || combiner == Combiner::kMean ||
+      combiner == Combiner::kSqrtn) {
+    const int64_t length = sequence_last - sequence_first;
+    int64_t c = 0;
+    if constexpr (std::is_arithmetic_v<T>) {
+      c = SpreadInVectors<kIsa, 4>(combiner, in, dim, length, count, c, out);
+      c = SpreadInVectors<kIsa, 1>(combiner, in, dim, length, count, c, out);
+    }
+    for (; c < dim; c += kPoolColumns) {
+      PoolSum<T> scaled[kPoolColumns];
+      const int64_t n = std::min(kPoolColumns, dim - c);
+      for (int64_t i = 0; i < n; ++i) {
+        scaled[i] = static_cast<PoolSum<T>>(in[c + i]);
+      }
+      DivideSums(combiner, length, n, scaled);
+      for (int64_t i = 0; i < n; ++i) out[c + i] = static_cast<T>(scaled[i]);
+      for (int64_t r = 1; r < count; ++r) {
+        std::copy_n(out + c, n, out + r * dim + c);
+      }
+    }
+    return;
+  }
+  if (combiner == Combiner::kMax) {
+    int64_t c = 0;
+    if constexpr (std::is_arithmetic_v<T>) {
+      if (count <= kPoolPiece) {
+        c = PlaceInVectors<kIsa, 4>(in, index, dim, first, count, c, out);
+        c = PlaceInVectors<kIsa, 1>(in, index, dim, first, count, c, out);
+      }
+    }
+    if (c == dim) return;
+    for (int64_t r = 0; r < count; ++r) {
+      std::fill_n(out + r * dim + c, dim - c, static_cast<T>(0));
+    }
+    for (; c < dim; ++c) {
+      if (index[c] >= first && index[c] < last) {
+        rows_gradient[index[c] * dim + c] = in[c];
+      }
+    }
+    return;
+  }
+  std::fill_n(out, count * dim, static_cast<T>(0));
+  const int64_t source =
+      combiner == Combiner::kFirst ? sequence_first : sequence_last - 1;
+  if (source >= first && source < last) {
+    std::copy_n(in, dim, rows_gradient + source * dim);
+  }
+}
+
+template <typename T>
+void PoolGradientBaseline(Combiner combiner, const T* in, int64_t dim,
+                          int64_t sequence_first, int64_t sequence_last,
+                          const int64_t* index, int64_t first, int64_t last,
+                          T* rows_gradient) {
+  PoolGradientOfRows<Isa::kBaseline>(combiner, in, dim, sequence_first,
+                                     sequence_last, index, first, last,
+                                     rows_gradient);
+}
+
+template <typename T>
+LODESTAR_TARGET_AVX2 void PoolGradientAvx2(Combiner combiner, const T* in,
+                                           int64_t dim, int64_t sequence_first,
+                                           int64_t sequence_last,
+                                           const int64_t* index, int64_t first,
+                                           int64_t last, T* rows_gradient) {
+  PoolGradientOfRows<Isa::kAvx2>(combiner, in, dim, sequence_first,
+                                 sequence_last, index, first, last,
+                                 rows_gradient);
+}
+
+// The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max
+// `index` is what SequencePool wrote; InvalidArgument, naming the sequence, if
+// it holds a row of another sequence.
+// REQUIRES: as SequencePool; T is a float type.
+template <typename T>
+Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
+                            Span<const int64_t> splits, const int64_t* index,
+                            T* rows_gradient, const ParallelFor* parallel,
+                            Isa isa = BestIsa()) {
+  if (dim == 0) return Status();
+  const auto strays = [&](int64_t b, int64_t i) {
+    return (index[i] < splits[b]) | (index[i] >= splits[b + 1]);
+  };
+  // Whether `index` holds what is no row of sequence b; no branch, for vectors.
+  const auto has_strays = [&](int64_t b) {
+    int found = 0;
+    for (int64_t i = b * dim; i < (b + 1) * dim; ++i) found |= strays(b, i);
+    return found != 0 && splits[b] < splits[b + 1];
+  };
+  const auto rows_of =
+      isa == Isa::kAvx2 ? PoolGradientAvx2<T> : PoolGradientBaseline<T>;
+  std::atomic<bool> strayed{false};
+  ForSequencePieces(
+      parallel, splits, 2 + dim / 2,
+      [&](int64_t b, int64_t first, int64_t last, bool begins) {
+        if (combiner == Combiner::kMax && begins && has_strays(b)) {
+          strayed = true;
+        }
+        rows_of(combiner, gradient + b * dim, dim, splits[b], splits[b + 1],
+                index == nullptr ? nullptr : index + b * dim, first, last,
+                rows_gradient);
+      });
+  if (!strayed) return Status();
+  int64_t b = 0;
+  while (!has_strays(b)) ++b;
+  int64_t i = b * dim;
+  while (!strays(b, i)) ++i;
+  return InvalidArgument("`index` holds ", index[i], " for sequence ", b,
+                         " of rows [", splits[b], ", ", splits[b + 1], ")");
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_POOL_H_

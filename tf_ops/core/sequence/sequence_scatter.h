@@ -1,0 +1,34 @@
+// Where the numbers of sequences go in a matrix with a row for each sequence.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SCATTER_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SCATTER_H_
+
+#include <cstdint>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+
+namespace lodestar {
+
+// places[p] = b * width + index[p] for each p of sequence b. InvalidArgument,
+// naming p and b: an index outside of [0, width).
+// REQUIRES: splits are valid for index.size() rows (core/lod.h), as many
+// places; the product of width and the number of sequences fits int64.
+inline Status SequenceScatterPlaces(Span<const int64_t> index,
+                                    Span<const int64_t> splits, int64_t width,
+                                    Span<int64_t> places) {
+  for (int64_t b = 0; b + 1 < splits.size(); ++b) {
+    for (int64_t p = splits[b]; p < splits[b + 1]; ++p) {
+      if (index[p] < 0 || index[p] >= width) {
+        return InvalidArgument("`index[", p, "]` is ", index[p],
+                               " in sequence ", b, ", wanted 0 to ", width - 1);
+      }
+      places[p] = b * width + index[p];
+    }
+  }
+  return Status();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SCATTER_H_

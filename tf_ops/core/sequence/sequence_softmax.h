@@ -1,0 +1,314 @@
+// Softmax inside each sequence, every column on its own: rows [N, D] and
+// row_splits [B + 1] -> probabilities [N, D] whose columns add up to 1 in each
+// sequence. The greatest number of a column is taken off first, so that no
+// exponential overflows. A column of a sequence is NaN as a whole if it holds a
+// NaN or +infinity, or nothing but -infinity.
+//
+// T is float, double, or a 16-bit float type that converts to and from float
+// and is computed in it. Input and output may be the same memory.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SOFTMAX_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SOFTMAX_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "tf_ops/core/base/isa.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+#include "tf_ops/core/sequence/vector_columns.h"
+#include "tf_ops/core/sequence/vector_exp.h"
+
+namespace lodestar {
+
+// Columns that are reduced in one walk, and numbers whose exponentials are
+// taken in one loop: both stay in the first-level cache.
+constexpr int64_t kSoftmaxColumns = 64;
+constexpr int64_t kSoftmaxBlock = 2048;
+
+template <typename T>
+using SoftmaxValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+
+// Loops over `rows` rows of `stride` numbers each, their first `n` columns.
+// kWidth is n and stride if it is not 0: a loop of one column must cost no more
+// than one without columns.
+template <Isa kIsa, typename T, int kWidth>
+struct SoftmaxRows {
+  using V = SoftmaxValue<T>;
+
+  LODESTAR_INLINE SoftmaxRows(int64_t rows_in, int64_t n_in, int64_t stride_in)
+      : rows(rows_in),
+        n(kWidth == 0 ? n_in : kWidth),
+        stride(kWidth == 0 ? stride_in : kWidth) {}
+
+  // REQUIRES: rows >= 1.
+  LODESTAR_INLINE void Maxima(const T* in, V* best) const {
+    int64_t done = 0;
+    if constexpr (std::is_same_v<T, V> && kWidth == 0) {
+      for (; done + kVectorColumns<kIsa, V, 4> <= n;
+           done += kVectorColumns<kIsa, V, 4>) {
+        MaxColumns<kIsa, 4>(in + done, stride, rows, best + done);
+      }
+      for (; done + kVectorColumns<kIsa, V, 1> <= n;
+           done += kVectorColumns<kIsa, V, 1>) {
+        MaxColumns<kIsa, 1>(in + done, stride, rows, best + done);
+      }
+    }
+    for (int64_t c = done; c < n; ++c) {
+      best[c] = -std::numeric_limits<V>::infinity();
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = done; c < n; ++c) {
+        const V x = static_cast<V>(in[r * stride + c]);
+        best[c] = x > best[c] ? x : best[c];
+      }
+    }
+  }
+
+  // block [rows, n] = in - best.
+  LODESTAR_INLINE void Differences(const T* in, const V* best, V* block) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      // A block is no other memory's neighbour: without checks for that.
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) {
+        block[r * n + c] = static_cast<V>(in[r * stride + c]) - best[c];
+      }
+    }
+  }
+
+  // Of the columns of a block [rows, n]. REQUIRES: rows >= 1.
+  LODESTAR_INLINE void Sums(const V* block, V* sums) const {
+    int64_t done = 0;
+    if constexpr (kWidth == 0) {
+      for (; done + kVectorColumns<kIsa, V, 4> <= n;
+           done += kVectorColumns<kIsa, V, 4>) {
+        SumColumns<kIsa, 4>(block + done, n, rows, sums + done);
+      }
+      for (; done + kVectorColumns<kIsa, V, 1> <= n;
+           done += kVectorColumns<kIsa, V, 1>) {
+        SumColumns<kIsa, 1>(block + done, n, rows, sums + done);
+      }
+    }
+    for (int64_t c = done; c < n; ++c) sums[c] = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = done; c < n; ++c) sums[c] += block[r * n + c];
+    }
+  }
+
+  LODESTAR_INLINE void Quotients(const V* block, const V* sums, T* out) const {
+    for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) {
+        out[r * stride + c] = static_cast<T>(block[r * n + c] / sums[c]);
+      }
+    }
+  }
+
+  LODESTAR_INLINE void AddProducts(const T* a, const T* b, V* sums) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        const int64_t i = r * stride + c;
+        sums[c] += static_cast<V>(a[i]) * static_cast<V>(b[i]);
+      }
+    }
+  }
+
+  // out = probabilities * (gradient - sums).
+  LODESTAR_INLINE void Gradients(const T* probabilities, const T* gradient,
+                                 const V* sums, T* out) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        const int64_t i = r * stride + c;
+        out[i] = static_cast<T>(static_cast<V>(probabilities[i]) *
+                                (static_cast<V>(gradient[i]) - sums[c]));
+      }
+    }
+  }
+
+  int64_t rows;
+  int64_t n;
+  int64_t stride;
+};
+
+template <typename V>
+LODESTAR_INLINE void Exponentials(int64_t count, V* block) {
+  for (int64_t i = 0; i < count; ++i) block[i] = ExpOfNonPositive(block[i]);
+}
+
+// Sequences [first, last), whose rows fit a block as a whole.
+template <Isa kIsa, typename T, int kWidth>
+LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
+                                           Span<const int64_t> splits,
+                                           int64_t first, int64_t last,
+                                           T* out) {
+  using V = SoftmaxValue<T>;
+  V block[kSoftmaxBlock];
+  V column[kSoftmaxColumns];
+  const int64_t begin = splits[first];
+  for (int64_t b = first; b < last; ++b) {
+    const SoftmaxRows<kIsa, T, kWidth> rows(splits[b + 1] - splits[b], dim,
+                                            dim);
+    if (rows.rows == 0) continue;
+    const T* in = values + splits[b] * rows.stride;
+    rows.Maxima(in, column);
+    rows.Differences(in, column, block + (splits[b] - begin) * rows.n);
+  }
+  Exponentials((splits[last] - begin) * dim, block);
+  for (int64_t b = first; b < last; ++b) {
+    const SoftmaxRows<kIsa, T, kWidth> rows(splits[b + 1] - splits[b], dim,
+                                            dim);
+    if (rows.rows == 0) continue;
+    const V* in = block + (splits[b] - begin) * rows.n;
+    rows.Sums(in, column);
+    rows.Quotients(in, column, out + splits[b] * rows.stride);
+  }
+}
+
+// One sequence of any length. The exponentials are taken twice, which is
+// cheaper than to keep them, and a 16-bit float would not hold them.
+template <Isa kIsa, typename T, int kWidth>
+LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
+                                         int64_t length, T* out) {
+  if (length == 0) return;
+  using V = SoftmaxValue<T>;
+  V block[kSoftmaxBlock];
+  V best[kSoftmaxColumns];
+  V sums[kSoftmaxColumns];
+  V block_sums[kSoftmaxColumns];
+  for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
+    const int64_t n = std::min(kSoftmaxColumns, dim - c);
+    const int64_t step = kSoftmaxBlock / n;
+    SoftmaxRows<kIsa, T, kWidth>(length, n, dim).Maxima(values + c, best);
+    for (int64_t i = 0; i < n; ++i) sums[i] = 0;
+    for (const bool write : {false, true}) {
+      for (int64_t r = 0; r < length; r += step) {
+        const SoftmaxRows<kIsa, T, kWidth> rows(std::min(step, length - r), n,
+                                                dim);
+        rows.Differences(values + r * dim + c, best, block);
+        Exponentials(rows.rows * n, block);
+        if (write) {
+          rows.Quotients(block, sums, out + r * dim + c);
+        } else {
+          // A sum of sums is more exact than one long sum.
+          rows.Sums(block, block_sums);
+          for (int64_t i = 0; i < n; ++i) sums[i] += block_sums[i];
+        }
+      }
+    }
+  }
+}
+
+template <Isa kIsa, typename T, int kWidth>
+LODESTAR_INLINE void SoftmaxSequences(const T* values, int64_t dim,
+                                      Span<const int64_t> splits, int64_t first,
+                                      int64_t last, T* out) {
+  // Of wide rows not even none: a short sequence's columns are one array.
+  const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : -1;
+  for (int64_t b = first; b < last;) {
+    int64_t end = b;
+    while (end < last && splits[end + 1] - splits[b] <= fit) ++end;
+    if (end > b) {
+      SoftmaxShortSequences<kIsa, T, kWidth>(values, dim, splits, b, end, out);
+      b = end;
+    } else {
+      SoftmaxLongSequence<kIsa, T, kWidth>(values + splits[b] * dim, dim,
+                                           splits[b + 1] - splits[b],
+                                           out + splits[b] * dim);
+      ++b;
+    }
+  }
+}
+
+template <Isa kIsa, typename T, int kWidth>
+LODESTAR_INLINE void SoftmaxGradients(const T* probabilities, const T* gradient,
+                                      int64_t dim, Span<const int64_t> splits,
+                                      int64_t first, int64_t last, T* out) {
+  SoftmaxValue<T> sums[kSoftmaxColumns];
+  for (int64_t b = first; b < last; ++b) {
+    for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
+      const SoftmaxRows<kIsa, T, kWidth> rows(
+          splits[b + 1] - splits[b], std::min(kSoftmaxColumns, dim - c), dim);
+      const int64_t at = splits[b] * dim + c;
+      for (int64_t i = 0; i < rows.n; ++i) sums[i] = 0;
+      rows.AddProducts(probabilities + at, gradient + at, sums);
+      rows.Gradients(probabilities + at, gradient + at, sums, out + at);
+    }
+  }
+}
+
+template <typename T, int kWidth>
+struct SoftmaxLoops {
+  static void Softmax(const T* values, int64_t dim, Span<const int64_t> splits,
+                      int64_t first, int64_t last, T* out) {
+    SoftmaxSequences<Isa::kBaseline, T, kWidth>(values, dim, splits, first,
+                                                last, out);
+  }
+  LODESTAR_TARGET_AVX2 static void SoftmaxAvx2(const T* values, int64_t dim,
+                                               Span<const int64_t> splits,
+                                               int64_t first, int64_t last,
+                                               T* out) {
+    SoftmaxSequences<Isa::kAvx2, T, kWidth>(values, dim, splits, first, last,
+                                            out);
+  }
+  static void Gradient(const T* probabilities, const T* gradient, int64_t dim,
+                       Span<const int64_t> splits, int64_t first, int64_t last,
+                       T* out) {
+    SoftmaxGradients<Isa::kBaseline, T, kWidth>(probabilities, gradient, dim,
+                                                splits, first, last, out);
+  }
+  LODESTAR_TARGET_AVX2 static void GradientAvx2(const T* probabilities,
+                                                const T* gradient, int64_t dim,
+                                                Span<const int64_t> splits,
+                                                int64_t first, int64_t last,
+                                                T* out) {
+    SoftmaxGradients<Isa::kAvx2, T, kWidth>(probabilities, gradient, dim,
+                                            splits, first, last, out);
+  }
+};
+
+// REQUIRES: splits are valid for N rows (core/lod.h). `isa` is another than the
+// best only to compare the two.
+template <typename T>
+void SequenceSoftmax(const T* values, int64_t dim, Span<const int64_t> splits,
+                     T* probabilities, const ParallelFor* parallel,
+                     Isa isa = BestIsa()) {
+  if (dim == 0) return;
+  using One = SoftmaxLoops<T, 1>;
+  using Any = SoftmaxLoops<T, 0>;
+  const auto loop = isa == Isa::kAvx2
+                        ? (dim == 1 ? One::SoftmaxAvx2 : Any::SoftmaxAvx2)
+                        : (dim == 1 ? One::Softmax : Any::Softmax);
+  RunParallel(parallel, SequenceUnits(splits), 8 + 2 * dim,
+              [&](int64_t begin, int64_t end) {
+                loop(values, dim, splits, SequenceFrom(splits, begin),
+                     SequenceFrom(splits, end), probabilities);
+              });
+}
+
+// The gradient of the values, from the probabilities p and their gradient g:
+// p * (g - the sum of p * g over the sequence). REQUIRES: as SequenceSoftmax.
+template <typename T>
+void SequenceSoftmaxGradient(const T* probabilities, const T* gradient,
+                             int64_t dim, Span<const int64_t> splits,
+                             T* values_gradient, const ParallelFor* parallel,
+                             Isa isa = BestIsa()) {
+  if (dim == 0) return;
+  using One = SoftmaxLoops<T, 1>;
+  using Any = SoftmaxLoops<T, 0>;
+  const auto loop = isa == Isa::kAvx2
+                        ? (dim == 1 ? One::GradientAvx2 : Any::GradientAvx2)
+                        : (dim == 1 ? One::Gradient : Any::Gradient);
+  RunParallel(parallel, SequenceUnits(splits), 4 + dim,
+              [&](int64_t begin, int64_t end) {
+                loop(probabilities, gradient, dim, splits,
+                     SequenceFrom(splits, begin), SequenceFrom(splits, end),
+                     values_gradient);
+              });
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SOFTMAX_H_

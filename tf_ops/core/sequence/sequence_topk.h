@@ -1,0 +1,102 @@
+// The largest numbers of each row of the matrices of a batch.
+//
+// Sequence b of x holds `channels` matrices of R_b x C_b numbers, one after the
+// other, each row by row; R_b and C_b are the lengths of two more batches.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_TOPK_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_TOPK_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/sequence/sequence_units.h"
+
+namespace lodestar {
+
+// InvalidArgument, naming the sequence: other numbers of sequences, or a
+// sequence of x that is not as long as its matrices.
+// REQUIRES: each splits is valid (core/lod.h), channels >= 1.
+inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
+                               Span<const int64_t> col, int64_t channels) {
+  for (const auto& [name, splits] : {std::pair("row", row), {"col", col}}) {
+    if (splits.size() != x.size()) {
+      return InvalidArgument("`", name, "` has ", splits.size() - 1,
+                             " sequences, wanted ", x.size() - 1,
+                             " as `x` has");
+    }
+  }
+  for (int64_t b = 0; b + 1 < x.size(); ++b) {
+    const int64_t length = x[b + 1] - x[b];
+    const int64_t rows = row[b + 1] - row[b];
+    const int64_t columns = col[b + 1] - col[b];
+    // Divided, since a product may overflow.
+    const bool fits = rows == 0 || columns == 0
+                          ? length == 0
+                          : length % rows == 0 &&
+                                length / rows % columns == 0 &&
+                                length / rows / columns == channels;
+    if (!fits) {
+      return InvalidArgument("sequence ", b, " of `x` has ", length,
+                             " numbers, wanted ", channels, " channels of ",
+                             rows, " rows of ", columns);
+    }
+  }
+  return Status();
+}
+
+// Writes the places in x of the k largest numbers of each row, largest first,
+// to index [R, channels, k], R being all rows; -1 where a row has fewer. Of
+// equal numbers the first comes first, and NaN comes after every number.
+// REQUIRES: CheckMatrixSizes.
+template <typename T>
+void SequenceTopk(const T* x, Span<const int64_t> x_splits,
+                  Span<const int64_t> row_splits,
+                  Span<const int64_t> col_splits, int64_t channels, int64_t k,
+                  int64_t* index, const ParallelFor* parallel) {
+  const auto better = [x](int64_t a, int64_t b) {
+    if (x[a] > x[b]) return true;
+    if (x[a] < x[b]) return false;
+    const bool a_number = x[a] == x[a];
+    const bool b_number = x[b] == x[b];
+    return a_number != b_number ? a_number : a < b;
+  };
+  // best[0, k) becomes the best of places [first, last); it is kept as a heap
+  // that has the worst on top.
+  const auto select = [&](int64_t first, int64_t last, int64_t* best) {
+    const int64_t count = std::min(k, last - first);
+    for (int64_t i = 0; i < count; ++i) best[i] = first + i;
+    std::make_heap(best, best + count, better);
+    for (int64_t place = first + count; place < last; ++place) {
+      if (!better(place, best[0])) continue;
+      std::pop_heap(best, best + count, better);
+      best[count - 1] = place;
+      std::push_heap(best, best + count, better);
+    }
+    std::sort_heap(best, best + count, better);
+    std::fill(best + count, best + k, int64_t{-1});
+  };
+  const auto piece = [&](int64_t b, int64_t first, int64_t last, bool) {
+    const int64_t rows = row_splits[b + 1] - row_splits[b];
+    const int64_t columns = col_splits[b + 1] - col_splits[b];
+    for (int64_t row = first; row < last; ++row) {
+      for (int64_t channel = 0; channel < channels; ++channel) {
+        const int64_t begin =
+            x_splits[b] + (channel * rows + row - row_splits[b]) * columns;
+        select(begin, begin + columns, index + (row * channels + channel) * k);
+      }
+    }
+  };
+  const int64_t num_rows = row_splits[row_splits.size() - 1];
+  const int64_t num_numbers = x_splits[x_splits.size() - 1];
+  ForSequencePieces(parallel, row_splits,
+                    10 + 2 * num_numbers / std::max<int64_t>(num_rows, 1),
+                    piece);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_TOPK_H_

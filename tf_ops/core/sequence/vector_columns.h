@@ -1,0 +1,169 @@
+// Columns of rows reduced in vector registers: a compiler keeps running results
+// there only if it is told how many there are.
+//
+// No vector is an argument or a result of a function: how it would be passed
+// depends on the instruction set.
+
+#ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_COLUMNS_H_
+#define LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_COLUMNS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "tf_ops/core/base/isa.h"
+
+namespace lodestar {
+
+// What a register holds: of longer vectors comparisons would not be vectors.
+template <Isa kIsa>
+constexpr int64_t kVectorBytes = kIsa == Isa::kAvx2 ? 32 : 16;
+
+// Columns of T in kVectors registers.
+template <Isa kIsa, typename T, int kVectors>
+constexpr int64_t kVectorColumns =
+    kVectors * kVectorBytes<kIsa> / static_cast<int64_t>(sizeof(T));
+
+template <Isa kIsa, typename T>
+struct VectorOf {
+  using Place = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+  typedef T Type __attribute__((vector_size(kVectorBytes<kIsa>)));
+  typedef Place Places __attribute__((vector_size(kVectorBytes<kIsa>)));
+  // In memory, where it is aligned as T is.
+  typedef T Memory __attribute__((vector_size(kVectorBytes<kIsa>),
+                                  aligned(alignof(T)), may_alias));
+  typedef Place PlacesMemory __attribute__((
+      vector_size(kVectorBytes<kIsa>), aligned(alignof(Place)), may_alias));
+};
+
+// The sums of `length` rows of `stride` numbers each, from the first row on:
+// their first kVectorColumns columns. Integers are given as unsigned ones,
+// which wrap around. REQUIRES: length >= 1.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE void SumColumns(const T* rows, int64_t stride, int64_t length,
+                                T* sums) {
+  static_assert(std::is_floating_point_v<T> || std::is_unsigned_v<T>);
+  using Memory = typename VectorOf<kIsa, T>::Memory;
+  typename VectorOf<kIsa, T>::Type sum[kVectors];
+  const auto* row = reinterpret_cast<const Memory*>(rows);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) sum[v] = row[v];
+  for (int64_t r = 1; r < length; ++r) {
+    row = reinterpret_cast<const Memory*>(rows + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[v] += row[v];
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    reinterpret_cast<Memory*>(sums)[v] = sum[v];
+  }
+}
+
+// As SumColumns, for the maxima: a NaN never replaces a number.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE void MaxColumns(const T* rows, int64_t stride, int64_t length,
+                                T* maxima) {
+  using Memory = typename VectorOf<kIsa, T>::Memory;
+  typename VectorOf<kIsa, T>::Type best[kVectors];
+  const auto* row = reinterpret_cast<const Memory*>(rows);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) best[v] = row[v];
+  for (int64_t r = 1; r < length; ++r) {
+    row = reinterpret_cast<const Memory*>(rows + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const typename VectorOf<kIsa, T>::Type x = row[v];
+      best[v] = x > best[v] ? x : best[v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    reinterpret_cast<Memory*>(maxima)[v] = best[v];
+  }
+}
+
+// As MaxColumns; places gets the row of each, the first of equal ones.
+// REQUIRES: length >= 1 fits Place.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE void MaximaOfColumns(
+    const T* rows, int64_t stride, int64_t length, T* maxima,
+    typename VectorOf<kIsa, T>::Place* places) {
+  using Memory = typename VectorOf<kIsa, T>::Memory;
+  using Places = typename VectorOf<kIsa, T>::Places;
+  typename VectorOf<kIsa, T>::Type best[kVectors];
+  Places place[kVectors];
+  Places here = {};
+  const auto* row = reinterpret_cast<const Memory*>(rows);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    best[v] = row[v];
+    place[v] = here;
+  }
+  for (int64_t r = 1; r < length; ++r) {
+    row = reinterpret_cast<const Memory*>(rows + r * stride);
+    here += 1;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const typename VectorOf<kIsa, T>::Type x = row[v];
+      const auto more = x > best[v];
+      best[v] = more ? x : best[v];
+      place[v] = more ? here : place[v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    reinterpret_cast<Memory*>(maxima)[v] = best[v];
+    reinterpret_cast<typename VectorOf<kIsa, T>::PlacesMemory*>(places)[v] =
+        place[v];
+  }
+}
+
+// Copies the first kVectorColumns columns of a row to `count` rows at `out`.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE void RepeatColumns(const T* row, int64_t stride, int64_t count,
+                                   T* out) {
+  using Memory = typename VectorOf<kIsa, T>::Memory;
+  typename VectorOf<kIsa, T>::Type copy[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    copy[v] = reinterpret_cast<const Memory*>(row)[v];
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    auto* to = reinterpret_cast<Memory*>(out + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) to[v] = copy[v];
+  }
+}
+
+// Writes `count` rows at `out`: of the first kVectorColumns columns of `row`
+// each to the row at its place only, zeros elsewhere.
+template <Isa kIsa, int kVectors, typename T>
+LODESTAR_INLINE void PlaceColumns(
+    const T* row, const typename VectorOf<kIsa, T>::Place* places,
+    int64_t stride, int64_t count, T* out) {
+  using Memory = typename VectorOf<kIsa, T>::Memory;
+  using Places = typename VectorOf<kIsa, T>::Places;
+  typename VectorOf<kIsa, T>::Type copy[kVectors];
+  Places place[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    copy[v] = reinterpret_cast<const Memory*>(row)[v];
+    place[v] =
+        reinterpret_cast<const typename VectorOf<kIsa, T>::PlacesMemory*>(
+            places)[v];
+  }
+  const typename VectorOf<kIsa, T>::Type zero = {};
+  Places here = {};
+  for (int64_t r = 0; r < count; ++r) {
+    auto* to = reinterpret_cast<Memory*>(out + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      to[v] = place[v] == here ? copy[v] : zero;
+    }
+    here += 1;
+  }
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_COLUMNS_H_

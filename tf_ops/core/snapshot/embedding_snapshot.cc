@@ -1,0 +1,324 @@
+#include "tf_ops/core/snapshot/embedding_snapshot.h"
+
+#include <algorithm>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "tf_ops/core/rows/step_gate.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
+constexpr int64_t kLeastImageLimit = int64_t{1} << 20;
+// Of the bytes of rows and optimizer slots.
+constexpr int64_t kImageShare = 10;
+
+Status Underway() {
+  return FailedPrecondition("a snapshot of the table is under way already");
+}
+
+// Items in blocks.
+template <typename T>
+Status AppendAll(SnapshotFileWriter* file, BlockKind kind,
+                 const std::vector<T>& items) {
+  const int64_t most = kBlockBytes / static_cast<int64_t>(sizeof(T));
+  const int64_t size = static_cast<int64_t>(items.size());
+  for (int64_t i = 0; i < size; i += most) {
+    const int64_t count = std::min(most, size - i);
+    LODESTAR_RETURN_IF_ERROR(
+        file->Append(kind, count, items.data() + i,
+                     count * static_cast<int64_t>(sizeof(T))));
+  }
+  return Status();
+}
+
+}  // namespace
+
+// The rows of one RowStore.
+struct EmbeddingSnapshot::Part {
+  RowStore* rows;
+  BlockKind kind;
+  SnapshotRowFormat format;
+  int64_t end;  // it is of rows [0, end)
+};
+
+// A block of records that fills up.
+class EmbeddingSnapshot::RowBlock {
+ public:
+  RowBlock(SnapshotFileWriter* file, int64_t record_bytes)
+      : file_(file),
+        most_(std::max<int64_t>(1, kBlockBytes / record_bytes)),
+        record_bytes_(record_bytes),
+        records_(most_ * record_bytes) {}
+
+  // Saves rows of `part` from row *next on until the block is full.
+  void Fill(const Part& part, int64_t* next) {
+    count_ += part.rows->SaveRows(part.end, part.format, most_ - count_, next,
+                                  records_.data() + count_ * record_bytes_);
+  }
+  bool full() const { return count_ == most_; }
+  Status Append(BlockKind kind) {
+    if (count_ == 0) return Status();
+    const int64_t count = std::exchange(count_, 0);
+    return file_->Append(kind, count, records_.data(), count * record_bytes_);
+  }
+
+ private:
+  SnapshotFileWriter* const file_;
+  const int64_t most_;
+  const int64_t record_bytes_;
+  int64_t count_ = 0;
+  std::vector<char> records_;
+};
+
+EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
+    : store_(std::move(store)) {}
+
+EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
+
+Status EmbeddingSnapshot::Begin(
+    Span<const Source> sources,
+    std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
+  using Locks = EmbeddingStore::ShardLocks;
+  std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
+  // All callers lock tables in one order.
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < sources.size(); ++i) {
+    snapshots.emplace_back(new EmbeddingSnapshot(sources[i].store));
+    order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::less<>()(sources[a].store.get(), sources[b].store.get());
+  });
+  std::vector<Locks> locks;
+  for (size_t k = 0; k < order.size(); ++k) {
+    EmbeddingStore& store = *sources[order[k]].store;
+    if (k > 0 && sources[order[k - 1]].store.get() == &store) {
+      return InvalidArgument("a snapshot is to be taken of one table twice");
+    }
+    if (store.changes_.running()) return Underway();
+    const auto with_shared = [&](const auto& visit) {
+      visit(store);
+      if (store.shared_ != nullptr) visit(*store.shared_);
+    };
+    with_shared([&](const EmbeddingStore& s) {
+      locks.emplace_back(s, std::defer_lock);
+    });
+    // Before steps are held up.
+    std::vector<Locks> held;
+    with_shared([&](const EmbeddingStore& s) { held.emplace_back(s); });
+    LODESTAR_RETURN_IF_ERROR(store.ReserveMarks());
+  }
+  const auto flip = [&]() -> Status {
+    struct Unlocker {
+      std::vector<Locks>* locks;
+      ~Unlocker() {
+        for (Locks& lock : *locks) lock.Unlock();
+      }
+    };
+    for (Locks& lock : locks) lock.Lock();
+    const Unlocker unlocker = {&locks};
+    for (int64_t i : order) {
+      if (sources[i].store->changes_.running()) return Underway();
+    }
+    try {
+      for (int64_t i : order) snapshots[i]->Prepare(sources[i].base);
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("out of memory for the ids that wait for a row");
+    }
+    // Nothing from here on can fail.
+    for (int64_t i : order) snapshots[i]->Flip();
+    return Status();
+  };
+  LODESTAR_RETURN_IF_ERROR(StepGate::Global().Flip(flip));
+  *out = std::move(snapshots);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the snapshot of ", sources.size(),
+                           " tables");
+}
+
+void EmbeddingSnapshot::Prepare(const std::string& base) {
+  EmbeddingStore& store = *store_;
+  table_.dim = store.dim_;
+  table_.type = store.type_;
+  table_.whole = base.empty() || store.base() != base;
+  {
+    const std::lock_guard<std::mutex> lock(store.optimizer_mutex_);
+    table_.optimizer = store.optimizer_;
+  }
+  table_.step = store.step();
+  table_.seed = store.initializer_.seed();
+  table_.salt = store.initializer_.salt();
+  table_.own_step = store.own_step_.load(std::memory_order_relaxed);
+  table_.shared_rows = store.policies_.shared_rows;
+  int64_t bytes = 0;
+  const auto add_part = [&](RowStore* rows, BlockKind kind) {
+    const std::vector<float>& inits = table_.optimizer.slot_inits;
+    // Shared rows may not have got theirs yet.
+    const int stored = std::min<int>(rows->num_slots(), inits.size());
+    parts_.push_back(
+        {rows, kind, {table_.layout(), inits, stored}, rows->high_water()});
+    bytes += rows->row_bytes() + rows->slot_bytes();
+  };
+  for (const auto& shard : store.shards_) {
+    add_part(&shard->rows, BlockKind::kRows);
+    if (shard->pending == nullptr) continue;
+    shard->pending->ForEach(
+        [&](int64_t id, uint32_t sightings, int64_t last_seen) {
+          // A sketch counts for itself but within a step.
+          if (store.sketch_ != nullptr && last_seen != table_.step) return;
+          pending_.push_back({id, last_seen, sightings, 0});
+        });
+  }
+  if (store.shared_ != nullptr) {
+    add_part(&store.shared_->shards_[0]->rows, BlockKind::kSharedRows);
+  }
+  if (store.sketch_ != nullptr) {
+    const std::lock_guard<std::mutex> lock(store.sketch_mutex_);
+    sketch_ = store.sketch_->counters();
+  }
+  removed_.resize(store.shards_.size());
+  image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
+}
+
+void EmbeddingSnapshot::Flip() {
+  EmbeddingStore& store = *store_;
+  if (store.base().empty()) store.StartMarking();
+  store.changes_.BeginSnapshot();
+  ImageBudget::Global().RaiseLimit(image_limit_);
+  for (size_t s = 0; s < store.shards_.size(); ++s) {
+    removed_[s] = store.shards_[s]->removed.Take();
+  }
+  const int64_t chunk =
+      std::min(kMostChunkBytes,
+               image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
+  for (const Part& part : parts_) {
+    const int64_t rows =
+        part.rows->BeginSnapshot(table_.whole, part.format, chunk);
+    if (part.kind == BlockKind::kRows) rows_bound_ += rows;
+  }
+  begun_ = true;
+}
+
+Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_ || written_) {
+    return FailedPrecondition("the snapshot has ended, or was written before");
+  }
+  written_ = true;
+  Status status;
+  {
+    const ImageBudget::Writer writer(&ImageBudget::Global());
+    try {
+      status = WriteAll(file);
+    } catch (const std::bad_alloc&) {
+      status = ResourceExhausted("out of memory for a block of the snapshot");
+    }
+  }
+  complete_ = status.ok();
+  EndImages();
+  return status;
+}
+
+Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
+  const std::string table = EncodeTable(table_);
+  LODESTAR_RETURN_IF_ERROR(
+      file->Append(BlockKind::kTable, 1, table.data(), table.size()));
+  if (!table_.whole) {
+    for (const std::vector<int64_t>& ids : removed_) {
+      LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kRemoved, ids));
+    }
+  }
+  LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kPending, pending_));
+  std::vector<SnapshotPending>().swap(pending_);
+  LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kSketch, sketch_));
+  std::vector<uint8_t>().swap(sketch_);
+  RowBlock block(file, table_.record_bytes());
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    for (int64_t next = 0; next < part.end;) {
+      block.Fill(part, &next);
+      if (block.full()) {
+        LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+        LODESTAR_RETURN_IF_ERROR(WriteImages(file, false));
+      }
+    }
+    if (p + 1 == parts_.size() || parts_[p + 1].kind != part.kind) {
+      LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+    }
+  }
+  return WriteImages(file, true);
+}
+
+Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
+  if (aborted_.load(std::memory_order_relaxed)) {
+    return FailedPrecondition("the snapshot was aborted");
+  }
+  const ImageBudget& budget = ImageBudget::Global();
+  if (!all && budget.bytes() == 0) return Status();
+  for (const Part& part : parts_) {
+    RowImages::Chunk* chunks = part.rows->images()->Take(all || budget.tight());
+    Status status;
+    while (chunks != nullptr) {
+      RowImages::Chunk* const chunk = chunks;
+      chunks = std::exchange(chunk->next, nullptr);
+      if (status.ok()) {
+        status = file->Append(part.kind, chunk->count, chunk->records(),
+                              chunk->count * table_.record_bytes());
+      }
+      RowImages::Release(chunk);
+    }
+    LODESTAR_RETURN_IF_ERROR(status);
+    if (part.rows->images()->failed()) {
+      return ResourceExhausted("out of memory for a row that was written to");
+    }
+  }
+  return Status();
+}
+
+void EmbeddingSnapshot::EndImages() {
+  for (const Part& part : parts_) part.rows->EndImages(part.end);
+}
+
+void EmbeddingSnapshot::Commit(std::string base) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  End(complete_ ? &base : nullptr);
+}
+
+void EmbeddingSnapshot::Abort() {
+  aborted_ = true;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  End(nullptr);
+}
+
+void EmbeddingSnapshot::End(std::string* base) {
+  if (ended_ || !begun_) return;
+  ended_ = true;
+  EndImages();
+  ImageBudget::Global().LowerLimit(image_limit_);
+  EmbeddingStore& store = *store_;
+  TableChanges& changes = store.changes_;
+  const bool marking = changes.HasBaseAfter(base);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const bool shared = parts_[p].kind == BlockKind::kSharedRows;
+    EmbeddingStore::Shard& shard =
+        shared ? *store.shared_->shards_[0] : *store.shards_[p];
+    const std::lock_guard<std::mutex> lock(shard.mutex);
+    shard.rows.EndSnapshot(parts_[p].end, base == nullptr);
+    if (!marking) {
+      shard.rows.StopMarking();
+      shard.removed.Forget();
+    } else if (base == nullptr && !shared &&
+               !shard.removed.Restore(std::move(removed_[p]))) {
+      changes.ForgetBase();
+    }
+  }
+  changes.EndSnapshot(base);
+  std::vector<std::vector<int64_t>>().swap(removed_);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,342 @@
+#include "tf_ops/core/snapshot/snapshot_delta.h"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/rows/row_images.h"
+
+namespace lodestar {
+
+Status SnapshotDelta::Open(const std::string& path, EmbeddingStore* store,
+                           const LoadOptions& options,
+                           std::unique_ptr<SnapshotDelta>* out) try {
+  std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, options));
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &delta->file_));
+  LODESTAR_RETURN_IF_ERROR(ReadTable(*delta->file_, &delta->table_));
+  LODESTAR_RETURN_IF_ERROR(delta->CheckTable());
+  LODESTAR_RETURN_IF_ERROR(delta->ReadAll());
+  LODESTAR_RETURN_IF_ERROR(delta->CheckPending());
+  LODESTAR_RETURN_IF_ERROR(delta->Reserve());
+  *out = std::move(delta);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the delta '", path, "'");
+}
+
+Status SnapshotDelta::CheckTable() const {
+  const std::string& path = file_->path();
+  if (table_.whole) {
+    return InvalidArgument("'", path, "' holds a whole table, wanted a delta");
+  }
+  LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table_, *store_));
+  {
+    std::lock_guard<std::mutex> lock(store_->shards_[0]->mutex);
+    const RowInitializer& initializer = store_->initializer_;
+    if (table_.seed != initializer.seed() ||
+        table_.salt != initializer.salt()) {
+      return InvalidArgument("'", path, "' is of a table of seed ", table_.seed,
+                             " and salt ", table_.salt, ", but this one has ",
+                             initializer.seed(), " and ", initializer.salt());
+    }
+  }
+  if (options_.reset_slots) return Status();
+  LODESTAR_RETURN_IF_ERROR(
+      SnapshotLoading::CheckOptimizer(path, table_.optimizer, *store_));
+  std::lock_guard<std::mutex> lock(store_->optimizer_mutex_);
+  if (table_.optimizer.name.empty() && !store_->optimizer_.name.empty()) {
+    return FailedPrecondition("'", path,
+                              "' holds no optimizer slots, but the table's are "
+                              "those of '",
+                              store_->optimizer_.name, "'");
+  }
+  return Status();
+}
+
+Status SnapshotDelta::ReadAll() {
+  struct Place {
+    int64_t id;
+    int64_t offset;
+  };
+  std::vector<Place> places;
+  const bool with_shared = store_->shared_ != nullptr && table_.shared_rows > 0;
+  SharedRowsSeen shared(with_shared ? table_.shared_rows : 0);
+  const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
+    switch (block.kind) {
+      case BlockKind::kRows:
+        for (int64_t i = 0; i < block.count; ++i) {
+          const int64_t offset = i * table_.record_bytes();
+          places.push_back(
+              {HeadOf(block.payload.data() + offset).id, block.place(offset)});
+        }
+        return Status();
+      case BlockKind::kRemoved:
+        for (int64_t i = 0; i < block.count; ++i) {
+          removed_.push_back(RemovedId(block, i));
+        }
+        return Status();
+      case BlockKind::kSharedRows:
+        return with_shared ? shared.See(*file_, table_, block) : Status();
+      case BlockKind::kPending:
+      case BlockKind::kSketch:
+        pending_.Add(block);
+        return Status();
+      default:
+        return Status();
+    }
+  };
+  SnapshotScan scan(*file_, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(scan.ForEach(nullptr, visit));
+  pending_.Finish();
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return a.id != b.id ? a.id < b.id : a.offset < b.offset;
+  });
+  ids_.reserve(places.size());
+  for (const Place& place : places) {
+    if (!ids_.empty() && ids_.back() == place.id) {
+      return DamageAt(file_->path(), place.offset, "id ", place.id,
+                      " comes a second time");
+    }
+    ids_.push_back(place.id);
+  }
+  // An id that is removed and then written has its row all the time.
+  std::sort(removed_.begin(), removed_.end());
+  removed_.erase(std::unique(removed_.begin(), removed_.end()), removed_.end());
+  std::vector<int64_t> gone;
+  std::set_difference(removed_.begin(), removed_.end(), ids_.begin(),
+                      ids_.end(), std::back_inserter(gone));
+  removed_.swap(gone);
+  return Status();
+}
+
+Status SnapshotDelta::CheckPending() const {
+  const std::string& path = file_->path();
+  const EmbeddingRowsView view = pending_.View();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, store_->CheckPending(view)));
+  if (!store_->UsesAdmission()) return Status();
+  std::vector<RowRef> refs(view.pending_ids.size());
+  store_->FindAll(view.pending_ids, refs, nullptr);
+  for (int64_t i = 0; i < view.pending_ids.size(); ++i) {
+    const int64_t id = view.pending_ids[i];
+    const bool stays =
+        refs[i].found() &&
+        !std::binary_search(removed_.begin(), removed_.end(), id);
+    if (stays || std::binary_search(ids_.begin(), ids_.end(), id)) {
+      return Status(
+          StatusCode::kDataLoss,
+          StrCat("'", path, "': id ", id, " waits for a row, but it has one"));
+    }
+  }
+  return Status();
+}
+
+Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
+  const int64_t max_rows = store_->policies_.eviction.max_rows;
+  if (max_rows == 0) return Status();
+  std::vector<RowRef> gone(removed_.size());
+  store_->FindAll(removed_, gone, nullptr);
+  const auto is_found = [](const RowRef& ref) { return ref.found(); };
+  const int64_t rows = store_->size() + refs.size() -
+                       std::count_if(refs.begin(), refs.end(), is_found) -
+                       std::count_if(gone.begin(), gone.end(), is_found);
+  if (rows <= max_rows) return Status();
+  return FailedPrecondition("'", file_->path(), "' leads to ", rows,
+                            " rows, but the table's cap is ", max_rows,
+                            " rows");
+}
+
+// Nothing but memory for what is to come changes.
+Status SnapshotDelta::Reserve() {
+  std::vector<RowRef> refs(ids_.size());
+  store_->FindAll(ids_, refs, nullptr);
+  LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
+  std::vector<std::vector<uint32_t>> tags(store_->shards_.size());
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (refs[i].found()) continue;
+    const EmbeddingStore::Place place = store_->PlaceOf(ids_[i]);
+    tags[place.shard].push_back(place.tag);
+  }
+  for (size_t s = 0; s < tags.size(); ++s) {
+    std::lock_guard<std::mutex> lock(store_->shards_[s]->mutex);
+    LODESTAR_RETURN_IF_ERROR(ReserveShard(static_cast<uint32_t>(s), tags[s]));
+  }
+  return Status();
+}
+
+Status SnapshotDelta::ReserveShard(uint32_t number, Span<const uint32_t> tags) {
+  EmbeddingStore::Shard& shard = *store_->shards_[number];
+  LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(tags.size()));
+  LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(tags));
+  if (shard.order == nullptr) return Status();
+  return shard.order->Reserve(shard.rows.capacity());
+}
+
+Status SnapshotDelta::Apply(Counts* counts) try {
+  SnapshotLoading::Pending pending;
+  LODESTAR_RETURN_IF_ERROR(pending.Build(pending_.View(), *store_));
+  LODESTAR_RETURN_IF_ERROR(Attach());
+  if (store_->policies_.eviction.max_rows == 0) {
+    LODESTAR_RETURN_IF_ERROR(WriteAll());
+  } else {
+    ImageBudget::Global().Wait();
+    const EmbeddingStore::ShardLocks locks(*store_);
+    holds_shards_ = true;
+    std::vector<RowRef> refs(ids_.size());
+    store_->FindAll(ids_, refs, nullptr);
+    LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
+    LODESTAR_RETURN_IF_ERROR(WriteAll());
+  }
+  pending.Install(store_);
+  store_->step_.store(table_.step, std::memory_order_relaxed);
+  store_->own_step_.store(table_.own_step, std::memory_order_relaxed);
+  store_->epochs_.Collect();
+  *counts = counts_;
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while the delta '", file_->path(),
+                           "' is taken in");
+}
+
+Status SnapshotDelta::WriteAll() {
+  Remove();
+  const SnapshotLoading records(store_, table_, options_.reset_slots);
+  SnapshotScan scan(*file_, /*payloads=*/true);
+  SnapshotFileReader::Block block;
+  for (bool more = true; more;) {
+    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
+    if (!more) break;
+    // It may have been written to since it was checked.
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
+    // A snapshot of the table may be under way.
+    if (!holds_shards_) ImageBudget::Global().Wait();
+    if (block.kind == BlockKind::kRows) {
+      LODESTAR_RETURN_IF_ERROR(WriteRows(records, block));
+    } else if (block.kind == BlockKind::kSharedRows) {
+      records.WriteShared(block);
+    }
+  }
+  return Status();
+}
+
+std::unique_lock<std::mutex> SnapshotDelta::LockShard(
+    EmbeddingStore::Shard* shard) const {
+  return holds_shards_ ? std::unique_lock<std::mutex>()
+                       : std::unique_lock<std::mutex>(shard->mutex);
+}
+
+// Rows from before the optimizer was attached get what its slots begin with.
+Status SnapshotDelta::Attach() {
+  const AttachedOptimizer& optimizer = table_.optimizer;
+  if (options_.reset_slots || optimizer.name.empty()) return Status();
+  for (EmbeddingStore* store : {store_, store_->shared_.get()}) {
+    if (store == nullptr) continue;
+    const EmbeddingStore::ShardLocks locks(*store);
+    LODESTAR_RETURN_IF_ERROR(store->CheckOptimizer(optimizer));
+    if (store->attached_.load(std::memory_order_relaxed)) continue;
+    LODESTAR_RETURN_IF_ERROR(store->ReserveOptimizer(optimizer));
+    store->Attach(optimizer);
+  }
+  return Status();
+}
+
+Status SnapshotDelta::WriteRows(const SnapshotLoading& records,
+                                const SnapshotFileReader::Block& block) {
+  SnapshotLoading::Groups groups;
+  records.Group(block, &groups);
+  const uint32_t num_shards = static_cast<uint32_t>(store_->shards_.size());
+  for (uint32_t s = 0; s < num_shards; ++s) {
+    LODESTAR_RETURN_IF_ERROR(WriteRowsOfShard(records, s, &groups));
+  }
+  return Status();
+}
+
+Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
+                                       uint32_t number,
+                                       SnapshotLoading::Groups* groups) {
+  const uint32_t begin = groups->begins[number];
+  const uint32_t end = groups->begins[number + 1];
+  if (begin == end) return Status();
+  EmbeddingStore::Shard& shard = *store_->shards_[number];
+  if (shard.order != nullptr) SortByAge(begin, end, groups);
+  const std::unique_lock<std::mutex> lock = LockShard(&shard);
+  std::vector<uint32_t> found(end - begin);
+  std::vector<uint32_t> tags;
+  for (uint32_t k = begin; k < end; ++k) {
+    if (k + kAhead < end) {
+      LeafIndex::Prefetch(shard.index.Begin(groups->tags[k + kAhead]));
+    }
+    const int64_t id = HeadOf(groups->records[k]).id;
+    found[k - begin] = EmbeddingStore::FindRow(shard, groups->tags[k], id);
+    if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(groups->tags[k]);
+  }
+  LODESTAR_RETURN_IF_ERROR(ReserveShard(number, tags));
+  for (uint32_t k = begin; k < end; ++k) {
+    const char* const record = groups->records[k];
+    const SnapshotRowHead head = HeadOf(record);
+    uint32_t row = found[k - begin];
+    const bool is_new = row == LeafIndex::kNoRow;
+    if (is_new) {
+      row = shard.rows.Allocate();
+      records.Write(record, number, row);
+      shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
+      shard.index.Insert(groups->tags[k], row);
+    } else {
+      if (shard.order != nullptr) shard.order->Remove(row);
+      // No one frees or moves it: that takes the shard's mutex.
+      shard.rows.Lock(row, head.id);
+      shard.rows.BeforeWrite(row);
+      records.Write(record, number, row);
+      RowMeta* const meta = shard.rows.meta(row);
+      meta->last_seen.store(head.last_seen, std::memory_order_relaxed);
+      meta->frequency.store(head.frequency, std::memory_order_relaxed);
+      shard.rows.Unlock(row);
+    }
+    if (shard.order != nullptr) shard.order->Add(row);
+  }
+  counts_.written += end - begin;
+  const int64_t added = static_cast<int64_t>(tags.size());
+  store_->size_.fetch_add(added, std::memory_order_relaxed);
+  store_->inserts_.fetch_add(added, std::memory_order_relaxed);
+  return Status();
+}
+
+// So that a list passes over few rows to find the place of each.
+void SnapshotDelta::SortByAge(uint32_t begin, uint32_t end,
+                              SnapshotLoading::Groups* groups) {
+  std::vector<std::pair<const char*, uint32_t>> sorted;
+  for (uint32_t k = begin; k < end; ++k) {
+    sorted.push_back({groups->records[k], groups->tags[k]});
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    const SnapshotRowHead first = HeadOf(a.first);
+    const SnapshotRowHead second = HeadOf(b.first);
+    if (first.last_seen != second.last_seen) {
+      return first.last_seen < second.last_seen;
+    }
+    return first.id < second.id;
+  });
+  for (uint32_t k = begin; k < end; ++k) {
+    groups->records[k] = sorted[k - begin].first;
+    groups->tags[k] = sorted[k - begin].second;
+  }
+}
+
+void SnapshotDelta::Remove() {
+  for (int64_t id : removed_) {
+    const EmbeddingStore::Place place = store_->PlaceOf(id);
+    EmbeddingStore::Shard& shard = *store_->shards_[place.shard];
+    const std::unique_lock<std::mutex> lock = LockShard(&shard);
+    const uint32_t row = EmbeddingStore::FindRow(shard, place.tag, id);
+    if (row == LeafIndex::kNoRow) continue;
+    store_->RemoveRow(&shard, place.tag, row);
+    ++counts_.removed;
+  }
+  store_->size_.fetch_sub(counts_.removed, std::memory_order_relaxed);
+  store_->removed_.fetch_add(counts_.removed, std::memory_order_relaxed);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,86 @@
+// A delta of a table (docs/snapshot.md) on its way into an EmbeddingStore that
+// is read meanwhile.
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_loading.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
+namespace lodestar {
+
+// A delta for a table that holds the state that the delta begins with.
+class SnapshotDelta {
+ public:
+  struct Counts {
+    int64_t written = 0;
+    int64_t removed = 0;  // rows that were there
+  };
+
+  // Reads and checks all of the file, and reserves memory for its rows.
+  // `store` has to live for as long as the delta.
+  // DataLoss, InvalidArgument, FailedPrecondition and ResourceExhausted: as
+  // LoadChain; the table is as it was.
+  static Status Open(const std::string& path, EmbeddingStore* store,
+                     const LoadOptions& options,
+                     std::unique_ptr<SnapshotDelta>* out);
+
+  // Reads the file again and writes it to the table, on this thread, once.
+  // Rows switch one by one, removed ones first; look-ups of the others never
+  // wait, of a row that is written for no longer than that takes. Where there
+  // is a cap, who adds or removes rows waits for the end.
+  // FailedPrecondition: rows have come since Open, and the cap has no room.
+  // DataLoss, ResourceExhausted: the file has changed since Open, or someone
+  // else took the memory; the table holds a part of it.
+  Status Apply(Counts* counts);
+
+  const SnapshotTable& table() const { return table_; }
+
+ private:
+  SnapshotDelta(EmbeddingStore* store, const LoadOptions& options)
+      : store_(store), options_(options) {}
+
+  Status CheckTable() const;
+  Status ReadAll();
+  Status CheckPending() const;
+  // With `refs` of ids_.
+  Status CheckCap(Span<const RowRef> refs) const;
+  Status Reserve();
+  Status WriteAll();
+  // None if all of them are held.
+  std::unique_lock<std::mutex> LockShard(EmbeddingStore::Shard* shard) const;
+  Status ReserveShard(uint32_t number, Span<const uint32_t> tags);
+  Status Attach();
+  Status WriteRows(const SnapshotLoading& records,
+                   const SnapshotFileReader::Block& block);
+  Status WriteRowsOfShard(const SnapshotLoading& records, uint32_t number,
+                          SnapshotLoading::Groups* groups);
+  static void SortByAge(uint32_t begin, uint32_t end,
+                        SnapshotLoading::Groups* groups);
+  void Remove();
+
+  EmbeddingStore* const store_;
+  const LoadOptions options_;
+  std::unique_ptr<SnapshotFileReader> file_;
+  SnapshotTable table_;
+  std::vector<int64_t> ids_;      // of its rows, ascending
+  std::vector<int64_t> removed_;  // and not written, ascending
+  PendingBlocks pending_;
+  bool holds_shards_ = false;
+  Counts counts_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_

@@ -1,0 +1,100 @@
+// The bytes of a snapshot file's headers, as writer and reader share them.
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_FORMAT_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+
+namespace lodestar {
+
+// Files are little endian, and are read and written as they lie in memory.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+// The first block is a LABEL from version 2 on.
+constexpr uint32_t kSnapshotFormatVersion = 2;
+constexpr char kSnapshotFileMagic[8] = {'L', 'O', 'D', 'E', 'S', 'N', 'A', 'P'};
+constexpr uint32_t kSnapshotBlockMagic = 0x4b42534c;  // "LSBK"
+
+struct SnapshotFileHeader {
+  static SnapshotFileHeader Create(uint32_t version) {
+    SnapshotFileHeader header = {};
+    std::memcpy(header.magic, kSnapshotFileMagic, sizeof(header.magic));
+    header.version = version;
+    header.crc = header.Crc();
+    return header;
+  }
+
+  char magic[8];
+  uint32_t version;
+  uint32_t crc;  // of what stands before
+
+  uint32_t Crc() const {
+    return Crc32c(this, offsetof(SnapshotFileHeader, crc));
+  }
+};
+static_assert(sizeof(SnapshotFileHeader) == SnapshotFileReader::kFirstBlock);
+
+struct SnapshotBlockHeader {
+  static SnapshotBlockHeader Create(BlockKind kind, int64_t count,
+                                    int64_t bytes, uint32_t payload_crc) {
+    SnapshotBlockHeader header = {};
+    header.magic = kSnapshotBlockMagic;
+    header.kind = static_cast<uint16_t>(kind);
+    header.count = count;
+    header.bytes = bytes;
+    header.payload_crc = payload_crc;
+    header.crc = header.Crc();
+    return header;
+  }
+
+  uint32_t magic;
+  uint16_t kind;
+  uint16_t zero;
+  uint64_t count;
+  uint64_t bytes;
+  uint32_t payload_crc;
+  uint32_t crc;  // of what stands before
+
+  uint32_t Crc() const {
+    return Crc32c(this, offsetof(SnapshotBlockHeader, crc));
+  }
+};
+static_assert(sizeof(SnapshotBlockHeader) == SnapshotFileReader::kBlockHeader);
+
+// How many zeros stand behind a payload.
+constexpr int64_t kSnapshotPadding = 8;
+constexpr int64_t PaddingOf(int64_t bytes) {
+  return -bytes & (kSnapshotPadding - 1);
+}
+
+// The checksum of a file that had the checksum `crc` before this block.
+inline uint32_t CrcWithBlock(uint32_t crc, const SnapshotBlockHeader& header) {
+  constexpr char kPadding[kSnapshotPadding] = {};
+  const int64_t bytes = static_cast<int64_t>(header.bytes);
+  crc = Crc32c(&header, sizeof(header), crc);
+  crc = JoinCrc32c(crc, header.payload_crc, bytes);
+  return Crc32c(kPadding, PaddingOf(bytes), crc);
+}
+
+// Of one record of a kind whose records are all of one size, else 0.
+constexpr int64_t RecordBytesOf(BlockKind kind) {
+  return kind == BlockKind::kRemoved || kind == BlockKind::kEnd ? 8
+         : kind == BlockKind::kPending                          ? 24
+         : kind == BlockKind::kSketch || kind == BlockKind::kBlob ||
+                 kind == BlockKind::kLabel
+             ? 1
+             : 0;
+}
+
+// The payload of END.
+constexpr int64_t kSnapshotTotals = 6;
+static_assert(sizeof(SnapshotTotals) == kSnapshotTotals * sizeof(int64_t));
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_FORMAT_H_

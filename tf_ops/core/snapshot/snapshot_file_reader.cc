@@ -1,0 +1,338 @@
+// SnapshotFileReader and SnapshotScan.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_file_format.h"
+
+namespace lodestar {
+namespace {
+
+std::string Hex(uint32_t word) {
+  std::string digits(8, '0');
+  for (int i = 7; i >= 0; --i, word >>= 4)
+    digits[i] = "0123456789abcdef"[word & 15];
+  return digits;
+}
+
+}  // namespace
+
+SnapshotFileReader::~SnapshotFileReader() {
+  if (file_ >= 0) close(file_);
+}
+
+Status SnapshotFileReader::Open(const std::string& path,
+                                std::unique_ptr<SnapshotFileReader>* out) try {
+  std::unique_ptr<SnapshotFileReader> reader(new SnapshotFileReader(path));
+  // A pipe without a writer would be waited for.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return FileError(path, "open", errno);
+  reader->file_ = file;
+  struct stat info;
+  if (fstat(file, &info) != 0) return FileError(path, "inspect", errno);
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidArgument("'", path, "' is not a regular file");
+  }
+  reader->size_ = info.st_size;
+  LODESTAR_RETURN_IF_ERROR(reader->ReadFileHeader());
+#ifdef POSIX_FADV_SEQUENTIAL
+  (void)posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL);
+#endif
+  *out = std::move(reader);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for reading a snapshot file");
+}
+
+Status SnapshotFileReader::ReadFileHeader() {
+  SnapshotFileHeader header;
+  if (size_ < static_cast<int64_t>(sizeof(header))) {
+    return DamageAt(path_, size_, "the file ends here, wanted a header of ",
+                    sizeof(header), " bytes");
+  }
+  LODESTAR_RETURN_IF_ERROR(Read(0, sizeof(header), &header));
+  if (std::memcmp(header.magic, kSnapshotFileMagic, sizeof(header.magic)) !=
+      0) {
+    return DamageAt(path_, 0,
+                    "this is not a snapshot file, which begins with LODESNAP");
+  }
+  if (header.crc != header.Crc()) {
+    return DamageAt(path_, offsetof(SnapshotFileHeader, crc),
+                    "the file's header has the checksum ", Hex(header.Crc()),
+                    ", wanted ", Hex(header.crc));
+  }
+  if (header.version < 1 || header.version > kSnapshotFormatVersion) {
+    return Status(StatusCode::kUnimplemented,
+                  StrCat("'", path_, "' is a snapshot file of version ",
+                         header.version, ", but only versions 1 to ",
+                         kSnapshotFormatVersion, " can be read here"));
+  }
+  head_crc_ = Crc32c(&header, sizeof(header));
+  if (header.version == 1) return Status();
+  Block label;
+  LODESTAR_RETURN_IF_ERROR(ReadBlock(kFirstBlock, &label));
+  if (label.kind != BlockKind::kLabel) {
+    return DamageAt(path_, kFirstBlock, "the first block is a ",
+                    NameOf(label.kind), " block, wanted LABEL");
+  }
+  first_block_ = label.next;
+  head_crc_ = CrcWithBlock(head_crc_,
+                           SnapshotBlockHeader::Create(label.kind, label.count,
+                                                       label.bytes, label.crc));
+  return Status();
+}
+
+Status SnapshotFileReader::Read(int64_t offset, int64_t bytes,
+                                void* out) const {
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = pread(file_, static_cast<char*>(out) + done,
+                                bytes - done, offset + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return FileError(path_, "read", errno);
+    if (count == 0) {
+      return DamageAt(path_, offset + done, "the file ends here, but it had ",
+                      size_, " bytes when it was opened");
+    }
+    done += count;
+  }
+  return Status();
+}
+
+Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
+  block->offset = offset;
+  if (offset < kFirstBlock || offset % kSnapshotPadding != 0) {
+    return InvalidArgument("'", path_, "', byte ", offset,
+                           ": no block begins here");
+  }
+  SnapshotBlockHeader header;
+  if (offset > size_ - kBlockHeader) {
+    return DamageAt(path_, size_, "the file ends here, wanted a block at byte ",
+                    offset, " and END as the last: the file is cut short");
+  }
+  LODESTAR_RETURN_IF_ERROR(Read(offset, kBlockHeader, &header));
+  if (header.magic != kSnapshotBlockMagic) {
+    return DamageAt(path_, offset, "a block begins with ", Hex(header.magic),
+                    ", wanted ", Hex(kSnapshotBlockMagic));
+  }
+  if (header.crc != header.Crc()) {
+    return DamageAt(path_, offset, "the block's header has the checksum ",
+                    Hex(header.Crc()), ", wanted ", Hex(header.crc));
+  }
+  if (header.kind < static_cast<uint16_t>(BlockKind::kTable) ||
+      header.kind > static_cast<uint16_t>(BlockKind::kLabel)) {
+    return DamageAt(path_, offset, "the block is of kind ", header.kind,
+                    ", wanted 1 to 9");
+  }
+  if (header.zero != 0) {
+    return DamageAt(path_, offset, "the block's header holds ", header.zero,
+                    " behind its kind, wanted 0");
+  }
+  const BlockKind kind = static_cast<BlockKind>(header.kind);
+  if (header.bytes > uint64_t{kMaxPayload}) {
+    return DamageAt(path_, offset, "the ", NameOf(kind), " block has ",
+                    header.bytes, " bytes, wanted ", kMaxPayload, " at most");
+  }
+  const int64_t bytes = static_cast<int64_t>(header.bytes);
+  const int64_t end = offset + kBlockHeader + bytes + PaddingOf(bytes);
+  if (end > size_) {
+    return DamageAt(path_, size_, "the file ends here, but its ", NameOf(kind),
+                    " block of byte ", offset, " goes to byte ", end,
+                    ": the file is cut short");
+  }
+  const uint64_t record_bytes = RecordBytesOf(kind);
+  const bool fits =
+      kind == BlockKind::kTable ? header.count == 1 && bytes > 0
+      : kind == BlockKind::kEnd
+          ? header.count == kSnapshotTotals && bytes == sizeof(SnapshotTotals)
+      : bytes == 0 || header.count == 0 ? false
+      // No product of what the file says: it might overflow.
+      : record_bytes != 0 ? header.count == header.bytes / record_bytes &&
+                                header.bytes % record_bytes == 0
+                          : header.bytes % header.count == 0;
+  if (!fits) {
+    return DamageAt(path_, offset, "the ", NameOf(kind), " block has ",
+                    header.count, " records in ", bytes, " bytes");
+  }
+  if (kind == BlockKind::kEnd && end != size_) {
+    return DamageAt(path_, end, "there are ", size_ - end,
+                    " bytes behind END, wanted none");
+  }
+  block->kind = kind;
+  block->count = static_cast<int64_t>(header.count);
+  block->next = kind == BlockKind::kEnd ? -1 : end;
+  block->bytes = bytes;
+  block->crc = header.payload_crc;
+  return Status();
+}
+
+Status SnapshotFileReader::ReadPayload(Block* block) const try {
+  const int64_t padding = PaddingOf(block->bytes);
+  // With the padding, so that it takes no read of its own.
+  block->payload.resize(block->bytes + padding);
+  LODESTAR_RETURN_IF_ERROR(
+      Read(block->place(0), block->bytes + padding, block->payload.data()));
+  for (int64_t i = block->bytes; i < block->bytes + padding; ++i) {
+    if (block->payload[i] != 0) {
+      return DamageAt(path_, block->place(i), "the ", NameOf(block->kind),
+                      " block's padding holds ",
+                      int{static_cast<uint8_t>(block->payload[i])},
+                      ", wanted 0");
+    }
+  }
+  block->payload.resize(block->bytes);
+  const uint32_t crc = Crc32c(block->payload.data(), block->bytes);
+  if (crc != block->crc) {
+    return DamageAt(path_, block->place(0), "the ", NameOf(block->kind),
+                    " block's ", block->bytes, " bytes have the checksum ",
+                    Hex(crc), ", wanted ", Hex(block->crc));
+  }
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for a block of ", block->bytes,
+                           " bytes of '", path_, "'");
+}
+
+Status SnapshotFileReader::ReadBlock(int64_t offset, Block* block) const {
+  LODESTAR_RETURN_IF_ERROR(ReadHeader(offset, block));
+  return ReadPayload(block);
+}
+
+Status SnapshotFileReader::ListBlocks(std::vector<Block>* headers,
+                                      SnapshotTotals* totals) const try {
+  headers->clear();
+  SnapshotScan scan(*this, /*payloads=*/false);
+  for (;;) {
+    Block block;
+    bool more = false;
+    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
+    if (!more) break;
+    headers->push_back(std::move(block));
+  }
+  if (totals != nullptr) *totals = scan.totals();
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the blocks of '", path_, "'");
+}
+
+SnapshotScan::SnapshotScan(const SnapshotFileReader& reader, bool payloads)
+    : reader_(reader),
+      payloads_(payloads),
+      next_(reader.first_block()),
+      crc_(reader.head_crc()) {}
+
+Status SnapshotScan::Next(SnapshotFileReader::Block* block, bool* more) {
+  LODESTAR_RETURN_IF_ERROR(Claim(block, more));
+  if (!*more || !payloads_) return Status();
+  return reader_.ReadPayload(block);
+}
+
+Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
+  std::mutex mutex;
+  Status first;
+  int64_t first_offset = reader_.size();
+  // However many threads there are, each takes blocks until none is left.
+  const auto drain = [&](int64_t, int64_t) {
+    SnapshotFileReader::Block block;
+    for (bool more = true; more;) {
+      Status status = Next(&block, &more);
+      if (status.ok() && more) status = visit(block);
+      if (status.ok()) continue;
+      Stop();
+      std::lock_guard<std::mutex> lock(mutex);
+      if (block.offset < first_offset || first.ok()) {
+        first_offset = block.offset;
+        first = std::move(status);
+      }
+      return;
+    }
+  };
+  constexpr int64_t kShares = 256;
+  constexpr int64_t kCostOfShare = 1000000;
+  RunParallel(parallel, kShares, kCostOfShare, drain);
+  return first;
+}
+
+void SnapshotScan::Stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  next_ = -1;
+}
+
+Status SnapshotScan::Claim(SnapshotFileReader::Block* block, bool* more) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  *more = false;
+  if (next_ < 0) return Status();
+  const int64_t offset = next_;
+  next_ = -1;
+  LODESTAR_RETURN_IF_ERROR(reader_.ReadHeader(offset, block));
+  LODESTAR_RETURN_IF_ERROR(CheckOrder(*block));
+  crc_ =
+      CrcWithBlock(crc_, SnapshotBlockHeader::Create(block->kind, block->count,
+                                                     block->bytes, block->crc));
+  if (block->kind == BlockKind::kEnd) return CheckEnd(block);
+  is_table_ |= block->kind == BlockKind::kTable;
+  has_rows_ |= block->kind == BlockKind::kRows;
+  totals_.Add(block->kind, block->count);
+  next_ = block->next;
+  *more = true;
+  return Status();
+}
+
+Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
+  const bool first = block.offset == reader_.first_block();
+  const auto misplaced = [&](const char* rule) {
+    return DamageAt(reader_.path(), block.offset, "a ", NameOf(block.kind),
+                    " block, but ", rule);
+  };
+  switch (block.kind) {
+    case BlockKind::kTable:
+      if (!first) return misplaced("only the first may be one");
+      break;
+    case BlockKind::kBlob:
+      if (is_table_) return misplaced("this is the file of a table");
+      break;
+    case BlockKind::kRemoved:
+      if (has_rows_) return misplaced("REMOVED goes before ROWS");
+      [[fallthrough]];
+    case BlockKind::kRows:
+    case BlockKind::kPending:
+    case BlockKind::kSketch:
+    case BlockKind::kSharedRows:
+      if (!is_table_) return misplaced("the file does not begin with TABLE");
+      break;
+    case BlockKind::kLabel:
+      return misplaced("only the first of a file of version 2 may be one");
+    case BlockKind::kEnd:
+      break;
+  }
+  return Status();
+}
+
+Status SnapshotScan::CheckEnd(SnapshotFileReader::Block* end) const {
+  LODESTAR_RETURN_IF_ERROR(reader_.ReadPayload(end));
+  SnapshotTotals said;
+  std::memcpy(&said, end->payload.data(), sizeof(said));
+  if (said == totals_) return Status();
+  const auto listed = [](const SnapshotTotals& totals) {
+    return StrCat(totals.rows, " rows, ", totals.removed, " removed ids, ",
+                  totals.pending, " pending ids, ", totals.sketch,
+                  " bytes of a sketch, ", totals.shared_rows,
+                  " shared rows and ", totals.blobs, " bytes of blobs");
+  };
+  return DamageAt(reader_.path(), end->place(0), "the file holds ",
+                  listed(totals_), ", but END says ", listed(said));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,340 @@
+#include "tf_ops/core/snapshot/snapshot_loader.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/snapshot/snapshot_loading.h"
+
+namespace lodestar {
+
+// Fills a table that no one else can see yet.
+class SnapshotLoader {
+ public:
+  SnapshotLoader(Span<const std::string> paths, const EmbeddingStore& like,
+                 const LoadOptions& options, const ParallelFor* parallel)
+      : paths_(paths), like_(like), options_(options), parallel_(parallel) {}
+
+  Status Load(std::unique_ptr<EmbeddingStore>* out) {
+    LODESTAR_RETURN_IF_ERROR(Open());
+    LODESTAR_RETURN_IF_ERROR(MakeStore());
+    for (size_t f = 0; f < tables_.size(); ++f) {
+      LODESTAR_RETURN_IF_ERROR(LoadFile(f));
+    }
+    LODESTAR_RETURN_IF_ERROR(CheckCap());
+    LODESTAR_RETURN_IF_ERROR(InstallPending());
+    LODESTAR_RETURN_IF_ERROR(MakeOrder());
+    SetCounters();
+    *out = std::move(store_);
+    return Status();
+  }
+
+ private:
+  using Shard = EmbeddingStore::Shard;
+  using Block = SnapshotFileReader::Block;
+
+  // What is known of the rows of a shard while a delta is read.
+  struct DeltaRows {
+    // A bit a row: this delta has written it.
+    std::vector<uint64_t> written;
+    std::vector<int64_t> removed;
+  };
+
+  const SnapshotTable& last() const { return tables_.back(); }
+
+  Status Open();
+  Status MakeStore();
+  Status LoadFile(size_t number);
+  Status LoadRows(const SnapshotLoading& records, const Block& block);
+  Status LoadRowsOfShard(const SnapshotLoading& records, const Block& block,
+                         const SnapshotLoading::Groups& groups, uint32_t shard);
+  Status NoteRemoved(const Block& block);
+  void RemoveRows();
+  Status CheckCap() const;
+  Status InstallPending();
+  Status MakeOrder();
+  Status MakeOrder(Shard* shard) const;
+  void SetCounters();
+
+  const Span<const std::string> paths_;
+  const EmbeddingStore& like_;
+  const LoadOptions options_;
+  const ParallelFor* const parallel_;
+  std::vector<SnapshotTable> tables_;
+  std::unique_ptr<EmbeddingStore> store_;
+  std::vector<DeltaRows> delta_;  // by shard; empty: the file is whole
+  // That is read; a chain may be longer than files can be open.
+  std::unique_ptr<SnapshotFileReader> file_;
+  std::atomic<int64_t> rows_{0};
+  PendingBlocks pending_;
+};
+
+Status SnapshotLoader::Open() {
+  if (paths_.empty()) {
+    return InvalidArgument("there are no snapshot files of the table");
+  }
+  for (const std::string& path : paths_) {
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
+    SnapshotTable table;
+    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
+    LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table, like_));
+    if (table.whole != tables_.empty()) {
+      return InvalidArgument(
+          "'", path, "' holds ", table.whole ? "a whole table" : "a delta",
+          table.whole ? ", but comes after other files" : ", but comes first");
+    }
+    tables_.push_back(std::move(table));
+  }
+  if (options_.reset_slots) return Status();
+  LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckOptimizer(
+      paths_[paths_.size() - 1], last().optimizer, like_));
+  // Rows of files from before it was attached get what it begins with.
+  for (size_t f = 0; f + 1 < tables_.size(); ++f) {
+    const AttachedOptimizer& optimizer = tables_[f].optimizer;
+    if (optimizer.name.empty() ||
+        (optimizer.name == last().optimizer.name &&
+         optimizer.slot_names == last().optimizer.slot_names)) {
+      continue;
+    }
+    return InvalidArgument("'", paths_[f], "' holds the optimizer slots of '",
+                           optimizer.name, "', but '",
+                           paths_[paths_.size() - 1], "' those of '",
+                           last().optimizer.name, "'");
+  }
+  return Status();
+}
+
+Status SnapshotLoader::MakeStore() {
+  LODESTAR_RETURN_IF_ERROR(EmbeddingStore::CreateEmptyLike(
+      like_, last().seed, last().salt, &store_));
+  if (options_.reset_slots || last().optimizer.name.empty()) return Status();
+  for (EmbeddingStore* store : {store_.get(), store_->shared_.get()}) {
+    if (store == nullptr) continue;
+    LODESTAR_RETURN_IF_ERROR(store->ReserveOptimizer(last().optimizer));
+    store->Attach(last().optimizer);
+  }
+  return Status();
+}
+
+Status SnapshotLoader::LoadFile(size_t number) {
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(paths_[number], &file_));
+  const SnapshotTable& table = tables_[number];
+  const bool is_last = number + 1 == tables_.size();
+  delta_.clear();
+  if (!table.whole) delta_.resize(store_->shards_.size());
+  const SnapshotLoading records(store_.get(), table, options_.reset_slots);
+  const bool with_shared = store_->shared_ != nullptr && table.shared_rows > 0;
+  SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
+  const auto visit = [&](const Block& block) -> Status {
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table, block));
+    switch (block.kind) {
+      case BlockKind::kRows:
+        return LoadRows(records, block);
+      case BlockKind::kRemoved:
+        return NoteRemoved(block);
+      case BlockKind::kSharedRows:
+        if (!with_shared) return Status();
+        LODESTAR_RETURN_IF_ERROR(shared.See(*file_, table, block));
+        records.WriteShared(block);
+        return Status();
+      case BlockKind::kPending:
+      case BlockKind::kSketch:
+        // Every file holds them whole.
+        if (is_last) pending_.Add(block);
+        return Status();
+      default:
+        return Status();
+    }
+  };
+  SnapshotScan scan(*file_, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(
+      scan.ForEach(parallel_, [&](const Block& block) -> Status {
+        try {
+          return visit(block);
+        } catch (const std::bad_alloc&) {
+          return ResourceExhausted("out of memory for the rows of '",
+                                   file_->path(), "'");
+        }
+      }));
+  if (with_shared && table.whole && shared.count() != table.shared_rows) {
+    return DamageAt(file_->path(), file_->size(), "the file holds ",
+                    shared.count(), " shared rows, but its table has ",
+                    table.shared_rows);
+  }
+  RemoveRows();
+  return Status();
+}
+
+Status SnapshotLoader::LoadRows(const SnapshotLoading& records,
+                                const Block& block) {
+  SnapshotLoading::Groups groups;
+  records.Group(block, &groups);
+  const uint32_t num_shards = static_cast<uint32_t>(store_->shards_.size());
+  // Threads begin at different shards, so that they seldom wait.
+  const uint32_t first = static_cast<uint32_t>(
+      Mix64(static_cast<uint64_t>(block.offset)) % num_shards);
+  for (uint32_t i = 0; i < num_shards; ++i) {
+    LODESTAR_RETURN_IF_ERROR(
+        LoadRowsOfShard(records, block, groups, (first + i) % num_shards));
+  }
+  return Status();
+}
+
+Status SnapshotLoader::LoadRowsOfShard(const SnapshotLoading& records,
+                                       const Block& block,
+                                       const SnapshotLoading::Groups& groups,
+                                       uint32_t number) {
+  const uint32_t begin = groups.begins[number];
+  const uint32_t end = groups.begins[number + 1];
+  if (begin == end) return Status();
+  Shard& shard = *store_->shards_[number];
+  DeltaRows* const delta = delta_.empty() ? nullptr : &delta_[number];
+  std::lock_guard<std::mutex> lock(shard.mutex);
+  LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(
+      Span<const uint32_t>(groups.tags).subspan(begin, end - begin)));
+  LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(end - begin));
+  if (delta != nullptr) delta->written.resize(shard.rows.capacity() / 64 + 1);
+  int64_t added = 0;
+  for (uint32_t k = begin; k < end; ++k) {
+    if (k + kAhead < end) {
+      LeafIndex::Prefetch(shard.index.Begin(groups.tags[k + kAhead]));
+    }
+    const uint32_t tag = groups.tags[k];
+    const char* const record = groups.records[k];
+    const SnapshotRowHead head = HeadOf(record);
+    uint32_t row = EmbeddingStore::FindRow(shard, tag, head.id);
+    const bool is_new = row == LeafIndex::kNoRow;
+    if (!is_new && (delta == nullptr ||
+                    (delta->written[row / 64] >> (row % 64) & 1) != 0)) {
+      return DamageAt(file_->path(), block.place(record - block.payload.data()),
+                      "id ", head.id, " comes a second time");
+    }
+    if (is_new) row = shard.rows.Allocate();
+    records.Write(record, number, row);
+    shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
+    if (is_new) {
+      shard.index.Insert(tag, row);
+      ++added;
+    }
+    if (delta != nullptr) delta->written[row / 64] |= uint64_t{1} << (row % 64);
+  }
+  rows_.fetch_add(added, std::memory_order_relaxed);
+  return Status();
+}
+
+Status SnapshotLoader::NoteRemoved(const Block& block) {
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t id = RemovedId(block, i);
+    const uint32_t shard = store_->PlaceOf(id).shard;
+    std::lock_guard<std::mutex> lock(store_->shards_[shard]->mutex);
+    delta_[shard].removed.push_back(id);
+  }
+  return Status();
+}
+
+// Ids that a delta removes and then writes have their rows already.
+void SnapshotLoader::RemoveRows() {
+  for (size_t s = 0; s < delta_.size(); ++s) {
+    Shard& shard = *store_->shards_[s];
+    for (int64_t id : delta_[s].removed) {
+      const uint32_t tag = store_->PlaceOf(id).tag;
+      const uint32_t row = EmbeddingStore::FindRow(shard, tag, id);
+      if (row == LeafIndex::kNoRow) continue;
+      const std::vector<uint64_t>& written = delta_[s].written;
+      if (row / 64 < written.size() &&
+          (written[row / 64] >> (row % 64) & 1) != 0) {
+        continue;
+      }
+      shard.index.Remove(tag, row);
+      shard.rows.Free(row);
+      rows_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+}
+
+Status SnapshotLoader::CheckCap() const {
+  const int64_t max_rows = store_->policies_.eviction.max_rows;
+  if (max_rows == 0 || rows_ <= max_rows) return Status();
+  return FailedPrecondition("'", paths_[paths_.size() - 1], "' leads to ",
+                            rows_.load(), " rows, but the table's cap is ",
+                            max_rows, " rows");
+}
+
+Status SnapshotLoader::InstallPending() {
+  const std::string& path = paths_[paths_.size() - 1];
+  pending_.Finish();
+  const EmbeddingRowsView view = pending_.View();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, store_->CheckPending(view)));
+  if (!store_->UsesAdmission()) return Status();
+  for (int64_t id : view.pending_ids) {
+    const EmbeddingStore::Place place = store_->PlaceOf(id);
+    if (EmbeddingStore::FindRow(*store_->shards_[place.shard], place.tag, id) !=
+        LeafIndex::kNoRow) {
+      return Status(
+          StatusCode::kDataLoss,
+          StrCat("'", path, "': id ", id, " waits for a row, but it has one"));
+    }
+  }
+  SnapshotLoading::Pending pending;
+  LODESTAR_RETURN_IF_ERROR(pending.Build(view, *store_));
+  pending.Install(store_.get());
+  return Status();
+}
+
+Status SnapshotLoader::MakeOrder() {
+  if (store_->shards_[0]->order == nullptr) return Status();
+  const int64_t num_shards = static_cast<int64_t>(store_->shards_.size());
+  std::mutex mutex;
+  Status first;
+  const int64_t cost = rows_ / num_shards * 100 + 1;
+  RunParallel(parallel_, num_shards, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      Status status = MakeOrder(store_->shards_[s].get());
+      std::lock_guard<std::mutex> lock(mutex);
+      if (first.ok()) first = std::move(status);
+    }
+  });
+  return first;
+}
+
+// Rows go into the list in the order in which they are to leave it.
+Status SnapshotLoader::MakeOrder(Shard* shard) const try {
+  EvictionList* const order = shard->order.get();
+  LODESTAR_RETURN_IF_ERROR(order->Reserve(shard->rows.capacity()));
+  std::vector<std::pair<EvictionKey, uint32_t>> rows;
+  rows.reserve(shard->rows.live());
+  for (uint32_t row = 0; row < shard->rows.high_water(); ++row) {
+    if (shard->rows.resident(row)) rows.push_back({order->KeyOf(row), row});
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& row : rows) order->Add(row.second);
+  order->MarkSorted();
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the order of ",
+                           shard->rows.live(), " rows");
+}
+
+void SnapshotLoader::SetCounters() {
+  store_->size_.store(rows_, std::memory_order_relaxed);
+  store_->step_.store(last().step, std::memory_order_relaxed);
+  store_->own_step_.store(last().own_step, std::memory_order_relaxed);
+  store_->CopyEvents(like_);
+}
+
+Status LoadChain(Span<const std::string> files, const EmbeddingStore& like,
+                 const LoadOptions& options, const ParallelFor* parallel,
+                 std::unique_ptr<EmbeddingStore>* out) try {
+  SnapshotLoader loader(files, like, options, parallel);
+  return loader.Load(out);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while a table is restored");
+}
+
+}  // namespace lodestar

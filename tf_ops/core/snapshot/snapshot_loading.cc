@@ -1,0 +1,193 @@
+#include "tf_ops/core/snapshot/snapshot_loading.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lodestar {
+
+Status InFile(const std::string& path, const Status& status) {
+  if (status.ok()) return status;
+  return Status(status.code(), StrCat("'", path, "': ", status.message()));
+}
+
+Status SharedRowsSeen::See(const SnapshotFileReader& file,
+                           const SnapshotTable& table,
+                           const SnapshotFileReader::Block& block) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t offset = i * table.record_bytes();
+    const int64_t row = HeadOf(block.payload.data() + offset).id;
+    if (seen_[row]) {
+      return DamageAt(file.path(), block.place(offset), "shared row ", row,
+                      " comes a second time");
+    }
+    seen_[row] = true;
+    ++count_;
+  }
+  return Status();
+}
+
+void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (block.kind == BlockKind::kSketch) {
+    parts_.push_back({block.offset, block.payload});
+    return;
+  }
+  for (int64_t i = 0; i < block.count; ++i) {
+    SnapshotPending pending;
+    std::memcpy(&pending, block.payload.data() + i * sizeof(pending),
+                sizeof(pending));
+    ids_.push_back(pending.id);
+    sightings_.push_back(pending.sightings);
+    last_seen_.push_back(pending.last_seen);
+  }
+}
+
+void PendingBlocks::Finish() {
+  std::sort(parts_.begin(), parts_.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& part : parts_) {
+    sketch_.insert(sketch_.end(), part.second.begin(), part.second.end());
+    std::vector<char>().swap(part.second);
+  }
+  parts_.clear();
+}
+
+EmbeddingRowsView PendingBlocks::View() const {
+  EmbeddingRowsView view;
+  view.pending_ids = ids_;
+  view.pending_sightings = sightings_;
+  view.pending_last_seen = last_seen_;
+  view.sketch = sketch_;
+  return view;
+}
+
+Status SnapshotLoading::Pending::Build(const EmbeddingRowsView& view,
+                                       const EmbeddingStore& store) {
+  ids_.resize(store.shards_.size());
+  if (!view.pending_last_seen.empty()) step_ = view.pending_last_seen[0];
+  return store.BuildPending(view, &ids_, &sketch_);
+}
+
+void SnapshotLoading::Pending::Install(EmbeddingStore* store) {
+  if (!store->UsesAdmission()) return;
+  const EmbeddingStore::ShardLocks locks(*store);
+  for (size_t s = 0; s < ids_.size(); ++s) {
+    store->shards_[s]->pending.swap(ids_[s]);
+    store->shards_[s]->pending_step = step_;
+  }
+  if (store->sketch_ == nullptr) return;
+  std::lock_guard<std::mutex> lock(store->sketch_mutex_);
+  store->sketch_->Swap(&sketch_);
+}
+
+Status SnapshotLoading::CheckTable(const std::string& path,
+                                   const SnapshotTable& table,
+                                   const EmbeddingStore& store) {
+  if (table.dim != store.dim_) {
+    return InvalidArgument("'", path, "' holds rows of ", table.dim,
+                           " numbers, but the table's have ", store.dim_);
+  }
+  if (table.type != store.type_) {
+    return InvalidArgument("'", path, "' holds ", NameOf(table.type),
+                           " rows, but the table's are ", NameOf(store.type_));
+  }
+  const int64_t shared_rows = store.policies_.shared_rows;
+  if (table.shared_rows != shared_rows && table.shared_rows != 0 &&
+      shared_rows != 0) {
+    return InvalidArgument("'", path, "' holds ", table.shared_rows,
+                           " shared rows, but the table has ", shared_rows);
+  }
+  return Status();
+}
+
+Status SnapshotLoading::CheckOptimizer(const std::string& path,
+                                       const AttachedOptimizer& optimizer,
+                                       const EmbeddingStore& store) {
+  if (optimizer.name.empty()) return Status();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, optimizer.Check()));
+  std::lock_guard<std::mutex> lock(store.optimizer_mutex_);
+  const AttachedOptimizer& attached = store.optimizer_;
+  if (attached.name.empty()) return Status();
+  if (attached.name != optimizer.name) {
+    return FailedPrecondition(
+        "'", path, "' holds the optimizer slots of '", optimizer.name,
+        "', but the table's are those of '", attached.name, "'");
+  }
+  if (attached.slot_names == optimizer.slot_names) return Status();
+  const auto listed = [](const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    return list;
+  };
+  return FailedPrecondition("'", path, "' holds the optimizer slots [",
+                            listed(optimizer.slot_names), "] of '",
+                            optimizer.name, "', but the table's are [",
+                            listed(attached.slot_names), "]");
+}
+
+void SnapshotLoading::Group(const SnapshotFileReader::Block& block,
+                            Groups* groups) const {
+  const int64_t count = block.count;
+  const auto record = [&](int64_t i) {
+    return block.payload.data() + i * layout_.bytes();
+  };
+  const size_t num_shards = store_.shards_.size();
+  groups->begins.assign(num_shards + 2, 0);
+  groups->tags.resize(count);
+  groups->records.resize(count);
+  // Counted two places ahead, so that placing them leaves the begins.
+  for (int64_t i = 0; i < count; ++i) {
+    ++groups->begins[store_.PlaceOf(HeadOf(record(i)).id).shard + 2];
+  }
+  for (size_t s = 2; s < groups->begins.size(); ++s) {
+    groups->begins[s] += groups->begins[s - 1];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const EmbeddingStore::Place place = store_.PlaceOf(HeadOf(record(i)).id);
+    const uint32_t to = groups->begins[place.shard + 1]++;
+    groups->tags[to] = place.tag;
+    groups->records[to] = record(i);
+  }
+}
+
+void SnapshotLoading::WriteNumbers(const EmbeddingStore& store,
+                                   const char* record, uint32_t shard,
+                                   uint32_t row) const {
+  const RowStore& rows = store.shards_[shard]->rows;
+  CopyRowIn(record + layout_.values(), layout_.value_bytes(), rows.values(row));
+  if (reset_slots_ || layout_.slots() == 0) {
+    store.FillSlots(store.RefTo(shard, row));
+    return;
+  }
+  for (int s = 0; s < layout_.slots(); ++s) {
+    std::memcpy(rows.slot(row, s), record + layout_.slot(s),
+                layout_.slot_bytes());
+  }
+}
+
+void SnapshotLoading::Write(const char* record, uint32_t shard,
+                            uint32_t row) const {
+  WriteNumbers(store_, record, shard, row);
+}
+
+void SnapshotLoading::WriteShared(
+    const SnapshotFileReader::Block& block) const {
+  if (store_.shared_ == nullptr) return;
+  const EmbeddingStore& shared = *store_.shared_;
+  const RowStore& rows = shared.shards_[0]->rows;
+  for (int64_t i = 0; i < block.count; ++i) {
+    const char* record = block.payload.data() + i * layout_.bytes();
+    // Shared row number r is row r, and its id is r.
+    const int64_t id = HeadOf(record).id;
+    const uint32_t row = static_cast<uint32_t>(id);
+    rows.Lock(row, id);
+    rows.BeforeWrite(row);
+    WriteNumbers(shared, record, 0, row);
+    rows.Unlock(row);
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,132 @@
+// The records of snapshot files on their way into an EmbeddingStore: what the
+// loader of chains and that of deltas share.
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
+namespace lodestar {
+
+// The head of a record.
+inline SnapshotRowHead HeadOf(const char* record) {
+  SnapshotRowHead head;
+  __builtin_memcpy(&head, record, sizeof(head));
+  return head;
+}
+
+// The id of record `i` of a REMOVED block.
+inline int64_t RemovedId(const SnapshotFileReader::Block& block, int64_t i) {
+  int64_t id = 0;
+  __builtin_memcpy(&id, block.payload.data() + i * sizeof(id), sizeof(id));
+  return id;
+}
+
+// `status` as that of a file.
+Status InFile(const std::string& path, const Status& status);
+
+// Shared rows of a file that have been seen.
+class SharedRowsSeen {
+ public:
+  explicit SharedRowsSeen(int64_t count) : seen_(count) {}
+  // DataLoss: one comes again. Any thread.
+  Status See(const SnapshotFileReader& file, const SnapshotTable& table,
+             const SnapshotFileReader::Block& block);
+  int64_t count() const { return count_; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<bool> seen_;
+  int64_t count_ = 0;
+};
+
+// What a file holds of admission's state. It may be read by several threads.
+class PendingBlocks {
+ public:
+  // Takes PENDING and SKETCH blocks.
+  void Add(const SnapshotFileReader::Block& block);
+  // After the last block.
+  void Finish();
+  // For as long as this lives.
+  EmbeddingRowsView View() const;
+
+ private:
+  std::mutex mutex_;
+  std::vector<int64_t> ids_;
+  std::vector<int64_t> sightings_;
+  std::vector<int64_t> last_seen_;
+  std::vector<std::pair<int64_t, std::vector<char>>> parts_;  // by offset
+  std::vector<uint8_t> sketch_;
+};
+
+// The part of the loaders that knows a store from within.
+class SnapshotLoading {
+ public:
+  using Shard = EmbeddingStore::Shard;
+
+  // For the records of one file. Slots go with them unless `reset_slots`.
+  SnapshotLoading(EmbeddingStore* store, const SnapshotTable& table,
+                  bool reset_slots)
+      : store_(*store), layout_(table.layout()), reset_slots_(reset_slots) {}
+
+  // InvalidArgument: the file is of rows that `store` cannot hold.
+  static Status CheckTable(const std::string& path, const SnapshotTable& table,
+                           const EmbeddingStore& store);
+  // FailedPrecondition: `store` has an optimizer, and `optimizer`, of the file,
+  // is another one. InvalidArgument: it is not known here.
+  static Status CheckOptimizer(const std::string& path,
+                               const AttachedOptimizer& optimizer,
+                               const EmbeddingStore& store);
+
+  // Records of a ROWS block by shard: those of shard s are [begins[s],
+  // begins[s + 1]).
+  struct Groups {
+    std::vector<uint32_t> begins;
+    std::vector<uint32_t> tags;
+    std::vector<const char*> records;
+  };
+  void Group(const SnapshotFileReader::Block& block, Groups* groups) const;
+
+  // Puts what a store's CheckPending has found good in place of what it has.
+  class Pending {
+   public:
+    // ResourceExhausted: out of memory.
+    Status Build(const EmbeddingRowsView& view, const EmbeddingStore& store);
+    // Cannot fail.
+    void Install(EmbeddingStore* store);
+
+   private:
+    std::vector<std::unique_ptr<PendingIds>> ids_;
+    std::vector<uint8_t> sketch_;
+    int64_t step_ = 0;
+  };
+
+  // Value and slots of a row that the caller holds, or that no one can see yet.
+  void Write(const char* record, uint32_t shard, uint32_t row) const;
+  // The records of a SHARED_ROWS block, if the table has shared rows.
+  void WriteShared(const SnapshotFileReader::Block& block) const;
+
+  int64_t record_bytes() const { return layout_.bytes(); }
+
+ private:
+  void WriteNumbers(const EmbeddingStore& store, const char* record,
+                    uint32_t shard, uint32_t row) const;
+
+  EmbeddingStore& store_;
+  const SnapshotRowLayout layout_;
+  const bool reset_slots_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_

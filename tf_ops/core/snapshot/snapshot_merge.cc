@@ -1,0 +1,333 @@
+#include "tf_ops/core/snapshot/snapshot_merge.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/memory/arena.h"
+#include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+
+namespace lodestar {
+namespace {
+
+using Block = SnapshotFileReader::Block;
+
+// Which ids newer files have decided about: open addressing, never resized.
+class DecidedIds {
+ public:
+  // By what an id was decided: 0, or twice the number of a file, from 1 on,
+  // plus 1 for a row (else the id was removed).
+  using Mark = uint32_t;
+  static Mark RowOf(int64_t file) { return static_cast<Mark>(2 * file + 1); }
+  static Mark RemovalOf(int64_t file) { return static_cast<Mark>(2 * file); }
+
+  // ResourceExhausted: out of memory.
+  Status Reserve(int64_t ids) {
+    // Three quarters full at most.
+    slots_ = ids + ids / 3 + 1;
+    entries_ = static_cast<Entry*>(
+        arena_.Allocate(slots_ * static_cast<int64_t>(sizeof(Entry))));
+    if (entries_ != nullptr) return Status();
+    return ResourceExhausted("out of memory for a set of ", ids, " ids");
+  }
+
+  void Prefetch(int64_t id) const { __builtin_prefetch(entries_ + Home(id)); }
+
+  Mark Find(int64_t id) const { return entries_[PlaceOf(id)].mark; }
+
+  // The mark that the id had, which `mark` takes the place of if `replace` is
+  // true of it.
+  // REQUIRES: there is room for the id.
+  template <typename Replace>
+  Mark FindOrMark(int64_t id, Mark mark, const Replace& replace) {
+    Entry* const entry = entries_ + PlaceOf(id);
+    const Mark before = entry->mark;
+    if (replace(before)) {
+      std::memcpy(entry->id, &id, sizeof(id));
+      entry->mark = mark;
+    }
+    return before;
+  }
+
+ private:
+  // Without the padding that a 64-bit member would bring.
+  struct Entry {
+    uint32_t id[2];
+    Mark mark;
+  };
+  static_assert(sizeof(Entry) == 12);
+
+  int64_t Home(int64_t id) const {
+    return FastRange64(Mix64(static_cast<uint64_t>(id)), slots_);
+  }
+  int64_t PlaceOf(int64_t id) const {
+    int64_t place = Home(id);
+    while (entries_[place].mark != 0 &&
+           std::memcmp(entries_[place].id, &id, sizeof(id)) != 0) {
+      if (++place == slots_) place = 0;
+    }
+    return place;
+  }
+
+  Arena arena_;
+  Entry* entries_ = nullptr;
+  int64_t slots_ = 0;
+};
+
+// Records on their way into blocks of one kind of the merged file.
+class RecordWriter {
+ public:
+  RecordWriter(BlockKind kind, const SnapshotTable& table,
+               SnapshotFileWriter* file)
+      : kind_(kind),
+        layout_(table.layout()),
+        file_(file),
+        initial_(layout_.bytes() - layout_.slot(0)),
+        per_block_(std::max(kBlockBytes / layout_.bytes(), int64_t{1})),
+        block_(per_block_ * layout_.bytes()) {
+    for (int64_t s = 0; s < layout_.slots(); ++s) {
+      FillComputed(table.type, table.optimizer.slot_inits[s], table.dim,
+                   initial_.data() + layout_.slot(s) - layout_.slot(0));
+    }
+  }
+
+  // record: as in the merged file, or without optimizer slots.
+  Status Add(const char* record, const SnapshotRowLayout& layout) {
+    char* const out = block_.data() + count_ * layout_.bytes();
+    std::memcpy(out, record, layout.bytes());
+    std::copy(initial_.begin() + (layout.bytes() - layout.slot(0)),
+              initial_.end(), out + layout.bytes());
+    return ++count_ == per_block_ ? Flush() : Status();
+  }
+
+  Status Flush() {
+    if (count_ == 0) return Status();
+    const int64_t count = std::exchange(count_, 0);
+    return file_->Append(kind_, count, block_.data(), count * layout_.bytes());
+  }
+
+ private:
+  static constexpr int64_t kBlockBytes = int64_t{1} << 20;
+
+  const BlockKind kind_;
+  const SnapshotRowLayout layout_;
+  SnapshotFileWriter* const file_;
+  // The optimizer slots of a record that has none.
+  std::vector<char> initial_;
+  const int64_t per_block_;
+  std::vector<char> block_;
+  int64_t count_ = 0;
+};
+
+// One file of a chain, which may be longer than files can be open.
+struct Source {
+  std::string path;
+  SnapshotTable table;
+};
+
+Status CheckSameTable(const Source& older, const Source& newer) {
+  const auto differ = [&](const char* what, const auto& of_older,
+                          const auto& of_newer) {
+    return InvalidArgument("'", older.path, "' and '", newer.path,
+                           "' are not of one table: ", what, " is ", of_older,
+                           " in the first and ", of_newer, " in the second");
+  };
+  const SnapshotTable& a = older.table;
+  const SnapshotTable& b = newer.table;
+  if (a.dim != b.dim) return differ("dim", a.dim, b.dim);
+  if (a.type != b.type) return differ("dtype", NameOf(a.type), NameOf(b.type));
+  if (a.seed != b.seed) return differ("the seed", a.seed, b.seed);
+  if (a.salt != b.salt) return differ("the salt", a.salt, b.salt);
+  if (a.shared_rows != b.shared_rows) {
+    return differ("the number of shared rows", a.shared_rows, b.shared_rows);
+  }
+  if (a.optimizer.name.empty()) return Status();
+  if (a.optimizer.name != b.optimizer.name ||
+      a.optimizer.slot_names != b.optimizer.slot_names) {
+    const auto text = [](const AttachedOptimizer& optimizer) {
+      std::string words = "'" + optimizer.name + "' of slots [";
+      for (const std::string& slot : optimizer.slot_names) {
+        if (words.back() != '[') words += ", ";
+        words += slot;
+      }
+      return words + "]";
+    };
+    return differ("the optimizer", text(a.optimizer), text(b.optimizer));
+  }
+  return Status();
+}
+
+// The files that count, the newest first.
+Status ReadSources(Span<const std::string> files,
+                   std::vector<Source>* sources) {
+  for (int64_t i = files.size() - 1; i >= 0; --i) {
+    Source source;
+    source.path = files[i];
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i], &file));
+    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &source.table));
+    const bool whole = source.table.whole;
+    if (!sources->empty()) {
+      LODESTAR_RETURN_IF_ERROR(CheckSameTable(source, sources->front()));
+    }
+    sources->push_back(std::move(source));
+    if (whole) return Status();
+  }
+  if (files.empty()) return InvalidArgument("there are no files to merge");
+  return InvalidArgument("'", files[0],
+                         "' holds a delta, but the first of the files to merge "
+                         "has to hold the whole table");
+}
+
+// Takes in one file after the other, the newest first.
+class Merge {
+ public:
+  Merge(const SnapshotTable& table, SnapshotFileWriter* out)
+      : out_(out),
+        rows_(BlockKind::kRows, table, out),
+        shared_rows_(BlockKind::kSharedRows, table, out) {}
+
+  Status Reserve(const SnapshotTotals& totals) {
+    LODESTAR_RETURN_IF_ERROR(ids_.Reserve(totals.rows + totals.removed));
+    return shared_ids_.Reserve(totals.shared_rows);
+  }
+
+  Status Take(const Source& source) {
+    ++number_;
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    SnapshotScan scan(*file, /*payloads=*/true);
+    return scan.ForEach(nullptr, [&](const Block& block) {
+      LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
+      return TakeBlock(source, block);
+    });
+  }
+
+  Status Finish() {
+    LODESTAR_RETURN_IF_ERROR(shared_rows_.Flush());
+    LODESTAR_RETURN_IF_ERROR(rows_.Flush());
+    return out_->Finish();
+  }
+
+ private:
+  Status TakeBlock(const Source& source, const Block& block) {
+    switch (block.kind) {
+      case BlockKind::kRows:
+        return TakeRows(source, block, &ids_, &rows_);
+      case BlockKind::kSharedRows:
+        return TakeRows(source, block, &shared_ids_, &shared_rows_);
+      case BlockKind::kRemoved:
+        TakeRemoved(block);
+        return Status();
+      case BlockKind::kPending:
+      case BlockKind::kSketch:
+        if (number_ > 1) return Status();
+        return out_->Append(block.kind, block.count, block.payload.data(),
+                            block.bytes);
+      default:
+        return Status();
+    }
+  }
+
+  Status TakeRows(const Source& source, const Block& block, DecidedIds* ids,
+                  RecordWriter* out) {
+    const SnapshotRowLayout layout = source.table.layout();
+    const auto record = [&](int64_t i) {
+      return block.payload.data() + i * layout.bytes();
+    };
+    const auto id_at = [&](int64_t i) {
+      int64_t id;
+      std::memcpy(&id, record(i), sizeof(id));
+      return id;
+    };
+    const DecidedIds::Mark row = DecidedIds::RowOf(number_);
+    const DecidedIds::Mark removal = DecidedIds::RemovalOf(number_);
+    constexpr int64_t kAhead = 16;
+    for (int64_t i = 0; i < block.count; ++i) {
+      if (i + kAhead < block.count) ids->Prefetch(id_at(i + kAhead));
+      const int64_t id = id_at(i);
+      // No file comes after the whole one: its ids need not be known.
+      const DecidedIds::Mark mark =
+          source.table.whole
+              ? ids->Find(id)
+              : ids->FindOrMark(id, row, [&](DecidedIds::Mark before) {
+                  return before == 0 || before == removal;
+                });
+      if (mark == row) {
+        return DamageAt(source.path, block.place(i * layout.bytes()), "record ",
+                        i, " of the ", NameOf(block.kind), " block is of id ",
+                        id, ", which has a record before it");
+      }
+      // A removal of this file goes before its rows.
+      if (mark != 0 && mark != removal) continue;
+      LODESTAR_RETURN_IF_ERROR(out->Add(record(i), layout));
+    }
+    return Status();
+  }
+
+  void TakeRemoved(const Block& block) {
+    for (int64_t i = 0; i < block.count; ++i) {
+      int64_t id;
+      std::memcpy(&id, block.payload.data() + i * sizeof(id), sizeof(id));
+      ids_.FindOrMark(id, DecidedIds::RemovalOf(number_),
+                      [](DecidedIds::Mark before) { return before == 0; });
+    }
+  }
+
+  SnapshotFileWriter* const out_;
+  DecidedIds ids_;
+  DecidedIds shared_ids_;
+  RecordWriter rows_;
+  RecordWriter shared_rows_;
+  int64_t number_ = 0;  // of the file that is taken in
+};
+
+}  // namespace
+
+Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
+                          SnapshotFileSummary* summary,
+                          const std::string& label) try {
+  std::vector<Source> sources;
+  LODESTAR_RETURN_IF_ERROR(ReadSources(files, &sources));
+  SnapshotTotals of_deltas;
+  for (const Source& source : sources) {
+    if (source.table.whole) continue;
+    SnapshotTotals totals;
+    std::vector<Block> unused;
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    LODESTAR_RETURN_IF_ERROR(file->ListBlocks(&unused, &totals));
+    of_deltas.rows += totals.rows;
+    of_deltas.removed += totals.removed;
+    of_deltas.shared_rows += totals.shared_rows;
+  }
+  std::unique_ptr<SnapshotFileWriter> writer;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, &writer, label));
+  SnapshotTable table = sources.front().table;
+  table.whole = true;
+  const std::string payload = EncodeTable(table);
+  LODESTAR_RETURN_IF_ERROR(
+      writer->Append(BlockKind::kTable, 1, payload.data(), payload.size()));
+  Merge merge(table, writer.get());
+  LODESTAR_RETURN_IF_ERROR(merge.Reserve(of_deltas));
+  for (const Source& source : sources) {
+    LODESTAR_RETURN_IF_ERROR(merge.Take(source));
+  }
+  LODESTAR_RETURN_IF_ERROR(merge.Finish());
+  summary->bytes = writer->bytes();
+  summary->crc = writer->crc();
+  summary->totals = writer->totals();
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for merging ", files.size(),
+                           " snapshot files");
+}
+
+}  // namespace lodestar

@@ -1,0 +1,299 @@
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/rows/row_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr uint32_t kWhole = 1;
+constexpr uint32_t kOwnStep = 2;
+
+// The numbers that a TABLE block begins with.
+struct TableNumbers {
+  uint32_t dim;
+  uint32_t type;
+  uint32_t flags;
+  uint32_t slots;
+  int64_t step;
+  int64_t seed;
+  int64_t salt;
+  int64_t shared_rows;
+};
+static_assert(sizeof(TableNumbers) == 48);
+
+constexpr int64_t kWordBytes = 4;
+
+void AddString(const std::string& text, std::string* out) {
+  const uint32_t size = static_cast<uint32_t>(text.size());
+  out->append(reinterpret_cast<const char*>(&size), sizeof(size));
+  out->append(text);
+  out->append(-text.size() & (kWordBytes - 1), '\0');
+}
+
+// Takes a payload apart from its beginning on.
+class Parser {
+ public:
+  Parser(const SnapshotFileReader& file, const SnapshotFileReader::Block& block)
+      : file_(file), block_(block), size_(block.payload.size()) {}
+
+  Status Take(const char* name, int64_t bytes, void* out) {
+    if (bytes > size_ - at_) {
+      return Damage("the TABLE block ends, wanted ", name);
+    }
+    std::copy_n(block_.payload.data() + at_, bytes, static_cast<char*>(out));
+    at_ += bytes;
+    return Status();
+  }
+
+  Status TakeString(const char* name, std::string* out) {
+    uint32_t size = 0;
+    LODESTAR_RETURN_IF_ERROR(Take(name, sizeof(size), &size));
+    if (size > size_ - at_) {
+      at_ -= sizeof(size);
+      return Damage(name, " has ", size, " bytes, but the block only ",
+                    size_ - at_ - static_cast<int64_t>(sizeof(size)), " more");
+    }
+    out->resize(size);
+    LODESTAR_RETURN_IF_ERROR(Take(name, size, out->data()));
+    uint32_t padding = 0;
+    LODESTAR_RETURN_IF_ERROR(
+        Take("padding", -int64_t{size} & (kWordBytes - 1), &padding));
+    if (padding != 0) return Damage("the padding of ", name, " is not 0");
+    return Status();
+  }
+
+  Status TakeEnd() {
+    if (at_ == size_) return Status();
+    return Damage("the TABLE block holds ", size_ - at_,
+                  " bytes behind its last field");
+  }
+
+  template <typename... Args>
+  Status Damage(const Args&... args) const {
+    return DamageAt(file_.path(), block_.place(at_), args...);
+  }
+
+ private:
+  const SnapshotFileReader& file_;
+  const SnapshotFileReader::Block& block_;
+  const int64_t size_;
+  int64_t at_ = 0;
+};
+
+bool IsZero(const char* bytes, int64_t begin, int64_t end) {
+  return std::all_of(bytes + begin, bytes + end,
+                     [](char byte) { return byte == 0; });
+}
+
+// Of the records of a ROWS or SHARED_ROWS block.
+Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
+                 const SnapshotFileReader::Block& block) {
+  const SnapshotRowLayout layout = table.layout();
+  const bool shared = block.kind == BlockKind::kSharedRows;
+  const int64_t values_end = layout.values() + layout.value_bytes();
+  const bool padded =
+      layout.slot(0) != values_end || layout.slot_bytes() % 8 != 0;
+  if (block.count != block.bytes / layout.bytes() ||
+      block.bytes % layout.bytes() != 0) {
+    return DamageAt(file.path(), block.offset, "the ", NameOf(block.kind),
+                    " block has ", block.count, " records in ", block.bytes,
+                    " bytes, wanted ", layout.bytes(), " bytes each");
+  }
+  for (int64_t i = 0; i < block.count; ++i) {
+    const char* const record = block.payload.data() + i * layout.bytes();
+    const auto damage = [&](int64_t offset, const auto&... what) {
+      return DamageAt(file.path(), block.place(i * layout.bytes() + offset),
+                      "record ", i, " of the ", NameOf(block.kind), " block ",
+                      what...);
+    };
+    SnapshotRowHead head;
+    std::memcpy(&head, record, sizeof(head));
+    if (head.zero != 0) {
+      return damage(offsetof(SnapshotRowHead, zero), "holds ", head.zero,
+                    " behind the frequency, wanted 0");
+    }
+    if (shared && (head.id < 0 || head.id >= table.shared_rows)) {
+      return damage(0, "is of shared row ", head.id, ", wanted one of ",
+                    table.shared_rows);
+    }
+    if (!padded) continue;
+    bool zero = IsZero(record, values_end, layout.slot(0));
+    for (int64_t s = 0; s < layout.slots(); ++s) {
+      zero &= IsZero(record, layout.slot(s) + layout.slot_bytes(),
+                     layout.slot(s + 1));
+    }
+    if (!zero) return damage(0, "has padding that is not 0");
+  }
+  return Status();
+}
+
+Status CheckPending(const SnapshotFileReader& file,
+                    const SnapshotFileReader::Block& block) {
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t offset = i * sizeof(SnapshotPending);
+    SnapshotPending pending;
+    std::memcpy(&pending, block.payload.data() + offset, sizeof(pending));
+    if (pending.zero != 0) {
+      return DamageAt(file.path(),
+                      block.place(offset + offsetof(SnapshotPending, zero)),
+                      "record ", i, " of the PENDING block holds ",
+                      pending.zero, " behind the sightings, wanted 0");
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string EncodeTable(const SnapshotTable& table) {
+  TableNumbers numbers = {};
+  numbers.dim = static_cast<uint32_t>(table.dim);
+  numbers.type = static_cast<uint32_t>(table.type);
+  numbers.flags = (table.whole ? kWhole : 0) | (table.own_step ? kOwnStep : 0);
+  numbers.slots = static_cast<uint32_t>(table.optimizer.slot_names.size());
+  numbers.step = table.step;
+  numbers.seed = table.seed;
+  numbers.salt = table.salt;
+  numbers.shared_rows = table.shared_rows;
+  std::string payload(reinterpret_cast<const char*>(&numbers), sizeof(numbers));
+  AddString(table.optimizer.name, &payload);
+  for (const std::string& name : table.optimizer.slot_names) {
+    AddString(name, &payload);
+  }
+  for (const float init : table.optimizer.slot_inits) {
+    payload.append(reinterpret_cast<const char*>(&init), sizeof(init));
+  }
+  return payload;
+}
+
+Status DecodeTable(const SnapshotFileReader& file,
+                   const SnapshotFileReader::Block& block,
+                   SnapshotTable* out) try {
+  static_assert(static_cast<int>(RowType::kFloat32) == 0 &&
+                static_cast<int>(RowType::kFloat64) == 1 &&
+                static_cast<int>(RowType::kFloat16) == 2 &&
+                static_cast<int>(RowType::kBFloat16) == 3);
+  Parser parser(file, block);
+  TableNumbers numbers;
+  LODESTAR_RETURN_IF_ERROR(
+      parser.Take("48 bytes of numbers", sizeof(numbers), &numbers));
+  const auto damage = [&](size_t offset, const auto&... what) {
+    return DamageAt(file.path(), block.place(offset), "the table's ", what...);
+  };
+  if (numbers.dim < 1 || numbers.dim > kMaxDim) {
+    return damage(offsetof(TableNumbers, dim), "dim is ", numbers.dim,
+                  ", wanted 1 to ", kMaxDim);
+  }
+  if (numbers.type > static_cast<uint32_t>(RowType::kBFloat16)) {
+    return damage(offsetof(TableNumbers, type), "type is ", numbers.type,
+                  ", wanted 0 to 3");
+  }
+  if ((numbers.flags & ~(kWhole | kOwnStep)) != 0) {
+    return damage(offsetof(TableNumbers, flags), "flags are ", numbers.flags,
+                  ", wanted 0 to 3");
+  }
+  if (numbers.slots > RowStore::kMaxSlots) {
+    return damage(offsetof(TableNumbers, slots), "rows have ", numbers.slots,
+                  " optimizer slots, wanted ", RowStore::kMaxSlots, " at most");
+  }
+  if (numbers.shared_rows < 0) {
+    return damage(offsetof(TableNumbers, shared_rows), "shared rows are ",
+                  numbers.shared_rows, ", wanted 0 or more");
+  }
+  SnapshotTable table;
+  table.dim = static_cast<int>(numbers.dim);
+  table.type = static_cast<RowType>(numbers.type);
+  table.whole = (numbers.flags & kWhole) != 0;
+  table.own_step = (numbers.flags & kOwnStep) != 0;
+  table.step = numbers.step;
+  table.seed = numbers.seed;
+  table.salt = numbers.salt;
+  table.shared_rows = numbers.shared_rows;
+  AttachedOptimizer* const optimizer = &table.optimizer;
+  LODESTAR_RETURN_IF_ERROR(
+      parser.TakeString("the optimizer's name", &optimizer->name));
+  if (optimizer->name.empty() && numbers.slots > 0) {
+    return damage(offsetof(TableNumbers, slots), "rows have ", numbers.slots,
+                  " slots of no optimizer");
+  }
+  optimizer->slot_names.resize(numbers.slots);
+  for (auto name = optimizer->slot_names.begin();
+       name != optimizer->slot_names.end(); ++name) {
+    LODESTAR_RETURN_IF_ERROR(
+        parser.TakeString("the name of an optimizer slot", &*name));
+    if (std::find(optimizer->slot_names.begin(), name, *name) != name) {
+      return parser.Damage("the optimizer has two slots '", *name, "'");
+    }
+  }
+  optimizer->slot_inits.resize(numbers.slots);
+  LODESTAR_RETURN_IF_ERROR(
+      parser.Take("the initial values of the optimizer slots",
+                  numbers.slots * sizeof(float), optimizer->slot_inits.data()));
+  LODESTAR_RETURN_IF_ERROR(parser.TakeEnd());
+  *out = std::move(table);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the TABLE block of '",
+                           file.path(), "'");
+}
+
+Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out) {
+  SnapshotFileReader::Block block;
+  LODESTAR_RETURN_IF_ERROR(file.ReadHeader(file.first_block(), &block));
+  if (block.kind != BlockKind::kTable) {
+    return DamageAt(file.path(), block.offset, "the first block is ",
+                    NameOf(block.kind), ", wanted TABLE");
+  }
+  LODESTAR_RETURN_IF_ERROR(file.ReadPayload(&block));
+  return DecodeTable(file, block, out);
+}
+
+Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
+                    const SnapshotFileReader::Block& block) {
+  switch (block.kind) {
+    case BlockKind::kRows:
+    case BlockKind::kSharedRows:
+      return CheckRows(file, table, block);
+    case BlockKind::kPending:
+      return CheckPending(file, block);
+    case BlockKind::kRemoved:
+      if (!table.whole || block.count == 0) return Status();
+      return DamageAt(file.path(), block.offset,
+                      "a REMOVED block, but the file holds the whole table");
+    default:
+      return Status();
+  }
+}
+
+Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
+                          SnapshotFileSummary* out) {
+  std::unique_ptr<SnapshotFileReader> file;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
+  SnapshotFileReader::Block first;
+  LODESTAR_RETURN_IF_ERROR(file->ReadHeader(file->first_block(), &first));
+  SnapshotTable table;
+  if (first.kind == BlockKind::kTable) {
+    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
+  }
+  SnapshotScan scan(*file, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(
+      scan.ForEach(parallel, [&](const SnapshotFileReader::Block& block) {
+        return CheckRecords(*file, table, block);
+      }));
+  out->bytes = file->size();
+  out->crc = scan.crc();
+  out->totals = scan.totals();
+  return Status();
+}
+
+}  // namespace lodestar

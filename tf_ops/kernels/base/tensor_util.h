@@ -1,0 +1,100 @@
+// Checks and views that every kernel needs before it reads a tensor.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/kernels/base/status_util.h"
+
+namespace lodestar {
+
+template <typename T>
+Span<const T> FlatSpan(const tensorflow::Tensor& tensor) {
+  return Span<const T>(tensor.flat<T>().data(), tensor.NumElements());
+}
+
+template <typename T>
+Span<T> FlatSpan(tensorflow::Tensor* tensor) {
+  return Span<T>(tensor->flat<T>().data(), tensor->NumElements());
+}
+
+// InvalidArgument unless `tensor`, an input called `name`, has this rank.
+inline absl::Status CheckRank(const tensorflow::Tensor& tensor,
+                              const char* name, int rank) {
+  if (tensor.dims() == rank) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` must have rank ", rank,
+                              ", found shape ", tensor.shape().DebugString());
+}
+
+// `shape` with `rows` as its first dimension, and the numbers in a row. The
+// other dimensions of a tensor without rows may have a product beyond int64.
+// REQUIRES: rank 1 or more.
+inline absl::Status ReplaceRows(const tensorflow::TensorShape& shape,
+                                int64_t rows, tensorflow::TensorShape* replaced,
+                                int64_t* dim) {
+  *replaced = shape;
+  TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
+  *dim = replaced->num_elements();
+  return replaced->SetDimWithStatus(0, rows);
+}
+
+// ctx->allocate_output. ResourceExhausted where the bytes are beyond int64, of
+// which TensorFlow's allocator makes a small number when it rounds them up.
+inline absl::Status AllocateOutput(tensorflow::OpKernelContext* ctx, int index,
+                                   const tensorflow::TensorShape& shape,
+                                   tensorflow::Tensor** output) {
+  const int64_t size =
+      tensorflow::DataTypeSize(ctx->expected_output_dtype(index));
+  if (size > 0 &&
+      shape.num_elements() > std::numeric_limits<int64_t>::max() / size) {
+    return ToTensorFlow(ResourceExhausted("output ", index, " of shape ",
+                                          shape.DebugString(),
+                                          " has more bytes than memory"));
+  }
+  return ctx->allocate_output(index, shape, output);
+}
+
+// How a kernel that only copies sees a tensor: as T, which is tstring, or char,
+// the bytes of any other dtype.
+template <typename T>
+const T* CopySource(const tensorflow::Tensor& tensor) {
+  if constexpr (std::is_same_v<T, char>) {
+    return tensor.tensor_data().data();
+  } else {
+    return tensor.flat<T>().data();
+  }
+}
+template <typename T>
+T* CopyTarget(tensorflow::Tensor* tensor) {
+  return const_cast<T*>(CopySource<T>(*tensor));
+}
+
+// The T in `dim` numbers of a tensor.
+template <typename T>
+int64_t CopyWidth(const tensorflow::Tensor& tensor, int64_t dim) {
+  if constexpr (std::is_same_v<T, char>) {
+    return dim * tensorflow::DataTypeSize(tensor.dtype());
+  } else {
+    return dim;
+  }
+}
+
+// Calls f with a T, by which a tensor of `dtype` is copied.
+template <typename F>
+void VisitCopied(tensorflow::DataType dtype, const F& f) {
+  if (dtype == tensorflow::DT_STRING) {
+    f(tensorflow::tstring());
+  } else {
+    f(char());
+  }
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_

@@ -1,0 +1,155 @@
+// What the *.cu.cc files share: device code, and how a launch is laid out.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tf_ops/kernels/cuda/cuda_number.h"
+
+namespace lodestar {
+
+// Threads of every block.
+constexpr int kThreads = 256;
+
+// What a T is computed as: 16-bit floats as float.
+template <typename T>
+using CudaValue =
+    std::conditional_t<sizeof(T) == 2, float, std::remove_const_t<T>>;
+
+template <typename T>
+__device__ inline CudaValue<T> ToValue(T x) {
+  return x;
+}
+template <>
+__device__ inline float ToValue(__half x) {
+  return __half2float(x);
+}
+template <>
+__device__ inline float ToValue(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+template <typename T>
+__device__ inline T FromValue(CudaValue<T> x) {
+  return x;
+}
+template <>
+__device__ inline __half FromValue<__half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat16 FromValue<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+// kWidth numbers that are loaded and stored at once.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T at[kWidth];
+};
+
+// The numbers of type T in 16 bytes, the widest load.
+template <typename T>
+constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
+
+inline bool IsAligned(const void* pointer, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+// Whether rows of `dim` numbers at each of `pointers` go in whole packs.
+template <typename T, typename... Pointers>
+bool GoesInPacks(int64_t dim, const Pointers*... pointers) {
+  return dim % kPackWidth<T> == 0 && (IsAligned(pointers, 16) && ...);
+}
+
+// Lanes, threads that lie side by side along a row, are 1 << LaneBits(): a
+// power of two, so that a thread finds its place without a division, and not
+// twice as many as a row has packs.
+inline int LaneBits(int64_t packs, int max_bits) {
+  int bits = 0;
+  while (bits < max_bits && (int64_t{1} << bits) < packs) ++bits;
+  return bits;
+}
+
+inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows [first, last) of a sequence.
+struct SequenceRange {
+  int64_t first;
+  int64_t last;
+};
+
+// Row splits in device memory, which nobody has checked: an offset outside
+// [0, num_rows] is read as the nearest one inside, so that no row outside is
+// ever touched, and a sequence whose end comes before its start is empty.
+struct DeviceSplits {
+  const int64_t* offsets;  // [batch + 1]
+  int64_t batch;
+  int64_t num_rows;
+
+  __device__ int64_t Offset(int64_t i) const {
+    const int64_t offset = offsets[i];
+    return offset < 0 ? 0 : (offset > num_rows ? num_rows : offset);
+  }
+
+  __device__ SequenceRange Range(int64_t b) const {
+    const int64_t first = Offset(b);
+    const int64_t last = Offset(b + 1);
+    return {first, last > first ? last : first};
+  }
+
+  // The sequence that holds `row`. If the splits are bad, one of those that
+  // do, or -1.
+  __device__ int64_t Find(int64_t row) const {
+    int64_t low = 0;  // sequences before it begin at `row` or earlier
+    int64_t high = batch;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (Offset(middle) <= row) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const int64_t b = low - 1;
+    return b >= 0 && row < Offset(b + 1) && Offset(b) <= row ? b : -1;
+  }
+};
+
+// visit(T()) with the T of `number`, which must be a float type.
+template <typename Visit>
+auto VisitFloat(Number number, const Visit& visit) {
+  switch (number) {
+    case Number::kFloat16:
+      return visit(__half());
+    case Number::kBFloat16:
+      return visit(__nv_bfloat16());
+    case Number::kFloat64:
+      return visit(double());
+    default:
+      return visit(float());
+  }
+}
+
+// As VisitFloat, of any type.
+template <typename Visit>
+auto VisitNumber(Number number, const Visit& visit) {
+  switch (number) {
+    case Number::kInt32:
+      return visit(int32_t());
+    case Number::kInt64:
+      return visit(int64_t());
+    default:
+      return VisitFloat(number, visit);
+  }
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_

@@ -1,0 +1,286 @@
+// CUDA kernels that reduce each sequence of rows to one row, whatever the
+// lengths: one long sequence among short ones is shared out over blocks.
+//
+// A sequence of at most kTileRows rows is short and sits on one thread a column
+// (ReduceShort). The rows of all others are cut into tiles of kTileRows, at
+// multiples of kTileRows: a block reduces what lies in a tile (ReduceTiles),
+// and ReduceLong puts the parts of a sequence together. Every order is fixed by
+// the splits alone and nothing is added atomically, so a result has the same
+// bits on every run.
+//
+// A Reducer is
+//   Acc                   what a column is reduced to on the way; plain data
+//   Range                 first and last row of a sequence, and what Add needs
+//   None()                the Acc of no rows
+//   RangeOf(b), Find(row) as those of DeviceSplits
+//   Add<kVec>(range, row, c, accs)        kVec columns from c on of a row
+//   Merge(a, b)           a gets what b has too, in an order that is fixed but
+//                         not that of the rows
+//   Finish<kVec>(b, c, range, accs)       writes the result
+// and must do with any splits whatever, as DeviceSplits does.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
+#define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
+
+#include <algorithm>
+
+#include "tf_ops/kernels/cuda/cuda_kernel_util.h"
+
+namespace lodestar {
+
+constexpr int64_t kTileRows = 128;
+// Lanes of ReduceTiles and ReduceLong: a warp reads whole lines of a row, and
+// 8 or more rows are under way at once.
+constexpr int kMaxReduceLaneBits = 5;
+// Tiles whose sequences a block of ReduceTiles looks up at once.
+constexpr int kMaxTilesOfBlock = kThreads / 2;
+
+// The parts of long sequences. A tile meets at most two, which are longer than
+// it: the one of its first row (part 0) and the one of its last row (part 1).
+template <typename Acc>
+struct Parts {
+  int64_t* sequences;  // [tiles, 2], -1: none
+  Acc* accs;           // [tiles, 2, dim]
+};
+
+template <typename Reducer>
+__device__ bool IsLong(const typename Reducer::Range& range) {
+  return range.last - range.first > kTileRows;
+}
+
+// A thread owns kVec columns of one sequence and walks its rows; neighbouring
+// threads own neighbouring columns, so a row is read in whole lines. The grid
+// strides over all of them.
+template <typename Reducer, int kVec>
+__global__ void __launch_bounds__(kThreads)
+    ReduceShort(Reducer reducer, int64_t batch, int64_t packs) {
+  using Acc = typename Reducer::Acc;
+  const int64_t total = batch * packs;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < total; i += stride) {
+    const int64_t b = i / packs;
+    const int64_t c = (i - b * packs) * kVec;
+    const typename Reducer::Range range = reducer.RangeOf(b);
+    if (IsLong<Reducer>(range)) continue;
+    Acc accs[kVec];
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) accs[v] = Reducer::None();
+#pragma unroll 4
+    for (int64_t row = range.first; row < range.last; ++row) {
+      reducer.template Add<kVec>(range, row, c, accs);
+    }
+    reducer.template Finish<kVec>(b, c, range, accs);
+  }
+}
+
+// Merges the accs of the threads of one lane into those of its first thread, by
+// halves. `shared` holds kVec * kThreads.
+template <typename Reducer, int kVec, typename Acc>
+__device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
+  const int thread = threadIdx.x;
+  __syncthreads();  // whoever read `shared` before is done
+#pragma unroll
+  for (int v = 0; v < kVec; ++v) shared[v * kThreads + thread] = accs[v];
+  for (int left = kThreads / 2; left >= 1 << lane_bits; left /= 2) {
+    __syncthreads();
+    if (thread < left) {
+#pragma unroll
+      for (int v = 0; v < kVec; ++v) {
+        Reducer::Merge(&shared[v * kThreads + thread],
+                       shared[v * kThreads + thread + left]);
+      }
+    }
+  }
+  if (thread < 1 << lane_bits) {
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) accs[v] = shared[v * kThreads + thread];
+  }
+}
+
+// A block owns `tiles_of_block` tiles that follow each other, and along
+// blockIdx.y as many columns as there are lanes. Its threads look up all their
+// long sequences first, most often none. Then 1 << lane_bits threads lie along
+// a row, the others on further rows of the tile.
+template <typename Reducer, int kVec>
+__global__ void __launch_bounds__(kThreads)
+    ReduceTiles(Reducer reducer, int64_t num_rows, int64_t packs, int lane_bits,
+                int tiles_of_block, Parts<typename Reducer::Acc> parts) {
+  using Acc = typename Reducer::Acc;
+  __shared__ int64_t found[2 * kMaxTilesOfBlock];
+  __shared__ Acc shared[kVec * kThreads];
+  const int thread = threadIdx.x;
+  const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * tiles_of_block;
+  if (thread < 2 * tiles_of_block) {
+    const int64_t begin = (first_tile + thread / 2) * kTileRows;
+    int64_t sequence = -1;
+    if (begin < num_rows) {
+      const int64_t end = min(begin + kTileRows, num_rows);
+      const auto long_one = [&](int64_t row) {
+        const int64_t b = reducer.Find(row);
+        return b >= 0 && IsLong<Reducer>(reducer.RangeOf(b)) ? b : -1;
+      };
+      sequence = long_one(thread % 2 == 0 ? begin : end - 1);
+      if (thread % 2 == 1 && sequence == long_one(begin)) sequence = -1;
+      if (blockIdx.y == 0) {
+        parts.sequences[first_tile * 2 + thread] = sequence;
+      }
+    }
+    found[thread] = sequence;
+  }
+  __syncthreads();
+  const int lanes = 1 << lane_bits;
+  const int lane = thread & (lanes - 1);
+  for (int part = 0; part < 2 * tiles_of_block; ++part) {
+    const int64_t b = found[part];
+    if (b < 0) continue;
+    const typename Reducer::Range range = reducer.RangeOf(b);
+    const int64_t tile_begin = (first_tile + part / 2) * kTileRows;
+    const int64_t begin = max(range.first, tile_begin);
+    const int64_t end = min(range.last, tile_begin + kTileRows);
+    for (int64_t p = blockIdx.y * static_cast<int64_t>(lanes); p < packs;
+         p += gridDim.y * static_cast<int64_t>(lanes)) {
+      const bool inside = p + lane < packs;
+      const int64_t c = (p + lane) * kVec;
+      Acc accs[kVec];
+#pragma unroll
+      for (int v = 0; v < kVec; ++v) accs[v] = Reducer::None();
+      if (inside) {
+#pragma unroll 4
+        for (int64_t row = begin + (thread >> lane_bits); row < end;
+             row += kThreads >> lane_bits) {
+          reducer.template Add<kVec>(range, row, c, accs);
+        }
+      }
+      MergeLanes<Reducer, kVec>(lane_bits, accs, shared);
+      if (inside && thread < lanes) {
+        Acc* out = parts.accs + (first_tile * 2 + part) * packs * kVec + c;
+#pragma unroll
+        for (int v = 0; v < kVec; ++v) out[v] = accs[v];
+      }
+    }
+  }
+}
+
+// Block x looks at sequences x, x + gridDim.x, ..., a thread each, and puts the
+// long ones among them together one by one: 1 << lane_bits threads along the
+// columns, as in ReduceTiles, the others on further tiles.
+template <typename Reducer>
+__global__ void __launch_bounds__(kThreads)
+    ReduceLong(Reducer reducer, int64_t batch, int64_t dim, int lane_bits,
+               Parts<typename Reducer::Acc> parts) {
+  using Acc = typename Reducer::Acc;
+  __shared__ bool is_long[kThreads];
+  __shared__ Acc shared[kThreads];
+  const int thread = threadIdx.x;
+  const int lanes = 1 << lane_bits;
+  const int lane = thread & (lanes - 1);
+  for (int64_t base = blockIdx.x; base < batch;
+       base += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t mine = base + static_cast<int64_t>(thread) * gridDim.x;
+    const bool mine_is_long =
+        mine < batch && IsLong<Reducer>(reducer.RangeOf(mine));
+    is_long[thread] = mine_is_long;
+    if (!__syncthreads_or(mine_is_long)) continue;
+    for (int i = 0; i < kThreads; ++i) {
+      const int64_t b = base + static_cast<int64_t>(i) * gridDim.x;
+      if (b >= batch) break;
+      if (!is_long[i]) continue;
+      const typename Reducer::Range range = reducer.RangeOf(b);
+      const int64_t first_tile = range.first / kTileRows;
+      const int64_t last_tile = (range.last - 1) / kTileRows;
+      for (int64_t p = blockIdx.y * static_cast<int64_t>(lanes); p < dim;
+           p += gridDim.y * static_cast<int64_t>(lanes)) {
+        const int64_t c = p + lane;
+        Acc accs[1] = {Reducer::None()};
+        for (int64_t tile = first_tile + (thread >> lane_bits);
+             c < dim && tile <= last_tile; tile += kThreads >> lane_bits) {
+          const int64_t begin = max(range.first, tile * kTileRows);
+          const int64_t part = tile * 2 + (begin > tile * kTileRows);
+          if (parts.sequences[part] == b) {
+            Reducer::Merge(&accs[0], parts.accs[part * dim + c]);
+            continue;
+          }
+          // Splits that descend: the tile found another sequence.
+          const int64_t end = min(range.last, (tile + 1) * kTileRows);
+          for (int64_t row = begin; row < end; ++row) {
+            reducer.template Add<1>(range, row, c, accs);
+          }
+        }
+        MergeLanes<Reducer, 1>(lane_bits, accs, shared);
+        if (c < dim && thread < lanes) {
+          reducer.template Finish<1>(b, c, range, accs);
+        }
+      }
+    }
+    __syncthreads();  // is_long is written next
+  }
+}
+
+// Scratch memory of a reduction, aligned to 16 bytes.
+template <typename Reducer>
+int64_t ReduceScratchBytes(int64_t num_rows, int64_t dim) {
+  using Acc = typename Reducer::Acc;
+  if (num_rows <= kTileRows) return 0;
+  const int64_t parts = 2 * DivideUp(num_rows, kTileRows);
+  return parts * static_cast<int64_t>(sizeof(int64_t)) +
+         parts * dim * static_cast<int64_t>(sizeof(Acc));
+}
+
+// As LaunchReduce, kVec columns a thread.
+template <int kVec, typename Reducer>
+cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
+                                int64_t num_rows, int64_t batch, int64_t dim,
+                                void* scratch) {
+  using Acc = typename Reducer::Acc;
+  if (batch == 0 || dim == 0) return cudaSuccess;
+  const int64_t packs = dim / kVec;
+  const int64_t kMaxBlocks = 65535;
+  const auto short_blocks = static_cast<unsigned>(
+      std::min(DivideUp(batch * packs, kThreads), kMaxBlocks * 16));
+  ReduceShort<Reducer, kVec>
+      <<<short_blocks, kThreads, 0, stream>>>(reducer, batch, packs);
+  if (num_rows <= kTileRows) return cudaGetLastError();
+
+  const int64_t tiles = DivideUp(num_rows, kTileRows);
+  static_assert(sizeof(Acc) <= 16 && 16 % sizeof(Acc) == 0,
+                "an Acc goes behind the numbers of sequences");
+  auto* sequences = static_cast<int64_t*>(scratch);
+  const Parts<Acc> parts{sequences,
+                         reinterpret_cast<Acc*>(sequences + 2 * tiles)};
+  // Enough blocks to fill a device; more would only look up more often.
+  const int64_t tiles_of_block =
+      std::min<int64_t>(std::max<int64_t>(tiles / 2048, 1), kMaxTilesOfBlock);
+  int lane_bits = LaneBits(packs, kMaxReduceLaneBits);
+  const auto grid = [&](int64_t blocks, int64_t columns) {
+    return dim3(static_cast<unsigned>(blocks),
+                static_cast<unsigned>(std::min(
+                    DivideUp(columns, int64_t{1} << lane_bits), kMaxBlocks)));
+  };
+  ReduceTiles<Reducer, kVec>
+      <<<grid(DivideUp(tiles, tiles_of_block), packs), kThreads, 0, stream>>>(
+          reducer, num_rows, packs, lane_bits, static_cast<int>(tiles_of_block),
+          parts);
+  lane_bits = LaneBits(dim, kMaxReduceLaneBits);
+  ReduceLong<Reducer>
+      <<<grid(std::min<int64_t>(batch, 1024), dim), kThreads, 0, stream>>>(
+          reducer, batch, dim, lane_bits, parts);
+  return cudaGetLastError();
+}
+
+// Reduces `batch` sequences of num_rows rows of `dim` numbers. `in_packs`: rows
+// may be loaded, and results stored, kWidth columns at once. `scratch` holds
+// ReduceScratchBytes<Reducer>().
+template <int kWidth, typename Reducer>
+cudaError_t LaunchReduce(cudaStream_t stream, const Reducer& reducer,
+                         int64_t num_rows, int64_t batch, int64_t dim,
+                         bool in_packs, void* scratch) {
+  return in_packs ? LaunchReduceColumns<kWidth>(stream, reducer, num_rows,
+                                                batch, dim, scratch)
+                  : LaunchReduceColumns<1>(stream, reducer, num_rows, batch,
+                                           dim, scratch);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_

@@ -1,0 +1,59 @@
+// Counters of what a collection looks up, by feature, as a TensorFlow resource.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_COUNTERS_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_COUNTERS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/embedding/embedding_collection.h"
+
+namespace lodestar {
+
+class CollectionCounters : public tensorflow::ResourceBase {
+ public:
+  // Numbers of a feature, in the order of FeatureCounts.
+  static constexpr int kNumbers = 4;
+
+  explicit CollectionCounters(int64_t num_features)
+      : counts_(num_features * kNumbers) {}
+
+  std::string DebugString() const override {
+    return StrCat("EmbeddingCollectionCounters(num_features=", num_features(),
+                  ")");
+  }
+  int64_t num_features() const {
+    return static_cast<int64_t>(counts_.size()) / kNumbers;
+  }
+
+  // REQUIRES: one item a feature.
+  void Add(const std::vector<FeatureCounts>& counts) {
+    for (size_t f = 0; f < counts.size(); ++f) {
+      const FeatureCounts& count = counts[f];
+      const int64_t numbers[kNumbers] = {count.ids, count.padding, count.unique,
+                                         count.hits};
+      for (int n = 0; n < kNumbers; ++n) {
+        counts_[f * kNumbers + n].fetch_add(numbers[n],
+                                            std::memory_order_relaxed);
+      }
+    }
+  }
+
+  // [num_features, kNumbers]; with `reset` every look-up is in one result.
+  void Read(bool reset, int64_t* counts) {
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      counts[i] = reset ? counts_[i].exchange(0, std::memory_order_relaxed)
+                        : counts_[i].load(std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  std::vector<std::atomic<int64_t>> counts_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_COUNTERS_H_

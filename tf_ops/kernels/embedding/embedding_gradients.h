@@ -1,0 +1,193 @@
+// What every update of an embedding variable asks of its gradients.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+
+namespace lodestar {
+
+// Whether no number of the row is a NaN, or further from 0 than `limit`. By the
+// bits, a maximum of integers, because that is vectorised.
+template <typename C>
+bool IsWithin(const C* row, int dim, C limit) {
+  using Bits = std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(C) - 1);
+  Bits largest = 0;
+  for (int c = 0; c < dim; ++c) {
+    Bits bits;
+    std::memcpy(&bits, row + c, sizeof(bits));
+    largest = std::max(largest, bits & ~kSign);
+  }
+  Bits most;
+  std::memcpy(&most, &limit, sizeof(most));
+  return largest <= most;
+}
+
+template <typename C>
+bool IsFinite(const C* row, int dim) {
+  return IsWithin(row, dim, std::numeric_limits<C>::max());
+}
+
+template <typename C>
+bool AllWithin(const C* rows, int64_t count, int dim, C limit,
+               const ParallelFor* parallel) {
+  std::atomic<bool> within{true};
+  RunParallel(parallel, count, 1 + dim / 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (IsWithin(rows + i * dim, dim, limit)) continue;
+      within.store(false, std::memory_order_relaxed);
+      return;
+    }
+  });
+  return within.load(std::memory_order_relaxed);
+}
+
+// No sum of `times` x `count` numbers within this leaves a quarter of the
+// range, so that it need not be made to know that it is finite.
+template <typename C>
+C LimitOfTerms(int64_t count, int64_t times = 1) {
+  return std::numeric_limits<C>::max() / 4 /
+         static_cast<C>(std::max<int64_t>(count, 1)) /
+         static_cast<C>(std::max<int64_t>(times, 1));
+}
+
+inline absl::Status NonfiniteError(int64_t id) {
+  return InvalidArgumentError("the gradient of id ", id,
+                              " is not finite; no row was changed");
+}
+
+// Gradients with those of equal ids summed, in the order of the ids.
+template <typename C>
+struct SummedGradients {
+  std::vector<int64_t> ids;  // distinct
+  const C* sums = nullptr;   // [U, D], the gradients themselves or `memory`
+  tensorflow::Tensor memory;
+
+  absl::Status Sum(tensorflow::OpKernelContext* ctx, Span<const int64_t> of,
+                   const C* gradients, int dim, const ParallelFor* parallel) {
+    std::vector<int64_t> positions(of.size());
+    BatchUnique(of, nullptr, &ids, positions);
+    const int64_t count = static_cast<int64_t>(ids.size());
+    sums = gradients;
+    if (count == of.size()) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
+                                          tensorflow::TensorShape({count, dim}),
+                                          &memory));
+    C* out = memory.flat<C>().data();
+    SumByPosition(gradients, positions, count, dim, out, parallel);
+    sums = out;
+    return absl::OkStatus();
+  }
+};
+
+// InvalidArgument unless `tensor`, an input called `name`, is of the dtype that
+// the store's rows are updated as.
+inline absl::Status CheckUpdateDtype(const tensorflow::Tensor& tensor,
+                                     const char* name,
+                                     const EmbeddingStore& store) {
+  const RowType type = ComputeType(store.type());
+  if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
+  return InvalidArgumentError(
+      "`", name, "` is ", NameOf(RowTypeOf(tensor.dtype())), ", but rows of ",
+      NameOf(store.type()), " are updated as ", NameOf(type));
+}
+
+// visit(C()), where the store's rows are updated as C.
+template <typename Visit>
+void VisitUpdateType(const EmbeddingStore& store, const Visit& visit) {
+  if (ComputeType(store.type()) == RowType::kFloat64) {
+    visit(double());
+  } else {
+    visit(float());
+  }
+}
+
+// InvalidArgument unless `gradients` is [N, D] of `ids`, [N], as rows are
+// updated.
+inline absl::Status CheckGradients(const tensorflow::Tensor& ids,
+                                   const tensorflow::Tensor& gradients,
+                                   const EmbeddingStore& store) {
+  const int dim = store.dim();
+  TF_RETURN_IF_ERROR(CheckRank(ids, "ids", 1));
+  TF_RETURN_IF_ERROR(CheckRank(gradients, "gradients", 2));
+  if (gradients.dim_size(0) != ids.NumElements() ||
+      gradients.dim_size(1) != dim) {
+    return InvalidArgumentError("`gradients` has shape ",
+                                gradients.shape().DebugString(), ", wanted [",
+                                ids.NumElements(), ",", dim, "]");
+  }
+  return CheckUpdateDtype(gradients, "gradients", store);
+}
+
+// Whether the gradients of distinct ids, and their sums by shared row, are
+// known to be finite.
+template <typename C>
+bool SurelyFinite(const EmbeddingStore& store, const C* gradients,
+                  int64_t count, const ParallelFor* parallel) {
+  const C limit = store.has_shared_rows() ? LimitOfTerms<C>(count)
+                                          : std::numeric_limits<C>::max();
+  return AllWithin(gradients, count, store.dim(), limit, parallel);
+}
+
+// kept: the indices of the gradients, of distinct ids, that are finite, as are
+// their sums by shared row, or that `exempt` says are not looked at. What is
+// left out is counted, or InvalidArgument where nonfinite is "raise".
+template <typename C>
+absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
+                        Span<const bool> exempt, const C* gradients,
+                        EmbeddingStore* store, std::vector<int64_t>* kept) {
+  const int dim = store->dim();
+  std::vector<char> keep(ids.size(), 1);
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if ((!exempt.empty() && exempt[i]) || IsFinite(gradients + i * dim, dim)) {
+      continue;
+    }
+    if (nonfinite == "raise") return NonfiniteError(ids[i]);
+    keep[i] = 0;
+  }
+  const auto readers = store->ReadersOfSharedRows(ids);
+  std::vector<C> sum(dim);
+  for (size_t first = 0, next = 0; first < readers.size(); first = next) {
+    sum.assign(dim, C{0});
+    for (; next < readers.size() && readers[next].first == readers[first].first;
+         ++next) {
+      const int64_t i = readers[next].second;
+      if (!keep[i] || (!exempt.empty() && exempt[i])) continue;
+      for (int c = 0; c < dim; ++c) sum[c] += gradients[i * dim + c];
+    }
+    if (IsFinite(sum.data(), dim)) continue;
+    if (nonfinite == "raise") {
+      return InvalidArgumentError(
+          "the gradients of ids without a row have, for shared row ",
+          readers[first].first,
+          ", a sum that is not finite; no row was changed");
+    }
+    for (size_t k = first; k < next; ++k) keep[readers[k].second] = 0;
+  }
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (keep[i] || (!exempt.empty() && exempt[i])) kept->push_back(i);
+  }
+  store->CountNonfiniteGradients(ids.size() -
+                                 static_cast<int64_t>(kept->size()));
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_

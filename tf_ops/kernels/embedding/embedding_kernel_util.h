@@ -1,0 +1,252 @@
+// What the kernels of the embedding variable share: the resource, and the
+// inputs and attributes that several look-ups take.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/embedding/embedding_resource.h"
+
+namespace lodestar {
+
+// A kernel whose input 0 is a variable's handle. The store that it works on
+// lives at least until the kernel is done with it.
+class EmbeddingKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) final {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    OP_REQUIRES_OK(ctx,
+                   tensorflow::LookupResource(
+                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+    const std::shared_ptr<EmbeddingStore> store = resource->store();
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx, store.get()); });
+  }
+
+ protected:
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx,
+                         EmbeddingStore* store) = 0;
+};
+
+// An error of a kernel whose input 0 is a variable's handle, with its name.
+inline absl::Status WithTableName(tensorflow::OpKernelContext* ctx,
+                                  const absl::Status& status) {
+  if (status.ok()) return status;
+  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+  const absl::Status found = tensorflow::LookupResource(
+      ctx, tensorflow::HandleFromInput(ctx, 0), &resource);
+  if (!found.ok() || resource->name().empty()) return status;
+  return absl::Status(status.code(), StrCat("table '", resource->name(),
+                                            "': ", status.message()));
+}
+
+// A kernel whose input 0 is no variable.
+class StatelessKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) final {
+    CatchBadAlloc(ctx, [&] { ComputeOn(ctx); });
+  }
+
+ protected:
+  virtual void ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
+};
+
+// REQUIRES: `dtype` is one that rows may have.
+inline RowType RowTypeOf(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_DOUBLE:
+      return RowType::kFloat64;
+    case tensorflow::DT_HALF:
+      return RowType::kFloat16;
+    case tensorflow::DT_BFLOAT16:
+      return RowType::kBFloat16;
+    default:
+      return RowType::kFloat32;
+  }
+}
+
+inline tensorflow::DataType DataTypeOf(RowType type) {
+  switch (type) {
+    case RowType::kFloat64:
+      return tensorflow::DT_DOUBLE;
+    case RowType::kFloat16:
+      return tensorflow::DT_HALF;
+    case RowType::kBFloat16:
+      return tensorflow::DT_BFLOAT16;
+    case RowType::kFloat32:
+      break;
+  }
+  return tensorflow::DT_FLOAT;
+}
+
+// InvalidArgument unless `dtype`, of what an op calls `name`, is `type`.
+inline absl::Status CheckDtype(tensorflow::DataType dtype, const char* name,
+                               RowType type) {
+  if (dtype == DataTypeOf(type)) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` is ", NameOf(RowTypeOf(dtype)),
+                              ", but the variable's rows are ", NameOf(type));
+}
+
+// The numbers of a tensor.
+inline const char* RowData(const tensorflow::Tensor& tensor) {
+  return tensor.tensor_data().data();
+}
+inline char* RowData(tensorflow::Tensor* tensor) {
+  return const_cast<char*>(tensor->tensor_data().data());
+}
+inline NumbersView RowNumbers(const tensorflow::Tensor& tensor) {
+  return NumbersView(RowTypeOf(tensor.dtype()), RowData(tensor),
+                     tensor.NumElements());
+}
+
+// What an item of the attribute `missing` says.
+inline Missing::Kind ParseMissing(const std::string& missing) {
+  return missing == "initial"  ? Missing::Kind::kInitial
+         : missing == "vector" ? Missing::Kind::kVector
+         : missing == "shared" ? Missing::Kind::kShared
+                               : Missing::Kind::kZeros;
+}
+
+// `missing_row`, of the variable's dtype, is read if kind is kVector; it must
+// outlive `missing`.
+inline absl::Status ReadMissing(Missing::Kind kind,
+                                const tensorflow::Tensor& missing_row, int dim,
+                                Missing* missing) {
+  missing->kind = kind;
+  if (kind != Missing::Kind::kVector) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckRank(missing_row, "missing_row", 1));
+  if (missing_row.NumElements() != dim) {
+    return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
+                                " numbers, but the variable's dim is ", dim);
+  }
+  missing->vector = RowData(missing_row);
+  return absl::OkStatus();
+}
+
+// The attributes missing, use_padding and padding_id.
+class LookupAttributes {
+ public:
+  absl::Status Init(tensorflow::OpKernelConstruction* ctx) {
+    std::string missing;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("missing", &missing));
+    kind_ = ParseMissing(missing);
+    TF_RETURN_IF_ERROR(ctx->GetAttr("use_padding", &use_padding_));
+    return ctx->GetAttr("padding_id", &padding_id_);
+  }
+
+  // nullptr: no padding.
+  const int64_t* padding_id() const {
+    return use_padding_ ? &padding_id_ : nullptr;
+  }
+
+  absl::Status ReadMissing(const tensorflow::Tensor& missing_row, int dim,
+                           Missing* missing) const {
+    return lodestar::ReadMissing(kind_, missing_row, dim, missing);
+  }
+
+ private:
+  Missing::Kind kind_ = Missing::Kind::kZeros;
+  bool use_padding_ = false;
+  int64_t padding_id_ = 0;
+};
+
+// InvalidArgument unless every position is kNoPosition or in [0, num_unique).
+inline absl::Status CheckPositions(Span<const int64_t> positions,
+                                   int64_t num_unique) {
+  for (int64_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < kNoPosition || positions[i] >= num_unique) {
+      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
+                                  ", wanted -1 to ", num_unique - 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// InvalidArgument unless the hook, an input called `hook`, is [0, dim] of the
+// variable's dtype.
+inline absl::Status CheckHook(const tensorflow::Tensor& hook,
+                              const EmbeddingStore& store) {
+  const int dim = store.dim();
+  if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
+    return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
+                                hook.shape().DebugString());
+  }
+  return CheckDtype(hook.dtype(), "hook", store.type());
+}
+
+// [count, dim] at `output`, of its dtype.
+inline absl::Status AllocateRows(tensorflow::OpKernelContext* ctx, int output,
+                                 const tensorflow::TensorShape& lead, int dim,
+                                 char** rows) {
+  tensorflow::TensorShape shape = lead;
+  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(dim));
+  tensorflow::Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
+  *rows = RowData(tensor);
+  return absl::OkStatus();
+}
+
+// An output of sums, which are made as the type its numbers are computed as.
+class SumTensor {
+ public:
+  absl::Status Init(tensorflow::OpKernelContext* ctx,
+                    tensorflow::Tensor* output) {
+    output_ = output;
+    rounds_ = ComputeType(type()) != type();
+    if (!rounds_) return absl::OkStatus();
+    return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
+  }
+
+  RowType type() const { return RowTypeOf(output_->dtype()); }
+
+  // REQUIRES: T is that of type().
+  template <typename T>
+  ComputeOf<T>* data() {
+    return reinterpret_cast<ComputeOf<T>*>(raw_data());
+  }
+  char* raw_data() { return RowData(rounds_ ? &sums_ : output_); }
+
+  // The sums are made.
+  void Round(const ParallelFor* parallel) {
+    if (!rounds_) return;
+    VisitRowType(type(), [&](auto zero) {
+      using T = decltype(zero);
+      T* out = reinterpret_cast<T*>(RowData(output_));
+      RunParallel(parallel, output_->NumElements(), 1,
+                  [&](int64_t begin, int64_t end) {
+                    RoundRow(data<T>() + begin, end - begin, out + begin);
+                  });
+    });
+  }
+
+ private:
+  tensorflow::Tensor* output_ = nullptr;
+  bool rounds_ = false;
+  tensorflow::Tensor sums_;
+};
+
+// A copy of `values` as a vector at `output`.
+template <typename T>
+absl::Status OutputVector(tensorflow::OpKernelContext* ctx, int output,
+                          const std::vector<T>& values) {
+  tensorflow::Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(
+      output, {static_cast<int64_t>(values.size())}, &tensor));
+  std::copy(values.begin(), values.end(), tensor->flat<T>().data());
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_

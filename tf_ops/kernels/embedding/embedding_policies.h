@@ -1,0 +1,42 @@
+// The attributes that say which ids a table takes in and which rows it gives
+// up.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
+
+#include <string>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/rows/table_policies.h"
+
+namespace lodestar {
+
+inline absl::Status ReadAdmission(tensorflow::OpKernelConstruction* ctx,
+                                  AdmissionPolicy* policy) {
+  std::string kind;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("admission", &kind));
+  policy->kind = kind == "min_count" ? AdmissionPolicy::Kind::kMinCount
+                 : kind == "counting_bloom"
+                     ? AdmissionPolicy::Kind::kCountingBloom
+                     : AdmissionPolicy::Kind::kAll;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("min_count", &policy->min_count));
+  TF_RETURN_IF_ERROR(
+      ctx->GetAttr("count_occurrences", &policy->count_occurrences));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("num_counters", &policy->num_counters));
+  return ctx->GetAttr("num_hashes", &policy->num_hashes);
+}
+
+inline absl::Status ReadEviction(tensorflow::OpKernelConstruction* ctx,
+                                 EvictionPolicy* policy) {
+  std::string order;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("max_rows_policy", &order));
+  policy->order = order == "lfu" ? EvictionPolicy::Order::kLfu
+                                 : EvictionPolicy::Order::kLru;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("max_rows", &policy->max_rows));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("max_age", &policy->max_age));
+  return ctx->GetAttr("min_norm", &policy->min_norm);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_

@@ -1,0 +1,177 @@
+// Kernels of EmbeddingGatherForUpdate and EmbeddingAssignIfUnchanged.
+// Contracts: tf_ops/ops/embedding/embedding_replay_ops.cc; algorithms:
+// tf_ops/core/embedding/embedding_store.h.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/embedding/embedding_gradients.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+absl::Status ReadOptimizer(OpKernelConstruction* ctx,
+                           AttachedOptimizer* optimizer) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("optimizer", &optimizer->name));
+  return ctx->GetAttr("slot_names", &optimizer->slot_names);
+}
+
+absl::Status CheckPerId(OpKernelContext* ctx, int input, const char* name) {
+  const int64_t count = ctx->input(1).NumElements();
+  TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "ids", 1));
+  TF_RETURN_IF_ERROR(CheckRank(ctx->input(input), name, 1));
+  if (ctx->input(input).NumElements() == count) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` has ",
+                              ctx->input(input).NumElements(),
+                              " items, but there are ", count, " ids");
+}
+
+class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingGatherForUpdateOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &optimizer_.slot_inits));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+  }
+
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
+    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(3), *store));
+    absl::Status status;
+    VisitUpdateType(*store, [&](auto zero) {
+      status = Gather<decltype(zero)>(ctx, store);
+    });
+    OP_REQUIRES_OK(ctx, WithTableName(ctx, status));
+  }
+
+ private:
+  template <typename C>
+  absl::Status Gather(OpKernelContext* ctx, EmbeddingStore* store) const {
+    const int dim = store->dim();
+    Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    Span<const bool> shared = FlatSpan<bool>(ctx->input(2));
+    const C* gradients = ctx->input(3).flat<C>().data();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    std::vector<int64_t> finite_ids;
+    std::unique_ptr<bool[]> finite_shared;
+    std::vector<C> finite;
+    if (nonfinite_ != "pass" &&
+        !SurelyFinite(*store, gradients, ids.size(), &parallel)) {
+      std::vector<int64_t> kept;
+      TF_RETURN_IF_ERROR(
+          KeepFinite(nonfinite_, ids, shared, gradients, store, &kept));
+      const int64_t count = static_cast<int64_t>(kept.size());
+      finite_shared.reset(new bool[count]);
+      finite.resize(count * dim);
+      for (int64_t k = 0; k < count; ++k) {
+        finite_ids.push_back(ids[kept[k]]);
+        finite_shared[k] = shared[kept[k]];
+        std::copy_n(gradients + kept[k] * dim, dim, finite.data() + k * dim);
+      }
+      ids = finite_ids;
+      shared = Span<const bool>(finite_shared.get(), count);
+      gradients = finite.data();
+    }
+    return ToTensorFlow(store->GatherForUpdate(
+        ids, shared, gradients, optimizer_,
+        [&](int64_t rows, RowsForUpdate* out) {
+          const absl::Status status = Allocate(ctx, rows, dim, out);
+          if (status.ok()) return Status();
+          return ResourceExhausted(std::string(status.message()));
+        },
+        &parallel));
+  }
+
+  absl::Status Allocate(OpKernelContext* ctx, int64_t count, int dim,
+                        RowsForUpdate* out) const {
+    const int64_t num_slots =
+        static_cast<int64_t>(optimizer_.slot_names.size());
+    const TensorShape shapes[] = {
+        {count}, {count}, {count, dim}, {count, dim}, {num_slots, count, dim},
+        {count}};
+    Tensor* outputs[6];
+    for (int i = 0; i < 6; ++i) {
+      TF_RETURN_IF_ERROR(ctx->allocate_output(i, shapes[i], &outputs[i]));
+    }
+    *out = {outputs[0]->flat<int64_t>().data(),
+            outputs[1]->flat<bool>().data(),
+            RowData(outputs[2]),
+            RowData(outputs[3]),
+            RowData(outputs[4]),
+            outputs[5]->flat<int64_t>().data()};
+    return absl::OkStatus();
+  }
+
+  AttachedOptimizer optimizer_;
+  std::string nonfinite_;
+};
+
+class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingAssignIfUnchangedOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
+    // Their number is checked with that of the names; they are attached.
+    optimizer_.slot_inits.resize(optimizer_.slot_names.size());
+  }
+
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
+    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 3, "versions"));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(6), "next_step", 0));
+    const int64_t count = ctx->input(1).NumElements();
+    const int64_t num_slots =
+        static_cast<int64_t>(optimizer_.slot_names.size());
+    const TensorShape rows_shape({count, store->dim()});
+    const TensorShape slots_shape({num_slots, count, store->dim()});
+    OP_REQUIRES_OK(ctx, CheckShape(ctx->input(4), "rows", rows_shape));
+    OP_REQUIRES_OK(ctx, CheckShape(ctx->input(5), "slots", slots_shape));
+    OP_REQUIRES_OK(ctx, CheckUpdateDtype(ctx->input(4), "rows", *store));
+    Tensor* changed = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {count}, &changed));
+    UpdatedRows rows;
+    rows.ids = FlatSpan<int64_t>(ctx->input(1));
+    rows.shared = FlatSpan<bool>(ctx->input(2));
+    rows.versions = FlatSpan<int64_t>(ctx->input(3));
+    rows.values = RowData(ctx->input(4));
+    rows.slots = RowData(ctx->input(5));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    OP_REQUIRES_OK(
+        ctx, WithTableName(
+                 ctx, ToTensorFlow(store->AssignIfUnchanged(
+                          rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
+                          changed->flat<bool>().data(), &parallel))));
+  }
+
+ private:
+  static absl::Status CheckShape(const Tensor& tensor, const char* name,
+                                 const TensorShape& wanted) {
+    if (tensor.shape() == wanted) return absl::OkStatus();
+    return InvalidArgumentError("`", name, "` has shape ",
+                                tensor.shape().DebugString(), ", wanted ",
+                                wanted.DebugString());
+  }
+
+  AttachedOptimizer optimizer_;
+};
+
+#define REGISTER(name) \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
+REGISTER(EmbeddingGatherForUpdate);
+REGISTER(EmbeddingAssignIfUnchanged);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,53 @@
+// The embedding variable as a TensorFlow resource.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_RESOURCE_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_RESOURCE_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+
+// Its rows lie in a store, which another one may replace at any time. A kernel
+// takes the store once and works on that to its end.
+class EmbeddingResource : public tensorflow::ResourceBase {
+ public:
+  EmbeddingResource(std::unique_ptr<EmbeddingStore> store, std::string name)
+      : name_(std::move(name)), store_(std::move(store)) {}
+
+  // What the user calls it; empty: not known.
+  const std::string& name() const { return name_; }
+
+  std::string DebugString() const override {
+    const std::shared_ptr<EmbeddingStore> store = this->store();
+    return StrCat("EmbeddingVariable(dim=", store->dim(),
+                  ", rows=", store->size(), ")");
+  }
+  std::shared_ptr<EmbeddingStore> store() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return store_;
+  }
+  // Who has taken the old store keeps it.
+  // REQUIRES: the same dim and type.
+  void Replace(std::shared_ptr<EmbeddingStore> store) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      store_.swap(store);
+    }
+    // The old rows may be given back here, which takes a while.
+  }
+
+ private:
+  const std::string name_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<EmbeddingStore> store_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_RESOURCE_H_

@@ -1,0 +1,308 @@
+// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingPooledGradient,
+// EmbeddingCheckApply and EmbeddingApply. Contracts:
+// tf_ops/ops/embedding/embedding_ops.cc; algorithms:
+// tf_ops/core/embedding/embedding_gradient.h, sparse_optimizer.h and
+// embedding_store.h.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/kernels/embedding/embedding_gradients.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/step_kernel.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+class EmbeddingUniqueOp : public StatelessKernel {
+ public:
+  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : StatelessKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("use_padding", &use_padding_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_id", &padding_id_));
+  }
+
+  void ComputeOn(OpKernelContext* ctx) override {
+    const Tensor& ids = ctx->input(0);
+    Tensor* positions = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(1, {ids.NumElements()}, &positions));
+    std::vector<int64_t> unique;
+    BatchUnique(FlatSpan<int64_t>(ids), use_padding_ ? &padding_id_ : nullptr,
+                &unique, FlatSpan<int64_t>(positions));
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, unique));
+  }
+
+ private:
+  bool use_padding_ = false;
+  int64_t padding_id_ = 0;
+};
+
+// InvalidArgument unless `gradient` is of rows that a table may have.
+absl::Status CheckGradient(const Tensor& gradient) {
+  TF_RETURN_IF_ERROR(CheckRank(gradient, "gradient", 2));
+  if (gradient.dim_size(1) <= kMaxDim) return absl::OkStatus();
+  return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
+                              " numbers, wanted at most ", kMaxDim);
+}
+
+// Output 0: a sum of rows of `gradient` for each distinct id.
+absl::Status AllocateSums(OpKernelContext* ctx, const Tensor& gradient,
+                          int64_t num_unique, SumTensor* sums) {
+  Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(
+      0, TensorShape({num_unique, gradient.dim_size(1)}), &output));
+  return sums->Init(ctx, output);
+}
+
+class EmbeddingGradientOp : public StatelessKernel {
+ public:
+  using StatelessKernel::StatelessKernel;
+
+  void ComputeOn(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
+    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
+    const int64_t num_unique = ctx->input(2).NumElements();
+    OP_REQUIRES(ctx, gradient.dim_size(0) == positions.size(),
+                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                     " rows, but `positions` has ",
+                                     positions.size(), " numbers"));
+    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    const int dim = static_cast<int>(gradient.dim_size(1));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SumTensor sums;
+    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
+      using T = decltype(zero);
+      SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
+                    num_unique, dim, sums.data<T>(), &parallel);
+    });
+    sums.Round(&parallel);
+  }
+};
+
+class EmbeddingPooledGradientOp : public StatelessKernel {
+ public:
+  explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx)
+      : StatelessKernel(ctx) {
+    std::string combiner;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
+  }
+
+  void ComputeOn(OpKernelContext* ctx) override {
+    const Tensor& gradient = ctx->input(0);
+    const Tensor& winners = ctx->input(5);
+    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "weights", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(winners, "winners", 2));
+    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
+    const int64_t num_unique = ctx->input(2).NumElements();
+    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    Bags bags;
+    bags.ids = positions;  // only their number is read
+    bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
+    bags.weights = FlatSpan<float>(ctx->input(4));
+    bags.combiner = combiner_;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(CheckBags(bags)));
+    OP_REQUIRES(ctx, gradient.dim_size(0) == bags.size(),
+                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                     " rows, but `row_splits` makes ",
+                                     bags.size(), " bags"));
+    OP_REQUIRES(
+        ctx, combiner_ != Combiner::kMax || winners.shape() == gradient.shape(),
+        InvalidArgumentError(
+            "`winners` has shape ", winners.shape().DebugString(),
+            ", wanted the gradient's ", gradient.shape().DebugString()));
+    const int dim = static_cast<int>(gradient.dim_size(1));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SumTensor sums;
+    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
+      using T = decltype(zero);
+      SumPooledByPosition(reinterpret_cast<const T*>(RowData(gradient)), bags,
+                          positions, num_unique, winners.flat<int64_t>().data(),
+                          dim, sums.data<T>(), &parallel);
+    });
+    sums.Round(&parallel);
+  }
+
+ private:
+  Combiner combiner_ = Combiner::kSum;
+};
+
+class EmbeddingCheckApplyOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingCheckApplyOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions_));
+    std::vector<std::string> known;
+    if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
+      optimizer_.slot_names = std::move(known);
+    }
+    optimizer_.slot_inits.resize(optimizer_.slot_names.size());
+    OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
+  }
+
+  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    OP_REQUIRES_OK(ctx, WithTableName(ctx, Check(ctx, store)));
+  }
+
+ private:
+  absl::Status Check(OpKernelContext* ctx, EmbeddingStore* store) const {
+    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    if (additions_ > 0) {
+      TF_RETURN_IF_ERROR(CheckUpdateDtypeIsOwn(*store));
+    }
+    TF_RETURN_IF_ERROR(ToTensorFlow(store->CheckOptimizer(optimizer_)));
+    absl::Status status;
+    VisitUpdateType(*store, [&](auto zero) {
+      status = CheckSums<decltype(zero)>(ctx, store);
+    });
+    return status;
+  }
+
+  template <typename C>
+  absl::Status CheckSums(OpKernelContext* ctx, EmbeddingStore* store) const {
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const C* gradients = ctx->input(2).flat<C>().data();
+    const int dim = store->dim();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    const C limit = LimitOfTerms<C>(ids.size(), additions_);
+    if (AllWithin(gradients, ids.size(), dim, limit, &parallel)) {
+      return absl::OkStatus();
+    }
+    SummedGradients<C> summed;
+    TF_RETURN_IF_ERROR(summed.Sum(ctx, ids, gradients, dim, &parallel));
+    std::vector<int64_t> kept;
+    TF_RETURN_IF_ERROR(
+        KeepFinite("raise", summed.ids, {}, summed.sums, store, &kept));
+    return additions_ > 0 ? CheckAdditions(*store, summed, &parallel)
+                          : absl::OkStatus();
+  }
+
+  // What later additions, all within LimitOfTerms, make of these sums is
+  // finite.
+  template <typename C>
+  static absl::Status CheckAdditions(const EmbeddingStore& store,
+                                     const SummedGradients<C>& summed,
+                                     const ParallelFor* parallel) {
+    const int dim = store.dim();
+    std::vector<C> rows(summed.ids.size() * dim);
+    store.Find(summed.ids, nullptr, Missing(), rows.data(), nullptr, parallel);
+    for (size_t i = 0; i < summed.ids.size(); ++i) {
+      C* row = rows.data() + i * dim;
+      for (int c = 0; c < dim; ++c) row[c] += summed.sums[i * dim + c];
+      if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
+      return InvalidArgumentError(
+          "the gradients of id ", summed.ids[i],
+          " that wait for an update have a sum beyond half of the largest "
+          "number; no row was changed");
+    }
+    return absl::OkStatus();
+  }
+
+  // InvalidArgument unless rows are computed as what they are.
+  static absl::Status CheckUpdateDtypeIsOwn(const EmbeddingStore& store) {
+    if (store.type() == ComputeType(store.type())) return absl::OkStatus();
+    return InvalidArgumentError("nothing is added up in rows of ",
+                                NameOf(store.type()));
+  }
+
+  AttachedOptimizer optimizer_;
+  int64_t additions_ = 0;
+};
+
+class EmbeddingApplyOp : public StepKernel {
+ public:
+  explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : StepKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+  }
+
+  absl::Status ComputeInStep(OpKernelContext* ctx,
+                             EmbeddingStore* store) override {
+    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "hyperparameters", 1));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(4), "next_step", 0));
+    SparseOptimizer optimizer;
+    TF_RETURN_IF_ERROR(ToTensorFlow(SparseOptimizer::Create(
+        optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
+    absl::Status status;
+    VisitUpdateType(*store, [&](auto zero) {
+      status = Apply<decltype(zero)>(ctx, store, optimizer);
+    });
+    return status;
+  }
+
+ private:
+  template <typename C>
+  absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store,
+                     const SparseOptimizer& optimizer) const {
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const int dim = store->dim();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SummedGradients<C> summed;
+    TF_RETURN_IF_ERROR(
+        summed.Sum(ctx, ids, ctx->input(2).flat<C>().data(), dim, &parallel));
+    std::vector<int64_t>& unique = summed.ids;
+    const C* sums = summed.sums;
+    std::vector<C> finite;
+    if (nonfinite_ != "pass" &&
+        !SurelyFinite(*store, sums, unique.size(), &parallel)) {
+      std::vector<int64_t> kept;
+      TF_RETURN_IF_ERROR(
+          KeepFinite(nonfinite_, unique, {}, sums, store, &kept));
+      finite.resize(kept.size() * dim);
+      for (size_t k = 0; k < kept.size(); ++k) {
+        unique[k] = unique[kept[k]];
+        std::copy_n(sums + kept[k] * dim, dim, finite.data() + k * dim);
+      }
+      unique.resize(kept.size());
+      sums = finite.data();
+    }
+    return ToTensorFlow(store->Apply(
+        unique, sums, optimizer_, optimizer, slot_inits_, create_missing_,
+        ctx->input(4).scalar<int64_t>()(), &parallel));
+  }
+
+  std::string optimizer_;
+  std::vector<float> slot_inits_;
+  bool create_missing_ = false;
+  std::string nonfinite_;
+};
+
+#define REGISTER(name) \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
+REGISTER(EmbeddingUnique);
+REGISTER(EmbeddingGradient);
+REGISTER(EmbeddingPooledGradient);
+REGISTER(EmbeddingCheckApply);
+REGISTER(EmbeddingApply);
+#undef REGISTER
+
+}  // namespace
+}  // namespace lodestar

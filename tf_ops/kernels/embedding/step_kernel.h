@@ -1,0 +1,84 @@
+// A kernel that updates a variable as an optimizer step, or as a part of one.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
+
+#include <functional>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/embedding_resource.h"
+
+namespace lodestar {
+
+// Calls `entered` inside the gate of all steps. It may be later, on a thread
+// that runs kernels; no thread waits for it. Not on one of those that kernels
+// share their loops among: steps that wait there for their shares would keep
+// all of them from taking one.
+inline void EnterStep(tensorflow::OpKernelContext* ctx,
+                      std::function<void()> entered) {
+  StepGate& gate = StepGate::Global();
+  if (gate.TryEnter()) {
+    entered();
+    return;
+  }
+  // A copy: `ctx` may be gone before the call of it is over.
+  gate.Enter([runner = *ctx->runner(), entered = std::move(entered)] {
+    runner(entered);
+  });
+}
+
+// Input 0 is the variable's handle. The attribute inside_step: a step has been
+// begun for it; else it is one.
+class StepKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit StepKernel(tensorflow::OpKernelConstruction* ctx)
+      : AsyncOpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("inside_step", &inside_step_));
+  }
+
+  void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final {
+    if (inside_step_) {
+      Update(ctx);
+      done();
+      return;
+    }
+    try {
+      EnterStep(ctx, [this, ctx, done] {
+        Update(ctx);
+        StepGate::Global().Exit();
+        done();
+      });
+    } catch (const std::bad_alloc&) {
+      ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
+      done();
+    }
+  }
+
+ protected:
+  virtual absl::Status ComputeInStep(tensorflow::OpKernelContext* ctx,
+                                     EmbeddingStore* store) = 0;
+
+ private:
+  void Update(tensorflow::OpKernelContext* ctx) {
+    ctx->SetStatus(WithoutBadAlloc([&] {
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
+          ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+      const std::shared_ptr<EmbeddingStore> store = resource->store();
+      return WithTableName(ctx, ComputeInStep(ctx, store.get()));
+    }));
+  }
+
+  bool inside_step_ = false;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_

@@ -1,0 +1,237 @@
+// The id table as a TensorFlow look-up resource, over
+// tf_ops/core/lookup/id_table.h.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
+#define LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/lookup_interface.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/lookup/bucket_hash.h"
+#include "tf_ops/core/lookup/id_table.h"
+#include "tf_ops/core/lookup/vocabulary_line.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/lookup/vocabulary_file.h"
+
+namespace lodestar {
+
+// Where keys go that a table does not have.
+struct OovBuckets {
+  BucketHash hash;
+  Remainder remainder{1};
+  int64_t first = -1;  // the first bucket's id; -1: the table's size
+};
+
+// What our own ops need beyond TensorFlow's interface.
+class IdTableResource : public tensorflow::lookup::LookupInterface {
+ public:
+  // REQUIRES: keys are of key_dtype, values int64 of the keys' shape.
+  virtual absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
+                                  const tensorflow::Tensor& keys,
+                                  const OovBuckets& buckets,
+                                  tensorflow::Tensor* values) = 0;
+
+  // Makes what a vocabulary file holds all that the table holds. Errors name
+  // the file, and the line if there is one.
+  virtual absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
+                                  const VocabularyFormat& format) = 0;
+};
+
+// K: an integer type or tensorflow::tstring. A uint64 key is taken for the
+// int64 of its bits, as TensorFlow's tables take it.
+template <typename K>
+class IdTableOf final : public IdTableResource {
+ public:
+  explicit IdTableOf(bool is_mutable) : table_(is_mutable) {}
+
+  std::string DebugString() const override {
+    return StrCat("IdTable(size=", size(), ")");
+  }
+  size_t size() const override { return table_.size(); }
+  int64_t MemoryUsed() const override { return table_.bytes(); }
+
+  absl::Status Find(tensorflow::OpKernelContext* ctx,
+                    const tensorflow::Tensor& keys, tensorflow::Tensor* values,
+                    const tensorflow::Tensor& default_value) override {
+    const int64_t missing = default_value.flat<int64_t>()(0);
+    int64_t* const out = values->flat<int64_t>().data();
+    return FindInParallel(
+        ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
+          const auto key = KeyAt(keys, begin);
+          int64_t* const part = out + begin;
+          if constexpr (kIsString) {
+            map.FindBatch(
+                end - begin, key,
+                [=](int64_t i, uint64_t, const std::optional<int64_t>& value) {
+                  part[i] = value ? *value : missing;
+                });
+          } else {
+            map.FindBatch(end - begin, key,
+                          [=](int64_t i, const int64_t* value) {
+                            part[i] = value != nullptr ? *value : missing;
+                          });
+          }
+        });
+  }
+
+  absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
+                          const tensorflow::Tensor& keys,
+                          const OovBuckets& buckets,
+                          tensorflow::Tensor* values) override {
+    int64_t* const out = values->flat<int64_t>().data();
+    return FindInParallel(
+        ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
+          const BucketHash& hash = buckets.hash;
+          const int64_t first = buckets.first < 0 ? map.size() : buckets.first;
+          // Misses are put together before they are hashed: which key is one
+          // cannot be foretold, so a branch at each would cost more.
+          constexpr int64_t kBlock = 512;
+          int64_t misses[kBlock];
+          for (; begin < end; begin += kBlock) {
+            const int64_t count = std::min(kBlock, end - begin);
+            const auto key = KeyAt(keys, begin);
+            int64_t* const part = out + begin;
+            int64_t num_misses = 0;
+            if constexpr (kIsString) {
+              // The fast hash has found the key's place already.
+              map.FindBatch(count, key,
+                            [&](int64_t i, uint64_t word,
+                                const std::optional<int64_t>& value) {
+                              part[i] =
+                                  value ? *value : static_cast<int64_t>(word);
+                              misses[num_misses] = i;
+                              num_misses += !value;
+                            });
+            } else {
+              map.FindBatch(count, key, [&](int64_t i, const int64_t* value) {
+                part[i] = value != nullptr ? *value : 0;
+                misses[num_misses] = i;
+                num_misses += value == nullptr;
+              });
+            }
+            for (int64_t m = 0; m < num_misses; ++m) {
+              const int64_t i = misses[m];
+              const uint64_t word = kIsString && hash.is_fast()
+                                        ? static_cast<uint64_t>(part[i])
+                                        : hash(key(i));
+              part[i] = first + static_cast<int64_t>(buckets.remainder(word));
+            }
+          }
+        });
+  }
+
+  absl::Status Insert(tensorflow::OpKernelContext*,
+                      const tensorflow::Tensor& keys,
+                      const tensorflow::Tensor& values) override {
+    return ToTensorFlow(
+        table_.Insert(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
+  }
+
+  absl::Status Remove(tensorflow::OpKernelContext*,
+                      const tensorflow::Tensor& keys) override {
+    return ToTensorFlow(table_.Remove(keys.NumElements(), KeyAt(keys, 0)));
+  }
+
+  absl::Status ImportValues(tensorflow::OpKernelContext*,
+                            const tensorflow::Tensor& keys,
+                            const tensorflow::Tensor& values) override {
+    return ToTensorFlow(
+        table_.Import(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
+  }
+
+  absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
+                          const VocabularyFormat& format) override {
+    Map map;
+    TF_RETURN_IF_ERROR(ReadVocabulary<K>(env, path, format, &map));
+    return ToTensorFlow(table_.Replace(std::move(map)));
+  }
+
+  // Outputs `keys` and `values`, in ascending order of (value, key).
+  absl::Status ExportValues(tensorflow::OpKernelContext* ctx) override {
+    typename IdTable<Map>::View view;
+    const bool imported = table_.Read(&view).ok();
+    std::vector<std::pair<int64_t, Key>> entries;
+    try {
+      if (imported) entries = SortedEntries(view.map());
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          "out of memory for the export of an id table");
+    }
+    const int64_t n = static_cast<int64_t>(entries.size());
+    tensorflow::Tensor* keys = nullptr;
+    tensorflow::Tensor* values = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output("keys", {n}, &keys));
+    TF_RETURN_IF_ERROR(ctx->allocate_output("values", {n}, &values));
+    auto key_out = keys->flat<K>();
+    auto value_out = values->flat<int64_t>();
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (kIsString) {
+        key_out(i).assign(entries[i].second.data(), entries[i].second.size());
+      } else {
+        key_out(i) = static_cast<K>(entries[i].second);
+      }
+      value_out(i) = entries[i].first;
+    }
+    return absl::OkStatus();
+  }
+
+  tensorflow::DataType key_dtype() const override {
+    return tensorflow::DataTypeToEnum<K>::v();
+  }
+  tensorflow::DataType value_dtype() const override {
+    return tensorflow::DT_INT64;
+  }
+  tensorflow::TensorShape key_shape() const final { return {}; }
+  tensorflow::TensorShape value_shape() const override { return {}; }
+
+ private:
+  static constexpr bool kIsString = std::is_same_v<K, tensorflow::tstring>;
+  using Map = std::conditional_t<kIsString, StringMap, IntegerMap>;
+  using Key = typename Map::Key;
+
+  // The keys from `begin` on.
+  static auto KeyAt(const tensorflow::Tensor& keys, int64_t begin) {
+    const K* const data = keys.flat<K>().data() + begin;
+    return [data](int64_t i) { return static_cast<Key>(data[i]); };
+  }
+  static auto ValueAt(const tensorflow::Tensor& values) {
+    const int64_t* const data = values.flat<int64_t>().data();
+    return [data](int64_t i) { return data[i]; };
+  }
+
+  // find(map, begin, end) for parts of the keys, on TensorFlow's threads.
+  template <typename FindPart>
+  absl::Status FindInParallel(tensorflow::OpKernelContext* ctx,
+                              const tensorflow::Tensor& keys,
+                              const FindPart& find) const {
+    typename IdTable<Map>::View view;
+    TF_RETURN_IF_ERROR(ToTensorFlow(table_.Read(&view)));
+    const int64_t count = keys.NumElements();
+    // Few keys: no thread is worth its waking.
+    constexpr int64_t kFew = 1024;
+    if (count <= kFew) {
+      find(view.map(), 0, count);
+      return absl::OkStatus();
+    }
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    RunParallel(
+        &parallel, count, kIsString ? 50 : 20,
+        [&](int64_t begin, int64_t end) { find(view.map(), begin, end); });
+    return absl::OkStatus();
+  }
+
+  IdTable<Map> table_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_

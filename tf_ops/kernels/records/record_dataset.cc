@@ -1,0 +1,430 @@
+#include "tf_ops/kernels/records/record_dataset.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <mutex>
+
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/records/slot_batch.h"
+#include "tf_ops/core/records/slot_rows.h"
+#include "tf_ops/core/records/slot_shuffler.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/records/record_source.h"
+#include "tf_ops/kernels/records/skip_log.h"
+#include "tf_ops/kernels/records/slot_dataset.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::SerializationContext;
+namespace errors = tensorflow::errors;
+
+constexpr char kFile[] = "file";
+constexpr char kRecord[] = "record";
+constexpr char kEnded[] = "ended";
+constexpr char kSourceEnded[] = "source_ended";
+constexpr char kShuffleState[] = "shuffle_state";
+constexpr char kWindowRows[] = "window_rows";
+constexpr char kWindow[] = "window";
+
+// The op's inputs, in this order.
+struct Arguments {
+  std::vector<std::string> filenames;
+  int64_t batch_size = 0;
+  int64_t num_parallel_files = 0;
+  int64_t shuffle_rows = 0;
+  int64_t seed = 0;
+  int64_t num_shards = 1;
+  int64_t shard_index = 0;
+};
+
+template <typename T>
+Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
+  Tensor tensor =
+      NewTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
+  std::copy(values.begin(), values.end(), tensor.flat<T>().data());
+  return tensor;
+}
+
+class RecordDataset : public SlotDataset {
+ public:
+  using Attributes = RecordDatasetOp::Attributes;
+
+  RecordDataset(OpKernelContext* ctx, Attributes attributes,
+                Arguments arguments, std::unique_ptr<RecordFormat> format)
+      : SlotDataset(ctx, attributes.slots, attributes.all,
+                    {arguments.batch_size, arguments.num_parallel_files,
+                     arguments.shuffle_rows, arguments.seed,
+                     arguments.num_shards, arguments.shard_index}),
+        attributes_(std::move(attributes)),
+        arguments_(std::move(arguments)),
+        format_(std::move(format)) {}
+
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override {
+    return std::make_unique<Iterator>(
+        Iterator::Params{this, prefix + "::LodestarRecords"});
+  }
+
+ protected:
+  absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
+                             tensorflow::Node** node) const override {
+    const std::vector<tstring> names(arguments_.filenames.begin(),
+                                     arguments_.filenames.end());
+    return builder->AddVector(names, node);
+  }
+
+ private:
+  class Iterator : public DatasetIterator<RecordDataset> {
+   public:
+    explicit Iterator(const Params& params)
+        : DatasetIterator<RecordDataset>(params),
+          shuffler_(params.dataset->arguments_.shuffle_rows,
+                    static_cast<uint64_t>(params.dataset->arguments_.seed)) {}
+
+    ~Iterator() override {
+      if (deregister_) deregister_();
+    }
+
+    absl::Status Initialize(IteratorContext* ctx) override {
+      return tensorflow::RegisterCancellationCallback(
+          ctx->cancellation_manager(),
+          [this] {
+            std::lock_guard<std::mutex> lock(cancel_mutex_);
+            cancelled_ = true;
+            if (source_ != nullptr) source_->Cancel();
+          },
+          &deregister_);
+    }
+
+   protected:
+    absl::Status GetNextInternal(IteratorContext* ctx,
+                                 std::vector<Tensor>* out_tensors,
+                                 bool* end_of_sequence) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const absl::Status status = WithoutBadAlloc(
+          [&] { return MakeBatch(ctx, out_tensors, end_of_sequence); });
+      // What follows a bad line is unknown, so nothing follows the error.
+      if (!status.ok()) ended_ = true;
+      return status;
+    }
+
+    absl::Status SaveInternal(SerializationContext* ctx,
+                              IteratorStateWriter* writer) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      TF_RETURN_IF_ERROR(CheckOrdered());
+      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kFile, next_file_));
+      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kRecord, next_record_));
+      TF_RETURN_IF_ERROR(
+          writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
+      if (!IsShuffled()) return absl::OkStatus();
+      return WithoutBadAlloc([&] { return SaveWindow(writer); });
+    }
+
+    absl::Status RestoreInternal(IteratorContext* ctx,
+                                 IteratorStateReader* reader) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      TF_RETURN_IF_ERROR(CheckOrdered());
+      int64_t ended = 0;
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kFile, &next_file_));
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kRecord, &next_record_));
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kEnded, &ended));
+      ended_ = ended != 0;
+      if (next_file_ < 0 || next_record_ < 0 ||
+          next_file_ >
+              static_cast<int64_t>(dataset()->arguments_.filenames.size())) {
+        return errors::InvalidArgument(
+            "The saved position, file ", next_file_, " record ", next_record_,
+            ", is not one of this dataset's ",
+            dataset()->arguments_.filenames.size(), " files");
+      }
+      if (!IsShuffled()) return absl::OkStatus();
+      return WithoutBadAlloc([&] { return RestoreWindow(reader); });
+    }
+
+    std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+        IteratorContext* ctx,
+        tensorflow::data::model::Node::Args args) const override {
+      return tensorflow::data::model::MakeSourceNode(std::move(args));
+    }
+
+   private:
+    bool IsShuffled() const { return dataset()->arguments_.shuffle_rows > 0; }
+
+    absl::Status CheckOrdered() const {
+      if (dataset()->attributes_.deterministic) return absl::OkStatus();
+      return errors::Unimplemented(
+          "An iterator over files of records can be saved and restored only "
+          "with deterministic=True: in a free order there is no record at "
+          "which to go on");
+    }
+
+    absl::Status MakeBatch(IteratorContext* ctx,
+                           std::vector<Tensor>* out_tensors,
+                           bool* end_of_sequence) {
+      const int64_t batch_size = dataset()->arguments_.batch_size;
+      SlotBatch batch;
+      if (!ended_) {
+        if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
+        TF_RETURN_IF_ERROR(IsShuffled() ? FillShuffled(batch_size, &batch)
+                                        : FillInOrder(batch_size, &batch));
+      }
+      TF_RETURN_IF_ERROR(dataset()->slots().CheckInferred(batch));
+      const bool enough = dataset()->attributes_.drop_remainder
+                              ? batch.num_rows() == batch_size
+                              : batch.num_rows() > 0;
+      *end_of_sequence = !enough;
+      if (enough) {
+        dataset()->slots().AppendTensors(batch, out_tensors);
+      } else {
+        ended_ = true;
+      }
+      return absl::OkStatus();
+    }
+
+    // The samples that wait to be drawn, in the order that draws depend on.
+    absl::Status SaveWindow(IteratorStateWriter* writer) {
+      const SlotRows window = shuffler_.Window(dataset()->format_->specs());
+      TF_RETURN_IF_ERROR(
+          writer->WriteScalar(prefix(), kSourceEnded, int64_t{source_ended_}));
+      TF_RETURN_IF_ERROR(writer->WriteScalar(
+          prefix(), kShuffleState, static_cast<int64_t>(shuffler_.state())));
+      TF_RETURN_IF_ERROR(
+          writer->WriteScalar(prefix(), kWindowRows, window.num_rows()));
+      for (size_t c = 0; c < window.columns().size(); ++c) {
+        const SlotColumn& column = window.columns()[c];
+        const Tensor parts[] = {
+            ToVector(tensorflow::DT_INT64, column.ints),
+            ToVector(tensorflow::DT_FLOAT, column.floats),
+            ToVector(tensorflow::DT_INT64, column.row_splits),
+            Tensor(tstring(column.text))};
+        for (int part = 0; part < 4; ++part) {
+          TF_RETURN_IF_ERROR(
+              writer->WriteTensor(prefix(), WindowKey(c, part), parts[part]));
+        }
+      }
+      return absl::OkStatus();
+    }
+
+    absl::Status RestoreWindow(IteratorStateReader* reader) {
+      int64_t source_ended = 0;
+      int64_t state = 0;
+      int64_t num_rows = 0;
+      TF_RETURN_IF_ERROR(
+          reader->ReadScalar(prefix(), kSourceEnded, &source_ended));
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kShuffleState, &state));
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kWindowRows, &num_rows));
+      source_ended_ = source_ended != 0;
+      const std::vector<ColumnSpec>& specs = dataset()->format_->specs();
+      SlotRows window(specs);
+      for (size_t c = 0; c < specs.size(); ++c) {
+        const tensorflow::DataType dtypes[] = {
+            tensorflow::DT_INT64, tensorflow::DT_FLOAT, tensorflow::DT_INT64,
+            tensorflow::DT_STRING};
+        Tensor parts[4];
+        for (int part = 0; part < 4; ++part) {
+          TF_RETURN_IF_ERROR(
+              reader->ReadTensor(prefix(), WindowKey(c, part), &parts[part]));
+          if (parts[part].dims() != (part < 3 ? 1 : 0) ||
+              parts[part].dtype() != dtypes[part]) {
+            return BadWindow(specs[c].name);
+          }
+        }
+        SlotColumn* column = window.mutable_column(c);
+        const auto ints = parts[0].vec<int64_t>();
+        const auto floats = parts[1].vec<float>();
+        const auto splits = parts[2].vec<int64_t>();
+        column->ints.assign(ints.data(), ints.data() + ints.size());
+        column->floats.assign(floats.data(), floats.data() + floats.size());
+        column->row_splits.assign(splits.data(), splits.data() + splits.size());
+        column->text = parts[3].scalar<tstring>()();
+      }
+      window.AddRows(num_rows);
+      const int64_t bad = window.FindUnfit(specs);
+      if (bad >= 0) return BadWindow(specs[bad].name);
+      shuffler_.Restore(static_cast<uint64_t>(state), std::move(window));
+      return absl::OkStatus();
+    }
+
+    static std::string WindowKey(size_t column, int part) {
+      return StrCat(kWindow, "_", column, "_", part);
+    }
+
+    static absl::Status BadWindow(const std::string& slot) {
+      return errors::InvalidArgument(
+          "The saved samples of slot '", slot,
+          "' are not what this dataset's slots say; the iterator was saved "
+          "from another dataset");
+    }
+
+    absl::Status Start(IteratorContext* ctx) {
+      const Arguments& arguments = dataset()->arguments_;
+      RecordSource::Options options;
+      options.files = arguments.filenames;
+      options.pipe_command = dataset()->attributes_.pipe_command;
+      options.num_threads = arguments.num_parallel_files;
+      options.ordered = dataset()->attributes_.deterministic;
+      options.whole_files = dataset()->attributes_.whole_files;
+      options.first_file = next_file_;
+      options.first_record = next_record_;
+      options.num_shards = arguments.num_shards;
+      options.shard_index = arguments.shard_index;
+      if (dataset()->attributes_.skip_errors) {
+        options.skip_log = SkipLog::Named(dataset()->attributes_.skip_log);
+      }
+      std::lock_guard<std::mutex> lock(cancel_mutex_);
+      if (cancelled_) return errors::Cancelled("the iterator was cancelled");
+      source_ = std::make_unique<RecordSource>(
+          dataset()->format_.get(), std::move(options),
+          [ctx](const std::string& name, std::function<void()> body) {
+            return ctx->StartThread(name, std::move(body));
+          });
+      return absl::OkStatus();
+    }
+
+    // Makes block_ the next one; *has_block is false at the end.
+    absl::Status NextBlock(bool* has_block) {
+      if (block_ != nullptr) TF_RETURN_IF_ERROR(block_->status);
+      std::unique_ptr<RecordBlock> block;
+      TF_RETURN_IF_ERROR(source_->Next(&block));
+      block_ = std::move(block);
+      block_row_ = 0;
+      *has_block = block_ != nullptr;
+      return absl::OkStatus();
+    }
+
+    // The samples of block_ before `row` are taken.
+    void MoveTo(int64_t row) {
+      block_row_ = row;
+      next_file_ = block_->file;
+      next_record_ = block_->RecordOf(row);
+    }
+
+    // They live as long as their block.
+    std::shared_ptr<const SlotRows> BlockRows() const {
+      return std::shared_ptr<const SlotRows>(block_, &block_->rows);
+    }
+
+    absl::Status FillInOrder(int64_t batch_size, SlotBatch* batch) {
+      while (batch->num_rows() < batch_size) {
+        if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
+          bool has_block = false;
+          TF_RETURN_IF_ERROR(NextBlock(&has_block));
+          if (!has_block) break;
+          continue;
+        }
+        const int64_t count = std::min(batch_size - batch->num_rows(),
+                                       block_->rows.num_rows() - block_row_);
+        batch->Add(BlockRows(), block_row_, count);
+        MoveTo(block_row_ + count);
+      }
+      return absl::OkStatus();
+    }
+
+    absl::Status FillShuffled(int64_t batch_size, SlotBatch* batch) {
+      while (batch->num_rows() < batch_size) {
+        while (!source_ended_ && shuffler_.WantsMore()) {
+          bool has_block = false;
+          TF_RETURN_IF_ERROR(NextBlock(&has_block));
+          source_ended_ = !has_block;
+          if (has_block) {
+            MoveTo(block_->rows.num_rows());
+            shuffler_.Add(BlockRows());
+          }
+        }
+        if (shuffler_.Size() == 0) break;
+        shuffler_.Draw(batch);
+      }
+      return absl::OkStatus();
+    }
+
+    std::mutex mutex_;  // guards what follows but for the last three
+    SlotShuffler shuffler_;
+    std::shared_ptr<RecordBlock> block_;
+    int64_t block_row_ = 0;  // the first row of block_ not yet taken
+    // Where the next sample in order is; the place to go on from.
+    int64_t next_file_ = 0;
+    int64_t next_record_ = 0;
+    bool source_ended_ = false;
+    bool ended_ = false;
+
+    std::mutex cancel_mutex_;  // guards setting source_ against cancelling
+    bool cancelled_ = false;
+    std::function<void()> deregister_;
+    std::unique_ptr<RecordSource> source_;
+  };
+
+  const Attributes attributes_;
+  const Arguments arguments_;
+  const std::unique_ptr<RecordFormat> format_;
+};
+
+}  // namespace
+
+RecordDatasetOp::RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
+                                 std::vector<ColumnSpec> leading)
+    : DatasetOpKernel(ctx) {
+  Attributes& a = attributes_;
+  OP_REQUIRES_OK(ctx, a.slots.Init(ctx, std::move(leading)));
+  OP_REQUIRES_OK(ctx, a.slots.InitOutputs(ctx));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_remainder", &a.drop_remainder));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.deterministic));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("whole_files", &a.whole_files));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &a.skip_errors));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &a.skip_log));
+  if (ctx->HasAttr("pipe_command")) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.pipe_command));
+  }
+  a.all = GraphAttributes(ctx);
+}
+
+void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
+  Arguments arguments;
+  OP_REQUIRES_OK(ctx, ReadPaths(ctx->input(0), &arguments.filenames));
+  struct Scalar {
+    const char* name;
+    int64_t lowest;
+    int64_t highest;
+    int64_t* value;
+  };
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const Scalar scalars[] = {
+      {"batch_size", 1, kMax, &arguments.batch_size},
+      {"num_parallel_files", 1, 1024, &arguments.num_parallel_files},
+      {"shuffle_rows", 0, int64_t{1} << 31, &arguments.shuffle_rows},
+      {"seed", std::numeric_limits<int64_t>::min(), kMax, &arguments.seed},
+      {"num_shards", 1, kMax, &arguments.num_shards},
+      {"shard_index", 0, kMax, &arguments.shard_index},
+  };
+  int input = 1;
+  for (const Scalar& scalar : scalars) {
+    OP_REQUIRES_OK(ctx,
+                   ReadScalar(ctx->input(input++), scalar.name, scalar.lowest,
+                              scalar.highest, scalar.value));
+  }
+  OP_REQUIRES(ctx, arguments.shard_index < arguments.num_shards,
+              errors::InvalidArgument("`shard_index` must be less than ",
+                                      arguments.num_shards, ", found ",
+                                      arguments.shard_index));
+  OP_REQUIRES_OK(ctx,
+                 attributes_.slots.CheckOutputShapes(
+                     attributes_.drop_remainder ? arguments.batch_size : -1));
+  std::unique_ptr<RecordFormat> format;
+  OP_REQUIRES_OK(ctx, MakeFormat(attributes_.slots.specs(), &format));
+  *output = new RecordDataset(ctx, attributes_, std::move(arguments),
+                              std::move(format));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,239 @@
+// The dataset of samples in memory. Contract: ops/record_memory_ops.cc.
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/base/permutation.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/records/line_fields.h"
+#include "tf_ops/kernels/records/record_memory_resource.h"
+#include "tf_ops/kernels/records/slot_attributes.h"
+#include "tf_ops/kernels/records/slot_dataset.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::tstring;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::SerializationContext;
+
+constexpr char kNext[] = "next";
+constexpr char kFingerprint[] = "fingerprint";
+
+struct Attributes {
+  SlotAttributes slots;
+  bool drop_remainder = false;
+  bool shuffle = false;
+  std::vector<std::pair<std::string, tensorflow::AttrValue>> all;
+};
+
+// The op's inputs, in this order.
+struct Arguments {
+  std::string memory;
+  int64_t batch_size = 1;
+  int64_t num_queues = 1;
+  int64_t queue = 0;
+  int64_t seed = 0;
+};
+
+class RecordMemoryDataset : public SlotDataset {
+ public:
+  RecordMemoryDataset(OpKernelContext* ctx, Attributes attributes,
+                      Arguments arguments,
+                      std::shared_ptr<RecordMemoryResource> resource)
+      : SlotDataset(ctx, attributes.slots, attributes.all,
+                    {arguments.batch_size, arguments.num_queues,
+                     arguments.queue, arguments.seed}),
+        attributes_(std::move(attributes)),
+        arguments_(std::move(arguments)),
+        resource_(std::move(resource)) {}
+
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override {
+    return std::make_unique<Iterator>(
+        Iterator::Params{this, prefix + "::LodestarRecordMemory"});
+  }
+
+ protected:
+  absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
+                             tensorflow::Node** node) const override {
+    return builder->AddScalar(tstring(arguments_.memory), node);
+  }
+
+ private:
+  // Reads what was in memory when it was made, whatever happens there since.
+  class Iterator : public DatasetIterator<RecordMemoryDataset> {
+   public:
+    using DatasetIterator<RecordMemoryDataset>::DatasetIterator;
+
+    absl::Status Initialize(IteratorContext* ctx) override {
+      samples_ = dataset()->resource_->memory()->Current();
+      const Arguments& arguments = dataset()->arguments_;
+      count_ = (samples_->num_samples() - arguments.queue +
+                arguments.num_queues - 1) /
+               arguments.num_queues;
+      order_.emplace(count_, static_cast<uint64_t>(arguments.seed));
+      return absl::OkStatus();
+    }
+
+   protected:
+    absl::Status GetNextInternal(IteratorContext* ctx,
+                                 std::vector<Tensor>* out_tensors,
+                                 bool* end_of_sequence) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const absl::Status status = WithoutBadAlloc(
+          [&] { return MakeBatch(out_tensors, end_of_sequence); });
+      if (!status.ok()) next_ = count_;
+      return status;
+    }
+
+    absl::Status SaveInternal(SerializationContext* ctx,
+                              IteratorStateWriter* writer) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kNext, next_));
+      return writer->WriteScalar(prefix(), kFingerprint,
+                                 static_cast<int64_t>(samples_->fingerprint()));
+    }
+
+    absl::Status RestoreInternal(IteratorContext* ctx,
+                                 IteratorStateReader* reader) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      int64_t next = 0;
+      int64_t fingerprint = 0;
+      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kNext, &next));
+      TF_RETURN_IF_ERROR(
+          reader->ReadScalar(prefix(), kFingerprint, &fingerprint));
+      if (static_cast<uint64_t>(fingerprint) != samples_->fingerprint()) {
+        return ToTensorFlow(FailedPrecondition(
+            "The samples in memory are not those that this iterator was saved "
+            "over: load, shuffle and merge as then, with the same seeds"));
+      }
+      if (next < 0 || next > count_) {
+        return InvalidArgumentError("The saved position, sample ", next,
+                                    ", is not one of ", count_);
+      }
+      next_ = next;
+      return absl::OkStatus();
+    }
+
+    std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+        IteratorContext* ctx,
+        tensorflow::data::model::Node::Args args) const override {
+      return tensorflow::data::model::MakeSourceNode(std::move(args));
+    }
+
+   private:
+    absl::Status MakeBatch(std::vector<Tensor>* out_tensors,
+                           bool* end_of_sequence) {
+      const Arguments& arguments = dataset()->arguments_;
+      const Attributes& attributes = dataset()->attributes_;
+      const int64_t end =
+          next_ + std::min(arguments.batch_size, count_ - next_);
+      std::vector<int64_t> numbers;
+      for (int64_t i = next_; i < end; ++i) {
+        numbers.push_back(arguments.queue +
+                          arguments.num_queues *
+                              (attributes.shuffle ? (*order_)(i) : i));
+      }
+      *end_of_sequence =
+          numbers.empty() ||
+          (attributes.drop_remainder &&
+           static_cast<int64_t>(numbers.size()) < arguments.batch_size);
+      next_ = *end_of_sequence ? count_ : end;
+      if (*end_of_sequence) return absl::OkStatus();
+      SlotBatch batch;
+      samples_->Gather(numbers, &batch);
+      TF_RETURN_IF_ERROR(attributes.slots.CheckInferred(batch));
+      attributes.slots.AppendTensors(batch, out_tensors);
+      return absl::OkStatus();
+    }
+
+    std::shared_ptr<const RecordMemory::Snapshot> samples_;
+    int64_t count_ = 0;  // of this queue
+    std::optional<Permutation> order_;
+
+    std::mutex mutex_;
+    int64_t next_ = 0;  // guarded by mutex_
+  };
+
+  const Attributes attributes_;
+  const Arguments arguments_;
+  const std::shared_ptr<RecordMemoryResource> resource_;
+};
+
+class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
+ public:
+  explicit RecordMemoryDatasetOp(tensorflow::OpKernelConstruction* ctx)
+      : DatasetOpKernel(ctx) {
+    Attributes& a = attributes_;
+    OP_REQUIRES_OK(ctx, a.slots.Init(ctx, FieldColumns(LineFieldsOf(ctx))));
+    OP_REQUIRES_OK(ctx, a.slots.InitOutputs(ctx));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_remainder", &a.drop_remainder));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("shuffle", &a.shuffle));
+    a.all = GraphAttributes(ctx);
+  }
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
+    constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+    Arguments arguments;
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(0), "memory", 0));
+    arguments.memory = ctx->input(0).scalar<tstring>()();
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(1), "batch_size", 1, kMax,
+                                   &arguments.batch_size));
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(2), "num_queues", 1, 1 << 20,
+                                   &arguments.num_queues));
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(3), "queue", 0,
+                                   arguments.num_queues - 1, &arguments.queue));
+    OP_REQUIRES_OK(
+        ctx, ReadScalar(ctx->input(4), "seed", kMin, kMax, &arguments.seed));
+    std::shared_ptr<RecordMemoryResource> resource;
+    OP_REQUIRES_OK(ctx,
+                   RecordMemoryResource::Find(arguments.memory, &resource));
+    OP_REQUIRES_OK(ctx,
+                   attributes_.slots.CheckOutputShapes(
+                       attributes_.drop_remainder ? arguments.batch_size : -1));
+    OP_REQUIRES(ctx, IsSame(resource->memory()->options().specs),
+                InvalidArgumentError("the slots of the dataset are not those "
+                                     "of the samples in memory"));
+    *output = new RecordMemoryDataset(ctx, attributes_, std::move(arguments),
+                                      std::move(resource));
+  }
+
+ private:
+  bool IsSame(const std::vector<ColumnSpec>& specs) const {
+    const std::vector<ColumnSpec>& own = attributes_.slots.specs();
+    return std::equal(own.begin(), own.end(), specs.begin(), specs.end(),
+                      [](const ColumnSpec& a, const ColumnSpec& b) {
+                        return a.name == b.name && a.is_float == b.is_float &&
+                               a.is_text == b.is_text && a.size == b.size &&
+                               a.used == b.used && a.multiple == b.multiple;
+                      });
+  }
+
+  Attributes attributes_;
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("Lodestar>RecordMemoryDataset").Device(tensorflow::DEVICE_CPU),
+    RecordMemoryDatasetOp);
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,268 @@
+// Kernels of the ops on samples in memory. Contracts: ops/record_memory_ops.cc;
+// algorithms: core/record_memory.h.
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/records/line_fields.h"
+#include "tf_ops/kernels/records/record_memory_resource.h"
+#include "tf_ops/kernels/records/slot_attributes.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
+  TF_RETURN_IF_ERROR(CheckRank(ctx->input(0), "memory", 0));
+  *name = ctx->input(0).scalar<tstring>()();
+  if (!name->empty()) return absl::OkStatus();
+  return InvalidArgumentError("`memory` must not be empty");
+}
+
+absl::Status OutputScalar(OpKernelContext* ctx, int output, int64_t value) {
+  Tensor* tensor = nullptr;
+  TF_RETURN_IF_ERROR(ctx->allocate_output(output, TensorShape({}), &tensor));
+  tensor->scalar<int64_t>()() = value;
+  return absl::OkStatus();
+}
+
+class RecordMemoryCreateOp : public OpKernel {
+ public:
+  explicit RecordMemoryCreateOp(OpKernelConstruction* ctx)
+      : OpKernel(ctx), fields_(LineFieldsOf(ctx)) {
+    OP_REQUIRES_OK(ctx, slots_.Init(ctx, FieldColumns(fields_)));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_zeros", &drop_zeros_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    std::string name;
+    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
+    RecordMemory::Options options;
+    options.specs = slots_.specs();
+    options.drop_zeros = drop_zeros_;
+    const size_t num_fields = FieldColumns(fields_).size();
+    for (size_t c = 0; c < options.specs.size(); ++c) {
+      options.roles.push_back(c < num_fields ? RecordMemory::Role::kField
+                              : slots_.IsSparse(c)
+                                  ? RecordMemory::Role::kSparse
+                                  : RecordMemory::Role::kDense);
+    }
+    auto format = std::make_unique<MultiSlotFormat>(slots_.specs(), fields_);
+    OP_REQUIRES_OK(ctx, RecordMemoryResource::Register(
+                            name, std::make_shared<RecordMemoryResource>(
+                                      std::move(options), std::move(format),
+                                      fields_.ins_id ? 0 : -1)));
+  }
+
+ private:
+  const LineFields fields_;
+  SlotAttributes slots_;
+  bool drop_zeros_;
+};
+
+class RecordMemoryForgetOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    std::string name;
+    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
+    RecordMemoryResource::Forget(name);
+  }
+};
+
+// What the ops on one that is there have in common.
+class RecordMemoryKernel : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) final {
+    std::string name;
+    std::shared_ptr<RecordMemoryResource> resource;
+    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
+    OP_REQUIRES_OK(ctx, RecordMemoryResource::Find(name, &resource));
+    CatchBadAlloc(ctx,
+                  [&] { OP_REQUIRES_OK(ctx, ComputeOn(ctx, resource.get())); });
+  }
+
+ private:
+  virtual absl::Status ComputeOn(OpKernelContext* ctx,
+                                 RecordMemoryResource* resource) = 0;
+};
+
+class RecordMemoryLoadOp : public RecordMemoryKernel {
+ public:
+  explicit RecordMemoryLoadOp(OpKernelConstruction* ctx)
+      : RecordMemoryKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &pipe_command_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("preload", &preload_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &skip_errors_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &skip_log_));
+  }
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    RecordSource::Options options;
+    options.pipe_command = pipe_command_;
+    TF_RETURN_IF_ERROR(ReadPaths(ctx->input(1), &options.files));
+    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(2), "num_parallel_files", 1, 1024,
+                                  &options.num_threads));
+    TF_RETURN_IF_ERROR(
+        ReadScalar(ctx->input(3), "num_shards", 1, kMax, &options.num_shards));
+    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(4), "shard_index", 0,
+                                  options.num_shards - 1,
+                                  &options.shard_index));
+    if (skip_errors_) options.skip_log = SkipLog::Named(skip_log_);
+    return preload_ ? resource->StartPreload(std::move(options))
+                    : resource->Load(ctx, std::move(options));
+  }
+
+  std::vector<std::string> pipe_command_;
+  bool preload_;
+  bool skip_errors_;
+  std::string skip_log_;
+};
+
+class RecordMemoryWaitPreloadOp : public RecordMemoryKernel {
+ public:
+  using RecordMemoryKernel::RecordMemoryKernel;
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    return resource->WaitPreload(ctx);
+  }
+};
+
+class RecordMemoryReleaseOp : public RecordMemoryKernel {
+ public:
+  using RecordMemoryKernel::RecordMemoryKernel;
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    resource->memory()->Release();
+    return absl::OkStatus();
+  }
+};
+
+class RecordMemorySizeOp : public RecordMemoryKernel {
+ public:
+  using RecordMemoryKernel::RecordMemoryKernel;
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    const auto samples = resource->memory()->Current();
+    TF_RETURN_IF_ERROR(OutputScalar(ctx, 0, samples->num_samples()));
+    return OutputScalar(ctx, 1, samples->Bytes());
+  }
+};
+
+class RecordMemoryGlobalShuffleOp : public RecordMemoryKernel {
+ public:
+  using RecordMemoryKernel::RecordMemoryKernel;
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    int64_t seed = 0;
+    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
+    resource->memory()->GlobalShuffle(static_cast<uint64_t>(seed));
+    return absl::OkStatus();
+  }
+};
+
+class RecordMemorySlotsShuffleOp : public RecordMemoryKernel {
+ public:
+  using RecordMemoryKernel::RecordMemoryKernel;
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    const RecordMemory::Options& options = resource->memory()->options();
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "slots", 1));
+    std::vector<int64_t> columns;
+    for (int64_t i = 0; i < ctx->input(1).NumElements(); ++i) {
+      const std::string slot = ctx->input(1).vec<tstring>()(i);
+      size_t c = 0;
+      while (c < options.specs.size() &&
+             (options.specs[c].name != slot || !options.specs[c].used ||
+              options.roles[c] != RecordMemory::Role::kSparse)) {
+        ++c;
+      }
+      if (c == options.specs.size()) {
+        return InvalidArgumentError("`slots`: '", slot,
+                                    "' is not a sparse slot that is used");
+      }
+      columns.push_back(static_cast<int64_t>(c));
+    }
+    int64_t seed = 0;
+    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
+    resource->memory()->SlotsShuffle(columns, static_cast<uint64_t>(seed));
+    return absl::OkStatus();
+  }
+};
+
+class RecordMemoryMergeByInsIdOp : public RecordMemoryKernel {
+ public:
+  explicit RecordMemoryMergeByInsIdOp(OpKernelConstruction* ctx)
+      : RecordMemoryKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("keep_unmerged", &keep_unmerged_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("erase_duplicates", &erase_duplicates_));
+  }
+
+ private:
+  absl::Status ComputeOn(OpKernelContext* ctx,
+                         RecordMemoryResource* resource) override {
+    int64_t min_size = 0;
+    TF_RETURN_IF_ERROR(
+        ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
+    if (resource->id_column() < 0) {
+      return ToTensorFlow(FailedPrecondition(
+          "merge_by_ins_id needs samples that were read with ins_id=True"));
+    }
+    const RecordMemory::MergeCounts counts = resource->memory()->MergeByText(
+        resource->id_column(), min_size, keep_unmerged_, erase_duplicates_);
+    TF_RETURN_IF_ERROR(OutputScalar(ctx, 0, counts.merged));
+    TF_RETURN_IF_ERROR(OutputScalar(ctx, 1, counts.too_few));
+    return OutputScalar(ctx, 2, counts.conflicting);
+  }
+
+  bool keep_unmerged_;
+  bool erase_duplicates_;
+};
+
+#define LODESTAR_REGISTER(name)                                           \
+  REGISTER_KERNEL_BUILDER(                                                \
+      Name("Lodestar>RecordMemory" #name).Device(tensorflow::DEVICE_CPU), \
+      RecordMemory##name##Op)
+
+LODESTAR_REGISTER(Create);
+LODESTAR_REGISTER(Forget);
+LODESTAR_REGISTER(Load);
+LODESTAR_REGISTER(WaitPreload);
+LODESTAR_REGISTER(Release);
+LODESTAR_REGISTER(Size);
+LODESTAR_REGISTER(GlobalShuffle);
+LODESTAR_REGISTER(SlotsShuffle);
+LODESTAR_REGISTER(MergeByInsId);
+
+#undef LODESTAR_REGISTER
+
+}  // namespace
+}  // namespace lodestar

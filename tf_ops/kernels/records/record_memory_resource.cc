@@ -1,0 +1,176 @@
+#include "tf_ops/kernels/records/record_memory_resource.h"
+
+#include <map>
+#include <new>
+#include <utility>
+
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tf_ops/kernels/base/status_util.h"
+
+namespace lodestar {
+namespace {
+
+struct Entry {
+  std::shared_ptr<RecordMemoryResource> kept;  // null once forgotten
+  std::weak_ptr<RecordMemoryResource> resource;
+};
+
+struct Names {
+  std::mutex mutex;
+  std::map<std::string, Entry> entries;
+};
+
+Names& AllNames() {
+  // Never destroyed: a dataset may outlive static destruction.
+  static Names* const names = new Names;
+  return *names;
+}
+
+std::unique_ptr<tensorflow::Thread> StartThread(const std::string& name,
+                                                std::function<void()> body) {
+  return std::unique_ptr<tensorflow::Thread>(
+      tensorflow::Env::Default()->StartThread({}, name, std::move(body)));
+}
+
+}  // namespace
+
+RecordMemoryResource::RecordMemoryResource(RecordMemory::Options options,
+                                           std::unique_ptr<RecordFormat> format,
+                                           int64_t id_column)
+    : format_(std::move(format)),
+      memory_(std::move(options)),
+      id_column_(id_column) {}
+
+RecordMemoryResource::~RecordMemoryResource() {
+  if (preload_ == nullptr) return;
+  preload_->source->Cancel();
+  preload_->thread.reset();  // joins; it uses what would be destroyed first
+}
+
+absl::Status RecordMemoryResource::Register(
+    const std::string& name, std::shared_ptr<RecordMemoryResource> resource) {
+  Names& names = AllNames();
+  std::lock_guard<std::mutex> lock(names.mutex);
+  for (auto it = names.entries.begin(); it != names.entries.end();) {
+    it = it->second.resource.expired() ? names.entries.erase(it) : ++it;
+  }
+  Entry entry{resource, resource};
+  if (!names.entries.emplace(name, std::move(entry)).second) {
+    return InvalidArgumentError("`memory` '", name, "' is in use");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordMemoryResource::Find(
+    const std::string& name, std::shared_ptr<RecordMemoryResource>* resource) {
+  Names& names = AllNames();
+  std::lock_guard<std::mutex> lock(names.mutex);
+  const auto it = names.entries.find(name);
+  if (it != names.entries.end()) *resource = it->second.resource.lock();
+  if (*resource != nullptr) return absl::OkStatus();
+  return tensorflow::errors::NotFound(
+      "the InMemoryDataset '", name,
+      "' is not in this process any more; keep it while its datasets are used");
+}
+
+void RecordMemoryResource::Forget(const std::string& name) {
+  std::shared_ptr<RecordMemoryResource> last;  // destroyed behind the lock
+  Names& names = AllNames();
+  std::lock_guard<std::mutex> lock(names.mutex);
+  const auto it = names.entries.find(name);
+  if (it != names.entries.end()) last.swap(it->second.kept);
+}
+
+std::unique_ptr<RecordSource> RecordMemoryResource::MakeSource(
+    RecordSource::Options options) const {
+  return std::make_unique<RecordSource>(format_.get(), std::move(options),
+                                        StartThread);
+}
+
+absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
+                                           RecordMemory::Load* load) {
+  try {
+    std::unique_ptr<RecordBlock> block;
+    do {
+      TF_RETURN_IF_ERROR(source->Next(&block));
+      if (block == nullptr) break;
+      TF_RETURN_IF_ERROR(block->status);
+      load->Add(block->rows);
+    } while (true);
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return ToTensorFlow(ResourceExhausted(
+        "out of memory after ", load->num_samples(), " samples were loaded"));
+  }
+}
+
+absl::Status RecordMemoryResource::Load(tensorflow::OpKernelContext* ctx,
+                                        RecordSource::Options options) {
+  RecordMemory::Load load(&memory_);
+  const std::unique_ptr<RecordSource> source = MakeSource(std::move(options));
+  std::function<void()> deregister;
+  TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
+      ctx->cancellation_manager(), [&source] { source->Cancel(); },
+      &deregister));
+  const absl::Status status = ReadAll(source.get(), &load);
+  deregister();
+  if (status.ok()) memory_.Join(load);
+  return status;
+}
+
+absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (preload_ != nullptr) {
+    return ToTensorFlow(FailedPrecondition(
+        "a preload was started before; call wait_preload() first"));
+  }
+  auto next = std::make_unique<Preload>();
+  Preload* const preload = next.get();
+  preload->load = std::make_unique<RecordMemory::Load>(&memory_);
+  preload->source = MakeSource(std::move(options));
+  preload->thread = StartThread("lodestar_preload", [this, preload] {
+    const absl::Status status =
+        ReadAll(preload->source.get(), preload->load.get());
+    std::lock_guard<std::mutex> done(mutex_);
+    preload->status = status;
+    preload->done = true;
+    changed_.notify_all();
+  });
+  preload_ = std::move(next);
+  return absl::OkStatus();
+}
+
+absl::Status RecordMemoryResource::WaitPreload(
+    tensorflow::OpKernelContext* ctx) {
+  std::unique_ptr<Preload> preload;
+  bool cancelled = false;  // guarded by mutex_
+  std::function<void()> deregister;
+  TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
+      ctx->cancellation_manager(),
+      [this, &cancelled] {
+        std::lock_guard<std::mutex> lock(mutex_);
+        cancelled = true;
+        changed_.notify_all();
+      },
+      &deregister));
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+      return cancelled || preload_ == nullptr || preload_->done;
+    });
+    if (!cancelled) preload.swap(preload_);
+    changed_.notify_all();  // who waits beside us
+  }
+  deregister();
+  if (cancelled) return tensorflow::errors::Cancelled("waiting was cancelled");
+  if (preload == nullptr) {
+    return ToTensorFlow(FailedPrecondition(
+        "there is no preload to wait for; call preload(files) first"));
+  }
+  TF_RETURN_IF_ERROR(preload->status);
+  memory_.Join(*preload->load);
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,396 @@
+#include "tf_ops/kernels/records/record_source.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "tensorflow/core/platform/errors.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/records/byte_stream.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status OutOfMemory() {
+  return ToTensorFlow(ResourceExhausted("out of memory while reading records"));
+}
+
+}  // namespace
+
+RecordSource::RecordSource(const RecordFormat* format, Options options,
+                           const StartThread& start_thread)
+    : format_(format),
+      options_(std::move(options)),
+      // Enough that a caller that takes a batch at a time does not stop the
+      // threads; bounds memory to some pieces each.
+      max_queued_(2 * options_.num_threads + 2),
+      command_(options_.pipe_command.empty()
+                   ? nullptr
+                   : std::make_unique<PipeCommand>(options_.pipe_command)),
+      next_file_(options_.first_file),
+      running_(options_.num_threads) {
+  for (int64_t i = 0; i < options_.num_threads; ++i) {
+    threads_.push_back(start_thread("lodestar_records", [this] {
+      Guarded(options_.ordered ? &RecordSource::RunOrdered
+                               : &RecordSource::RunUnordered);
+      std::lock_guard<std::mutex> lock(mutex_);
+      --running_;
+      changed_.notify_all();
+    }));
+  }
+}
+
+RecordSource::~RecordSource() {
+  Cancel();
+  threads_.clear();  // joins
+}
+
+void RecordSource::Cancel() {
+  if (command_ != nullptr) command_->Cancel();
+  std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_ = true;
+  changed_.notify_all();
+}
+
+absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
+  if (!options_.whole_files) return NextQueued(block);
+  block->reset();
+  if (whole_.empty()) TF_RETURN_IF_ERROR(ReadWholeFile());
+  if (!whole_.empty()) {
+    *block = std::move(whole_.front());
+    whole_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::ReadWholeFile() {
+  while (whole_.empty()) {
+    std::unique_ptr<RecordBlock> block;
+    TF_RETURN_IF_ERROR(NextQueued(&block));
+    if (block == nullptr) break;
+    if (!block->status.ok()) {
+      parts_.clear();
+      block->rows = SlotRows(format_->specs());
+      block->records.clear();
+      whole_.push_back(std::move(block));
+    } else if (block->ends_file) {
+      whole_.swap(parts_[block->file]);
+      parts_.erase(block->file);
+    } else {
+      parts_[block->file].push_back(std::move(block));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] {
+    return cancelled_ ||
+           (queue_.empty() ? running_ == 0 : queue_.front()->ready);
+  });
+  if (cancelled_) {
+    return tensorflow::errors::Cancelled("reading was cancelled");
+  }
+  block->reset();
+  if (!queue_.empty()) {
+    *block = std::move(queue_.front());
+    queue_.pop_front();
+    if ((*block)->status.ok()) (*block)->status = CheckBadInARow(**block);
+    if (!(*block)->status.ok()) stop_reading_ = true;
+    changed_.notify_all();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::CheckBadInARow(const RecordBlock& block) {
+  bad_in_a_row_ = block.all_bad ? bad_in_a_row_ + block.num_records : 0;
+  if (bad_in_a_row_ < kMaxBadInARow) return absl::OkStatus();
+  return ToTensorFlow(InvalidArgument(
+      Name(block.file), ": ", bad_in_a_row_,
+      " bad records in a row, wanted fewer than ", kMaxBadInARow,
+      " to be left out; is the file of this format and of these slots?"));
+}
+
+bool RecordSource::WaitForRoom(std::unique_lock<std::mutex>* lock) {
+  changed_.wait(*lock, [this] {
+    return cancelled_ || stop_reading_ || queue_.size() < max_queued_;
+  });
+  return !cancelled_ && !stop_reading_;
+}
+
+void RecordSource::Guarded(void (RecordSource::*run)()) {
+  try {
+    (this->*run)();
+  } catch (const std::bad_alloc&) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stop_reading_ = true;
+    auto block = std::make_unique<RecordBlock>();
+    block->status = OutOfMemory();
+    block->ready = true;
+    queue_.push_back(std::move(block));
+  }
+}
+
+std::string RecordSource::Place(int64_t file, int64_t record,
+                                int64_t offset) const {
+  return StrCat(options_.files[file], format_->Place(record, offset),
+                command_ == nullptr ? "" : " of the output of ",
+                command_ == nullptr ? "" : command_->text());
+}
+
+std::string RecordSource::Name(int64_t file) const {
+  const std::string& path = options_.files[file];
+  return command_ == nullptr
+             ? path
+             : StrCat(path, ": the output of ", command_->text());
+}
+
+absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
+  const std::string& path = options_.files[number];
+  std::unique_ptr<ByteStream> stream;
+  TF_RETURN_IF_ERROR(
+      ByteStream::Open(tensorflow::Env::Default(), path, &stream));
+  if (command_ != nullptr) {
+    TF_RETURN_IF_ERROR(command_->Run(path, std::move(stream), &stream));
+  }
+  file->number = number;
+  file->num_records = 0;
+  file->first_record = options_.ordered && number == options_.first_file
+                           ? options_.first_record
+                           : 0;
+  file->reader = std::make_unique<RecordReader>(
+      Name(number), std::move(stream), format_->NewCutter(),
+      /*may_be_empty=*/command_ != nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
+                                     bool* ended) const {
+  *ended = false;
+  do {
+    const absl::Status status = file->reader->Read(piece);
+    if (!status.ok()) {
+      // What the bytes say can be left out; that they cannot be read cannot.
+      if (options_.skip_log == nullptr || !absl::IsInvalidArgument(status)) {
+        return status;
+      }
+      options_.skip_log->Add(std::string(status.message()), 1);
+      *ended = true;
+      return absl::OkStatus();
+    }
+    *ended = piece->num_records == 0;
+    if (*ended && file->num_records < file->first_record) {
+      // Not OutOfRange: a dataset takes that for its end.
+      return ToTensorFlow(FailedPrecondition(
+          Name(file->number), ": has ", file->num_records,
+          " records, but reading was to go on at record ", file->first_record,
+          ", from 0; the file was changed since"));
+    }
+    file->num_records += piece->num_records;
+  } while (!*ended && file->num_records <= file->first_record);
+  return absl::OkStatus();
+}
+
+int64_t RecordSource::CountOfShard(int64_t begin, int64_t end) const {
+  const auto below = [this](int64_t n) {
+    const int64_t index = options_.shard_index;
+    return n <= index ? 0 : (n - index - 1) / options_.num_shards + 1;
+  };
+  return begin < end ? below(end) - below(begin) : 0;
+}
+
+absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
+                                        RecordBlock* block) const {
+  const char* begin = piece.begin;
+  int64_t number = 0;  // of the record at `begin`, in the piece
+  while (begin < piece.end) {
+    const int64_t num_rows = block->rows.num_rows();
+    BadRecord bad;
+    const bool is_kept =
+        options_.skip_log == nullptr || options_.skip_log->wants_messages();
+    bad.wants_message = is_kept;
+    const Status status =
+        format_->Parse(piece.variant, begin, piece.end, &block->rows, &bad);
+    const auto note_records = [&](int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        block->records.push_back(number + i);
+      }
+    };
+    if (status.ok()) {
+      // Row i is record i unless records were left out.
+      if (number > 0) note_records(block->rows.num_rows() - num_rows);
+      break;
+    }
+    const int64_t record = number + bad.record;
+    const std::string message =
+        is_kept
+            ? StrCat(Place(block->file, piece.first_record + record,
+                           piece.offset + (begin - piece.begin) + bad.offset),
+                     ": ", status.message())
+            : "";
+    if (options_.skip_log == nullptr) {
+      // So that what goes on behind the rows finds the error again.
+      block->num_records = record;
+      return ToTensorFlow(Status(status.code(), message));
+    }
+    note_records(bad.record);
+    const bool rest_is_lost = bad.next < 0;
+    // Others note what is not of this shard; what is before `first` was noted.
+    const int64_t lost = CountOfShard(
+        std::max(first, piece.first_record + record),
+        piece.first_record + (rest_is_lost ? piece.num_records : record + 1));
+    if (lost > 0) options_.skip_log->Add(message, lost);
+    if (rest_is_lost) break;
+    number = record + 1;
+    begin += bad.next;
+  }
+  return absl::OkStatus();
+}
+
+void RecordSource::KeepWanted(int64_t first, RecordBlock* block) const {
+  const int64_t num_rows = block->rows.num_rows();
+  if (first <= block->first_record && options_.num_shards == 1) return;
+  SlotRows kept(format_->specs());
+  std::vector<int64_t> records;
+  for (int64_t row = 0; row < num_rows;) {
+    const auto is_wanted = [&](int64_t r) {
+      const int64_t record = block->RecordOf(r);
+      return record >= first &&
+             record % options_.num_shards == options_.shard_index;
+    };
+    int64_t end = row;
+    while (end < num_rows && is_wanted(end)) {
+      records.push_back(block->RecordOf(end) - block->first_record);
+      ++end;
+    }
+    kept.Append(block->rows, row, end - row);
+    row = std::max(end, row + 1);
+  }
+  block->rows = std::move(kept);
+  block->records = std::move(records);
+}
+
+void RecordSource::Parse(const RecordPiece& piece, int64_t first,
+                         RecordBlock* block) const {
+  // Here, since others wait for the block once it is in the queue.
+  try {
+    block->rows = SlotRows(format_->specs());
+    block->status = ParseRecords(piece, first, block);
+    block->all_bad = block->rows.num_rows() == 0;
+    KeepWanted(first, block);
+  } catch (const std::bad_alloc&) {
+    block->rows = SlotRows();
+    block->records.clear();
+    block->status = OutOfMemory();
+  }
+}
+
+absl::Status RecordSource::OpenNext() {
+  const int64_t num_files = static_cast<int64_t>(options_.files.size());
+  const int64_t end = std::min(
+      num_files, next_file_ + (command_ == nullptr ? 1 : options_.num_threads));
+  for (int64_t i = next_file_ + opened_.size(); i < end; ++i) {
+    opened_.emplace_back();
+    opened_.back().first = Open(i, &opened_.back().second);
+  }
+  const absl::Status status = std::move(opened_.front().first);
+  current_ = std::move(opened_.front().second);
+  opened_.pop_front();
+  ++next_file_;
+  return status;
+}
+
+bool RecordSource::ReadOrdered(RecordPiece* piece, RecordBlock* block) {
+  bool ended = true;
+  while (block->status.ok() && ended) {
+    if (current_.reader == nullptr) {
+      if (next_file_ >= static_cast<int64_t>(options_.files.size())) {
+        return false;
+      }
+      block->status = OpenNext();
+      continue;
+    }
+    block->status = ReadPiece(&current_, piece, &ended);
+    if (ended) {
+      current_.reader.reset();
+      block->ends_file = options_.whole_files;
+      if (block->ends_file) break;
+    }
+  }
+  block->file = next_file_ - 1;
+  block->first_record = piece->first_record;
+  block->num_records = piece->num_records;
+  return true;
+}
+
+void RecordSource::RunOrdered() {
+  while (true) {
+    RecordPiece piece;
+    RecordBlock* block = nullptr;
+    int64_t first_record = 0;
+    {
+      std::lock_guard<std::mutex> reading(reading_mutex_);
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (!WaitForRoom(&lock)) {
+          // With the processes of a command.
+          current_.reader.reset();
+          opened_.clear();
+          return;
+        }
+      }
+      auto next = std::make_unique<RecordBlock>();
+      if (!ReadOrdered(&piece, next.get())) return;
+      block = next.get();
+      first_record = current_.first_record;
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!block->status.ok()) stop_reading_ = true;
+      queue_.push_back(std::move(next));
+    }
+    // Nobody takes a block that is not ready, so it stays ours until then.
+    if (block->status.ok()) Parse(piece, first_record, block);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!block->status.ok()) stop_reading_ = true;
+    block->ready = true;
+    changed_.notify_all();
+  }
+}
+
+void RecordSource::RunUnordered() {
+  OpenFile file;
+  while (true) {
+    auto block = std::make_unique<RecordBlock>();
+    if (file.reader == nullptr) {
+      int64_t number = 0;
+      {
+        std::lock_guard<std::mutex> reading(reading_mutex_);
+        if (next_file_ >= static_cast<int64_t>(options_.files.size())) return;
+        number = next_file_++;
+      }
+      block->status = Open(number, &file);
+    }
+    block->file = file.number;
+    if (block->status.ok()) {
+      RecordPiece piece;
+      bool ended = false;
+      block->status = ReadPiece(&file, &piece, &ended);
+      block->ends_file = ended;
+      if (ended) file.reader.reset();
+      if (ended && !options_.whole_files) continue;
+      block->first_record = piece.first_record;
+      block->num_records = piece.num_records;
+      if (block->status.ok()) Parse(piece, 0, block.get());
+    }
+    block->ready = true;
+    const bool failed = !block->status.ok();
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!WaitForRoom(&lock)) return;
+    if (failed) stop_reading_ = true;
+    queue_.push_back(std::move(block));
+    changed_.notify_all();
+    if (failed) return;
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,273 @@
+#include "tf_ops/kernels/records/slot_attributes.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "tensorflow/core/util/overflow.h"
+#include "tf_ops/kernels/base/status_util.h"
+
+namespace lodestar {
+
+using tensorflow::DataTypeVector;
+using tensorflow::OpKernelConstruction;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
+                                  std::vector<ColumnSpec> leading) {
+  std::vector<std::string> names;
+  DataTypeVector types;
+  std::vector<tensorflow::PartialTensorShape> shapes;
+  std::vector<int64_t> limits;
+  std::vector<int64_t> weighs;
+  std::vector<bool> used;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_names", &names));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_types", &types));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_shapes", &shapes));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_limits", &limits));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_weighs", &weighs));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_used", &used));
+  const size_t num_slots = names.size();
+  if (types.size() != num_slots || shapes.size() != num_slots ||
+      limits.size() != num_slots || weighs.size() != num_slots ||
+      used.size() != num_slots) {
+    return InvalidArgumentError(
+        "`slot_names`, `slot_types`, `slot_shapes`, `slot_limits`, "
+        "`slot_weighs` and `slot_used` must have one length, found ",
+        num_slots, ", ", types.size(), ", ", shapes.size(), ", ", limits.size(),
+        ", ", weighs.size(), " and ", used.size());
+  }
+  specs_ = std::move(leading);
+  const int64_t num_leading = static_cast<int64_t>(specs_.size());
+  for (const ColumnSpec& spec : specs_) {
+    slot_types_.push_back(spec.is_text ? tensorflow::DT_STRING
+                                       : tensorflow::DT_INT64);
+    slot_shapes_.push_back(tensorflow::PartialTensorShape({}));
+  }
+  slot_types_.insert(slot_types_.end(), types.begin(), types.end());
+  slot_shapes_.insert(slot_shapes_.end(), shapes.begin(), shapes.end());
+  for (size_t i = 0; i < num_slots; ++i) {
+    ColumnSpec spec;
+    spec.name = names[i];
+    spec.is_float = types[i] == tensorflow::DT_FLOAT;
+    spec.limit = limits[i];
+    spec.used = used[i];
+    if (!shapes[i].unknown_rank()) {
+      int64_t num_unknown = 0;
+      for (int d = 0; d < shapes[i].dims(); ++d) {
+        const int64_t dim = shapes[i].dim_size(d);
+        num_unknown += dim < 0;
+        if (dim >= 0) {
+          spec.multiple =
+              tensorflow::MultiplyWithoutOverflow(spec.multiple, dim);
+        }
+      }
+      // A batch has one dimension more.
+      if (num_unknown > 1 || spec.multiple < 1 ||
+          spec.multiple > std::numeric_limits<int32_t>::max() ||
+          shapes[i].dims() >= TensorShape::MaxDimensions()) {
+        return InvalidArgumentError(
+            "`slot_shapes` of slot '", spec.name,
+            "' must have at most one unknown dimension, 1 to 2^31 - 1 elements "
+            "and a rank below ",
+            TensorShape::MaxDimensions(), ", or be of unknown rank, found ",
+            shapes[i].DebugString());
+      }
+      if (num_unknown == 0) {
+        spec.size = spec.multiple;
+        spec.multiple = 1;
+      }
+    }
+    if (weighs[i] >= 0) {
+      const bool is_slot = weighs[i] < static_cast<int64_t>(num_slots);
+      if (!is_slot || !shapes[i].unknown_rank() ||
+          !shapes[weighs[i]].unknown_rank() || weighs[weighs[i]] >= 0 ||
+          std::count(weighs.begin(), weighs.end(), weighs[i]) > 1) {
+        return InvalidArgumentError(
+            "`slot_weighs` of slot '", spec.name, "' is ", weighs[i],
+            ", wanted -1, or if it is sparse the index of a sparse slot that "
+            "has no other weights and is none");
+      }
+      spec.weighs = num_leading + weighs[i];
+    }
+    specs_.push_back(std::move(spec));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("output_types", &output_types_));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("output_shapes", &output_shapes_));
+  DataTypeVector types;
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    types.push_back(slot_types_[c]);
+    if (IsSparse(c)) types.push_back(tensorflow::DT_INT64);
+  }
+  if (types != output_types_ || types.size() != output_shapes_.size()) {
+    return InvalidArgumentError(
+        "`output_types` must be ", tensorflow::DataTypeVectorString(types),
+        ", found ", tensorflow::DataTypeVectorString(output_types_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
+  constexpr int64_t kUnknown = -1;
+  size_t output = 0;
+  const auto check = [&](const std::vector<int64_t>& wanted) {
+    const tensorflow::PartialTensorShape& found = output_shapes_[output++];
+    if (found.unknown_rank()) return absl::OkStatus();
+    bool holds = found.dims() == static_cast<int>(wanted.size());
+    for (int d = 0; d < found.dims() && holds; ++d) {
+      holds = found.dim_size(d) < 0 || found.dim_size(d) == wanted[d];
+    }
+    if (holds) return absl::OkStatus();
+    std::string text;
+    for (const int64_t dim : wanted) {
+      text += (text.empty() ? "" : ",") +
+              (dim < 0 ? std::string("?") : StrCat(dim));
+    }
+    return InvalidArgumentError("`output_shapes` of tensor ", output - 1,
+                                " is ", found.DebugString(), ", but it is [",
+                                text, "]");
+  };
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    if (IsSparse(c)) {
+      const bool is_known =
+          num_rows >= 0 && num_rows < std::numeric_limits<int64_t>::max();
+      TF_RETURN_IF_ERROR(check({kUnknown}));
+      TF_RETURN_IF_ERROR(check({is_known ? num_rows + 1 : kUnknown}));
+      continue;
+    }
+    std::vector<int64_t> wanted = {num_rows};
+    for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
+      wanted.push_back(slot_shapes_[c].dim_size(d));
+    }
+    TF_RETURN_IF_ERROR(check(wanted));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotAttributes::CheckInferred(const SlotBatch& batch) const {
+  std::vector<int64_t> splits(batch.num_rows() + 1);
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!IsInferred(c) || !specs_[c].used) continue;
+    batch.CopySplits(c, splits.data());
+    for (int64_t row = 1; row < batch.num_rows(); ++row) {
+      const int64_t found = splits[row + 1] - splits[row];
+      if (found == splits[1]) continue;
+      return InvalidArgumentError(
+          "slot '", specs_[c].name, "': sample ", row, " of the batch has ",
+          found, " values, sample 0 has ", splits[1], "; with shape ",
+          slot_shapes_[c].DebugString(),
+          " all samples of a batch must have as many");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Tensor SlotAttributes::Splits(const SlotBatch& batch, size_t column) {
+  Tensor splits =
+      NewTensor(tensorflow::DT_INT64, TensorShape({batch.num_rows() + 1}));
+  batch.CopySplits(column, splits.vec<int64_t>().data());
+  return splits;
+}
+
+Tensor SlotAttributes::Strings(const SlotBatch& batch, size_t column) {
+  const Tensor splits = Splits(batch, column);
+  const auto ends = splits.vec<int64_t>();
+  std::string text(batch.NumValues(column), 0);
+  batch.CopyValues(column, &text[0]);
+  Tensor strings =
+      NewTensor(tensorflow::DT_STRING, TensorShape({batch.num_rows()}));
+  for (int64_t row = 0; row < batch.num_rows(); ++row) {
+    strings.vec<tstring>()(row).assign(text.data() + ends(row),
+                                       ends(row + 1) - ends(row));
+  }
+  return strings;
+}
+
+void SlotAttributes::AppendTensors(const SlotBatch& batch,
+                                   std::vector<Tensor>* tensors) const {
+  const int64_t num_rows = batch.num_rows();
+  for (size_t c = 0; c < specs_.size(); ++c) {
+    if (!specs_[c].used) continue;
+    if (specs_[c].is_text) {
+      tensors->push_back(Strings(batch, c));
+      continue;
+    }
+    TensorShape shape;
+    if (IsSparse(c)) {
+      shape.AddDim(batch.NumValues(c));
+    } else {
+      shape.AddDim(num_rows);
+      for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
+        const int64_t dim = slot_shapes_[c].dim_size(d);
+        // Without a sample nothing says more of an unknown one.
+        const int64_t inferred =
+            num_rows == 0 ? 0
+                          : batch.NumValues(c) / num_rows / specs_[c].multiple;
+        shape.AddDim(dim >= 0 ? dim : inferred);
+      }
+    }
+    Tensor values = NewTensor(slot_types_[c], shape);
+    if (specs_[c].is_float) {
+      batch.CopyValues(c, values.flat<float>().data());
+    } else {
+      batch.CopyValues(c, values.flat<int64_t>().data());
+    }
+    tensors->push_back(std::move(values));
+    if (IsSparse(c)) tensors->push_back(Splits(batch, c));
+  }
+}
+
+Tensor NewTensor(tensorflow::DataType dtype, const TensorShape& shape) {
+  Tensor tensor(dtype, shape);
+  if (!tensor.IsInitialized()) throw std::bad_alloc();
+  return tensor;
+}
+
+std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
+    OpKernelConstruction* ctx) {
+  std::vector<std::pair<std::string, tensorflow::AttrValue>> attributes;
+  for (const auto& attr : ctx->def().attr()) {
+    // The dataset adds its outputs itself; "_" begins what TensorFlow adds.
+    if (attr.first.front() != '_' && attr.first.rfind("output_", 0) != 0) {
+      attributes.push_back(attr);
+    }
+  }
+  return attributes;
+}
+
+absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t lowest,
+                        int64_t highest, int64_t* value) {
+  if (tensor.dims() != 0) {
+    return InvalidArgumentError("`", name, "` must be a scalar, found shape ",
+                                tensor.shape().DebugString());
+  }
+  *value = tensor.scalar<int64_t>()();
+  if (*value < lowest || *value > highest) {
+    return InvalidArgumentError("`", name, "` must be from ", lowest, " to ",
+                                highest, ", found ", *value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPaths(const Tensor& filenames,
+                       std::vector<std::string>* paths) {
+  if (filenames.dims() != 1) {
+    return InvalidArgumentError("`filenames` must have rank 1, found ",
+                                filenames.shape().DebugString());
+  }
+  for (int64_t i = 0; i < filenames.NumElements(); ++i) {
+    paths->emplace_back(filenames.vec<tstring>()(i));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

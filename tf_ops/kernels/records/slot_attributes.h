@@ -1,0 +1,89 @@
+// SlotAttributes: the attributes by which an op describes feature slots, and
+// the batches that come of them. Contract: ops/record_dataset_ops.cc.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
+#define LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tf_ops/core/records/slot_batch.h"
+#include "tf_ops/core/records/slot_rows.h"
+
+namespace lodestar {
+
+class SlotAttributes {
+ public:
+  // Reads the attributes called slot_*. `leading` are columns before the slots,
+  // which the op describes otherwise: text, or of one value.
+  absl::Status Init(tensorflow::OpKernelConstruction* ctx,
+                    std::vector<ColumnSpec> leading);
+  // Reads output_types and output_shapes, after Init(). InvalidArgument if the
+  // types are not those of the batches.
+  absl::Status InitOutputs(tensorflow::OpKernelConstruction* ctx);
+
+  // One a column.
+  const std::vector<ColumnSpec>& specs() const { return specs_; }
+  // Whether a sample may have any number of values, whatever others have.
+  bool IsSparse(size_t column) const {
+    return slot_shapes_[column].unknown_rank();
+  }
+  const tensorflow::DataTypeVector& output_types() const {
+    return output_types_;
+  }
+  const std::vector<tensorflow::PartialTensorShape>& output_shapes() const {
+    return output_shapes_;
+  }
+
+  // InvalidArgument unless output_shapes hold for batches of `num_rows`
+  // samples, -1 for any number.
+  absl::Status CheckOutputShapes(int64_t num_rows) const;
+  // InvalidArgument unless slots whose shape has a -1 have one shape in
+  // `batch`.
+  absl::Status CheckInferred(const SlotBatch& batch) const;
+  // Appends the tensors of a batch, which has passed CheckInferred(). Throws
+  // std::bad_alloc.
+  void AppendTensors(const SlotBatch& batch,
+                     std::vector<tensorflow::Tensor>* tensors) const;
+
+ private:
+  bool IsInferred(size_t column) const {
+    return !IsSparse(column) && !slot_shapes_[column].IsFullyDefined();
+  }
+
+  static tensorflow::Tensor Splits(const SlotBatch& batch, size_t column);
+  static tensorflow::Tensor Strings(const SlotBatch& batch, size_t column);
+
+  std::vector<ColumnSpec> specs_;
+  tensorflow::DataTypeVector slot_types_;
+  std::vector<tensorflow::PartialTensorShape> slot_shapes_;
+  tensorflow::DataTypeVector output_types_;
+  std::vector<tensorflow::PartialTensorShape> output_shapes_;
+};
+
+// Every attribute of a dataset op, for the graph that the dataset serializes
+// to.
+std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
+    tensorflow::OpKernelConstruction* ctx);
+
+// A tensor of `shape`. Throws std::bad_alloc, where TensorFlow's constructor
+// would leave it without memory.
+tensorflow::Tensor NewTensor(tensorflow::DataType dtype,
+                             const tensorflow::TensorShape& shape);
+
+// Checks that the input `name` of an op is a scalar from `lowest` to `highest`
+// and sets *value to it.
+absl::Status ReadScalar(const tensorflow::Tensor& tensor, const char* name,
+                        int64_t lowest, int64_t highest, int64_t* value);
+// Checks that `filenames` is a vector and sets *paths to it.
+absl::Status ReadPaths(const tensorflow::Tensor& filenames,
+                       std::vector<std::string>* paths);
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_

@@ -1,0 +1,94 @@
+// What OpKernels on a GPU share. Included only where LODESTAR_CUDA is set.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/cuda/cuda_number.h"
+#include "xla/stream_executor/stream.h"
+
+namespace lodestar {
+
+// The stream that a kernel's Compute has to put its work on.
+inline cudaStream_t CudaStream(tensorflow::OpKernelContext* ctx) {
+  return static_cast<cudaStream_t>(
+      ctx->op_device_context()->stream()->platform_specific_handle().stream);
+}
+
+// Internal if CUDA could not start `what`.
+inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return ToTensorFlow(Status(StatusCode::kInternal,
+                             StrCat("the GPU's ", what, " did not start: ",
+                                    cudaGetErrorString(error))));
+}
+
+// REQUIRES: `dtype` is one that LODESTAR_CALL_NUMBERS gives.
+inline Number NumberOf(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_HALF:
+      return Number::kFloat16;
+    case tensorflow::DT_BFLOAT16:
+      return Number::kBFloat16;
+    case tensorflow::DT_DOUBLE:
+      return Number::kFloat64;
+    case tensorflow::DT_INT32:
+      return Number::kInt32;
+    case tensorflow::DT_INT64:
+      return Number::kInt64;
+    default:
+      return Number::kFloat32;
+  }
+}
+
+// Device memory that lives until the kernel's work on the stream is done.
+class DeviceBytes {
+ public:
+  absl::Status Allocate(tensorflow::OpKernelContext* ctx, int64_t size) {
+    return ctx->allocate_temp(tensorflow::DT_INT8, {size}, &tensor_);
+  }
+
+  // A copy of `size` bytes of host memory, which may change after the return.
+  absl::Status CopyFrom(tensorflow::OpKernelContext* ctx, const void* host,
+                        int64_t size) {
+    TF_RETURN_IF_ERROR(Allocate(ctx, size));
+    if (size == 0) return absl::OkStatus();
+    // CUDA has read all of pageable memory when the call returns. Of
+    // page-locked memory, which tensors on the host may be in, it has not, and
+    // TensorFlow may give that away before the copy comes to its turn.
+    const std::unique_ptr<char[]> pageable(new (std::nothrow) char[size]);
+    if (pageable == nullptr) {
+      return ToTensorFlow(ResourceExhausted("out of memory"));
+    }
+    std::memcpy(pageable.get(), host, size);
+    return ToTensorFlow(
+        cudaMemcpyAsync(data(), pageable.get(), size, cudaMemcpyHostToDevice,
+                        CudaStream(ctx)),
+        "copy to the device");
+  }
+
+  template <typename T>
+  absl::Status CopyFrom(tensorflow::OpKernelContext* ctx, Span<const T> host) {
+    return CopyFrom(ctx, host.data(),
+                    host.size() * static_cast<int64_t>(sizeof(T)));
+  }
+
+  void* data() { return tensor_.data(); }
+  const int64_t* offsets() { return static_cast<const int64_t*>(data()); }
+
+ private:
+  tensorflow::Tensor tensor_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_

@@ -1,0 +1,317 @@
+// Kernels of SequenceExpand, SequenceExpandGradient and SequenceExpandAs.
+// Contracts: tf_ops/ops/sequence/sequence_expand_ops.cc; algorithms:
+// tf_ops/core/sequence/sequence_expand.h; the GPU's in
+// sequence_expand_kernels.cu.cc.
+
+#include <limits>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
+#include "tf_ops/core/sequence/sequence_expand.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Units that repeat: their splits, where the result has each of them, and the
+// rows that a kernel makes, of `dim` numbers each.
+struct Expansion {
+  Span<const int64_t> splits;
+  Span<const int64_t> ref_splits;
+  Span<int64_t> starts;
+  Tensor starts_buffer;
+  int64_t dim = 0;
+  Tensor* output = nullptr;  // null if the expansion passes on
+
+  int64_t num_rows() const { return splits[splits.size() - 1]; }
+  int64_t num_expanded_rows() const { return starts[starts.size() - 1]; }
+  int64_t num_repetitions() const { return ref_splits[ref_splits.size() - 1]; }
+  // No units to count by: nothing is repeated, nothing is dropped.
+  bool passes_on() const { return ref_splits.size() == 1; }
+  bool is_done() const { return passes_on() || output->NumElements() == 0; }
+};
+
+// Reads row_splits and ref_splits, inputs 1 and 2, both in host memory, of
+// which row_splits are known to be right. The starts are not made if the
+// expansion passes on.
+absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
+  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(2), "ref_splits"));
+  e->splits = FlatSpan<int64_t>(ctx->input(1));
+  e->ref_splits = FlatSpan<int64_t>(ctx->input(2));
+  if (e->passes_on()) return absl::OkStatus();
+  if (e->splits.size() != e->ref_splits.size()) {
+    // The names of Python: units are x's sequences or rows, y's of any level.
+    return InvalidArgumentError("`x` has ", e->splits.size() - 1,
+                                " units to repeat, but `y` has ",
+                                e->ref_splits.size() - 1);
+  }
+  tensorflow::AllocatorAttributes host;
+  host.set_on_host(true);
+  TF_RETURN_IF_ERROR(ctx->allocate_temp(
+      tensorflow::DT_INT64, {e->splits.size()}, &e->starts_buffer, host));
+  e->starts = FlatSpan<int64_t>(&e->starts_buffer);
+  return ToTensorFlow(ExpandedStarts(e->splits, e->ref_splits, e->starts));
+}
+
+// Checks the inputs of SequenceExpand and makes expanded_splits, and room for
+// `expanded`; if the expansion passes on, both outputs.
+absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
+  const Tensor& values = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
+  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  if (e->passes_on()) {
+    ctx->set_output(0, values);
+    ctx->set_output(1, ctx->input(1));
+    return absl::OkStatus();
+  }
+  if (e->num_repetitions() == std::numeric_limits<int64_t>::max()) {
+    return InvalidArgumentError("`ref_splits` makes ", e->num_repetitions(),
+                                " repetitions, whose splits are beyond int64");
+  }
+  Tensor* expanded_splits = nullptr;
+  TF_RETURN_IF_ERROR(
+      AllocateOutput(ctx, 1, {e->num_repetitions() + 1}, &expanded_splits));
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, &e->dim));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &e->output));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  ExpandedSplits(e->splits, e->ref_splits, e->starts,
+                 FlatSpan<int64_t>(expanded_splits), &parallel);
+  return absl::OkStatus();
+}
+
+class SequenceExpandOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Expansion e;
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
+    if (e.is_done()) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    VisitCopied(values.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, e.dim),
+                        e.splits, e.starts, CopyTarget<T>(e.output), &parallel);
+    });
+  }
+};
+
+// Checks the inputs of SequenceExpandGradient and makes room for the output; if
+// the expansion passes on, the output.
+absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
+  const Tensor& gradient = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckNoScalar(gradient, "gradient"));
+  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
+  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  const int64_t wanted =
+      e->passes_on() ? e->num_rows() : e->num_expanded_rows();
+  if (gradient.dim_size(0) != wanted) {
+    return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                " rows, but the splits make ", wanted);
+  }
+  if (e->passes_on()) {
+    ctx->set_output(0, gradient);
+    return absl::OkStatus();
+  }
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(gradient.shape(), e->num_rows(), &shape, &e->dim));
+  return AllocateOutput(ctx, 0, shape, &e->output);
+}
+
+template <typename T>
+class SequenceExpandGradientOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Expansion e;
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), e.dim, e.splits,
+                              e.ref_splits, e.starts,
+                              e.output->flat<T>().data(), &parallel);
+  }
+};
+
+// Checks the inputs of SequenceExpandAs, of which row_splits are in host
+// memory, and makes room for the output, a row of `dim` numbers.
+absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
+                             int64_t* dim, Tensor** expanded) {
+  const Tensor& values = ctx->input(0);
+  TF_RETURN_IF_ERROR(CheckNoScalar(values, "values"));
+  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
+  *splits = FlatSpan<int64_t>(ctx->input(1));
+  const int64_t batch = splits->size() - 1;
+  if (values.dim_size(0) != batch) {
+    return InvalidArgumentError("`x` has ", values.dim_size(0),
+                                " rows to repeat, but `y` has ", batch,
+                                " sequences");
+  }
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(
+      ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
+  return AllocateOutput(ctx, 0, shape, expanded);
+}
+
+class SequenceExpandAsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Span<const int64_t> splits;
+    int64_t dim = 0;
+    Tensor* expanded = nullptr;
+    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
+    if (expanded->NumElements() == 0) return;
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    VisitCopied(values.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceExpandAs<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
+                          splits, CopyTarget<T>(expanded), &parallel);
+    });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand").Device(DEVICE_CPU),
+                        SequenceExpandOp);
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs").Device(DEVICE_CPU),
+                        SequenceExpandAsOp);
+
+#define REGISTER(T)                                               \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
+                              .Device(DEVICE_CPU)                 \
+                              .TypeConstraint<T>("T"),            \
+                          SequenceExpandGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#if LODESTAR_CUDA
+
+// The splits of an expansion, checked on the host, in device memory.
+class ExpansionOnDevice {
+ public:
+  absl::Status Init(OpKernelContext* ctx, const Expansion& e) {
+    TF_RETURN_IF_ERROR(splits_.CopyFrom(ctx, e.splits));
+    TF_RETURN_IF_ERROR(starts_.CopyFrom(ctx, Span<const int64_t>(e.starts)));
+    expansion_ = {splits_.offsets(), starts_.offsets(), e.splits.size() - 1,
+                  e.num_rows(), e.num_expanded_rows()};
+    return absl::OkStatus();
+  }
+
+  const DeviceExpansion& get() const { return expansion_; }
+
+ private:
+  DeviceBytes splits_;
+  DeviceBytes starts_;
+  DeviceExpansion expansion_;
+};
+
+class SequenceExpandGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Expansion e;
+    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
+    if (e.is_done()) return;
+    ExpansionOnDevice expansion;
+    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(LaunchSequenceExpand(
+                                         CudaStream(ctx), values.data(),
+                                         e.dim * DataTypeSize(values.dtype()),
+                                         expansion.get(), e.output->data()),
+                                     "expansion"));
+  }
+};
+
+class SequenceExpandGradientGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Expansion e;
+    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return;
+    ExpansionOnDevice expansion;
+    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
+    const Number number = NumberOf(e.output->dtype());
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(
+        ctx, scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
+                                       number, e.num_expanded_rows(), e.dim)));
+    OP_REQUIRES_OK(
+        ctx,
+        ToTensorFlow(LaunchSequenceExpandGradient(
+                         CudaStream(ctx), number, ctx->input(0).data(), e.dim,
+                         expansion.get(), scratch.data(), e.output->data()),
+                     "gradient of expansion"));
+  }
+};
+
+class SequenceExpandAsGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    Span<const int64_t> splits;
+    int64_t dim = 0;
+    Tensor* expanded = nullptr;
+    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
+    if (expanded->NumElements() == 0) return;
+    DeviceBytes device_splits;
+    OP_REQUIRES_OK(ctx, device_splits.CopyFrom(ctx, splits));
+    OP_REQUIRES_OK(ctx,
+                   ToTensorFlow(LaunchSequenceExpandAs(
+                                    CudaStream(ctx), values.data(),
+                                    dim * DataTypeSize(values.dtype()),
+                                    device_splits.offsets(), splits.size() - 1,
+                                    expanded->dim_size(0), expanded->data()),
+                                "expansion"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand")     \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .HostMemory("ref_splits")       \
+                              .HostMemory("expanded_splits")  \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceExpandGpuOp);               \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs")   \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceExpandAsGpuOp);
+LODESTAR_CALL_NUMBERS(REGISTER)
+#undef REGISTER
+
+#define REGISTER(T)                                               \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
+                              .Device(tensorflow::DEVICE_GPU)     \
+                              .HostMemory("row_splits")           \
+                              .HostMemory("ref_splits")           \
+                              .TypeConstraint<T>("T"),            \
+                          SequenceExpandGradientGpuOp);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,238 @@
+// Kernels of SequencePad and SequenceUnpad. Contracts:
+// tf_ops/ops/sequence/sequence_pad_ops.cc; algorithms:
+// tf_ops/core/sequence/sequence_pad.h; the GPU's in sequence_pad_kernels.cu.cc.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/base/row_copy.h"
+#include "tf_ops/core/sequence/sequence_pad.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda/sequence_pad_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// The inputs of SequencePad, checked, and its outputs, of which `lengths` is
+// made; it, row_splits and maxlen are in host memory.
+struct Padding {
+  Span<const int64_t> splits;
+  int64_t steps = 0;
+  int64_t dim = 0;
+  // Whether pad_value is one number for a whole step of another size.
+  bool pads_by_scalar = false;
+  Tensor* padded = nullptr;
+};
+
+absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
+  const Tensor& values = ctx->input(0);
+  const Tensor& pad_value = ctx->input(2);
+  TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
+  TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "maxlen", 0));
+  p->splits = FlatSpan<int64_t>(ctx->input(1));
+  TF_RETURN_IF_ERROR(ToTensorFlow(
+      PaddedSteps(p->splits, ctx->input(3).scalar<int64_t>()(), &p->steps)));
+  TensorShape step;
+  for (int d = 1; d < values.dims(); ++d) {
+    TF_RETURN_IF_ERROR(step.AddDimWithStatus(values.dim_size(d)));
+  }
+  p->dim = step.num_elements();
+  if (pad_value.dims() != 0 && pad_value.shape() != step) {
+    return InvalidArgumentError("`pad_value` has shape ",
+                                pad_value.shape().DebugString(),
+                                ", wanted [] or ", step.DebugString());
+  }
+  p->pads_by_scalar = pad_value.dims() == 0;
+  const int64_t batch = p->splits.size() - 1;
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(batch));
+  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(p->steps));
+  TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->padded));
+  Tensor* lengths = nullptr;
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch}, &lengths));
+  for (int64_t b = 0; b < batch; ++b) {
+    lengths->flat<int64_t>()(b) = p->splits[b + 1] - p->splits[b];
+  }
+  return absl::OkStatus();
+}
+
+class SequencePadOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Padding p;
+    OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
+    if (p.padded->NumElements() == 0) return;
+    VisitCopied(ctx->input(0).dtype(),
+                [&](auto zero) { Pad<decltype(zero)>(ctx, p); });
+  }
+
+ private:
+  // T: see VisitCopied.
+  template <typename T>
+  static void Pad(OpKernelContext* ctx, const Padding& p) {
+    const Tensor& values = ctx->input(0);
+    const int64_t width = CopyWidth<T>(values, p.dim);
+    const T* pad = CopySource<T>(ctx->input(2));
+    const int64_t pad_width =
+        p.pads_by_scalar ? CopyWidth<T>(values, 1) : width;
+    Tensor buffer;
+    if (pad_width < width) {
+      OP_REQUIRES_OK(ctx, ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
+      VisitWidth<T>(pad_width, [&](auto pad_width) {
+        RepeatRow(pad, p.dim, pad_width, CopyTarget<T>(&buffer));
+      });
+      pad = CopySource<T>(buffer);
+    }
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequencePad<T>(CopySource<T>(values), width, p.splits, pad, p.steps,
+                   CopyTarget<T>(p.padded), &parallel);
+  }
+};
+
+// The inputs of SequenceUnpad, checked, and its outputs, of which row_splits is
+// made; it and lengths are in host memory.
+struct Unpadding {
+  int64_t steps = 0;
+  int64_t dim = 0;
+  Tensor* values = nullptr;
+  Tensor* splits = nullptr;
+};
+
+absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
+  const Tensor& padded = ctx->input(0);
+  const Tensor& lengths = ctx->input(1);
+  if (padded.dims() < 2) {
+    return InvalidArgumentError("`padded` must have rank 2 or more, found ",
+                                padded.shape().DebugString());
+  }
+  TF_RETURN_IF_ERROR(CheckRank(lengths, "lengths", 1));
+  const int64_t batch = padded.dim_size(0);
+  if (lengths.NumElements() != batch) {
+    return InvalidArgumentError("`lengths` has ", lengths.NumElements(),
+                                " numbers, but `padded` has ", batch, " rows");
+  }
+  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
+  const Span<int64_t> splits = FlatSpan<int64_t>(u->splits);
+  u->steps = padded.dim_size(1);
+  TF_RETURN_IF_ERROR(ToTensorFlow(
+      UnpaddedSplits(FlatSpan<int64_t>(lengths), u->steps, splits)));
+  TensorShape step;
+  for (int d = 2; d < padded.dims(); ++d) {
+    TF_RETURN_IF_ERROR(step.AddDimWithStatus(padded.dim_size(d)));
+  }
+  u->dim = step.num_elements();
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(splits[batch]));
+  TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
+  return AllocateOutput(ctx, 0, shape, &u->values);
+}
+
+class SequenceUnpadOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Unpadding u;
+    OP_REQUIRES_OK(ctx, PrepareUnpad(ctx, &u));
+    if (u.values->NumElements() == 0) return;
+    const Tensor& padded = ctx->input(0);
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    VisitCopied(padded.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceUnpad<T>(CopySource<T>(padded), CopyWidth<T>(padded, u.dim),
+                       u.steps, FlatSpan<int64_t>(u.splits),
+                       CopyTarget<T>(u.values), &parallel);
+    });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad").Device(DEVICE_CPU),
+                        SequencePadOp);
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad").Device(DEVICE_CPU),
+                        SequenceUnpadOp);
+
+#if LODESTAR_CUDA
+
+class SequencePadGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Padding p;
+    OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
+    if (p.padded->NumElements() == 0) return;
+    const Tensor& values = ctx->input(0);
+    const int64_t number_bytes = DataTypeSize(values.dtype());
+    const void* pad_value = ctx->input(2).data();
+    DeviceBytes splits;
+    OP_REQUIRES_OK(ctx, splits.CopyFrom(ctx, p.splits));
+    DeviceBytes pad_row;
+    if (!p.pads_by_scalar) {
+      OP_REQUIRES_OK(ctx,
+                     pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
+    }
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(LaunchSequencePad(
+                              CudaStream(ctx), values.data(),
+                              values.dim_size(0), p.dim * number_bytes,
+                              splits.offsets(), p.splits.size() - 1, p.steps,
+                              p.pads_by_scalar ? nullptr : pad_row.data(),
+                              pad_value, number_bytes, p.padded->data()),
+                          "padding"));
+  }
+};
+
+class SequenceUnpadGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Unpadding u;
+    OP_REQUIRES_OK(ctx, PrepareUnpad(ctx, &u));
+    if (u.values->NumElements() == 0) return;
+    const Tensor& padded = ctx->input(0);
+    DeviceBytes splits;
+    OP_REQUIRES_OK(
+        ctx,
+        splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(
+                 LaunchSequenceUnpad(
+                     CudaStream(ctx), padded.data(), padded.dim_size(0),
+                     u.steps, u.dim * DataTypeSize(padded.dtype()),
+                     splits.offsets(), u.values->dim_size(0), u.values->data()),
+                 "unpadding"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad")        \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("row_splits")       \
+                              .HostMemory("pad_value")        \
+                              .HostMemory("maxlen")           \
+                              .HostMemory("lengths")          \
+                              .TypeConstraint<T>("T"),        \
+                          SequencePadGpuOp);                  \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad")      \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("lengths")          \
+                              .HostMemory("row_splits")       \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceUnpadGpuOp);
+LODESTAR_CALL_NUMBERS(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,218 @@
+// Kernels of SequencePool and SequencePoolGradient. Contracts:
+// tf_ops/ops/sequence/sequence_pool_ops.cc; algorithm:
+// tf_ops/core/sequence/sequence_pool.h; the GPU's in
+// sequence_pool_kernels.cu.cc.
+
+#include <string>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
+#include "tf_ops/core/sequence/lod.h"
+#include "tf_ops/core/sequence/sequence_pool.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+class CombinerKernel : public tensorflow::OpKernel {
+ public:
+  explicit CombinerKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    std::string combiner;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
+  }
+
+ protected:
+  // The inputs values [N, ...] and row_splits [B + 1], and the outputs [B, ...]
+  // and index.
+  struct Pooling {
+    int64_t num_rows = 0;
+    int64_t batch = 0;
+    int64_t dim = 0;
+    Tensor* pooled = nullptr;
+    Tensor* index = nullptr;
+  };
+  absl::Status Prepare(OpKernelContext* ctx, Pooling* p) const {
+    const Tensor& values = ctx->input(0);
+    const Tensor& splits = ctx->input(1);
+    TF_RETURN_IF_ERROR(CheckDeviceSequences(values, "values", splits));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "pad_value", 0));
+    p->num_rows = values.dim_size(0);
+    p->batch = splits.NumElements() - 1;
+    TensorShape shape;
+    TF_RETURN_IF_ERROR(ReplaceRows(values.shape(), p->batch, &shape, &p->dim));
+    TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->pooled));
+    return AllocateOutput(
+        ctx, 1, combiner_ == Combiner::kMax ? shape : TensorShape({0}),
+        &p->index);
+  }
+
+  // The inputs gradient [B, ...] and num_rows, and the output [N, ...].
+  struct PoolingGradient {
+    int64_t num_rows = 0;
+    int64_t batch = 0;
+    int64_t dim = 0;
+    const int64_t* index = nullptr;  // of max
+    TensorShape shape;
+    Tensor* output = nullptr;
+  };
+  // Checks everything but the offsets in row_splits and the rows in index.
+  // Makes all but the output: who can read the offsets does so before.
+  absl::Status CheckGradient(OpKernelContext* ctx, PoolingGradient* p) const {
+    const Tensor& gradient = ctx->input(0);
+    const Tensor& splits = ctx->input(1);
+    const Tensor& index = ctx->input(2);
+    TF_RETURN_IF_ERROR(CheckDeviceSequences(gradient, "gradient", splits));
+    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "num_rows", 0));
+    p->num_rows = ctx->input(3).scalar<int64_t>()();
+    p->batch = splits.NumElements() - 1;
+    if (p->num_rows < 0) {
+      return InvalidArgumentError("`num_rows` is ", p->num_rows,
+                                  ", wanted 0 or more");
+    }
+    if (gradient.dim_size(0) != p->batch) {
+      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                  " rows, but `row_splits` makes ", p->batch,
+                                  " sequences");
+    }
+    if (combiner_ == Combiner::kMax) {
+      if (index.shape() != gradient.shape()) {
+        return InvalidArgumentError("`index` has shape ",
+                                    index.shape().DebugString(), ", wanted ",
+                                    gradient.shape().DebugString());
+      }
+      p->index = index.flat<int64_t>().data();
+    }
+    return ReplaceRows(gradient.shape(), p->num_rows, &p->shape, &p->dim);
+  }
+
+  Combiner combiner_ = Combiner::kSum;
+};
+
+template <typename T>
+class SequencePoolOp : public CombinerKernel {
+ public:
+  using CombinerKernel::CombinerKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Pooling p;
+    OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequencePool<T>(combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
+                    ctx->input(2).scalar<T>()(), p.pooled->flat<T>().data(),
+                    p.index->flat<int64_t>().data(), &parallel);
+  }
+};
+
+template <typename T>
+class SequencePoolGradientOp : public CombinerKernel {
+ public:
+  using CombinerKernel::CombinerKernel;
+  void Compute(OpKernelContext* ctx) override {
+    PoolingGradient p;
+    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    OP_REQUIRES_OK(ctx,
+                   ToTensorFlow(SequencePoolGradient<T>(
+                       combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
+                       p.index, p.output->flat<T>().data(), &parallel)));
+  }
+};
+
+#define REGISTER(T)                                                            \
+  REGISTER_KERNEL_BUILDER(                                                     \
+      Name("Lodestar>SequencePool").Device(DEVICE_CPU).TypeConstraint<T>("T"), \
+      SequencePoolOp<T>);
+LODESTAR_CALL_NUMBERS(REGISTER)
+#undef REGISTER
+
+#define REGISTER(T)                                             \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
+                              .Device(DEVICE_CPU)               \
+                              .TypeConstraint<T>("T"),          \
+                          SequencePoolGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#if LODESTAR_CUDA
+
+class SequencePoolGpuOp : public CombinerKernel {
+ public:
+  using CombinerKernel::CombinerKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Pooling p;
+    OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
+    const Number number = NumberOf(p.pooled->dtype());
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(
+        ctx, scratch.Allocate(ctx, SequencePoolScratchBytes(
+                                       combiner_, number, p.num_rows, p.dim)));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(
+                 LaunchSequencePool(
+                     CudaStream(ctx), combiner_, number, ctx->input(0).data(),
+                     p.num_rows, p.dim, ctx->input(1).flat<int64_t>().data(),
+                     p.batch, ctx->input(2).data(), scratch.data(),
+                     p.pooled->data(), p.index->flat<int64_t>().data()),
+                 "pooling"));
+  }
+};
+
+class SequencePoolGradientGpuOp : public CombinerKernel {
+ public:
+  using CombinerKernel::CombinerKernel;
+  void Compute(OpKernelContext* ctx) override {
+    PoolingGradient p;
+    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(LaunchSequencePoolGradient(
+                              CudaStream(ctx), combiner_,
+                              NumberOf(p.output->dtype()), ctx->input(0).data(),
+                              p.dim, ctx->input(1).flat<int64_t>().data(),
+                              p.batch, p.index, p.num_rows, p.output->data()),
+                          "gradient of pooling"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")       \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .HostMemory("pad_value")        \
+                              .TypeConstraint<T>("T"),        \
+                          SequencePoolGpuOp);
+LODESTAR_CALL_NUMBERS(REGISTER)
+#undef REGISTER
+
+#define REGISTER(T)                                             \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
+                              .Device(tensorflow::DEVICE_GPU)   \
+                              .HostMemory("num_rows")           \
+                              .TypeConstraint<T>("T"),          \
+                          SequencePoolGradientGpuOp);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
+
+}  // namespace
+}  // namespace lodestar

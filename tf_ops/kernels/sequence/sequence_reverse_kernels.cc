@@ -1,0 +1,80 @@
+// Kernel of SequenceReverse. Contract:
+// tf_ops/ops/sequence/sequence_reverse_ops.cc; algorithm:
+// tf_ops/core/sequence/sequence_reverse.h; the GPU's in
+// sequence_reverse_kernels.cu.cc.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/sequence/sequence_reverse.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda/sequence_reverse_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+class SequenceReverseOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
+    Tensor* reversed = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
+    const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
+    const int64_t dim = NumbersInARow(values);
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    VisitCopied(values.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      SequenceReverse<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
+                         splits, CopyTarget<T>(reversed), &parallel);
+    });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("Lodestar>SequenceReverse").Device(tensorflow::DEVICE_CPU),
+    SequenceReverseOp);
+
+#if LODESTAR_CUDA
+
+class SequenceReverseGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
+    Tensor* reversed = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
+    OP_REQUIRES_OK(
+        ctx,
+        ToTensorFlow(LaunchSequenceReverse(
+                         CudaStream(ctx), values.data(), values.dim_size(0),
+                         NumbersInARow(values) * DataTypeSize(values.dtype()),
+                         row_splits.flat<int64_t>().data(),
+                         row_splits.NumElements() - 1, reversed->data()),
+                     "reversal"));
+  }
+};
+
+#define REGISTER(T)                                           \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceReverse")    \
+                              .Device(tensorflow::DEVICE_GPU) \
+                              .TypeConstraint<T>("T"),        \
+                          SequenceReverseGpuOp);
+LODESTAR_CALL_NUMBERS(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,121 @@
+// Kernel of SequenceScatterPlaces. Contract:
+// tf_ops/ops/sequence/sequence_scatter_ops.cc; algorithm:
+// tf_ops/core/sequence/sequence_scatter.h.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/core/sequence/lod.h"
+#include "tf_ops/core/sequence/sequence_scatter.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+absl::Status ReadLevels(const OpInputList& list, const char* name,
+                        int64_t num_rows, LodLevels* levels) {
+  for (const Tensor& level : list) {
+    TF_RETURN_IF_ERROR(CheckRank(level, name, 1));
+    levels->push_back(FlatSpan<int64_t>(level));
+  }
+  const Status valid = ValidateLod(*levels, num_rows);
+  if (valid.ok()) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "`: ", valid.message());
+}
+
+absl::Status CheckSameLevels(const LodLevels& index, const LodLevels& updates) {
+  for (size_t k = 0; k < index.size(); ++k) {
+    if (index[k].size() != updates[k].size()) {
+      return InvalidArgumentError("`updates` has ", updates[k].size() - 1,
+                                  " sequences at level ", k,
+                                  ", but `index` has ", index[k].size() - 1);
+    }
+    for (int64_t i = 0; i < index[k].size(); ++i) {
+      if (index[k][i] != updates[k][i]) {
+        return InvalidArgumentError("`updates.lod[", k, "][", i, "]` is ",
+                                    updates[k][i], ", but that of `index` is ",
+                                    index[k][i]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadShape(const Tensor& tensor, const char* name,
+                       TensorShape* shape) {
+  TF_RETURN_IF_ERROR(CheckRank(tensor, name, 1));
+  return tensorflow::TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(),
+                                                 tensor.NumElements(), shape);
+}
+
+// Whether updates [P, ...] go into the rows of x [B, D, ...].
+absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
+  bool fits = updates.dims() >= 1 && x.dims() >= 2;
+  const bool is_column =
+      fits && x.dims() == 2 && updates.dims() == 2 && updates.dim_size(1) == 1;
+  if (!is_column) {
+    fits = fits && updates.dims() == x.dims() - 1;
+    for (int d = 1; fits && d < updates.dims(); ++d) {
+      fits = updates.dim_size(d) == x.dim_size(d + 1);
+    }
+  }
+  if (fits) return absl::OkStatus();
+  return InvalidArgumentError("`updates` has shape ", updates.DebugString(),
+                              ", which does not fit `x` of shape ",
+                              x.DebugString());
+}
+
+class SequenceScatterPlacesOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    CatchBadAlloc(ctx, [&] { Places(ctx); });
+  }
+
+ private:
+  static void Places(OpKernelContext* ctx) {
+    const Tensor& index = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckRank(index, "index", 1));
+    TensorShape updates_shape;
+    TensorShape x_shape;
+    const int last = ctx->num_inputs() - 1;
+    OP_REQUIRES_OK(
+        ctx, ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
+    OP_REQUIRES_OK(ctx, ReadShape(ctx->input(last), "x_shape", &x_shape));
+    OP_REQUIRES_OK(ctx, CheckShapes(updates_shape, x_shape));
+    const int64_t num_updates = updates_shape.dim_size(0);
+    const int64_t num_rows = x_shape.dim_size(0);
+    const int64_t width = x_shape.dim_size(1);
+    OpInputList index_lod;
+    OpInputList updates_lod;
+    OP_REQUIRES_OK(ctx, ctx->input_list("index_lod", &index_lod));
+    OP_REQUIRES_OK(ctx, ctx->input_list("updates_lod", &updates_lod));
+    LodLevels levels;
+    LodLevels same;
+    OP_REQUIRES_OK(
+        ctx, ReadLevels(index_lod, "index", index.NumElements(), &levels));
+    OP_REQUIRES_OK(ctx, ReadLevels(updates_lod, "updates", num_updates, &same));
+    OP_REQUIRES_OK(ctx, CheckSameLevels(levels, same));
+    const int64_t batch = levels.back().size() - 1;
+    OP_REQUIRES(
+        ctx, num_rows == batch,
+        InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
+                             batch, " sequences"));
+    Tensor* places = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, index.shape(), &places));
+    OP_REQUIRES_OK(ctx, ToTensorFlow(SequenceScatterPlaces(
+                            FlatSpan<int64_t>(index), levels.back(), width,
+                            FlatSpan<int64_t>(places))));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("Lodestar>SequenceScatterPlaces").Device(tensorflow::DEVICE_CPU),
+    SequenceScatterPlacesOp);
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,161 @@
+// Kernels of SequenceSoftmax and SequenceSoftmaxGradient. Contracts:
+// tf_ops/ops/sequence/sequence_softmax_ops.cc; algorithm:
+// tf_ops/core/sequence/sequence_softmax.h; the GPU's in
+// sequence_softmax_kernels.cu.cc.
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
+#include "tf_ops/core/sequence/sequence_softmax.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/cuda/sequence_softmax_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
+
+namespace lodestar {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+template <typename T>
+class SequenceSoftmaxOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
+    Tensor* probabilities = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
+                            {0}, 0, values.shape(), &probabilities));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceSoftmax<T>(values.flat<T>().data(), NumbersInARow(values),
+                       FlatSpan<int64_t>(row_splits),
+                       probabilities->flat<T>().data(), &parallel);
+  }
+};
+
+absl::Status CheckSameShape(const Tensor& gradient,
+                            const Tensor& probabilities) {
+  if (gradient.shape() == probabilities.shape()) return absl::OkStatus();
+  return InvalidArgumentError("`gradient` has shape ",
+                              gradient.shape().DebugString(), ", wanted ",
+                              probabilities.shape().DebugString());
+}
+
+template <typename T>
+class SequenceSoftmaxGradientOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& probabilities = ctx->input(0);
+    const Tensor& gradient = ctx->input(1);
+    const Tensor& row_splits = ctx->input(2);
+    OP_REQUIRES_OK(ctx,
+                   CheckSequences(probabilities, "probabilities", row_splits));
+    OP_REQUIRES_OK(ctx, CheckSameShape(gradient, probabilities));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
+                            {1, 0}, 0, gradient.shape(), &output));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    SequenceSoftmaxGradient<T>(
+        probabilities.flat<T>().data(), gradient.flat<T>().data(),
+        NumbersInARow(probabilities), FlatSpan<int64_t>(row_splits),
+        output->flat<T>().data(), &parallel);
+  }
+};
+
+#define REGISTER(T)                                                \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")         \
+                              .Device(DEVICE_CPU)                  \
+                              .TypeConstraint<T>("T"),             \
+                          SequenceSoftmaxOp<T>);                   \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient") \
+                              .Device(DEVICE_CPU)                  \
+                              .TypeConstraint<T>("T"),             \
+                          SequenceSoftmaxGradientOp<T>);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#if LODESTAR_CUDA
+
+class SequenceSoftmaxGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& row_splits = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
+    Tensor* probabilities = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
+                            {0}, 0, values.shape(), &probabilities));
+    const Number number = NumberOf(values.dtype());
+    const int64_t dim = NumbersInARow(values);
+    const int64_t batch = row_splits.NumElements() - 1;
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(ctx, scratch.Allocate(
+                            ctx, SequenceSoftmaxScratchBytes(
+                                     number, values.dim_size(0), batch, dim)));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(
+                 LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
+                                       values.dim_size(0), dim,
+                                       row_splits.flat<int64_t>().data(), batch,
+                                       scratch.data(), probabilities->data()),
+                 "softmax"));
+  }
+};
+
+class SequenceSoftmaxGradientGpuOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& probabilities = ctx->input(0);
+    const Tensor& gradient = ctx->input(1);
+    const Tensor& row_splits = ctx->input(2);
+    OP_REQUIRES_OK(
+        ctx, CheckDeviceSequences(probabilities, "probabilities", row_splits));
+    OP_REQUIRES_OK(ctx, CheckSameShape(gradient, probabilities));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
+                            {1, 0}, 0, gradient.shape(), &output));
+    const Number number = NumberOf(gradient.dtype());
+    const int64_t num_rows = gradient.dim_size(0);
+    const int64_t dim = NumbersInARow(gradient);
+    const int64_t batch = row_splits.NumElements() - 1;
+    DeviceBytes scratch;
+    OP_REQUIRES_OK(
+        ctx, scratch.Allocate(ctx, SequenceSoftmaxScratchBytes(number, num_rows,
+                                                               batch, dim)));
+    OP_REQUIRES_OK(
+        ctx, ToTensorFlow(LaunchSequenceSoftmaxGradient(
+                              CudaStream(ctx), number, probabilities.data(),
+                              gradient.data(), num_rows, dim,
+                              row_splits.flat<int64_t>().data(), batch,
+                              scratch.data(), output->data()),
+                          "gradient of softmax"));
+  }
+};
+
+#define REGISTER(T)                                                \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")         \
+                              .Device(tensorflow::DEVICE_GPU)      \
+                              .TypeConstraint<T>("T"),             \
+                          SequenceSoftmaxGpuOp);                   \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient") \
+                              .Device(tensorflow::DEVICE_GPU)      \
+                              .TypeConstraint<T>("T"),             \
+                          SequenceSoftmaxGradientGpuOp);
+TF_CALL_FLOAT_TYPES(REGISTER)
+#undef REGISTER
+
+#endif  // LODESTAR_CUDA
+
+}  // namespace
+}  // namespace lodestar

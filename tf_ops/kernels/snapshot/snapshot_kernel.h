@@ -1,0 +1,70 @@
+// What the kernels of snapshots share: their tables.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_KERNEL_H_
+#define LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_KERNEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/embedding/embedding_resource.h"
+
+namespace lodestar {
+
+// A kernel that returns its status. It runs on the thread that calls it.
+class SnapshotKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* ctx) final {
+    ctx->SetStatus(WithoutBadAlloc([&] { return ComputeOn(ctx); }));
+  }
+
+ protected:
+  virtual absl::Status ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
+};
+
+// An embedding variable, and the store that it had when the kernel began.
+struct TableInput {
+  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+  std::shared_ptr<EmbeddingStore> store;
+};
+
+// The input list `handles`. InvalidArgument: a table twice.
+inline absl::Status ReadTables(tensorflow::OpKernelContext* ctx,
+                               std::vector<TableInput>* tables) {
+  tensorflow::OpInputList handles;
+  TF_RETURN_IF_ERROR(ctx->input_list("handles", &handles));
+  tables->resize(handles.size());
+  for (int t = 0; t < handles.size(); ++t) {
+    TableInput& table = (*tables)[t];
+    TF_RETURN_IF_ERROR(CheckRank(handles[t], "handles", 0));
+    TF_RETURN_IF_ERROR(tensorflow::LookupResource(
+        ctx, handles[t].scalar<tensorflow::ResourceHandle>()(),
+        &table.resource));
+    table.store = table.resource->store();
+    for (int u = 0; u < t; ++u) {
+      if ((*tables)[u].resource.get() != table.resource.get()) continue;
+      return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
+                                  "]` are one table");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// InvalidArgument unless an input called `name` has an item for each table.
+inline absl::Status CheckPerTable(const char* name, int64_t found,
+                                  int64_t tables) {
+  if (found == tables) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` has ", found, " items, but there ",
+                              tables == 1 ? "is " : "are ", tables,
+                              tables == 1 ? " table" : " tables");
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_KERNEL_H_

@@ -1,0 +1,383 @@
+// Ops of the embedding variable.
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+using absl::Status;
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// The update rules of tf_ops/core/rows/sparse_optimizer.h.
+constexpr char kOptimizers[] =
+    "optimizer: {'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "
+    "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "
+    "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
+    "'ftrl'}";
+
+// D, from the hook [0, D].
+Status HookDim(InferenceContext* c, int input, DimensionHandle* dim) {
+  ShapeHandle hook;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(input), 2, &hook));
+  *dim = c->Dim(hook, 1);
+  return absl::OkStatus();
+}
+
+// Outputs ids.shape + [D] at `output`.
+Status RowsOfIds(InferenceContext* c, int ids, DimensionHandle dim,
+                 int output) {
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(c->Concatenate(c->input(ids), c->Vector(dim), &rows));
+  c->set_output(output, rows);
+  return absl::OkStatus();
+}
+
+Status VectorOfUnknown(InferenceContext* c, int output) {
+  c->set_output(output, c->UnknownShapeOfRank(1));
+  return absl::OkStatus();
+}
+
+Status FindShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
+  c->set_output(1, c->input(2));
+  return absl::OkStatus();
+}
+
+Status FindOrInsertShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
+  return VectorOfUnknown(c, 2);
+}
+
+Status PooledLookupShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckHandle(c));
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
+  ShapeHandle ids;
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &ids));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &splits));
+  DimensionHandle bags;
+  TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &bags));
+  c->set_output(0, c->Matrix(bags, dim));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 2));
+  c->set_output(3, c->UnknownShapeOfRank(2));
+  return absl::OkStatus();
+}
+
+Status UniqueShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 0));
+  return VectorOfUnknown(c, 1);
+}
+
+// [U, D] from unique_ids at `unique_ids` and the gradient [.., D] at 0.
+Status GradientShape(InferenceContext* c) {
+  ShapeHandle gradient;
+  ShapeHandle unique_ids;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &gradient));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unique_ids));
+  c->set_output(0, c->Matrix(c->Dim(unique_ids, 0), c->Dim(gradient, 1)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>EmbeddingVariable")
+    .Output("handle: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .Attr("dim: int >= 1")
+    .Attr(kRowDtype)
+    .Attr(
+        "initializer: {'zeros', 'ones', 'constant', 'uniform', 'normal', "
+        "'truncated_normal'} = 'uniform'")
+    .Attr("initializer_a: float = -0.05")
+    .Attr("initializer_b: float = 0.05")
+    .Attr("seed: int = 0")
+    .Attr("init_salt: int = 0")
+    .Attr("num_shards: int = 0")
+    .Attr("admission: {'all', 'min_count', 'counting_bloom'} = 'all'")
+    .Attr("min_count: int = 1")
+    .Attr("count_occurrences: bool = false")
+    .Attr("num_counters: int = 0")
+    .Attr("num_hashes: int = 0")
+    .Attr("max_rows: int = 0")
+    .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
+    .Attr("max_age: int = -1")
+    .Attr("min_norm: float = 0.0")
+    .Attr("shared_rows: int = 0")
+    .Attr("table_name: string = ''")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Creates an embedding variable, or finds the one of this name.
+
+handle: Handle of the variable.
+dim: D, the numbers of a row.
+dtype: Of rows and what they are looked up as.
+initializer_a: The constant, the lowest value, or the mean.
+initializer_b: The bound above all values, or the standard deviation.
+seed: With init_salt, id and column it decides a row's first value.
+num_shards: 0 leaves it to the op; never shows in a result.
+admission: What gives an unseen id a row: its first sighting, or its
+  min_count-th, counted exactly or in a counting Bloom filter.
+count_occurrences: Each occurrence of an id in a look-up is a sighting, also in
+  the frequency of rows; else an id has one a step.
+num_counters, num_hashes: Of the filter.
+max_rows: Never more rows than this; 0 is no cap.
+max_rows_policy: Which rows make room: those seen longest ago, or least often.
+max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
+min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
+shared_rows: Trained rows that ids without a row share, where a look-up says
+  missing='shared'.
+table_name: What errors of updates call it.
+INVALID_ARGUMENT if a variable of this name has another dim or dtype, or a number is out
+of range.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFind")
+    .Input("handle: resource")
+    .Input("hook: dtype")
+    .Input("ids: int64")
+    .Input("missing_row: dtype")
+    .Output("rows: dtype")
+    .Output("found: bool")
+    .Attr(kRowDtype)
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(FindShape)
+    .Doc(R"doc(
+Reads rows; never writes.
+
+hook: [0, D], carries the gradient.
+ids: Any shape.
+missing_row: [D] where missing is 'vector', else not read.
+rows: ids.shape + [D].
+found: ids.shape.
+padding_id: Reads zeros and counts as not found, if use_padding.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
+    .Input("handle: resource")
+    .Input("hook: dtype")
+    .Input("ids: int64")
+    .Input("missing_row: dtype")
+    .Output("rows: dtype")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Attr(kRowDtype)
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(FindOrInsertShape)
+    .Doc(R"doc(
+Reads rows, and first makes those that are not there.
+
+hook: [0, D], carries the gradient.
+ids: Any shape, N in all.
+missing_row: [D] where missing is 'vector', else not read.
+rows: ids.shape + [D].
+unique_ids: [U], in order of first occurrence, without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding.
+insert: False makes no rows.
+count: Counts the sightings of ids.
+admit: Which ids without a row get one: those that the admission lets in, all,
+  or none, whose sightings are counted all the same.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingPooledLookup")
+    .Input("handle: resource")
+    .Input("hook: dtype")
+    .Input("ids: int64")
+    .Input("row_splits: int64")
+    .Input("weights: float")
+    .Input("missing_row: dtype")
+    .Output("pooled: dtype")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Output("winners: int64")
+    .Attr(kRowDtype)
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .Attr("use_default: bool = false")
+    .Attr("default_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(PooledLookupShape)
+    .Doc(R"doc(
+Reads the rows of B bags of ids and pools each bag to one row.
+
+hook: [0, D], carries the gradient.
+ids: [N].
+row_splits: [B + 1], bag b holds ids [row_splits[b], row_splits[b + 1]).
+weights: [N], or [0] for all 1; with sum, mean and sqrtn only.
+missing_row: [D] where missing is 'vector', else not read.
+pooled: [B, D]; an empty bag is zeros, or default_id's row if use_default.
+unique_ids: [U], in order of first occurrence, without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding. With
+  neither insert nor count both are [0]: the gradient finds them.
+winners: For max [B, D], the place in ids of each largest number or -1; else
+  [0, 0].
+insert: False makes no rows.
+count: Counts the sightings of ids.
+admit: Which ids without a row get one: those that the admission lets in, all,
+  or none, whose sightings are counted all the same.
+INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingUnique")
+    .Input("ids: int64")
+    .Output("unique_ids: int64")
+    .Output("positions: int64")
+    .Attr("use_padding: bool = false")
+    .Attr("padding_id: int = 0")
+    .SetShapeFn(UniqueShape)
+    .Doc(R"doc(
+The distinct ids, in order of first occurrence.
+
+ids: Any shape, N in all.
+unique_ids: [U], without padding.
+positions: [N], the place of each id in unique_ids, -1 for padding.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingGradient")
+    .Input("gradient: dtype")
+    .Input("positions: int64")
+    .Input("unique_ids: int64")
+    .Output("sums: dtype")
+    .Attr(kRowDtype)
+    .SetShapeFn(GradientShape)
+    .Doc(R"doc(
+Sums the gradients of equal ids, in batch order.
+
+gradient: [N, D].
+positions: [N], as EmbeddingFindOrInsert gave them.
+unique_ids: [U].
+sums: [U, D]; of 16 bits, summed as float and rounded once.
+INVALID_ARGUMENT if a position is not in [-1, U).
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingPooledGradient")
+    .Input("gradient: dtype")
+    .Input("positions: int64")
+    .Input("unique_ids: int64")
+    .Input("row_splits: int64")
+    .Input("weights: float")
+    .Input("winners: int64")
+    .Output("sums: dtype")
+    .Attr(kRowDtype)
+    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'}")
+    .SetShapeFn(GradientShape)
+    .Doc(R"doc(
+Sums the gradients of equal ids through a pooled look-up, in batch order.
+
+gradient: [B, D].
+positions: [N], as EmbeddingPooledLookup gave them.
+unique_ids: [U].
+row_splits: [B + 1].
+weights: [N], or [0] for all 1.
+winners: As EmbeddingPooledLookup gave them.
+sums: [U, D]; of 16 bits, summed as float and rounded once.
+INVALID_ARGUMENT if a position is not in [-1, U) or the splits are bad.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCheckApply")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("gradients: slot_dtype")
+    .Attr(kSlotDtype)
+    .Attr("optimizer: string")
+    .Attr("slot_names: list(string) = []")
+    .Attr("additions: int >= 0 = 0")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      return c->WithRank(c->input(2), 2, &unused);
+    })
+    .Doc(R"doc(
+Fails as an update would with nonfinite = 'raise', and writes nothing.
+
+Run for every variable of a step before any of them is updated.
+
+ids: [N].
+gradients: [N, D], double for rows of double, else float.
+optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
+slot_names: As of EmbeddingGatherForUpdate, where it is that.
+additions: Above 0: the rows, of float or double, are sums to which so many
+  updates like this one are added before they start again from zeros; 0: the
+  gradients are applied as they are.
+INVALID_ARGUMENT if a gradient, summed over equal ids and over those that go to
+one shared row, has a NaN or infinity; or if rows of sums would leave half of
+their range.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingApply")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("gradients: slot_dtype")
+    .Input("hyperparameters: float")
+    .Input("next_step: int64")
+    .Attr(kSlotDtype)
+    .Attr(kOptimizers)
+    .Attr("slot_inits: list(float) >= 0")
+    .Attr("create_missing: bool = false")
+    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .Attr("inside_step: bool = false")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckHandle(c));
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &unused));
+      return c->WithRank(c->input(4), 0, &unused);
+    })
+    .Doc(R"doc(
+Updates rows and their optimizer slots by their gradients.
+
+ids: [N]; the gradients of equal ids are summed, in batch order.
+gradients: [N, D], double for rows of double, else float.
+hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
+  the order of tf_ops/core/rows/sparse_optimizer.h.
+next_step: The variable's step after this; -1 advances it by one, -2 leaves it
+  as it is. Not read if EmbeddingSetStep drives the step.
+slot_inits: What each optimizer slot of a new row holds.
+create_missing: Makes rows of ids that have none, instead of dropping (and
+  counting) their gradients.
+nonfinite: What a NaN or infinity does: 'raise' INVALID_ARGUMENT and change
+  nothing, 'skip' the update of its id, or 'pass' it on.
+inside_step: It runs between BeginStep and EndStep; else it is a step of its own.
+FAILED_PRECONDITION if the rows hold another optimizer's slots.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+}  // namespace lodestar
