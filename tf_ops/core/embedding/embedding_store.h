@@ -8,10 +8,12 @@
 // the index grew never show in a result.
 //
 // Threads: every method may run at the same time as any other. Look-ups and
-// updates of resident rows take no lock of a shard; what adds or removes rows
-// plans without one, then locks the shards it touches in ascending order,
-// reserves memory in all of them, and commits, which cannot fail: a call that
-// returns an error has changed nothing.
+// updates of resident rows take no lock of a shard, but for look-ups that count
+// in a table whose rows go in an order (a cap, an age): they lock all shards
+// while they reorder what they found. What adds or removes rows plans without
+// one, then locks the shards it touches in ascending order, reserves memory in
+// all of them, and commits, which cannot fail: a call that returns an error has
+// changed nothing.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
@@ -245,9 +247,10 @@ class EmbeddingStore {
   // Updates the rows of distinct ids with their gradients [U, D], numbers of
   // ComputeType(type()), attaching the optimizer at its first call, then sets
   // the step to `next_step`, as MoveStep takes it. Ids
-  // without a row are dropped and counted, or made first. FailedPrecondition:
-  // another optimizer is attached. ResourceExhausted: out of memory; nothing
-  // changed.
+  // without a row are dropped and counted, or made first. InvalidArgument: no
+  // optimizer has this name, or `slot_inits` has not a number a slot.
+  // FailedPrecondition: another optimizer is attached. ResourceExhausted: out
+  // of memory; nothing changed.
   Status Apply(Span<const int64_t> unique_ids, const void* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,

@@ -1,12 +1,13 @@
-// EpochDomain: memory that readers walk without a lock is freed only when no
-// reader can still see it.
+// EpochDomain: epoch-based reclamation. Memory that readers walk without a lock
+// is freed only when no reader can still see it.
 //
 //   reader:  { EpochDomain::Guard guard(&domain);  ... follow pointers ... }
 //   writer:  swap the pointer; domain.Retire(old);
 //
 // A reader announces the epoch it began in; what was retired in an epoch is
 // freed once every announced epoch is later. Announcing is one
-// compare-and-swap a batch, on a cache line of the thread's own.
+// compare-and-swap a batch, on one of 64 cache lines: the one that the thread's
+// id hashes to, or the next that is free. Where all are taken, it waits.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
