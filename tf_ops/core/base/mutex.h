@@ -1,0 +1,142 @@
+// Mutexes whose use Clang checks: what is guarded by which, and what a caller
+// has to hold. `bazel build --config=thread_safety` runs the check; for other
+// compilers the annotations are nothing, and these are the standard library's.
+//
+//   Mutex mutex_;
+//   int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
+//   void Grow() LODESTAR_REQUIRES(mutex_);
+//
+// The checker does not look into lambdas for what their caller holds: what
+// waits is a loop, and what a lambda needs is passed to it.
+
+#ifndef LODESTAR_TF_OPS_CORE_BASE_MUTEX_H_
+#define LODESTAR_TF_OPS_CORE_BASE_MUTEX_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <shared_mutex>
+
+#if defined(__clang__)
+#define LODESTAR_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define LODESTAR_THREAD_ANNOTATION(x)
+#endif
+
+// Of a member: who reads or writes it (or, PT, what it points to) holds `x`.
+#define LODESTAR_GUARDED_BY(x) LODESTAR_THREAD_ANNOTATION(guarded_by(x))
+#define LODESTAR_PT_GUARDED_BY(x) LODESTAR_THREAD_ANNOTATION(pt_guarded_by(x))
+// Of a mutex: a thread that takes both takes the others first.
+#define LODESTAR_ACQUIRED_AFTER(...) \
+  LODESTAR_THREAD_ANNOTATION(acquired_after(__VA_ARGS__))
+// Of a function: the caller holds them, or does not.
+#define LODESTAR_REQUIRES(...) \
+  LODESTAR_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define LODESTAR_REQUIRES_SHARED(...) \
+  LODESTAR_THREAD_ANNOTATION(requires_shared_capability(__VA_ARGS__))
+#define LODESTAR_EXCLUDES(...) \
+  LODESTAR_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+// Of a function: it takes them, or gives them back.
+#define LODESTAR_ACQUIRE(...) \
+  LODESTAR_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define LODESTAR_ACQUIRE_SHARED(...) \
+  LODESTAR_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
+#define LODESTAR_TRY_ACQUIRE(...) \
+  LODESTAR_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define LODESTAR_RELEASE(...) \
+  LODESTAR_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define LODESTAR_RELEASE_SHARED(...) \
+  LODESTAR_THREAD_ANNOTATION(release_shared_capability(__VA_ARGS__))
+// Of a function: what it returns is `x`.
+#define LODESTAR_RETURN_CAPABILITY(x) \
+  LODESTAR_THREAD_ANNOTATION(lock_returned(x))
+// Of a function whose locks the checker cannot follow, such as one for each of
+// a list; a comment says which they are.
+#define LODESTAR_NO_THREAD_SAFETY_ANALYSIS \
+  LODESTAR_THREAD_ANNOTATION(no_thread_safety_analysis)
+
+namespace lodestar {
+
+// Named as std::mutex's members are, so that std::unique_lock takes one where
+// the checker cannot follow anyway.
+class LODESTAR_THREAD_ANNOTATION(capability("mutex")) Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() LODESTAR_ACQUIRE() { mutex_.lock(); }
+  void unlock() LODESTAR_RELEASE() { mutex_.unlock(); }
+  bool try_lock() LODESTAR_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+
+ private:
+  friend class ConditionVariable;
+  std::mutex mutex_;
+};
+
+class LODESTAR_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
+ public:
+  SharedMutex() = default;
+  SharedMutex(const SharedMutex&) = delete;
+  SharedMutex& operator=(const SharedMutex&) = delete;
+
+  void lock() LODESTAR_ACQUIRE() { mutex_.lock(); }
+  void unlock() LODESTAR_RELEASE() { mutex_.unlock(); }
+  void lock_shared() LODESTAR_ACQUIRE_SHARED() { mutex_.lock_shared(); }
+  void unlock_shared() LODESTAR_RELEASE_SHARED() { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+// Holds a mutex to the end of its scope.
+template <typename AnyMutex>
+class LODESTAR_THREAD_ANNOTATION(scoped_lockable) ScopedLock {
+ public:
+  explicit ScopedLock(AnyMutex* mutex) LODESTAR_ACQUIRE(mutex) : mutex_(mutex) {
+    mutex_->lock();
+  }
+  ~ScopedLock() LODESTAR_RELEASE() { mutex_->unlock(); }
+  ScopedLock(const ScopedLock&) = delete;
+  ScopedLock& operator=(const ScopedLock&) = delete;
+
+ private:
+  AnyMutex* const mutex_;
+};
+
+using MutexLock = ScopedLock<Mutex>;
+// Alone, where others may hold a SharedMutex together.
+using WriterLock = ScopedLock<SharedMutex>;
+
+// Waiting for what others change with the mutex:
+//
+//   while (!ready_) changed_.Wait(&mutex_);
+class ConditionVariable {
+ public:
+  ConditionVariable() = default;
+  ConditionVariable(const ConditionVariable&) = delete;
+  ConditionVariable& operator=(const ConditionVariable&) = delete;
+
+  // Gives the mutex back until it is woken.
+  void Wait(Mutex* mutex) LODESTAR_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    changed_.wait(lock);
+    lock.release();
+  }
+  // At most until `deadline`; false: it has come.
+  bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline)
+      LODESTAR_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    const std::cv_status status = changed_.wait_until(lock, deadline);
+    lock.release();
+    return status == std::cv_status::no_timeout;
+  }
+  void NotifyAll() { changed_.notify_all(); }
+
+ private:
+  std::condition_variable changed_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_BASE_MUTEX_H_
