@@ -180,14 +180,24 @@ def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
         data = [":%s_binary" % name],
     )
 
-def lodestar_py_test(name, srcs = [], deps = [], data = [], args = [], **kwargs):
-    """The pytest file `name`.py; srcs are others that it needs."""
-    test = name + ".py"
+def lodestar_py_tests(name, tests = None, deps = [], data = [], **kwargs):
+    """pytest files of a folder in one target, as each process imports TensorFlow.
+
+    Args:
+      name: target name.
+      tests: the files; default: all of the folder.
+      deps: libraries beside the package and the other Python files here.
+      data: what the tests read.
+      **kwargs: as those of py_test. A shard runs every n-th file.
+    """
+    if tests == None:
+        tests = native.glob(["*_test.py"])
     native.py_test(
         name = name,
-        srcs = [test, "//build_defs:run_pytest.py"] + srcs,
+        srcs = ["//build_defs:run_pytest.py"] + tests +
+               native.glob(["*.py"], exclude = ["*_test.py", "conftest.py"], allow_empty = True),
         main = "//build_defs:run_pytest.py",
-        args = ["$(location %s)" % test] + args,
+        args = ["$(location %s)" % test for test in tests],
         data = data,
         deps = deps + [
             "//python/lodestar",
