@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <shared_mutex>
 #include <string>
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/integer_map.h"
 #include "tf_ops/core/lookup/string_map.h"
@@ -36,11 +36,13 @@ inline std::string KeyText(std::string_view key) {
 template <typename Map>
 class IdTable {
   struct Content {
-    Map map;
+    explicit Content(Map content) : map(std::move(content)) {}
+
     // A writer that waits keeps the gate, so that readers which overlap without
     // end do not starve it.
-    mutable std::mutex gate;
-    mutable std::shared_mutex mutex;
+    mutable Mutex gate;
+    mutable SharedMutex mutex LODESTAR_ACQUIRED_AFTER(gate);
+    Map map LODESTAR_GUARDED_BY(mutex);
   };
 
  public:
@@ -56,12 +58,15 @@ class IdTable {
   // What a reader holds: meanwhile the map stays there, and as it is.
   class View {
    public:
-    const Map& map() const { return content_->map; }
+    // With lock_, where the table is mutable.
+    const Map& map() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
+      return content_->map;
+    }
 
    private:
     friend class IdTable;
     std::shared_ptr<const Content> content_;
-    std::shared_lock<std::shared_mutex> lock_;
+    std::shared_lock<SharedMutex> lock_;
   };
 
   // FailedPrecondition: nothing was imported yet.
@@ -69,8 +74,8 @@ class IdTable {
     view->content_ = std::atomic_load(&content_);
     if (view->content_ == nullptr) return NotInitialized();
     if (mutable_) {
-      const std::lock_guard<std::mutex> gate(view->content_->gate);
-      view->lock_ = std::shared_lock<std::shared_mutex>(view->content_->mutex);
+      MutexLock gate(&view->content_->gate);
+      view->lock_ = std::shared_lock<SharedMutex>(view->content_->mutex);
     }
     return Status();
   }
@@ -104,9 +109,7 @@ class IdTable {
   // Makes `map` all that the table holds. ResourceExhausted: as before.
   Status Replace(Map map) {
     try {
-      auto content = std::make_shared<Content>();
-      content->map = std::move(map);
-      std::atomic_store(&content_, std::move(content));
+      std::atomic_store(&content_, std::make_shared<Content>(std::move(map)));
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for an id table");
     }
@@ -145,8 +148,8 @@ class IdTable {
     }
     const std::shared_ptr<Content> content = std::atomic_load(&content_);
     if (content == nullptr) return NotInitialized();
-    const std::lock_guard<std::mutex> gate(content->gate);
-    const std::unique_lock<std::shared_mutex> lock(content->mutex);
+    MutexLock gate(&content->gate);
+    WriterLock lock(&content->mutex);
     return change(content->map);
   }
 

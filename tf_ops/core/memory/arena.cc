@@ -26,7 +26,7 @@ Arena::~Arena() {
 void* Arena::Allocate(int64_t bytes) {
   const int64_t unit = bytes < kPage ? 64 : kPage;
   bytes = RoundUp(bytes, 64);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   const int64_t skipped =
       std::min(left_, -reinterpret_cast<intptr_t>(next_) & (unit - 1));
   next_ += skipped;

@@ -6,8 +6,9 @@
 #define LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "tf_ops/core/base/mutex.h"
 
 namespace lodestar {
 
@@ -32,11 +33,11 @@ class Arena {
     void* address;
     int64_t bytes;
   };
-  std::mutex mutex_;
-  std::vector<Mapping> mappings_;
-  char* next_ = nullptr;
-  int64_t left_ = 0;
-  int64_t mapped_ = 0;
+  Mutex mutex_;
+  std::vector<Mapping> mappings_ LODESTAR_GUARDED_BY(mutex_);
+  char* next_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
+  int64_t left_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  int64_t mapped_ LODESTAR_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lodestar

@@ -56,7 +56,7 @@ void EpochDomain::FreeAll(Retirable* objects) {
 void EpochDomain::Retire(Retirable* object) {
   Retirable* unseen;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     object->epoch_ = epoch_.fetch_add(1);
     object->next_ = retired_;
     retired_ = object;
@@ -69,7 +69,7 @@ void EpochDomain::Collect() {
   if (retired_.load(std::memory_order_relaxed) == nullptr) return;
   Retirable* unseen;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     unseen = TakeUnseen();
   }
   FreeAll(unseen);

@@ -15,8 +15,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/memory/block.h"
 
 namespace lodestar {
@@ -72,13 +72,13 @@ class EpochDomain {
   };
 
   std::atomic<uint64_t>* Enter();
-  // Takes what can be freed off the list; with mutex_.
-  Retirable* TakeUnseen();
+  // Takes what can be freed off the list.
+  Retirable* TakeUnseen() LODESTAR_REQUIRES(mutex_);
   static void FreeAll(Retirable* objects);
 
   std::atomic<uint64_t> epoch_{1};
   Slot slots_[kSlots];
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<Retirable*> retired_{nullptr};  // written with mutex_
 };
 

@@ -126,16 +126,16 @@ RecordMemory::RecordMemory(Options options)
 }
 
 std::shared_ptr<const RecordMemory::Snapshot> RecordMemory::Current() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return current_;
 }
 
 void RecordMemory::Change(
     const std::function<std::shared_ptr<Snapshot>(const Snapshot&)>& make) {
-  std::lock_guard<std::mutex> changing(change_mutex_);
+  MutexLock changing(&change_mutex_);
   // The old one may be freed only after the lock is given back.
   std::shared_ptr<const Snapshot> snapshot = make(*Current());
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   current_.swap(snapshot);
 }
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
@@ -131,9 +131,10 @@ class RecordMemory {
   // where there are none or one of the two is not used.
   std::vector<int64_t> partners_;
 
-  std::mutex change_mutex_;   // held by one change at a time
-  mutable std::mutex mutex_;  // guards the next, and is held only briefly
-  std::shared_ptr<const Snapshot> current_;
+  Mutex change_mutex_;  // held by one change at a time
+  // Held only briefly.
+  mutable Mutex mutex_ LODESTAR_ACQUIRED_AFTER(change_mutex_);
+  std::shared_ptr<const Snapshot> current_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

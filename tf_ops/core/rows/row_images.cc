@@ -14,20 +14,12 @@ ImageBudget& ImageBudget::Global() {
   return *budget;
 }
 
-void ImageBudget::RaiseLimit(int64_t bytes) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  limit_ += bytes;
-  OpenIfBelow(std::move(lock));
-}
+void ImageBudget::RaiseLimit(int64_t bytes) { Change(bytes, 0); }
 
-void ImageBudget::LowerLimit(int64_t bytes) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  limit_ -= bytes;
-  OpenIfBelow(std::move(lock));
-}
+void ImageBudget::LowerLimit(int64_t bytes) { Change(-bytes, 0); }
 
 void ImageBudget::Add(int64_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   bytes_ += bytes;
   peak_ = std::max(peak_, bytes_);
   if (bytes_ <= limit_ || closed_) return;
@@ -36,48 +28,49 @@ void ImageBudget::Add(int64_t bytes) {
   StepGate::Global().Close();
 }
 
-void ImageBudget::Subtract(int64_t bytes) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  bytes_ -= bytes;
-  OpenIfBelow(std::move(lock));
-}
+void ImageBudget::Subtract(int64_t bytes) { Change(0, -bytes); }
 
-void ImageBudget::OpenIfBelow(std::unique_lock<std::mutex> lock) {
-  changed_.notify_all();
-  const bool opens = closed_ && bytes_ <= limit_ / 2;
-  if (opens) closed_ = false;
-  lock.unlock();
+void ImageBudget::Change(int64_t limit, int64_t bytes) {
+  bool opens = false;
+  {
+    MutexLock lock(&mutex_);
+    limit_ += limit;
+    bytes_ += bytes;
+    changed_.NotifyAll();
+    opens = closed_ && bytes_ <= limit_ / 2;
+    if (opens) closed_ = false;
+  }
   if (opens) StepGate::Global().Open();
 }
 
 ImageBudget::Writer::Writer(ImageBudget* budget) : budget_(budget) {
-  std::lock_guard<std::mutex> lock(budget_->mutex_);
+  MutexLock lock(&budget_->mutex_);
   ++budget_->writers_;
 }
 
 ImageBudget::Writer::~Writer() {
-  std::lock_guard<std::mutex> lock(budget_->mutex_);
+  MutexLock lock(&budget_->mutex_);
   --budget_->writers_;
-  budget_->changed_.notify_all();
+  budget_->changed_.NotifyAll();
 }
 
 void ImageBudget::Wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return bytes_ <= limit_ || writers_ == 0; });
+  MutexLock lock(&mutex_);
+  while (bytes_ > limit_ && writers_ > 0) changed_.Wait(&mutex_);
 }
 
 int64_t ImageBudget::bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return bytes_;
 }
 
 bool ImageBudget::tight() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return bytes_ > limit_ / 2;
 }
 
 int64_t ImageBudget::TakePeak() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return std::exchange(peak_, bytes_);
 }
 
@@ -104,27 +97,23 @@ char* RowImages::Add() {
   }
   char* const record = reinterpret_cast<char*>(open_ + 1) +
                        open_->count * format_.layout.bytes();
-  if (++open_->count == chunk_records_) {
-    open_->next = full_;
-    full_ = std::exchange(open_, nullptr);
-  }
+  if (++open_->count == chunk_records_) CloseChunk();
   return record;
 }
 
+void RowImages::CloseChunk() {
+  open_->next = full_;
+  full_ = std::exchange(open_, nullptr);
+}
+
 RowImages::Chunk* RowImages::Stop() {
-  if (open_ != nullptr) {
-    open_->next = full_;
-    full_ = std::exchange(open_, nullptr);
-  }
+  if (open_ != nullptr) CloseChunk();
   return std::exchange(full_, nullptr);
 }
 
 RowImages::Chunk* RowImages::Take(bool all) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (all && open_ != nullptr) {
-    open_->next = full_;
-    full_ = std::exchange(open_, nullptr);
-  }
+  MutexLock lock(&mutex_);
+  if (all && open_ != nullptr) CloseChunk();
   return std::exchange(full_, nullptr);
 }
 

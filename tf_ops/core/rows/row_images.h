@@ -5,10 +5,9 @@
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_IMAGES_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/row_marks.h"
 
 namespace lodestar {
@@ -56,16 +55,16 @@ class ImageBudget {
   int64_t TakePeak();
 
  private:
-  // Unlocks, and opens the gate if it may be open.
-  void OpenIfBelow(std::unique_lock<std::mutex> lock);
+  // Adds to the limit and to the bytes, and opens the gate if it may be open.
+  void Change(int64_t limit, int64_t bytes) LODESTAR_EXCLUDES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t limit_ = 0;
-  int64_t bytes_ = 0;
-  int64_t peak_ = 0;
-  int64_t writers_ = 0;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  int64_t limit_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  int64_t bytes_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  int64_t peak_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  int64_t writers_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  bool closed_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 
 // Of the rows of one shard.
@@ -87,32 +86,38 @@ class RowImages {
   RowImages& operator=(const RowImages&) = delete;
   ~RowImages();
 
-  // Held for the next four.
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() LODESTAR_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
   // From here on images are kept, in chunks of about `chunk_bytes`. What
   // `format` points to has to stay until Stop.
-  void Start(const SnapshotRowFormat& format, int64_t chunk_bytes);
+  void Start(const SnapshotRowFormat& format, int64_t chunk_bytes)
+      LODESTAR_REQUIRES(mutex_);
   // Where to write the next one, a record; nullptr: there is no memory, and the
   // snapshot has failed.
-  char* Add();
-  const SnapshotRowFormat& format() const { return format_; }
+  char* Add() LODESTAR_REQUIRES(mutex_);
+  const SnapshotRowFormat& format() const LODESTAR_REQUIRES(mutex_) {
+    return format_;
+  }
   // Keeps no more images; what it has goes to the caller.
-  Chunk* Stop();
+  Chunk* Stop() LODESTAR_REQUIRES(mutex_);
   // Since Start one was not kept for want of memory.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
-  // Full chunks, or all of them, for the caller to Release. Takes the mutex.
-  Chunk* Take(bool all);
+  // Full chunks, or all of them, for the caller to Release.
+  Chunk* Take(bool all) LODESTAR_EXCLUDES(mutex_);
   // REQUIRES: no lock is held.
   static void Release(Chunk* chunks);
 
  private:
-  std::mutex mutex_;
-  SnapshotRowFormat format_{SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
-  int64_t chunk_records_ = 0;
-  Chunk* full_ = nullptr;
-  Chunk* open_ = nullptr;
+  // Puts the open chunk to the full ones.
+  void CloseChunk() LODESTAR_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  SnapshotRowFormat format_ LODESTAR_GUARDED_BY(mutex_){
+      SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+  int64_t chunk_records_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  Chunk* full_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
+  Chunk* open_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
   std::atomic<bool> failed_{false};
 };
 

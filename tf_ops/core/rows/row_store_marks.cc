@@ -1,7 +1,6 @@
 // RowStore's marks, and how a snapshot gets its rows.
 
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <thread>
 
@@ -55,7 +54,7 @@ void RowStore::MarkWritten(uint32_t row, Marking marking) const {
 }
 
 void RowStore::SaveImage(uint32_t row) const {
-  const std::lock_guard<std::mutex> lock(images_->mutex());
+  MutexLock lock(&images_->mutex());
   // The snapshot may have ended.
   if (!Has(RowMark::kUnsaved, row)) return;
   char* const record = images_->Add();
@@ -120,7 +119,7 @@ bool RowStore::LockResident(uint32_t row) const {
 int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
                                 int64_t chunk_bytes) {
   {
-    const std::lock_guard<std::mutex> lock(images_->mutex());
+    MutexLock lock(&images_->mutex());
     images_->Start(format, chunk_bytes);
   }
   int64_t count = 0;
@@ -176,7 +175,7 @@ int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
 void RowStore::EndImages(int64_t end) const {
   RowImages::Chunk* chunks;
   {
-    const std::lock_guard<std::mutex> lock(images_->mutex());
+    MutexLock lock(&images_->mutex());
     for (int64_t row = 0; row < end; row += kMarkedRows) {
       MarkWord& word = mark(RowMark::kUnsaved, static_cast<uint32_t>(row));
       if (word.load(std::memory_order_relaxed) != 0) {

@@ -12,7 +12,7 @@ StepGate& StepGate::Global() {
 }
 
 bool StepGate::TryEnter() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!CanEnter()) return false;
   ++inside_;
   return true;
@@ -20,7 +20,7 @@ bool StepGate::TryEnter() {
 
 void StepGate::Enter(std::function<void()> entered) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!CanEnter()) {
       waiting_.push_back(std::move(entered));
       return;
@@ -31,33 +31,45 @@ void StepGate::Enter(std::function<void()> entered) {
 }
 
 void StepGate::Exit() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (--inside_ == 0) changed_.notify_all();
+  MutexLock lock(&mutex_);
+  if (--inside_ == 0) changed_.NotifyAll();
 }
 
 Status StepGate::Flip(const std::function<Status()>& flip,
                       std::chrono::milliseconds at_most) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  ++flips_;
-  const bool alone = changed_.wait_for(
-      lock, at_most, [this] { return inside_ == 0 && !flipping_; });
-  const int64_t inside = inside_;
+  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  bool alone = false;
+  int64_t inside = 0;
+  {
+    MutexLock lock(&mutex_);
+    ++flips_;
+    while ((inside_ > 0 || flipping_) &&
+           changed_.WaitUntil(&mutex_, deadline)) {
+    }
+    alone = inside_ == 0 && !flipping_;
+    inside = inside_;
+    if (alone) flipping_ = true;
+  }
   Status status;
   if (alone) {
-    flipping_ = true;
-    lock.unlock();
     try {
       status = flip();
     } catch (const std::bad_alloc&) {
       // So short that it needs no memory itself.
       status = Status(StatusCode::kResourceExhausted, "out of memory");
     }
-    lock.lock();
-    flipping_ = false;
-    changed_.notify_all();
   }
-  --flips_;
-  LetIn(std::move(lock));
+  Calls entered;
+  {
+    MutexLock lock(&mutex_);
+    if (alone) {
+      flipping_ = false;
+      changed_.NotifyAll();
+    }
+    --flips_;
+    entered = LetIn();
+  }
+  Make(entered);
   if (alone) return status;
   return FailedPrecondition(
       "a snapshot found no moment between two optimizer steps for ",
@@ -65,23 +77,30 @@ Status StepGate::Flip(const std::function<Status()>& flip,
 }
 
 void StepGate::Close() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   ++closes_;
 }
 
 void StepGate::Open() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  --closes_;
-  LetIn(std::move(lock));
+  Calls entered;
+  {
+    MutexLock lock(&mutex_);
+    --closes_;
+    entered = LetIn();
+  }
+  Make(entered);
 }
 
-void StepGate::LetIn(std::unique_lock<std::mutex> lock) {
-  if (!CanEnter()) return;
-  std::vector<std::function<void()>> entered;
+StepGate::Calls StepGate::LetIn() {
+  Calls entered;
+  if (!CanEnter()) return entered;
   entered.swap(waiting_);
   inside_ += static_cast<int64_t>(entered.size());
-  lock.unlock();
-  for (const std::function<void()>& call : entered) call();
+  return entered;
+}
+
+void StepGate::Make(const Calls& calls) {
+  for (const std::function<void()>& call : calls) call();
 }
 
 void StepStay::End() {

@@ -14,12 +14,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 
 namespace lodestar {
@@ -53,17 +52,24 @@ class StepGate {
   void Open();
 
  private:
-  bool CanEnter() const { return flips_ == 0 && closes_ == 0; }
-  // Unlocks, and makes the calls that wait if they may be made.
-  void LetIn(std::unique_lock<std::mutex> lock);
+  using Calls = std::vector<std::function<void()>>;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t inside_ = 0;
-  int64_t flips_ = 0;  // wanted or under way
-  bool flipping_ = false;
-  int64_t closes_ = 0;
-  std::vector<std::function<void()>> waiting_;
+  bool CanEnter() const LODESTAR_REQUIRES(mutex_) {
+    return flips_ == 0 && closes_ == 0;
+  }
+  // Lets in who waits, if they may enter. The caller makes the calls once it
+  // has given the mutex back.
+  Calls LetIn() LODESTAR_REQUIRES(mutex_);
+  static void Make(const Calls& calls);
+
+  Mutex mutex_;
+  ConditionVariable changed_;
+  int64_t inside_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  // Wanted or under way.
+  int64_t flips_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  bool flipping_ LODESTAR_GUARDED_BY(mutex_) = false;
+  int64_t closes_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  Calls waiting_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 // A step's stay inside, which ends with this at the latest.
