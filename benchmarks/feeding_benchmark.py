@@ -25,9 +25,9 @@ from lodestar.data import (
     ParquetWriter,
     RawWriter,
     SlotSpec,
-    generate_click_log,
     open_dataset,
 )
+from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024
 # At most so much longer may a step with a reader be.

@@ -13,6 +13,7 @@ from lodestar import (
     sequence,
     serving,
     snapshot,
+    testing,
     warm_start,
 )
 from lodestar.embedding import (
@@ -56,5 +57,6 @@ __all__ = [
     "sequence",
     "serving",
     "snapshot",
+    "testing",
     "warm_start",
 ]

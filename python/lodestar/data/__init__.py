@@ -1,11 +1,9 @@
-"""Data sets of click logs: readers, writers, conversion, generation."""
+"""Data sets of click logs: readers, writers, conversion.
 
-from lodestar.data.click_log import (
-    ClickLog,
-    click_log_slots,
-    exact_auc,
-    generate_click_log,
-)
+The generator of click logs is in `lodestar.testing`, and `exact_auc` in
+`lodestar.metrics`; their names are here, too, where they once were.
+"""
+
 from lodestar.data.csv.csv_convert import convert_csv
 from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
@@ -40,6 +38,12 @@ from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import slots_path
+from lodestar.metrics.exact_auc import exact_auc
+from lodestar.testing.click_log import (
+    ClickLog,
+    click_log_slots,
+    generate_click_log,
+)
 
 __all__ = [
     "ClickLog",

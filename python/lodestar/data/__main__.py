@@ -14,7 +14,6 @@ import warnings
 
 import tensorflow as tf
 
-from lodestar.data.click_log import generate_click_log
 from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
@@ -36,6 +35,7 @@ from lodestar.data.tool.tool_options import (
     write_options,
 )
 from lodestar.data.tool.validate_files import Validation
+from lodestar.testing.click_log import generate_click_log
 
 
 def main(arguments: list[str] | None = None) -> int:

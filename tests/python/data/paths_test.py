@@ -6,7 +6,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from lodestar import data
+from lodestar import data, testing
 from lodestar.lookup import index_table_from_file
 
 SLOTS = data.SlotSpec([data.Slot.label("y"), data.Slot.sparse("C")])
@@ -39,7 +39,7 @@ WRITERS = {
     "parquet": lambda path: data.ParquetWriter(path, SLOTS),
     "slots": SLOTS.to_yaml,
     "file list": lambda path: data.write_file_list(path, ["a"]),
-    "click log": lambda path: data.generate_click_log(path, 10, 1),
+    "click log": lambda path: testing.generate_click_log(path, 10, 1),
 }
 
 

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import exact_auc
-from lodestar.metrics import BatchAUC
+from lodestar.metrics import BatchAUC, exact_auc
 
 
 def formula(labels, scores, weights=None):
