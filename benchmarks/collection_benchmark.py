@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import lodestar
 from benchmarks import measure
-from lodestar.embedding import ids as ids_lib
+from lodestar.ops import id_hash
 
 BATCHES = 16
 FEATURES = 26
@@ -21,7 +21,7 @@ def batch(rng, known, bags):
     """Ids of all features `[F, N]`, and as the table knows them."""
     ids = rng.integers(0, known, (FEATURES, bags * IDS_IN_A_BAG))
     salted = [
-        ids_lib.salted(tf.constant(row), name)
+        id_hash.salted(tf.constant(row), name)
         for row, name in zip(ids, NAMES, strict=True)
     ]
     return tf.constant(ids), tf.concat(salted, 0)

@@ -4,8 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_text
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding.lookup_arguments import check_text
+from lodestar.ops import id_hash
 from lodestar.ops.flat_values import map_flat
 
 
@@ -52,4 +53,4 @@ def hash_ids(
     ids = ids_lib.to_int64(values, strings=True, column=column)
     if salt is None:
         return ids
-    return map_flat(lambda flat: ids_lib.salted(flat, salt), ids)
+    return map_flat(lambda flat: id_hash.salted(flat, salt), ids)

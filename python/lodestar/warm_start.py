@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_choice, is_integer
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
@@ -207,7 +208,7 @@ def from_tfra(
 
 def _ids_from(offset: Any, count: int) -> np.ndarray:
     """`offset`, `offset` + 1, ..."""
-    if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
+    if not is_integer(offset):
         raise ValueError(f"`id_offset`={offset!r} is no integer.")
     begin, end = int(offset), int(offset) + count
     limits = np.iinfo(np.int64)
@@ -228,8 +229,7 @@ class _Target(NamedTuple):
 
     @classmethod
     def of(cls, target: Target, existing: str) -> "_Target":
-        if existing not in _EXISTING:
-            raise ValueError(f"`existing`={existing!r} is not in {_EXISTING}.")
+        check_choice("existing", existing, _EXISTING)
         keep = existing == "keep"
         if isinstance(target, EmbeddingVariable):
             return cls(target, ids_lib.to_int64, keep)

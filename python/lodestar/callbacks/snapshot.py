@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 
-from lodestar.snapshot.compaction import check_keep, remove_old
+from lodestar._checks import check_choice, check_least, is_integer
+from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.info import list_snapshots
@@ -109,23 +110,20 @@ class Snapshot(keras.callbacks.Callback):
         super().__init__()
         self._folder = SnapshotFolder(path)
         if every_n_steps != "epoch" and (
-            type(every_n_steps) is not int or every_n_steps < 1
+            not is_integer(every_n_steps) or every_n_steps < 1
         ):
             raise ValueError(
                 f"`every_n_steps`={every_n_steps!r} is not 'epoch' or a number "
                 "of steps, at least 1."
             )
-        if type(deltas_per_full) is not int or deltas_per_full < 0:
+        if not is_integer(deltas_per_full) or deltas_per_full < 0:
             raise ValueError(
                 f"`deltas_per_full`={deltas_per_full!r} is not 0 or more."
             )
-        if on_error not in ("raise", "warn"):
-            raise ValueError(
-                f"`on_error`={on_error!r} is not in ('raise', 'warn')."
-            )
+        check_choice("on_error", on_error, ("raise", "warn"))
         self._every_n_steps = every_n_steps
         self._deltas_per_full = deltas_per_full
-        self._keep = None if keep is None else check_keep(keep)
+        self._keep = None if keep is None else check_least("keep", keep, 1)
         self._iterator = iterator
         self._metadata = metadata
         self._on_error = on_error

@@ -4,12 +4,11 @@ The generator of click logs is in `lodestar.testing`, and `exact_auc` in
 `lodestar.metrics`; their names are here, too, where they once were.
 """
 
-from lodestar.data.csv.csv_convert import convert_csv
+from lodestar._errors import DataError, describe_error
 from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.data_feed_desc import DataFeedDesc
-from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list, write_file_list
 from lodestar.data.hugectr.norm_dataset import NormDataset
 from lodestar.data.hugectr.norm_writer import NormWriter
@@ -26,7 +25,6 @@ from lodestar.data.multislot.multislot_generator import (
 )
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.multislot.parse_multislot import parse_multislot
-from lodestar.data.multislot.split_samples import split_samples
 from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.readers import batch_reader, sample_reader
@@ -34,10 +32,12 @@ from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import Column, SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.tool.convert_csv import convert_csv
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import slots_path
+from lodestar.data.tool.split_samples import split_samples
 from lodestar.metrics.exact_auc import exact_auc
 from lodestar.testing.click_log import (
     ClickLog,

@@ -12,9 +12,8 @@ import os
 import sys
 import warnings
 
-import tensorflow as tf
-
-from lodestar.data.errors import DataError, describe_error
+from lodestar import _cli
+from lodestar._errors import DataError
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.tool.convert import Target, convert
@@ -37,6 +36,8 @@ from lodestar.data.tool.tool_options import (
 from lodestar.data.tool.validate_files import Validation
 from lodestar.testing.click_log import generate_click_log
 
+_NAME = "lodestar.data"
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tool and returns its exit code."""
@@ -47,25 +48,16 @@ def main(arguments: list[str] | None = None) -> int:
         "generate": _generate,
     }
     options = build_parser().parse_args(arguments)
-    try:
+
+    def command() -> int:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             code = commands[options.command](options)
         for warning in caught:
-            print(f"lodestar.data: warning: {warning.message}", file=sys.stderr)
-        # So that a reader who has gone is noticed here, and not at exit.
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("lodestar.data: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader of our output has gone, as in `... | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (DataError, ValueError, OSError, tf.errors.OpError) as error:
-        print(f"lodestar.data: {describe_error(error)}", file=sys.stderr)
-        return 2
-    return code
+            print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
+        return code
+
+    return _cli.run(_NAME, command, 2)
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -127,10 +119,10 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _print_skipped(skipped: SkippedRecords) -> None:
     for message in skipped.messages:
-        print(f"lodestar.data: skipped: {message}", file=sys.stderr)
+        print(f"{_NAME}: skipped: {message}", file=sys.stderr)
     if skipped.count:
         print(
-            f"lodestar.data: {skipped.count} records were skipped",
+            f"{_NAME}: {skipped.count} records were skipped",
             file=sys.stderr,
         )
 

@@ -14,9 +14,8 @@ from google.protobuf import (
     text_format,
 )
 
-from lodestar.data.model_inputs import label_slots
 from lodestar.data.paths import open_input
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.slot_spec import Slot, SlotSpec, label_slots
 
 _PACKAGE = "lodestar.data_feed"
 # Field -> type, in the order of Paddle's numbers; "*" where it is repeated.

@@ -1,11 +1,9 @@
-"""The slots that a Keras model's inputs stand for."""
+"""What a Keras model's inputs hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-from lodestar.data.slot_spec import Slot
 
 _WANTED = (
     "wanted ragged int64 [batch, None] for ids, or float32 with a shape of at "
@@ -13,36 +11,16 @@ _WANTED = (
 )
 
 
-def slots_of_inputs(
-    model: Any, labels: str | Slot | Iterable[str | Slot]
-) -> list[Slot]:
-    """See `SlotSpec.from_inputs`."""
-    slots = label_slots(labels)
-    for name, tensor in _named_inputs(model).items():
-        slots.append(_slot(name, tensor))
-    return slots
+def shapes_of_inputs(model: Any) -> dict[str, list[int] | None]:
+    """The inputs' shapes behind the batch, -1 any number; None: ragged ids.
 
-
-def label_slots(
-    labels: str | Slot | Iterable[str | Slot],
-    dtypes: Mapping[str, str] | None = None,
-) -> list[Slot]:
-    """Label slots as they are, or by their names: of 0 and 1, and of `dtypes`."""
-    if isinstance(labels, (str, Slot)):
-        labels = [labels]
-    slots = [
-        label
-        if isinstance(label, Slot)
-        else Slot.label(label, dtype=(dtypes or {}).get(label, "uint64"))
-        for label in labels
-    ]
-    for slot in slots:
-        if slot.kind != "label":
-            raise ValueError(
-                f"`labels`: slot {slot.name!r} is a {slot.kind} slot, wanted a "
-                "label."
-            )
-    return slots
+    Raises:
+        ValueError: See `SlotSpec.from_inputs`.
+    """
+    return {
+        name: _shape(name, tensor)
+        for name, tensor in _named_inputs(model).items()
+    }
 
 
 def _named_inputs(model: Any) -> dict[str, Any]:
@@ -62,19 +40,19 @@ def _named_inputs(model: Any) -> dict[str, Any]:
     return found
 
 
-def _slot(name: str, tensor: Any) -> Slot:
+def _shape(name: str, tensor: Any) -> list[int] | None:
     shape = tuple(tensor.shape)
     ragged = bool(getattr(tensor, "ragged", False))
     dtype = str(getattr(tensor.dtype, "name", tensor.dtype))
     if ragged and dtype == "int64" and shape[1:] == (None,):
-        return Slot.sparse(name)
+        return None
     if (
         not ragged
         and dtype == "float32"
         and shape[1:].count(None) < 2
         and shape
     ):
-        return Slot.dense(name, [-1 if d is None else d for d in shape[1:]])
+        return [-1 if d is None else d for d in shape[1:]]
     raise ValueError(
         f"Input {name!r} is {'ragged ' * ragged}{dtype} "
         f"{['batch', *shape[1:]]}, {_WANTED}.".replace("'batch'", "batch")

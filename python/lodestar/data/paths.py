@@ -7,7 +7,8 @@ import stat
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
+from lodestar._files import as_path
 
 _FILE_SCHEME = "file://"
 _KINDS = {
@@ -16,20 +17,6 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-
-
-def as_path(path: str | bytes | os.PathLike) -> str:
-    """The path as a string.
-
-    Raises:
-        DataError: It holds a NUL, where the system would cut it.
-        TypeError: It is no path.
-    """
-    text = os.fsdecode(path)
-    if "\0" in text:
-        shown = text.replace("\0", r"\0")
-        raise DataError(f"{shown}: a path cannot hold a NUL")
-    return text
 
 
 def as_input(path: str | bytes | os.PathLike) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import os
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
-from lodestar.data.paths import as_path
+from lodestar._checks import check_at_least, check_choice, is_integer
+from lodestar._files import as_path
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
@@ -81,11 +81,8 @@ class ReadOptions:
             check_at_least("repeat", self.repeat, 1)
         if self.shard is not None:
             _check_shard(self.shard)
-        if self.on_error not in ON_ERROR:
-            raise ValueError(
-                f"`on_error`={self.on_error!r} is not in {ON_ERROR}."
-            )
-        if self.seed is not None and not _is_integer(self.seed):
+        check_choice("on_error", self.on_error, ON_ERROR)
+        if self.seed is not None and not is_integer(self.seed):
             raise ValueError(
                 f"`seed` must be an integer or None, found {self.seed!r}."
             )
@@ -236,19 +233,6 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     if not paths:
         raise ValueError("`files` is empty; wanted at least one path.")
     return paths
-
-
-def check_at_least(name: str, value, least: int) -> None:
-    """Raises ValueError unless `value` is an integer of at least `least`."""
-    if not _is_integer(value) or value < least:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {least}, found {value!r}."
-        )
-
-
-def _is_integer(value) -> bool:
-    # NumPy's integers are among them.
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _check_shard(shard) -> None:

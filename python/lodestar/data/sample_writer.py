@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.paths import as_path
+from lodestar._files import AtomicFile, as_path
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 from lodestar.ragged import LoDTensor
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.ragged import LoDTensor, to_csr
 
@@ -64,8 +65,7 @@ class SlotLayout:
                 not one of `SPARSE_FORMS`, or it is `"csr"` and the spec has no
                 sparse id slot, or another slot named "csr".
         """
-        if sparse not in SPARSE_FORMS:
-            raise ValueError(f"`sparse`={sparse!r} is not in {SPARSE_FORMS}.")
+        check_choice("sparse", sparse, SPARSE_FORMS)
         self.spec = spec
         self._sparse = sparse
         self._as_columns = columns

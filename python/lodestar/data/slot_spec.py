@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.paths import as_path, open_input
+from lodestar._files import AtomicFile, as_path
+from lodestar.data.model_inputs import shapes_of_inputs
+from lodestar.data.paths import open_input
 
 # Values of one sample: tf.one_hot takes no more, and no machine holds them.
 _MAX_VALUES = 2**31 - 1
@@ -394,9 +395,12 @@ class SlotSpec:
             ValueError: An input is none of these, which names it; or the model
                 has no inputs yet.
         """
-        from lodestar.data.model_inputs import slots_of_inputs
-
-        return cls(slots_of_inputs(model, labels))
+        slots = label_slots(labels)
+        for name, shape in shapes_of_inputs(model).items():
+            slots.append(
+                Slot.sparse(name) if shape is None else Slot.dense(name, shape)
+            )
+        return cls(slots)
 
     def to_yaml(self, path: str | os.PathLike) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
@@ -409,6 +413,28 @@ class SlotSpec:
         )
         with AtomicFile(path, compress=False) as file:
             file.write(text.encode())
+
+
+def label_slots(
+    labels: str | Slot | Iterable[str | Slot],
+    dtypes: Mapping[str, str] | None = None,
+) -> list[Slot]:
+    """Label slots as they are, or by their names: of 0 and 1, and of `dtypes`."""
+    if isinstance(labels, (str, Slot)):
+        labels = [labels]
+    slots = [
+        label
+        if isinstance(label, Slot)
+        else Slot.label(label, dtype=(dtypes or {}).get(label, "uint64"))
+        for label in labels
+    ]
+    for slot in slots:
+        if slot.kind != "label":
+            raise ValueError(
+                f"`labels`: slot {slot.name!r} is a {slot.kind} slot, wanted a "
+                "label."
+            )
+    return slots
 
 
 def as_slot_spec(

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._checks import check_eager, check_flag, check_size
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
 from lodestar.embedding import bags as bags_lib
@@ -110,7 +111,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         self._seed, self._init_salt = initializers.first_value_words(
             seed, init_salt, given_name
         )
-        self.dim = lookup_arguments.check_size("dim", dim)
+        self.dim = check_size("dim", dim)
         self._initializer = initializer
         self._attrs = initializers.initializer_attrs(initializer)
         self._num_shards = num_shards
@@ -308,10 +309,10 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         lookup_arguments.check_lookup(
             ids, training, weights, combiner, padding_id, default_id
         )
-        grow = lookup_arguments.check_flag("grow", grow)
-        count = lookup_arguments.check_flag("count", count)
+        grow = check_flag("grow", grow)
+        count = check_flag("count", count)
         if admit is not None:
-            admit = lookup_arguments.check_flag("admit", admit)
+            admit = check_flag("admit", admit)
             if admit and not grow:
                 raise ValueError(
                     "`admit`=True gives unseen ids rows, which `grow`=False "
@@ -557,7 +558,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             evicted, removed, gradients_dropped (for ids without a row),
             nonfinite_gradients.
         """
-        lookup_arguments.check_eager("stats")
+        check_eager("stats")
         values, shards = gen_ops.lodestar_embedding_stats(
             self.resource_handle, reset=reset
         )
@@ -569,7 +570,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         Args:
             ids: Integers `[N]`.
         """
-        lookup_arguments.check_eager("inspect")
+        check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
         rows, slots, names, frequencies, last_seen, shards, states = (
             gen_ops.lodestar_embedding_inspect(
@@ -596,7 +597,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         Args:
             optimizer_slots: False leaves them out.
         """
-        lookup_arguments.check_eager("export")
+        check_eager("export")
         out = self.export_all(optimizer_slots)
         names = [name.decode() for name in out["slot_names"].numpy()]
         return EmbeddingRows(

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import lost_gradients
-from lodestar.embedding.compile_line import compile_line, wrappers
 from lodestar.embedding.lookup_arguments import get_optimizer
+from lodestar.ops import lost_gradients
+from lodestar.ops.compile_line import compile_line, wrappers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "

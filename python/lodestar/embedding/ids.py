@@ -1,6 +1,5 @@
 """Ids as users have them -> int64 tensors, dense, ragged or sparse."""
 
-import hashlib
 from typing import Any
 
 import keras
@@ -8,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.ops.flat_values import map_flat
+from lodestar.ops.id_hash import fingerprint
 
 IdTensor = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
 
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
-_MASK = (1 << 64) - 1
 
 
 def _to_tensor(ids: Any, name: str) -> IdTensor:
@@ -127,64 +126,3 @@ def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
             f"`{name}` has dtype {values.dtype.name}, wanted numbers."
         )
     return tf.cast(values, dtype)
-
-
-def fingerprint(strings: tf.Tensor, column: str | None = None) -> tf.Tensor:
-    """The 64-bit fingerprint (FarmHash64) of each string, as int64."""
-    flat = tf.reshape(strings, [-1])
-    if column is not None:
-        flat = tf.strings.join([column.encode() + b"\0", flat])
-    ids = tf.bitcast(tf.fingerprint(flat), tf.int64)
-    return tf.ensure_shape(tf.reshape(ids, tf.shape(strings)), strings.shape)
-
-
-def stable_hash(text: str) -> int:
-    """A 64-bit hash of `text` as a signed integer, the same everywhere."""
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
-
-
-def mix64(value: int) -> int:
-    """SplitMix64's finalizer on a signed 64-bit integer (core/hash.h)."""
-    x = value & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    x ^= x >> 31
-    return x - (1 << 64) if x >> 63 else x
-
-
-def salted_id(value: int, salt: str) -> int:
-    """As `salted` for one id."""
-    return mix64(value ^ stable_hash(salt))
-
-
-def salted(ids: tf.Tensor, salt: str) -> tf.Tensor:
-    """Returns mix64(id xor hash(salt)), by stock ops: a bijection of all ids.
-
-    Args:
-        ids: int64, any shape.
-        salt: Ids of different salts do not collide in a shared table.
-    """
-    return mixed(tf.bitwise.bitwise_xor(ids, stable_hash(salt)))
-
-
-def mixed(ids: tf.Tensor) -> tf.Tensor:
-    """Returns `mix64` of int64 `ids` of any shape, by stock ops."""
-    bits = tf.bitwise
-    x = tf.bitcast(ids, tf.uint64)
-
-    def step(x: tf.Tensor, shift: int) -> tf.Tensor:
-        return bits.bitwise_xor(
-            x, bits.right_shift(x, tf.constant(shift, tf.uint64))
-        )
-
-    def times(x: tf.Tensor, factor: int) -> tf.Tensor:
-        # In int64, which TensorFlow multiplies on every device; the low 64
-        # bits of a product do not depend on the sign.
-        signed = factor - (1 << 64) if factor >> 63 else factor
-        product = tf.bitcast(x, tf.int64) * tf.constant(signed, tf.int64)
-        return tf.bitcast(product, tf.uint64)
-
-    x = times(step(x, 30), 0xBF58476D1CE4E5B9)
-    x = times(step(x, 27), 0x94D049BB133111EB)
-    return tf.bitcast(step(x, 31), tf.int64)

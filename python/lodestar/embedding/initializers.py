@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import keras
 
-from lodestar.embedding.ids import stable_hash
-from lodestar.embedding.lookup_arguments import check_integer
+from lodestar._checks import check_integer
+from lodestar.ops.id_hash import stable_hash
 
 _SUPPORTED = (
     "zeros, ones, constant, uniform, normal, truncated_normal, or a Keras "

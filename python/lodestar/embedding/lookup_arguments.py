@@ -1,6 +1,5 @@
 """Checks of what an embedding variable and its look-ups are given."""
 
-import numbers
 import os
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_integer, check_size
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
@@ -112,39 +112,10 @@ def check_training(training: Any) -> None:
     )
 
 
-def check_flag(name: str, value: Any) -> bool:
-    """Returns `value`; ValueError unless it is a Python bool."""
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise ValueError(f"`{name}`={value!r} is not a Python bool.")
-
-
 def check_id(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is an int64 or None."""
     if value is not None:
         check_integer(name, value)
-
-
-def check_integer(name: str, value: Any) -> int:
-    """Returns `value` as an int; ValueError unless it is an int64."""
-    integer = isinstance(value, (int, np.integer)) and type(value) is not bool
-    if not (integer and -(2**63) <= value < 2**63):
-        raise ValueError(f"`{name}`={value!r} is not an integer of 64 bits.")
-    return int(value)
-
-
-def check_size(name: str, value: Any, least: int = 1) -> int:
-    """Returns `value`, of Python or NumPy, as an int.
-
-    Raises:
-        ValueError: It is no integer, below `least`, or above 63 bits.
-    """
-    integer = isinstance(value, numbers.Integral) and type(value) is not bool
-    if not (integer and least <= value < 2**63):
-        raise ValueError(
-            f"`{name}`={value!r} is not a 64-bit integer of at least {least}."
-        )
-    return int(value)
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:
@@ -186,42 +157,11 @@ def shard_count(num_shards: Any) -> int:
     return int(text)
 
 
-def check_count(name: str, value: Any, least: int, owner: str = "") -> int:
-    """Returns `value` as an int.
-
-    Raises:
-        ValueError: It is no whole number, below `least`, or above 63 bits.
-    """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (number and least <= value < 2**63 and value == value // 1):
-        of = f" of {owner}" if owner else ""
-        raise ValueError(
-            f"`{name}`={value!r}{of} is not a 64-bit integer of at least "
-            f"{least}."
-        )
-    return int(value)
-
-
 def check_name(name: Any) -> str:
     """Returns `name`, of a table; ValueError unless it is text."""
     if not isinstance(name, str):
         raise ValueError(f"`name`={name!r} is not text.")
     return name
-
-
-def check_eager(what: str) -> None:
-    """Raises RuntimeError in a graph, which cannot hold what `what` returns."""
-    if not tf.executing_eagerly():
-        raise RuntimeError(
-            f"`{what}` returns Python objects and runs eagerly; call it "
-            "outside of the tf.function."
-        )
-
-
-def check_text(name: str, value: Any) -> None:
-    """Raises ValueError unless `value` is None or text."""
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"`{name}`={value!r} is not None or text.")
 
 
 def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:

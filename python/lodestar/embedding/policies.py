@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
-from lodestar.embedding.lookup_arguments import check_count
+from lodestar._checks import check_size, is_number
 
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
@@ -17,8 +16,7 @@ _MAX_BLOOM_COUNTERS = 1 << 40
 def _check_between(
     owner: str, name: str, value: Any, above: float, below: float
 ) -> None:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (number and above < value < below):
+    if not (is_number(value) and above < value < below):
         wanted = f"above {above}"
         if below < math.inf:
             wanted = f"between {above} and {below}"
@@ -59,7 +57,7 @@ class MinCount(_Policy):
     unit: str = "step"
 
     def __post_init__(self):
-        check_count("n", self.n, 1, "MinCount")
+        check_size("n", self.n, 1, owner="MinCount")
         if self.unit not in ("step", "occurrence"):
             raise ValueError(
                 f"`unit`={self.unit!r} of MinCount is not 'step' or "
@@ -96,7 +94,7 @@ class CountingBloom(_Policy):
     expected_ids: int
 
     def __post_init__(self):
-        check_count("n", self.n, 1, "CountingBloom")
+        check_size("n", self.n, 1, owner="CountingBloom")
         if self.n > _MAX_BLOOM_COUNT:
             raise ValueError(
                 f"`n`={self.n} of CountingBloom is above {_MAX_BLOOM_COUNT}, "
@@ -104,7 +102,7 @@ class CountingBloom(_Policy):
             )
         rate = self.false_positive_rate
         _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
-        check_count("expected_ids", self.expected_ids, 1, "CountingBloom")
+        check_size("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""
@@ -138,7 +136,7 @@ class MaxAge(_Policy):
     steps: int
 
     def __post_init__(self):
-        check_count("steps", self.steps, 0, "MaxAge")
+        check_size("steps", self.steps, 0, owner="MaxAge")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op and the evict op."""
@@ -165,7 +163,7 @@ class MaxRows(_Policy):
     policy: str = "lru"
 
     def __post_init__(self):
-        check_count("n", self.n, 1, "MaxRows")
+        check_size("n", self.n, 1, owner="MaxRows")
         if self.policy not in ("lru", "lfu"):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
@@ -212,7 +210,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self):
-        check_count("n", self.n, 1, "SharedRows")
+        check_size("n", self.n, 1, owner="SharedRows")
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the variable op."""

@@ -5,11 +5,9 @@ sharded file must fit one shard; text goes in as JSON bytes, because HDF5 and
 NPZ agree on numbers only.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +15,8 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding import saved_state
 
-if TYPE_CHECKING:
-    from lodestar.embedding.embedding_variable import EmbeddingVariable
+# An embedding variable, which is built on this module.
+Table = Any
 
 _CHUNK_BYTES = 32 << 20
 # What is cut along the same axis, and so into as many chunks.
@@ -33,7 +31,7 @@ _BFLOAT16 = ("rows", "shared_rows")
 
 
 def save_table(
-    table: EmbeddingVariable, store: MutableMapping[str, Any], prefix: str = ""
+    table: Table, store: MutableMapping[str, Any], prefix: str = ""
 ) -> None:
     """Writes everything of `table` to `store`, under names with `prefix`."""
     saved = {k: v.numpy() for k, v in table.export_all().items()}
@@ -67,7 +65,7 @@ def save_table(
 
 
 def load_table(
-    table: EmbeddingVariable, store: Mapping[str, Any], prefix: str = ""
+    table: Table, store: Mapping[str, Any], prefix: str = ""
 ) -> None:
     """Makes what `save_table` wrote all that `table` holds.
 
@@ -82,7 +80,7 @@ def load_table(
 
 
 def load_tables(
-    tables: Sequence[EmbeddingVariable],
+    tables: Sequence[Table],
     store: Mapping[str, Any],
     prefixes: Sequence[str],
 ) -> None:
@@ -91,7 +89,7 @@ def load_tables(
         _read_header(table, store, prefix)
         for table, prefix in zip(tables, prefixes, strict=True)
     ]
-    before: list[tuple[EmbeddingVariable, Mapping[str, tf.Tensor]]] = []
+    before: list[tuple[Table, Mapping[str, tf.Tensor]]] = []
     try:
         for table, prefix, header in zip(tables, prefixes, headers):
             old = {}
@@ -119,7 +117,7 @@ def holds_table(store: Mapping[str, Any], prefix: str = "") -> bool:
 
 
 def _read_header(
-    table: EmbeddingVariable, store: Mapping[str, Any], prefix: str
+    table: Table, store: Mapping[str, Any], prefix: str
 ) -> dict[str, Any]:
     if not holds_table(store, prefix):
         raise ValueError(
@@ -145,7 +143,7 @@ def _read_header(
 
 
 def _read(
-    table: EmbeddingVariable,
+    table: Table,
     store: Mapping[str, Any],
     prefix: str,
     header: Mapping[str, Any],
@@ -177,7 +175,7 @@ def _read(
     return saved
 
 
-def _import(table: EmbeddingVariable, saved: Mapping[str, Any]) -> None:
+def _import(table: Table, saved: Mapping[str, Any]) -> None:
     """Makes `saved` all that `table` holds, in one call: whole or not at all."""
     gen_ops.lodestar_embedding_import(
         table.resource_handle, *(saved[name] for name in saved_state.NAMES)

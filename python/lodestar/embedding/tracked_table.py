@@ -6,8 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding import lost_gradients, table_store
+from lodestar.embedding import table_store
 from lodestar.embedding.hook_variable import HookVariable
+from lodestar.ops import lost_gradients
 
 
 class TrackedTable(keras.layers.Layer):

@@ -1,8 +1,6 @@
 """Folders that appear, or are replaced, when all of them is written."""
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import os
 import re
@@ -13,6 +11,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from lodestar._files import exchange
+
 _LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
 # What an export that has not come to its end may have written.
 _WRITTEN = {
@@ -22,9 +22,6 @@ _WRITTEN = {
     "saved_model.pb",
     "variables",
 }
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-# Of kernels, file systems and sandboxes that do not exchange names.
-_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 
 
 @contextlib.contextmanager
@@ -70,7 +67,7 @@ def _write_here(path: str) -> Iterator[str]:
                 os.rename(partial, path)
                 return
             held.enter_context(_held(path))
-            if not _exchange(partial, path):
+            if not exchange(partial, path):
                 _rename_twice(partial, path, replaced)
         finally:
             for leftover in (partial, replaced):
@@ -80,26 +77,6 @@ def _write_here(path: str) -> Iterator[str]:
 def _names(path: str) -> tuple[str, str]:
     unique = uuid.uuid4().hex[:8]
     return f"{path}.partial-{unique}", f"{path}.replaced-{unique}"
-
-
-def _exchange(one: str, other: str) -> bool:
-    """Exchanges two names in one step; False: the system does not do that."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    failed = renameat2(
-        _AT_FDCWD,
-        os.fsencode(one),
-        _AT_FDCWD,
-        os.fsencode(other),
-        _RENAME_EXCHANGE,
-    )
-    if failed:
-        code = ctypes.get_errno()
-        if code in _NO_EXCHANGE:
-            return False
-        raise OSError(code, os.strerror(code), one, None, other)
-    return True
 
 
 def _rename_twice(partial: str, path: str, replaced: str) -> None:

@@ -1,13 +1,13 @@
 """Ragged inputs as dense tensors in which an agreed value fills short rows."""
 
 import math
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import is_integer, is_number
 from lodestar.export.input_parts import InputParts
 
 Padding = int | float | str | bytes
@@ -61,17 +61,13 @@ def _padding_of(name: str, dtype: tf.DType, value: Any) -> Padding:
         fits = isinstance(value, (str, bytes))
     elif dtype.is_integer:
         wanted = f"an integer from {dtype.min} to {dtype.max}"
-        fits = (
-            isinstance(value, (int, np.integer))
-            and not isinstance(value, bool)
-            and dtype.min <= value <= dtype.max
-        )
+        fits = is_integer(value) and dtype.min <= value <= dtype.max
     elif dtype == tf.bool:
         wanted = "True or False"
         fits = isinstance(value, (bool, np.bool_))
     else:
         wanted = "a number"
-        fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        fits = is_number(value)
     if not fits:
         raise ValueError(
             f"`padding_id`={value!r} for the input {name!r} of dtype "

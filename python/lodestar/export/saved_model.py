@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar.embedding.saved_state import without_optimizer_slots
 from lodestar.export import features_json, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
@@ -76,10 +77,7 @@ def saved_model(
             `from_rows` of a model whose look-ups do not all give dense rows;
             the model trains a table even where `training` is False.
     """
-    if signature not in signatures.SIGNATURES:
-        raise ValueError(
-            f"`signature`={signature!r} is not in {signatures.SIGNATURES}."
-        )
+    check_choice("signature", signature, signatures.SIGNATURES)
     model_inputs = signatures.model_inputs(model, inputs)
     plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
     contents = model_contents(model)

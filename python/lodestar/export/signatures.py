@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar.export import input_parts
 from lodestar.export.examples import ExampleForm
 from lodestar.export.input_parts import argument_names
@@ -157,8 +158,7 @@ def plain_tensors(
         ValueError: Another `signature`, a `padding_id` that does not go with
             it, or an input that has no such form.
     """
-    if signature not in SIGNATURES:
-        raise ValueError(f"`signature`={signature!r} is not in {SIGNATURES}.")
+    check_choice("signature", signature, SIGNATURES)
     if signature != "padded" and padding_id is not None:
         raise ValueError(
             f"`padding_id`={padding_id!r} is given with "

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar.export import features_json, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
@@ -87,8 +88,7 @@ def stock_saved_model(
         ("dtype", dtype, (None, *DTYPES)),
         ("index", index, INDEXES),
     ):
-        if value not in known:
-            raise ValueError(f"`{name}`={value!r} is not in {known}.")
+        check_choice(name, value, known)
     model_inputs = signatures.model_inputs(model, inputs)
     plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
     # With our own ops, to see what is read.

@@ -1,7 +1,6 @@
 """Compares an exported model's scores with those of the model."""
 
 import dataclasses
-import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._checks import is_number
 from lodestar.export import batches, features_json, signatures
 from lodestar.export.compare import MismatchError, OutputDifference, compare
 from lodestar.export.signatures import ModelInputs, PlainTensors
@@ -71,11 +71,7 @@ def verify(
             is not known.
         tf.errors.OpError, OSError: The folder cannot be loaded.
     """
-    if (
-        not isinstance(atol, numbers.Real)
-        or isinstance(atol, bool)
-        or not atol >= 0
-    ):
+    if not (is_number(atol) and atol >= 0):
         raise ValueError(f"`atol`={atol!r} is no number of at least 0.")
     path = os.fspath(path)
     try:

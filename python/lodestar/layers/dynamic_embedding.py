@@ -8,14 +8,13 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._checks import check_flag, check_size
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import first_value_words
 from lodestar.embedding.lookup_arguments import (
     check_bag_axis,
-    check_flag,
-    check_size,
     check_training,
     refuse_sizes,
 )

@@ -9,14 +9,11 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import (
-    check_bag_axis,
-    check_size,
-    check_training,
-)
+from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,

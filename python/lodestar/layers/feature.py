@@ -6,14 +6,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._checks import check_size, check_text
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import (
-    check_combiner,
-    check_id,
-    check_size,
-    check_text,
-)
+from lodestar.embedding.lookup_arguments import check_combiner, check_id
+from lodestar.ops import id_hash
 from lodestar.ops.flat_values import map_flat
 
 
@@ -112,7 +109,7 @@ class Feature:
         """The id under which the table knows `value`."""
         if value is None or self.salt is None:
             return value
-        return ids_lib.salted_id(value, self.salt)
+        return id_hash.salted_id(value, self.salt)
 
     def to_ids(self, ids: Any, name: str = "ids") -> ids_lib.IdTensor:
         """`ids`, which errors call `name`, as int64; strings are hashed."""
@@ -125,12 +122,12 @@ class Feature:
         ids = self.to_ids(ids)
         if self.salt is None:
             return ids
-        return map_flat(lambda flat: ids_lib.salted(flat, self.salt), ids)
+        return map_flat(lambda flat: id_hash.salted(flat, self.salt), ids)
 
     @property
     def salt_word(self) -> int | None:
         """hash(salt), the 64 bits that ids are xored with, signed."""
-        return None if self.salt is None else ids_lib.stable_hash(self.salt)
+        return None if self.salt is None else id_hash.stable_hash(self.salt)
 
     def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
         """Cuts the innermost axis at `max_length`, but never the batch.

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_count
 from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
-from lodestar.sequence.nesting import check_count
 
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from lodestar import sequence
+from lodestar._checks import check_count
 from lodestar.layers.sequence_layer import SequenceLayer
 from lodestar.sequence import nesting
-from lodestar.sequence.nesting import check_count
 from lodestar.sequence.windows import rows_around
 
 

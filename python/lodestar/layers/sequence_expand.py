@@ -3,12 +3,12 @@
 import keras
 
 from lodestar import sequence
+from lodestar._checks import check_count
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
     ragged_rank,
 )
-from lodestar.sequence.nesting import check_count
 
 
 @keras.saving.register_keras_serializable(package="lodestar")

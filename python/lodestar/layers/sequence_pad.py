@@ -4,10 +4,10 @@ import keras
 import tensorflow as tf
 
 from lodestar import sequence
+from lodestar._checks import check_count
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
-from lodestar.sequence.nesting import check_count
 
 
 @keras.saving.register_keras_serializable(package="lodestar")

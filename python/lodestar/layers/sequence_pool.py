@@ -3,6 +3,7 @@
 import keras
 
 from lodestar import sequence
+from lodestar._checks import check_count
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
 from lodestar.sequence import nesting
 from lodestar.sequence.pool import check_combiner
@@ -42,7 +43,7 @@ class SequencePool(SequenceLayer):
     ):
         super().__init__(**kwargs)
         check_combiner(combiner)
-        nesting.check_count("level", level, -1)
+        check_count("level", level, -1)
         self.combiner = combiner
         self.pad_value = float(pad_value)
         self.level = int(level)

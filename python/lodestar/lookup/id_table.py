@@ -5,10 +5,10 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import convert
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
 from lodestar.ops import id_table_ops
-from lodestar.ragged.arguments import convert
 
 
 def _is_initializer(keys) -> bool:

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lodestar._checks import check_count
 from lodestar.lookup.hasher_spec import (
     FastHashSpec,
     HasherSpec,
@@ -10,7 +11,6 @@ from lodestar.lookup.hasher_spec import (
 from lodestar.lookup.id_table import IdTable, as_keys, name_scope
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
-from lodestar.sequence.nesting import check_count
 
 
 class IdTableWithHashBuckets(tf.Module):

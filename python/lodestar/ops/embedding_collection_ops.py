@@ -10,9 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import lost_gradients
-from lodestar.ops import embedding_ops
+from lodestar.ops import embedding_ops, id_hash, lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
 # What each feature is, in all ops of a collection.
@@ -274,7 +272,7 @@ def _feature_weights_gradient(
     if attrs["use_padding"]:
         counted &= tf.not_equal(ids, attrs["padding_ids"])
     if attrs["salted"]:
-        ids = ids_lib.mixed(tf.bitwise.bitwise_xor(ids, attrs["salts"]))
+        ids = id_hash.mixed(tf.bitwise.bitwise_xor(ids, attrs["salts"]))
     missing = op.get_attr("missing")[attrs["tables"]].decode()
     rows, _ = embedding_ops.find(
         handle, hook, ids, missing_row, missing=missing

@@ -17,7 +17,7 @@ dtype) is
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.embedding import lost_gradients
+from lodestar.ops import lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")

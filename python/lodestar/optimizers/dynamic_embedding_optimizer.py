@@ -9,12 +9,14 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import lost_gradients, strategies, table_store
-from lodestar.embedding.compile_line import wrappers
+from lodestar._checks import check_choice
+from lodestar.embedding import strategies, table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.lookup_arguments import get_optimizer
+from lodestar.ops import lost_gradients
+from lodestar.ops.compile_line import wrappers
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.gradients import Gradient
@@ -126,10 +128,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 "wrapped. For loss scaling use lodestar.optimizers."
                 "LossScaleOptimizer(DynamicEmbeddingOptimizer(...))."
             )
-        if nonfinite not in _NONFINITE:
-            raise ValueError(
-                f"`nonfinite`={nonfinite!r} is not in {_NONFINITE}."
-            )
+        check_choice("nonfinite", nonfinite, _NONFINITE)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.nonfinite = nonfinite

@@ -10,13 +10,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import (
-    Parts,
-    after,
-    as_values,
-    as_vector,
-    validated,
-)
+from lodestar._checks import after, as_vector, check_least
+from lodestar.ragged.arguments import Parts, as_values, validated
 
 _ORDERS = ("sample_major", "slot_major")
 
@@ -47,8 +42,7 @@ def _transpose(
 def split_slots(row_offsets, values, num_slots: int, order: str) -> list[Parts]:
     """Returns the values and the level of each slot of a CSR."""
     _check_order(order)
-    if num_slots < 1:
-        raise ValueError(f"`num_slots` is {num_slots}, wanted 1 or more")
+    check_least("num_slots", num_slots, 1)
     values = as_values(values)
     offsets = as_vector("row_offsets", row_offsets)
     _, (offsets,) = validated(values, [offsets])

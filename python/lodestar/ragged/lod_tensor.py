@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_least
 from lodestar.ops import lod_ops
 from lodestar.ragged import (
     csr,
     nested_lists,
+    padding,
     paddle_stream,
     parts,
     serialization,
@@ -15,11 +17,10 @@ from lodestar.ragged import (
     text,
 )
 from lodestar.ragged.arguments import (
-    as_int64,
     as_levels,
     as_one_level_or_more,
     as_values,
-    as_vector,
+    nested,
     validated,
 )
 
@@ -265,10 +266,8 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
             As `lodestar.sequence.unpad`.
         """
-        # Built on this class.
-        from lodestar.sequence import unpad
-
-        return cls.from_ragged(unpad(padded, lengths))
+        rows, splits = padding.from_padded(padded, lengths)
+        return cls(rows, (splits,))
 
     def to_padded(
         self, pad_value=None, maxlen: int | None = None
@@ -282,10 +281,8 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
             As `lodestar.sequence.pad`.
         """
-        # Built on this class.
-        from lodestar.sequence import pad
-
-        return pad(self, pad_value, maxlen)
+        rows, levels = nested("x", self.values, self.lod, MOVED_DTYPES)
+        return padding.to_padded(rows, levels[-1], pad_value, maxlen)
 
     @classmethod
     def from_nested_lists(
@@ -573,8 +570,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
             ValueError: `num_places` below 1.
         """
-        if num_places < 1:
-            raise ValueError(f"`num_places` is {num_places}, wanted 1 or more")
+        check_least("num_places", num_places, 1)
         points = parts.split_points(self._count_units(), num_places)
         return [
             self._units(begin, end)

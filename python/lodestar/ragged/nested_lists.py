@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lodestar.ragged.arguments import Parts, as_dtype_of
+from lodestar._checks import as_dtype_of, check_least
+from lodestar.ragged.arguments import Parts
 
 
 def _is_list(item) -> bool:
@@ -78,8 +79,7 @@ def from_nested_lists(rows, dtype, num_levels: int | None) -> Parts:
     depth = _depth(rows)
     if num_levels is None:
         num_levels = max(depth - 1, 1)
-    if num_levels < 0:
-        raise ValueError(f"`num_levels` is {num_levels}, wanted 0 or more")
+    check_least("num_levels", num_levels, 0)
     items, places = list(rows), [[i] for i in range(len(rows))]
     levels = []
     for _ in range(num_levels):

@@ -1,11 +1,11 @@
 """Putting LoDs together and taking them apart, level by level."""
 
-import numbers
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import Parts, as_int64
+from lodestar._checks import as_int64, is_integer
+from lodestar.ragged.arguments import Parts
 
 
 def concat(parts: Sequence[Parts]) -> Parts:
@@ -58,17 +58,13 @@ def split_points(units: int | tf.Tensor, num_places: int) -> list:
     ]
 
 
-def _is_integer(key) -> bool:
-    return isinstance(key, numbers.Integral) and not isinstance(key, bool)
-
-
 def unit_index(key, count: int | tf.Tensor):
     """Returns which of `count` units `key` means, from 0 on."""
     if tf.is_tensor(key):
         key = as_int64("key", key, 0)
         static = tf.get_static_value(key)
         key = key if static is None else int(static)
-    elif not _is_integer(key):
+    elif not is_integer(key):
         raise TypeError(
             f"units are taken by an integer or a slice, found {key!r}"
         )
@@ -85,7 +81,7 @@ def slice_bounds(key: slice, count: int | tf.Tensor) -> tuple:
         raise ValueError(f"a slice of units has step {key.step!r}, wanted 1")
     bounds = (key.start, key.stop)
     if isinstance(count, int) and all(
-        bound is None or _is_integer(bound) for bound in bounds
+        bound is None or is_integer(bound) for bound in bounds
     ):
         begin, end, _ = key.indices(count)
         return begin, max(begin, end)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from lodestar._checks import after, as_int64, as_vector
 from lodestar.ops import selected_rows_ops
 from lodestar.ragged import paddle_stream
-from lodestar.ragged.arguments import after, as_int64, as_values, as_vector
+from lodestar.ragged.arguments import as_values
 
 
 class SelectedRows(tf.experimental.ExtensionType):

@@ -8,13 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import (
-    Parts,
-    after,
-    as_levels,
-    as_values,
-    validated,
-)
+from lodestar._checks import after, check_least
+from lodestar.ragged.arguments import Parts, as_levels, as_values, validated
 
 
 def names(num_levels: int, prefix: str) -> list[str]:
@@ -45,8 +40,7 @@ def serialize(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def parse(serialized, dtype: tf.DType, num_levels: int) -> Parts:
     """Returns the values and levels that `serialize` wrote."""
-    if num_levels < 0:
-        raise ValueError(f"`num_levels` is {num_levels}, wanted 0 or more")
+    check_least("num_levels", num_levels, 0)
     parts = tf.io.parse_tensor(serialized, tf.string)
     found = tf.shape(parts)
     wanted = tf.constant([num_levels + 1])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_concat_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -45,7 +46,7 @@ def concat(
         raise ValueError("`xs` is empty, wanted at least one input")
     values, lods = [], []
     for k, x in enumerate(xs):
-        rows, splits = nesting.flatten(f"xs[{k}]", x, nesting.MOVED_DTYPES)
+        rows, splits = nesting.flatten(f"xs[{k}]", x, MOVED_DTYPES)
         values.append(rows)
         lods.append(splits)
         if rows.dtype != values[0].dtype:

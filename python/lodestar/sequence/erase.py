@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
+from lodestar._checks import INT_DTYPES, as_dtype_of
 from lodestar.ops import sequence_erase_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
 
-_DTYPES = (*nesting.INT_DTYPES, tf.string)
+_DTYPES = (*INT_DTYPES, tf.string)
 
 
 def erase(

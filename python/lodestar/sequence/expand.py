@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lodestar._checks import MOVED_DTYPES, check_dtype
 from lodestar.ops import sequence_expand_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -12,9 +13,7 @@ def _is_nested(x) -> bool:
 
 
 def _as_rows(x) -> tf.Tensor:
-    rows = nesting.check_dtype(
-        "x", tf.convert_to_tensor(x), nesting.MOVED_DTYPES
-    )
+    rows = check_dtype("x", tf.convert_to_tensor(x), MOVED_DTYPES)
     if rows.shape.rank == 0:
         raise ValueError("`x` must have rank 1 or more, found a scalar")
     return rows
@@ -63,7 +62,7 @@ def expand(
     ref_level = nesting.check_level("ref_level", ref_level, len(levels))
     nested = _is_nested(x)
     if nested:
-        rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+        rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
         if len(splits) > 1:
             raise ValueError(f"`x` has {len(splits)} levels, wanted one")
     else:
@@ -115,7 +114,7 @@ def expand_as(
     """
     _, splits = nesting.flatten("y", y)
     if _is_nested(x):
-        rows, _ = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+        rows, _ = nesting.flatten("x", x, MOVED_DTYPES)
     else:
         rows = _as_rows(x)
     with tf.name_scope(name or "sequence_expand_as"):

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from lodestar.ragged.arguments import as_int64
-from lodestar.sequence import nesting
+from lodestar._checks import as_int64
+from lodestar.ragged.padding import as_maxlen
 
 
 def mask(
@@ -39,6 +39,6 @@ def mask(
     """
     lengths = as_int64("lengths", lengths)
     if maxlen is not None:
-        maxlen = nesting.as_maxlen(maxlen)
+        maxlen = as_maxlen(maxlen)
     with tf.name_scope(name or "sequence_mask"):
         return tf.sequence_mask(lengths, maxlen, dtype)

@@ -5,42 +5,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import after
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import after, as_int64
-
-FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-INT_DTYPES = (tf.int32, tf.int64)
-# Of ops that move rows and do not compute with them.
-MOVED_DTYPES = (
-    *FLOAT_DTYPES,
-    *(tf.int8, tf.int16, tf.int32, tf.int64),
-    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64),
-    tf.bool,
-    tf.string,
-)
-
-
-def check_dtype(
-    name: str, x: tf.Tensor, dtypes: Sequence[tf.DType]
-) -> tf.Tensor:
-    """Returns `x`; TypeError, calling it `name`, unless of one of `dtypes`."""
-    if x.dtype not in dtypes:
-        raise TypeError(
-            f"`{name}` has dtype {x.dtype.name}, wanted one of "
-            f"{', '.join(dtype.name for dtype in dtypes)}"
-        )
-    return x
-
-
-def check_count(name: str, count, least: int = 1) -> None:
-    """Raises ValueError, calling it `name`, unless an int64 from `least` on."""
-    if (
-        not isinstance(count, numbers.Integral)
-        or not least <= count <= tf.int64.max
-    ):
-        raise ValueError(
-            f"`{name}` is {count!r}, wanted an integer of {least} or more"
-        )
+from lodestar.ragged.arguments import nested
 
 
 def check_level(name: str, level: int, num_levels: int) -> int:
@@ -54,14 +21,6 @@ def check_level(name: str, level: int, num_levels: int) -> int:
             f"`{name}` is {level!r}, wanted -1 to {num_levels - 1}"
         )
     return num_levels - 1 if level == -1 else int(level)
-
-
-def as_maxlen(maxlen) -> tf.Tensor:
-    """Returns a number of steps, a scalar tensor or a number, as int64."""
-    if isinstance(maxlen, numbers.Number):
-        check_count("maxlen", maxlen, 0)
-        maxlen = int(maxlen)
-    return as_int64("maxlen", maxlen, 0)
 
 
 def flatten(
@@ -86,11 +45,7 @@ def flatten(
         raise TypeError(
             f"`{name}` must be a RaggedTensor or LoDTensor, found {type(x)}"
         )
-    if not splits:
-        raise ValueError(f"`{name}` has no level, wanted one or more")
-    if dtypes is not None:
-        check_dtype(name, rows, dtypes)
-    return rows, tuple(tf.cast(level, tf.int64) for level in splits)
+    return nested(name, rows, splits, dtypes)
 
 
 def check_one_a_row(name: str, rows: tf.Tensor, what: str) -> None:

@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from lodestar.ops import sequence_pad_ops
-from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import after, as_dtype_of, as_int64
+from lodestar._checks import MOVED_DTYPES, after
+from lodestar.ragged import LoDTensor, padding
 from lodestar.sequence import nesting
 
 
@@ -45,18 +44,9 @@ def pad(
         tf.errors.InvalidArgumentError: a sequence is longer than `maxlen`
             (names it); `pad_value` of another shape; splits that are none.
     """
-    rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+    rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_pad"):
-        if pad_value is None:
-            pad_value = tf.zeros([], rows.dtype)
-        return sequence_pad_ops.sequence_pad(
-            rows,
-            splits[-1],
-            as_dtype_of("pad_value", pad_value, rows.dtype, "`x`"),
-            tf.constant(-1, tf.int64)
-            if maxlen is None
-            else nesting.as_maxlen(maxlen),
-        )
+        return padding.to_padded(rows, splits[-1], pad_value, maxlen)
 
 
 def unpad(
@@ -92,20 +82,12 @@ def unpad(
         tf.errors.InvalidArgumentError: there are not B lengths; one is outside
             0 to T (names it); `like` has not B innermost sequences.
     """
-    padded = nesting.check_dtype(
-        "padded", tf.convert_to_tensor(padded), nesting.MOVED_DTYPES
-    )
-    if padded.shape.rank is not None and padded.shape.rank < 2:
-        raise ValueError(
-            f"`padded` must have rank 2 or more, found shape {padded.shape}"
-        )
-    lengths = as_int64("lengths", lengths, 1)
     above = ()
     if like is not None:
         _, levels = nesting.flatten("like", like)
         above = levels[:-1]
     with tf.name_scope(name or "sequence_unpad"):
-        rows, splits = sequence_pad_ops.sequence_unpad(padded, lengths)
+        rows, splits = padding.from_padded(padded, lengths)
         if like is None:
             return tf.RaggedTensor.from_row_splits(rows, splits, validate=False)
         check = tf.debugging.assert_equal(

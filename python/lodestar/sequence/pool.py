@@ -2,13 +2,13 @@
 
 import tensorflow as tf
 
+from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
 from lodestar.ops import lod_ops, sequence_pool_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
-_DTYPES = nesting.FLOAT_DTYPES + nesting.INT_DTYPES
+_DTYPES = FLOAT_DTYPES + INT_DTYPES
 _PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
 
 

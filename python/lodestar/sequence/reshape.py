@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lodestar._checks import check_count
 from lodestar.ops import sequence_reshape_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -37,7 +38,7 @@ def reshape(
             rows of `new_dim` (names the sequence); splits that are no splits of
             the rows.
     """
-    nesting.check_count("new_dim", new_dim)
+    check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)
     with tf.name_scope(name or "sequence_reshape"):
         reshaped, reshaped_splits = sequence_reshape_ops.sequence_reshape(

@@ -2,11 +2,12 @@
 
 import tensorflow as tf
 
+from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_reverse_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
-_DTYPES = (*nesting.MOVED_DTYPES, tf.complex64, tf.complex128)
+_DTYPES = (*MOVED_DTYPES, tf.complex64, tf.complex128)
 
 
 def reverse(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):

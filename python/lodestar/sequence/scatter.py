@@ -2,11 +2,12 @@
 
 import tensorflow as tf
 
+from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, check_dtype
 from lodestar.ops import sequence_scatter_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
-_DTYPES = nesting.FLOAT_DTYPES + nesting.INT_DTYPES
+_DTYPES = FLOAT_DTYPES + INT_DTYPES
 
 
 def scatter(
@@ -50,10 +51,10 @@ def scatter(
             sequence); splits that differ or do not nest; not B sequences;
             rows that do not fit x, where that is not known before.
     """
-    x = nesting.check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
+    x = check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
     if x.shape.rank is not None and x.shape.rank < 2:
         raise ValueError(f"`x` must have rank 2 or more, found shape {x.shape}")
-    columns, index_lod = nesting.flatten("index", index, nesting.INT_DTYPES)
+    columns, index_lod = nesting.flatten("index", index, INT_DTYPES)
     rows, updates_lod = nesting.flatten("updates", updates, (x.dtype,))
     if len(index_lod) != len(updates_lod):
         raise ValueError(

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from lodestar._checks import MOVED_DTYPES, as_vector
 from lodestar.ops import sequence_slice_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import as_vector
 from lodestar.sequence import nesting
 
 
@@ -41,7 +41,7 @@ def slice(
             sequence, or is missing (names the index); splits that are no splits
             of the rows.
     """
-    rows, splits = nesting.flatten("x", x, nesting.MOVED_DTYPES)
+    rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):
         sliced, sliced_splits = sequence_slice_ops.sequence_slice(
             rows,

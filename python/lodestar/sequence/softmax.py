@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lodestar._checks import FLOAT_DTYPES
 from lodestar.ops import sequence_softmax_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -32,7 +33,7 @@ def softmax(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
         ValueError: x has no level.
         tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
-    values, splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
+    values, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     with tf.name_scope(name or "sequence_softmax"):
         rows = sequence_softmax_ops.sequence_softmax(values, splits[-1])
         return nesting.pack_like(x, rows, splits)

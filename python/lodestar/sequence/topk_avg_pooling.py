@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import FLOAT_DTYPES, check_count
 from lodestar.ops import lod_ops, sequence_topk_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -60,9 +61,9 @@ def topk_avg_pooling(
     if not topks:
         raise ValueError("`topks` is empty, wanted at least one number")
     for i, k in enumerate(topks):
-        nesting.check_count(f"topks[{i}]", k)
-    nesting.check_count("channel_num", channel_num)
-    values, x_splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
+        check_count(f"topks[{i}]", k)
+    check_count("channel_num", channel_num)
+    values, x_splits = nesting.flatten("x", x, FLOAT_DTYPES)
     nesting.check_one_a_row("x", values, "number")
     row_rows, row_splits = nesting.flatten("row", row)
     _, col_splits = nesting.flatten("col", col)

@@ -4,9 +4,9 @@ import numbers
 
 import tensorflow as tf
 
+from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, check_count
 from lodestar.ops import sequence_context_ops, sequence_expand_ops
 from lodestar.ragged import LoDTensor
-from lodestar.ragged.arguments import as_dtype_of
 from lodestar.sequence import nesting
 
 
@@ -42,8 +42,8 @@ def enumerate(
             `pad_value` that is none of x's integers.
         tf.errors.InvalidArgumentError: splits that are no splits of the rows.
     """
-    nesting.check_count("win_size", win_size)
-    ids, splits = nesting.flatten("x", x, nesting.INT_DTYPES)
+    check_count("win_size", win_size)
+    ids, splits = nesting.flatten("x", x, INT_DTYPES)
     nesting.check_one_a_row("x", ids, "id")
     with tf.name_scope(name or "sequence_enumerate"):
         windows = sequence_context_ops.sequence_context(
@@ -69,7 +69,7 @@ def rows_around(filter_size: int, start: int | None) -> tuple[int, int]:
 
 
 def _start(filter_size: int, start: int | None) -> int:
-    nesting.check_count("filter_size", filter_size)
+    check_count("filter_size", filter_size)
     if start is None:
         return -(filter_size // 2)
     if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
@@ -189,7 +189,7 @@ def conv(
     start = _start(filter_size, start)
     if stride != 1:
         raise ValueError(f"`stride` is {stride!r}, wanted 1")
-    rows, splits = nesting.flatten("x", x, nesting.FLOAT_DTYPES)
+    rows, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     if rows.shape.rank not in (None, 2):
         raise ValueError(f"`x` must have rows [N, dim], found {rows.shape}")
     with tf.name_scope(name or "sequence_conv"):

@@ -14,8 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_choice, check_least, is_number
+from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
-from lodestar.data.errors import describe_error
 from lodestar.export import features_json
 from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
@@ -99,14 +100,8 @@ class LiveModel(NotCopied):
         weights: str = "require",
         consistency: str = "call",
     ):
-        if consistency not in ("call", "row"):
-            raise ValueError(
-                f"`consistency`={consistency!r} is not in ('call', 'row')."
-            )
-        if weights not in ("require", "keep"):
-            raise ValueError(
-                f"`weights`={weights!r} is not in ('require', 'keep')."
-            )
+        check_choice("consistency", consistency, ("call", "row"))
+        check_choice("weights", weights, ("require", "keep"))
         self._poll_seconds = _check_seconds(poll_seconds)
         # The working directory may change while it follows.
         self._folder = SnapshotFolder(
@@ -213,8 +208,7 @@ class LiveModel(NotCopied):
             tf.errors.OpError: Memory ran out. With any error the model serves,
                 and follows, what it did before.
         """
-        if type(version) is not int or version < 1:
-            raise ValueError(f"`version` is {version!r}, wanted 1 or more.")
+        check_least("version", version, 1)
         with self._lock:
             try:
                 self._go_to(self._folder.chain(version))
@@ -481,11 +475,7 @@ def _follow(
 def _check_seconds(seconds: Any) -> float | None:
     if seconds is None:
         return None
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not 0 < seconds < threading.TIMEOUT_MAX
-    ):
+    if not (is_number(seconds) and 0 < seconds < threading.TIMEOUT_MAX):
         raise ValueError(
             f"`poll_seconds` is {seconds!r}, wanted a positive number of "
             "seconds, or None."

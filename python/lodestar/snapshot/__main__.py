@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from lodestar.data.errors import describe_error
+from lodestar import _cli
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, TableEntry
 from lodestar.snapshot.restoring import choose
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,26 +30,17 @@ def main(arguments: list[str] | None = None) -> int:
         "inspect": _inspect,
         "compact": _compact,
     }
-    try:
+
+    def command() -> int:
         for line in commands[options.command](options):
             print(line)
-        # So that a reader who has gone is noticed here, and not at exit.
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("lodestar.snapshot: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader of our output has gone, as in `... | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (SnapshotError, ValueError, OSError, tf.errors.OpError) as error:
-        print(f"lodestar.snapshot: {describe_error(error)}", file=sys.stderr)
-        return 1
-    return 0
+
+    return _cli.run("lodestar.snapshot", command, 1, SnapshotError)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _cli.Parser(
         prog="python -m lodestar.snapshot",
         description="Folders of snapshots: what they hold, and whether it is "
         "whole.",
@@ -110,32 +92,16 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         "one of another folder; added are those that OTHER does not have",
     )
     command.add_argument(
-        "-n", type=_count, default=20, help="rows of --top (default 20)"
+        "-n", type=_cli.count, default=20, help="rows of --top (default 20)"
     )
 
 
-def _integer(text: str, base: int = 10) -> int:
-    try:
-        return int(text, base)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not an integer"
-        ) from None
-
-
 def _id(text: str) -> int:
-    number = _integer(text, 0)
+    number = _cli.integer(text, 0)
     if not -(2**63) <= number < 2**64:
         raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
     # As tables take uint64: by its bits.
     return number if number < 2**63 else number - 2**64
-
-
-def _count(text: str) -> int:
-    number = _integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def _list(options: argparse.Namespace) -> Iterator[str]:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import describe_error
+from lodestar._errors import describe_error
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
 from lodestar.snapshot.folder import SnapshotFolder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar.data.errors import describe_error
+from lodestar._errors import describe_error
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,

@@ -6,13 +6,14 @@ import dataclasses
 import os
 import shutil
 import warnings
-from typing import Any
 
+from lodestar._checks import check_least
+from lodestar._files import sync
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs
 from lodestar.snapshot.checking import check_whole, damage, with_hint
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
-from lodestar.snapshot.folder import SnapshotFolder, sync_file
+from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import (
     FileEntry,
     Manifest,
@@ -56,7 +57,7 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
             version is removed.
         OSError, tf.errors.OpError: A file cannot be written (names it).
     """
-    keep = check_keep(keep)
+    keep = check_least("keep", keep, 1)
     folder = SnapshotFolder(path)
     newest = folder.newest_version()
     with folder.lock():
@@ -70,13 +71,6 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
         check_whole(folder, newest)
         removed = folder.remove_unneeded(keep)
     return CompactReport(newest, tuple(sorted(removed)))
-
-
-def check_keep(keep: Any) -> int:
-    """Returns `keep`; ValueError unless it is an integer, at least 1."""
-    if type(keep) is not int or keep < 1:
-        raise ValueError(f"`keep` is {keep!r}, wanted 1 or more.")
-    return keep
 
 
 def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
@@ -192,5 +186,5 @@ def _copy(
         label = make_label(mark, version, entry.file)
         return blobs.copy(source, target, label)
     shutil.copyfile(source, target)
-    sync_file(target)
+    sync(target)
     return entry

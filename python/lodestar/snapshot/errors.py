@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from lodestar.data.errors import describe_error
+from lodestar._errors import describe_error
 
 
 class SnapshotError(RuntimeError):

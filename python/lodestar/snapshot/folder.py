@@ -22,6 +22,12 @@ import socket
 import stat
 from collections.abc import Iterator, Sequence
 
+from lodestar._files import (
+    errors_name,
+    make_synced_folders,
+    sync,
+    write_synced,
+)
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
@@ -55,27 +61,6 @@ def local_path(path: str | os.PathLike) -> str:
             "system, as snapshots need fsync and an atomic rename."
         )
     return text
-
-
-@contextlib.contextmanager
-def _errors_name(path: str) -> Iterator[None]:
-    """Makes errors of an open file name it."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, path) from None
-
-
-def sync_file(path: str) -> None:
-    """Brings the bytes of a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with _errors_name(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class SnapshotFolder:
@@ -335,7 +320,7 @@ class SnapshotFolder:
                 "version after it; remove the folder if it is none"
             )
         os.mkdir(self.version_path(version))
-        sync_file(self.path)
+        sync(self.path)
         self._remove_leftovers(version)
         return version
 
@@ -351,14 +336,11 @@ class SnapshotFolder:
         The files are on the disk already; their names are brought there.
         """
         path = self.version_path(manifest.version)
-        partial = os.path.join(path, _PARTIAL)
-        with _errors_name(partial), open(partial, "wb") as file:
-            file.write(manifest_lib.encode(manifest))
-            file.flush()
-            os.fsync(file.fileno())
-        sync_file(path)
-        os.rename(partial, self.manifest_path(manifest.version))
-        sync_file(path)
+        write_synced(
+            self.manifest_path(manifest.version),
+            manifest_lib.encode(manifest),
+            os.path.join(path, _PARTIAL),
+        )
 
     def discard(self, version: int) -> None:
         """Removes what was to become a version; one that is seen stays."""
@@ -373,7 +355,7 @@ class SnapshotFolder:
         """
         with contextlib.suppress(OSError):
             os.unlink(self.manifest_path(version))
-            sync_file(self.version_path(version))
+            sync(self.version_path(version))
         with contextlib.suppress(OSError):
             if not _exists(self.manifest_path(version)):
                 shutil.rmtree(self.version_path(version), ignore_errors=True)
@@ -417,12 +399,12 @@ class FolderLock:
 
     def acquire(self) -> None:
         """Raises as `SnapshotFolder.lock`; `release` is to follow anyway."""
-        _make_folders(os.path.abspath(self._folder))
+        make_synced_folders(os.path.abspath(self._folder))
         path = os.path.join(self._folder, LOCK)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._descriptor = _open_regular(path, flags)
         try:
-            with _errors_name(path):
+            with errors_name(path):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SnapshotLockedError(
@@ -470,7 +452,7 @@ def _no_regular_file(path: str) -> CorruptSnapshotError:
 
 def _read_regular(path: str) -> bytes:
     descriptor = _open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
-    with _errors_name(path), os.fdopen(descriptor, "rb") as file:
+    with errors_name(path), os.fdopen(descriptor, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > _MAX_MANIFEST_BYTES:
             raise CorruptSnapshotError(
@@ -510,17 +492,6 @@ def _numbers(numbers: Sequence[int]) -> str:
     shown = [str(number) for number in numbers[-8:]]
     more = ["..."] if len(numbers) > len(shown) else []
     return ", ".join(more + shown) or "none"
-
-
-def _make_folders(path: str) -> None:
-    """Makes a folder and those above it, and brings their names to the disk."""
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    _make_folders(above)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-    sync_file(above)
 
 
 def _note_holder(descriptor: int) -> None:

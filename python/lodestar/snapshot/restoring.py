@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import describe_error
+from lodestar._checks import check_choice, check_eager, check_least
+from lodestar._errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents, matching
 from lodestar.snapshot.checking import with_hint
@@ -144,8 +144,7 @@ def check_options(
         ("extra", extra, ("error", "ignore")),
         ("optimizer_slots", optimizer_slots, ("require", "reset")),
     ):
-        if value not in choices:
-            raise ValueError(f"`{name}`={value!r} is not in {choices}.")
+        check_choice(name, value, choices)
     rename = {} if rename is None else rename
     if not isinstance(rename, Mapping):
         raise ValueError(
@@ -195,9 +194,7 @@ def choose(
         return folder.at_step(check_step(step))
     if version is None:
         return folder.newest_version()
-    if type(version) is not int or version < 1:
-        raise ValueError(f"`version` is {version!r}, wanted 1 or more.")
-    return version
+    return check_least("version", version, 1)
 
 
 class Plan:

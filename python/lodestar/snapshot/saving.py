@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_eager
+from lodestar._errors import describe_error
+from lodestar._files import sync
 from lodestar._resource import NotCopied
-from lodestar.data.errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_eager
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
 from lodestar.snapshot.checking import check_parent
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
-from lodestar.snapshot.folder import FolderLock, SnapshotFolder, sync_file
+from lodestar.snapshot.folder import FolderLock, SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables, find_tables
 from lodestar.snapshot.info import SnapshotInfo, make_info
 from lodestar.snapshot.manifest import (
@@ -470,7 +471,7 @@ class _Saving:
             files.append(file)
         for name in self._file_names:
             path = folder.file_path(version, name)
-            sync_file(path)
+            sync(path)
             written = snapshot_ops.file_crc(path)
             files.append(FileEntry(name, written.bytes, written.crc32c))
         tables = self._write_tables()

@@ -22,9 +22,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lodestar.data.atomic_file import AtomicFile
+from lodestar._files import AtomicFile, as_path
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
-from lodestar.data.paths import as_path
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.metrics.exact_auc import exact_auc

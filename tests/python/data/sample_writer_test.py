@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar._files import AtomicFile
 from lodestar.data import MultiSlotWriter, Slot, SlotSpec
-from lodestar.data.atomic_file import AtomicFile
 from lodestar.ragged import LoDTensor
 
 SPEC = SlotSpec([Slot.label("click"), Slot.sparse("C1")])

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.embedding import ids as ids_lib
+from lodestar.ops import id_hash
 
 SHARDS = [1, 3, 16, 64]
 DIM = 9
@@ -226,10 +226,10 @@ def test_a_copy_from_a_config_starts_alike():
 
 def test_an_old_config_has_its_salt_from_the_name():
     config = lodestar.layers.DynamicEmbedding(4, name="words").get_config()
-    assert config.pop("init_salt") == ids_lib.stable_hash("words")
+    assert config.pop("init_salt") == id_hash.stable_hash("words")
     assert config["seed"] == 0
     layer = lodestar.layers.DynamicEmbedding.from_config(config)
-    assert layer.table.get_config()["init_salt"] == ids_lib.stable_hash("words")
+    assert layer.table.get_config()["init_salt"] == id_hash.stable_hash("words")
 
 
 @pytest.mark.parametrize("equal", [True, False])

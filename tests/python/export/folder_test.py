@@ -38,7 +38,7 @@ def read(path):
 def system(request, monkeypatch):
     """Where names can be exchanged, and where they cannot."""
     if request.param == "two renames":
-        monkeypatch.setattr(folder, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(folder, "exchange", lambda one, other: False)
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -82,7 +82,7 @@ def test_it_comes_back_if_the_new_one_cannot_take_its_place(
             raise PermissionError("denied")
         rename(source, target)
 
-    monkeypatch.setattr(folder, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(folder, "exchange", lambda one, other: False)
     monkeypatch.setattr(os, "rename", fails)
     with pytest.raises(PermissionError, match="denied"):
         write(path, "2")
@@ -93,11 +93,11 @@ def test_it_comes_back_if_the_new_one_cannot_take_its_place(
 def test_names_are_exchanged_in_one_step(tmp_path):
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").mkdir()
-    if folder._exchange(str(tmp_path / "a"), str(tmp_path / "b")):
+    if folder.exchange(str(tmp_path / "a"), str(tmp_path / "b")):
         assert (tmp_path / "b").read_text() == "1"
         assert (tmp_path / "a").is_dir()
     with pytest.raises(OSError, match="No such file"):
-        folder._exchange(str(tmp_path / "a"), str(tmp_path / "none"))
+        folder.exchange(str(tmp_path / "a"), str(tmp_path / "none"))
 
 
 def killed_at(step, run):
@@ -133,7 +133,7 @@ class Stop(Exception):
 
 
 def test_an_export_that_is_killed_anywhere_leaves_a_model(tmp_path, system):
-    exchanges = folder._exchange(str(tmp_path), str(tmp_path))
+    exchanges = folder.exchange(str(tmp_path), str(tmp_path))
     path = tmp_path / "x"
     # As if an older export had died, for the export to clear.
     dead = tmp_path / "x.partial-0123abcd"
@@ -229,7 +229,7 @@ def test_exports_to_one_path_leave_each_other_alone(tmp_path, system):
     for thread in threads:
         thread.join()
     # Between two renames another may come, and is not overwritten.
-    assert not errors or not folder._exchange(str(tmp_path), str(tmp_path))
+    assert not errors or not folder.exchange(str(tmp_path), str(tmp_path))
     assert read(path) in "345"
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.embedding import ids as ids_lib
+from lodestar.ops import id_hash
 
 Layer = lodestar.layers.DynamicEmbedding
 BAGS = [[3, 1, 3], [], [7], [1, 2]]
@@ -103,7 +103,7 @@ def test_string_ids(kind):
     layer = Layer(4, combiner="sum")
     model = keras.Model(ids, layer(ids))
     model(x, training=True)
-    want = ids_lib.fingerprint(tf.constant(["a", "b", "zz"])).numpy()
+    want = id_hash.fingerprint(tf.constant(["a", "b", "zz"])).numpy()
     assert ids_of(layer) == sorted(want.tolist())
 
 
@@ -276,8 +276,8 @@ def test_mask_reaches_the_next_layer(eager):
 def test_padding_and_default_with_a_salt():
     layer = Layer(3, combiner="sum", padding_id=0, default_id=9, salt="s")
     layer(np.array([[0, 9], [0, 4]]), training=True)
-    assert ids_of(layer) == sorted(ids_lib.salted_id(i, "s") for i in (9, 4))
-    row = layer.table.lookup([ids_lib.salted_id(9, "s")])
+    assert ids_of(layer) == sorted(id_hash.salted_id(i, "s") for i in (9, 4))
+    row = layer.table.lookup([id_hash.salted_id(9, "s")])
     np.testing.assert_array_equal(layer(np.array([[0, 0]])), row)
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.embedding import ids as ids_lib
+from lodestar.ops import id_hash
 
 FOLDER = pathlib.Path(golden.__file__).parent
 
@@ -118,9 +118,9 @@ def test_saved_model_is_read_into_tables(expected):
 
 
 def test_salts_and_fingerprints():
-    assert ids_lib.stable_hash("") == -5426141060434712860
-    assert ids_lib.stable_hash("user") == 7173623408806911919
-    salted = ids_lib.salted(tf.constant([-(2**63), -1, 0, 7]), "user")
+    assert id_hash.stable_hash("") == -5426141060434712860
+    assert id_hash.stable_hash("user") == 7173623408806911919
+    salted = id_hash.salted(tf.constant([-(2**63), -1, 0, 7]), "user")
     np.testing.assert_array_equal(
         salted,
         [
@@ -130,7 +130,7 @@ def test_salts_and_fingerprints():
             -6813784917849279367,
         ],
     )
-    texts = ids_lib.fingerprint(tf.constant(["", "ada"]))
+    texts = id_hash.fingerprint(tf.constant(["", "ada"]))
     np.testing.assert_array_equal(
         texts, [-7286425919675154353, -5302328041424411012]
     )
@@ -179,4 +179,4 @@ def test_shared_row_of_an_id():
     ids = [-(2**63), -1, 0, 2**63 - 1]
     rows = table.lookup(ids).numpy()[:, 0]
     places = [int(np.flatnonzero(state["shared_rows"] == r)[0]) for r in rows]
-    assert places == [ids_lib.mix64(i) % 2**64 % 1000 for i in ids]
+    assert places == [id_hash.mix64(i) % 2**64 % 1000 for i in ids]

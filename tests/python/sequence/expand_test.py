@@ -13,6 +13,7 @@ from batches import (
 )
 
 from lodestar import LoDTensor
+from lodestar._checks import MOVED_DTYPES
 from lodestar._library import gen_ops
 from lodestar.sequence import expand, expand_as, nesting, pool
 
@@ -88,7 +89,7 @@ def test_matches_numpy(lengths, dtype, rng):
         assert lengths_of(out) == [repeats]
 
 
-@pytest.mark.parametrize("dtype", nesting.MOVED_DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", MOVED_DTYPES, ids=lambda d: d.name)
 def test_dtypes(dtype):
     x = (
         tf.constant(["a", "b"])

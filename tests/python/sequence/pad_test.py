@@ -15,6 +15,7 @@ from batches import (
 )
 
 from lodestar import LoDTensor
+from lodestar._checks import MOVED_DTYPES
 from lodestar._library import gen_ops
 from lodestar.sequence import nesting, pad, unpad
 
@@ -30,9 +31,7 @@ def reference(rows, splits, pad_value, steps):
     return padded
 
 
-@pytest.mark.parametrize(
-    "dtype", nesting.MOVED_DTYPES, ids=lambda dtype: dtype.name
-)
+@pytest.mark.parametrize("dtype", MOVED_DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_there_and_back_is_numpys(lengths, dtype, rng):
     splits = splits_of(lengths)

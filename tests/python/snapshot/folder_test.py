@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lodestar.snapshot import folder as folder_lib
+from lodestar import _files
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -135,7 +135,7 @@ def test_the_names_of_all_new_folders_are_brought_to_the_disk(
     tmp_path, monkeypatch
 ):
     synced = []
-    monkeypatch.setattr(folder_lib, "sync_file", synced.append)
+    monkeypatch.setattr(_files, "sync", synced.append)
     with SnapshotFolder(tmp_path / "a" / "b" / "c").lock():
         pass
     assert synced == [str(tmp_path / name) for name in ("", "a", "a/b")]

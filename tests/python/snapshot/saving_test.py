@@ -16,8 +16,7 @@ import snapshot_tables as st
 import tensorflow as tf
 
 import lodestar
-from lodestar import snapshot
-from lodestar.snapshot import folder
+from lodestar import _files, snapshot
 from lodestar.snapshot.found_tables import find_tables
 from lodestar.snapshot.saving import Content, begin
 
@@ -447,7 +446,7 @@ def test_a_version_that_was_seen_stays(path, monkeypatch):
     st.fill(t, range(10))
     snapshot.save(path, t)
     st.fill(t, [3], scale=2)
-    sync = folder.sync_file
+    sync = _files.sync
 
     def fails_at_the_end(synced):
         sync(synced)
@@ -455,7 +454,7 @@ def test_a_version_that_was_seen_stays(path, monkeypatch):
             raise OSError("the disk is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "sync_file", fails_at_the_end)
+        patched.setattr(_files, "sync", fails_at_the_end)
         with pytest.raises(OSError, match="the disk is gone"):
             snapshot.save(path, t, delta=True)
     assert [info.version for info in snapshot.list(path)] == [1, 2]

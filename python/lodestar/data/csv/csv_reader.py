@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from lodestar.data import gzip_files
-from lodestar.data.errors import DataError, describe_error
-from lodestar.data.paths import as_path, open_input
+from lodestar import _files
+from lodestar._errors import DataError, describe_error
+from lodestar._files import as_path
+from lodestar.data.paths import open_input
 
 DELIMITERS = (",", "\t", ";", "|")
 _MAX_LINE_BYTES = 16 << 20
@@ -173,7 +174,7 @@ class CsvReader:
         blank = 0
         try:
             with open_input(self.path) as file:
-                stream = gzip_files.reader(self.path, file)
+                stream = _files.gzip_reader(self.path, file)
                 while True:
                     raw = stream.readline()
                     if not raw:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._errors import DataError
 from lodestar.data.csv.csv_columns import CsvColumns, as_number
 from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
-from lodestar.data.errors import DataError
 from lodestar.data.paths import open_input
+from lodestar.data.sample_columns import choose, num_rows
 from lodestar.data.slot_spec import Slot, SlotSpec
-from lodestar.data.tool.sample_columns import choose, num_rows
 
 # How the cells of an id slot are ids.
 ID_FORMS = ("hash", "hex", "int")

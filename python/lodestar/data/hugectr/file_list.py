@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.paths import as_path, open_input
+from lodestar._files import AtomicFile, as_path
+from lodestar.data.paths import open_input
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 

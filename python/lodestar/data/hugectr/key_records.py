@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from lodestar._checks import check_choice
 from lodestar.data.sample_writer import Column, SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
@@ -57,8 +58,7 @@ class KeyRecordWriter(SampleWriter):
         header_size: int = 0,
     ):
         """Raises ValueError for a slot or key type that no record can hold."""
-        if key_type not in key_types:
-            raise ValueError(f"`key_type`={key_type!r} is not in {key_types}.")
+        check_choice("key_type", key_type, key_types)
         spec = as_slot_spec(slots)
         kinds = slot_kinds(spec, f"{os.fspath(path)}: ")
         self._key_dtype = KEY_DTYPES[key_type]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar._library import gen_ops
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
@@ -70,11 +71,8 @@ def NormDataset(
             Samples before a bad record have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
     """
-    if key_type not in NORM_KEY_TYPES:
-        raise ValueError(f"`key_type`={key_type!r} is not in {NORM_KEY_TYPES}.")
-    checks = (_AUTO, *CHECKS)
-    if check not in checks:
-        raise ValueError(f"`check`={check!r} is not in {checks}.")
+    check_choice("key_type", key_type, NORM_KEY_TYPES)
+    check_choice("check", check, (_AUTO, *CHECKS))
     spec = as_slot_spec(slots)
     read = ReadOptions(batch_size, **options)
     op = functools.partial(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from lodestar._checks import check_choice
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_writer import Column
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -53,8 +54,7 @@ class NormWriter(KeyRecordWriter):
                 sparse floats, dense of no fixed shape.
             tf.errors.OpError: The file cannot be opened.
         """
-        if check not in CHECKS:
-            raise ValueError(f"`check`={check!r} is not in {CHECKS}.")
+        check_choice("check", check, CHECKS)
         self._sum = check == "sum"
         super().__init__(
             path,

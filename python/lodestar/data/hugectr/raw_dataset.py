@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import check_at_least, check_choice
+from lodestar._errors import DataError
 from lodestar._library import gen_ops
-from lodestar.data.errors import DataError
 from lodestar.data.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.data.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.data.hugectr.slot_sizes import slot_offsets
-from lodestar.data.record_dataset import (
-    ReadOptions,
-    as_paths,
-    check_at_least,
-    record_dataset,
-)
+from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 
@@ -85,8 +81,7 @@ def RawDataset(
     read = ReadOptions(batch_size, **options)
     kinds = slot_kinds(spec)
     key_types = raw_key_types(layout)
-    if key_type not in key_types:
-        raise ValueError(f"`key_type`={key_type!r} is not in {key_types}.")
+    check_choice("key_type", key_type, key_types)
     if num_samples is not None:
         check_at_least("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)

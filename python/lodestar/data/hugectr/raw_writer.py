@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from lodestar._checks import check_choice, is_integer
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_writer import Column
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -25,8 +26,7 @@ def raw_key_types(layout: str) -> tuple[str, ...]:
     Raises:
         ValueError: Not a layout.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"`layout`={layout!r} is not in {LAYOUTS}.")
+    check_choice("layout", layout, LAYOUTS)
     multi_hot = layout.startswith("multi_hot")
     return ("uint32", "int64") if multi_hot else ("uint32", "int32")
 
@@ -203,7 +203,7 @@ def raw_nnz(
     nnz = {slot.name: n for slot, n in zip(slots, nnz_per_slot)}
     for slot in slots:
         n = nnz[slot.name]
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        if not is_integer(n) or n < 1:
             raise ValueError(
                 f"`nnz_per_slot` of slot {slot.name!r} is {n!r}, wanted a "
                 "whole number of at least 1."

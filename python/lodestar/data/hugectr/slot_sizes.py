@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from lodestar._checks import is_integer
 from lodestar.data.slot_spec import Slot
 
 
@@ -35,10 +34,7 @@ def slot_offsets(
             f"the {len(slots)} slots of ids: "
             f"{', '.join(slot.name for slot in slots)}."
         )
-    if not all(
-        isinstance(s, (int, np.integer)) and not isinstance(s, bool) and s > 0
-        for s in sizes
-    ):
+    if not all(is_integer(s) and s > 0 for s in sizes):
         raise ValueError(
             f"`slot_size_array` must hold positive integers, found {sizes}."
         )

@@ -9,15 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_at_least
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar.data.multislot.pipe_command import pipe_words
-from lodestar.data.record_dataset import (
-    ReadOptions,
-    as_paths,
-    check_at_least,
-    epochs,
-)
+from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import check_choice
 from lodestar._library import gen_ops
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
 from lodestar.data.multislot.pipe_command import pipe_words
@@ -93,8 +94,7 @@ def MultiSlotDataset(
             0. The end of its stderr is in the error.
         RuntimeError: `"in_memory"` inside a `tf.function`.
     """
-    if mode not in MODES:
-        raise ValueError(f"`mode`={mode!r} is not in {MODES}.")
+    check_choice("mode", mode, MODES)
     spec = as_slot_spec(slots)
     if weights:
         spec = spec.with_weights(weights)

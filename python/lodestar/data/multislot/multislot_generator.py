@@ -15,12 +15,12 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data import gzip_files
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.errors import DataError, describe_error
+from lodestar import _files
+from lodestar._checks import check_at_least
+from lodestar._errors import DataError, describe_error
+from lodestar._files import AtomicFile, as_path
 from lodestar.data.multislot.generated_dataset import generated_dataset
-from lodestar.data.paths import as_path, open_input
-from lodestar.data.record_dataset import check_at_least
+from lodestar.data.paths import open_input
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 # A shell's word for a program whose reader has gone: 128 + SIGPIPE.
@@ -197,7 +197,7 @@ class MultiSlotGenerator:
     def _file_texts(self, path: str) -> Iterator[str]:
         where = f"{path}:"
         with open_input(path) as file:
-            lines = _decoded(gzip_files.reader(path, file), path)
+            lines = _decoded(_files.gzip_reader(path, file), path)
             yield from self._texts(self._samples(lines, where), where)
 
     def run_from_stdin(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_rows import Ragged, Rows
 from lodestar.data.parquet.parquet_schema import Binding
 from lodestar.data.slot_layout import dtype_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error
 from lodestar.data.parquet.parquet_files import (
     ParquetFile,
     expand,

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_metadata import (
     METADATA_NAME,

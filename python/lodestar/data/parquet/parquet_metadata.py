@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
+from lodestar._files import AtomicFile
 from lodestar.data.paths import open_input
 
 METADATA_NAME = "_metadata.json"

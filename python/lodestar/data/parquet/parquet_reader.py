@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_files import ParquetFile
 from lodestar.data.parquet.parquet_rows import Rows, concat, read_row_group

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_files import (
     ParquetFile,
     one_line,

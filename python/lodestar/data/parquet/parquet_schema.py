@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
 from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.parquet.parquet_files import ParquetFile
 from lodestar.data.parquet.parquet_metadata import ParquetMetadata

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar._checks import check_at_least
+from lodestar._errors import DataError
+from lodestar._files import as_path
 from lodestar.data.parquet.parquet_files import SUFFIX
 from lodestar.data.parquet.parquet_metadata import (
     GROUPS,
@@ -19,8 +21,6 @@ from lodestar.data.parquet.parquet_metadata import (
     read_metadata,
     write_metadata,
 )
-from lodestar.data.paths import as_path
-from lodestar.data.record_dataset import check_at_least
 from lodestar.data.sample_writer import Column, SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
+from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.tool.formats import Format, Options, Source
 from lodestar.data.tool.output import Output
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.sample_columns import cut, num_rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from lodestar.data import gzip_files
+from lodestar import _files
+from lodestar._errors import DataError, describe_error
+from lodestar._files import as_path
 from lodestar.data.csv.csv_reader import DELIMITERS
 from lodestar.data.csv.csv_table import is_criteo_line
-from lodestar.data.errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
 from lodestar.data.parquet.parquet_files import expand
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME
-from lodestar.data.paths import as_path, open_input
+from lodestar.data.paths import open_input
 from lodestar.data.tool.output import FILE_LIST
 
 SUFFIXES = {
@@ -148,7 +149,7 @@ def _head(path: str) -> bytes:
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
         with open_input(path) as file:
-            return gzip_files.reader(path, file).read(_HEAD_BYTES)
+            return _files.gzip_reader(path, file).read(_HEAD_BYTES)
     except tf.errors.OpError as error:
         text = describe_error(error)
         raise DataError(

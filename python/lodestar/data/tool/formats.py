@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._errors import DataError
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.csv.csv_writer import CsvWriter
-from lodestar.data.errors import DataError
 from lodestar.data.hugectr.norm_dataset import NormDataset
 from lodestar.data.hugectr.norm_writer import NormWriter
 from lodestar.data.hugectr.raw_dataset import RawDataset
@@ -29,11 +29,11 @@ from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.paths import open_input
+from lodestar.data.sample_columns import cut, lengths, num_rows
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
-from lodestar.data.tool.sample_columns import cut, lengths, num_rows
 
 _BATCH = 2048
 Options = Mapping[str, Any]

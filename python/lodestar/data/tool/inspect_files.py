@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.tool.distinct_ids import DistinctIds, unsigned
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.sample_columns import cut, flat, lengths, num_rows
 
 
 def inspect_files(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError
+from lodestar._errors import DataError
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from lodestar.data.errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error
+from lodestar._files import as_path
 from lodestar.data.hugectr.file_list import write_file_list
-from lodestar.data.paths import as_path
+from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import SlotSpec
-from lodestar.data.tool.sample_columns import cut, num_rows
 
 FILE_LIST = "file_list.txt"
 FOLDER_SLOTS = "slots.yaml"

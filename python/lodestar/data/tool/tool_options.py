@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from lodestar import _cli
+from lodestar._errors import DataError
 from lodestar.data.csv.csv_table import ID_FORMS
-from lodestar.data.errors import DataError
 from lodestar.data.hugectr.key_records import KEY_DTYPES
 from lodestar.data.hugectr.norm_writer import CHECKS
 from lodestar.data.hugectr.raw_writer import LAYOUTS
@@ -15,16 +16,9 @@ from lodestar.data.tool.formats import FORMATS, Format
 _OUT = "out_"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser; `command` of what it returns is the command's name."""
-    parser = _Parser(
+    parser = _cli.Parser(
         prog="python -m lodestar.data",
         description="Click-log files: MultiSlot text, HugeCTR's Norm, Raw and "
         "Parquet, CSV and TSV.",
@@ -346,9 +340,7 @@ def _integers(text: str) -> list[int] | int:
 
 
 def _count(text: str) -> int:
-    if int(text) < 0:
-        raise ValueError
-    return int(text)
+    return _cli.count(text, 0)
 
 
 def _delimiter(text: str) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_metadata import metadata_path, read_metadata
+from lodestar.data.sample_columns import flat, lengths, num_rows
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.tool.distinct_ids import (
     DistinctIds,
@@ -20,7 +21,6 @@ from lodestar.data.tool.distinct_ids import (
 )
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.sample_columns import flat, lengths, num_rows
 
 _MAX_SHOWN = 3
 

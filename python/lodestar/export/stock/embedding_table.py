@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import initializers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export.stock.id_index import IdIndex
 from lodestar.export.stock.initial_rows import InitialRows
 from lodestar.export.stock.stored_rows import StoredRows
+from lodestar.ops import id_hash
 
 
 class EmbeddingTable(tf.Module):
@@ -108,6 +108,6 @@ class EmbeddingTable(tf.Module):
         return tf.zeros([self._dim], self._dtype)
 
     def _shared_places(self, ids: tf.Tensor) -> tf.Tensor:
-        words = tf.bitcast(ids_lib.mixed(ids), tf.uint64)
+        words = tf.bitcast(id_hash.mixed(ids), tf.uint64)
         places = words % tf.constant(self._shared.count, tf.uint64)
         return tf.bitcast(places, tf.int64)

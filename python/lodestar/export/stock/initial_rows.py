@@ -6,8 +6,8 @@ The arithmetic is that of RowInitializer in tf_ops/core/rows/row_initializer.cc.
 import numpy as np
 import tensorflow as tf
 
-from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.initializers import InitializerAttrs
+from lodestar.ops import id_hash
 
 _GAMMA = 0x9E3779B97F4A7C15
 # P(Z < -2) of a normal Z.
@@ -37,7 +37,7 @@ class InitialRows:
         self._dim = dim
         self._dtype = dtype
         gamma = _signed(seed + _GAMMA)
-        self._key = ids_lib.mix64(ids_lib.mix64(gamma) ^ salt)
+        self._key = id_hash.mix64(id_hash.mix64(gamma) ^ salt)
         columns = range(1, dim + 1)
         self._steps = [_signed(column * _GAMMA) for column in columns]
 
@@ -62,11 +62,11 @@ class InitialRows:
 
     def _words(self, ids: tf.Tensor, shift: int) -> tf.Tensor:
         """A random word for each number, without its lowest bits, as int64."""
-        base = ids_lib.mixed(
-            tf.bitwise.bitwise_xor(ids_lib.mixed(ids), self._key)
+        base = id_hash.mixed(
+            tf.bitwise.bitwise_xor(id_hash.mixed(ids), self._key)
         )
         steps = tf.constant(self._steps, tf.int64)
-        words = ids_lib.mixed(base[:, tf.newaxis] + steps)
+        words = id_hash.mixed(base[:, tf.newaxis] + steps)
         return tf.bitcast(
             tf.bitwise.right_shift(
                 tf.bitcast(words, tf.uint64), tf.constant(shift, tf.uint64)

@@ -6,12 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar.embedding import bags as bags_lib
-from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export.stock import pooling
 from lodestar.export.stock.embedding_table import EmbeddingTable
 from lodestar.ops import embedding_collection_ops as collection_ops
-from lodestar.ops import embedding_ops
+from lodestar.ops import embedding_ops, id_hash
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
@@ -165,14 +164,14 @@ def _without_salt(
         return feature, batch
 
     def table_id(value: int | None) -> int | None:
-        return None if value is None else ids_lib.mix64(value ^ salt)
+        return None if value is None else id_hash.mix64(value ^ salt)
 
     feature = feature._replace(
         salt=None,
         padding_id=table_id(feature.padding_id),
         default_id=table_id(feature.default_id),
     )
-    ids = ids_lib.mixed(tf.bitwise.bitwise_xor(batch.ids, salt))
+    ids = id_hash.mixed(tf.bitwise.bitwise_xor(batch.ids, salt))
     return feature, batch._replace(ids=ids)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 from lodestar.data import DataError, Slot, SlotSpec
+from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.tool.convert import Target, convert
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.sample_columns import cut, flat, lengths, num_rows
 
 NAMES = list(FORMATS)
 PAIRS = list(itertools.product(NAMES, NAMES))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 
 import tensorflow as tf
 
+from lodestar._files import as_path
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
-from lodestar.data.paths import as_path
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.output import Output
 

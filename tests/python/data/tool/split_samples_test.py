@@ -1,4 +1,4 @@
-"""lodestar.data.multislot.split_samples: every line once, nothing half-written."""
+"""lodestar.data.tool.split_samples: every line once, nothing half-written."""
 
 import gzip
 

@@ -1,19 +1,57 @@
-"""AtomicFile: a file that appears whole or not at all."""
+"""Files and folders that appear whole or not at all.
+
+`AtomicFile` writes to any `tf.io.gfile` file system, of which many know no
+fsync. What a crash must not undo is written by `write_synced`, on local and
+mounted ones.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import gzip
 import itertools
 import os
-from typing import Self
+from collections.abc import Iterator
+from typing import IO, Self
 
 import tensorflow as tf
 
-from lodestar.data import gzip_files
-from lodestar.data.paths import as_path
+from lodestar._errors import DataError
 
 _COPY_BYTES = 4 << 20
 _NUMBERS = itertools.count()
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+# Of kernels, file systems and sandboxes that do not exchange names.
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
+
+
+def as_path(path: str | bytes | os.PathLike) -> str:
+    """The path as a string.
+
+    Raises:
+        DataError: It holds a NUL, where the system would cut it.
+        TypeError: It is no path.
+    """
+    text = os.fsdecode(path)
+    if "\0" in text:
+        shown = text.replace("\0", r"\0")
+        raise DataError(f"{shown}: a path cannot hold a NUL")
+    return text
+
+
+def gzip_reader(path: str, file: IO[bytes]) -> IO[bytes]:
+    """Reads what `file`, opened at `path`, holds; decompressed if `.gz`."""
+    return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+
+
+def gzip_writer(file: IO[bytes]) -> IO[bytes]:
+    """Writes to `file`, compressed; must be closed before it.
+
+    Without a time stamp, so that equal content gives equal bytes.
+    """
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
 class AtomicFile:
@@ -111,7 +149,7 @@ class AtomicFile:
     def _begin(self) -> None:
         self._file = self._out = _opened(self._temporary)
         if self._compress:
-            self._out = gzip_files.writer(self._file)
+            self._out = gzip_writer(self._file)
 
     def _put_together(self, header: bytes) -> None:
         self._begin()
@@ -127,3 +165,76 @@ def _opened(path: str) -> tf.io.gfile.GFile:
     file = tf.io.gfile.GFile(path, "wb")
     file.write(b"")  # GFile opens on the first write
     return file
+
+
+@contextlib.contextmanager
+def errors_name(path: str) -> Iterator[None]:
+    """Makes errors of an open file name it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def sync(path: str) -> None:
+    """Brings the bytes of a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with errors_name(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_synced(path: str, data: bytes, partial: str) -> None:
+    """Writes a file that gets its name when it is on the disk.
+
+    The names of the files beside it are brought there before its own, so that
+    who sees it sees them.
+
+    Args:
+        path: The file.
+        data: What it holds.
+        partial: Its name until then, in the same folder.
+    """
+    folder = os.path.dirname(path)
+    with errors_name(partial), open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync(folder)
+    os.rename(partial, path)
+    sync(folder)
+
+
+def make_synced_folders(path: str) -> None:
+    """Makes a folder and those above it, and brings their names to the disk."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_synced_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    sync(above)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Exchanges two names in one step; False: the system does not do that."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    failed = renameat2(
+        _AT_FDCWD,
+        os.fsencode(one),
+        _AT_FDCWD,
+        os.fsencode(other),
+        _RENAME_EXCHANGE,
+    )
+    if failed:
+        code = ctypes.get_errno()
+        if code in _NO_EXCHANGE:
+            return False
+        raise OSError(code, os.strerror(code), one, None, other)
+    return True

@@ -165,7 +165,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     eager, monkeypatch
 ):
     # Those of other tests may be alive.
-    monkeypatch.setattr("lodestar.embedding.lost_gradients.wrappers", set())
+    monkeypatch.setattr("lodestar.ops.lost_gradients.wrappers", set())
     _, look_up = bare()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))

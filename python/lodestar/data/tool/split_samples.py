@@ -9,13 +9,13 @@ from typing import IO
 
 import numpy as np
 
-from lodestar.data import gzip_files
-from lodestar.data.atomic_file import AtomicFile
-from lodestar.data.errors import DataError
-from lodestar.data.paths import as_path, open_input
+from lodestar import _files
+from lodestar._errors import DataError
+from lodestar._files import AtomicFile, as_path
+from lodestar.data.paths import open_input
+from lodestar.data.sample_columns import choose, num_rows
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import Slots, open_source
-from lodestar.data.tool.sample_columns import choose, num_rows
 
 
 def split_samples(
@@ -96,7 +96,7 @@ def _split_lines(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_input(source))
         outputs = [stack.enter_context(AtomicFile(path)) for path in targets]
-        lines = gzip_files.reader(source, file)
+        lines = _files.gzip_reader(source, file)
         while line := _read_line(lines, source):
             part = int(rng.random() < fraction)
             outputs[part].write(line)

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.compile_line import (
+from lodestar.ops.compile_line import (
     compile_line,
     compiled_optimizer,
     wrappers,

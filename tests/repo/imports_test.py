@@ -1,0 +1,138 @@
+"""Rooms of the Python package: which module imports which."""
+
+import ast
+import collections
+import graphlib
+
+import checkout
+
+# Modules that every room may import, and those that each of them imports.
+_BASE = {
+    "_checks": (),
+    "_cli": ("_errors",),
+    "_errors": (),
+    "_files": ("_errors",),
+    "_library": ("_startup",),
+    "_private": (),
+    "_resource": ("_private",),
+    "_startup": (),
+    "version": (),
+}
+# Folders of the package, and modules that are no part of one, below those that
+# they may import beside the base; a folder in a folder is a room of its own.
+_ROOMS = {
+    "metrics": (),
+    "ops": (),
+    "ragged": ("ops",),
+    "sequence": ("ops", "ragged"),
+    "lookup": ("ops",),
+    "embedding": ("ops",),
+    "optimizers": ("embedding", "ops"),
+    "string_ids": ("embedding", "ops"),
+    "layers": ("embedding", "lookup", "ops", "ragged", "sequence"),
+    "warm_start": ("embedding", "layers"),
+    "data": ("ragged",),
+    "data.hugectr": ("data",),
+    "data.multislot": ("data",),
+    "data.parquet": ("data", "data.hugectr"),
+    "data.csv": ("data", "data.multislot", "string_ids"),
+    "data.tool": (
+        *("data", "data.csv", "data.hugectr", "data.multislot"),
+        "data.parquet",
+    ),
+    "testing": ("data", "data.multislot", "metrics"),
+    "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
+    "callbacks": ("embedding", "layers", "lookup", "snapshot"),
+    "export.stock": ("embedding", "lookup", "ops"),
+    "export": (
+        *("embedding", "export.stock", "layers", "lookup", "ops"),
+        "ragged",
+    ),
+    "serving": ("export", "ops", "snapshot"),
+}
+# Of a folder: what it is to those outside, made of all that is in it.
+_FRONTS = ("__init__", "__main__")
+# What a front imports beside: names and a command that it has of others.
+_FRONT_ROOMS = {"data": ("metrics", "testing")}
+
+
+def _modules():
+    """Returns {name: path} of the package's modules."""
+    modules = {}
+    for path in checkout.files(".py", under="python/lodestar"):
+        parts = path.relative_to(checkout.ROOT / "python").with_suffix("").parts
+        modules[".".join(p for p in parts if p != "__init__")] = path
+    return modules
+
+
+def _imports(path, modules):
+    """Yields the package's modules that a file imports, in functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [n if n in modules else node.module for n in names]
+        else:
+            continue
+        yield from (name for name in names if name in modules)
+
+
+def _room(name, path):
+    """Returns the room of a module; "" is that of the package's own front."""
+    parts = name.split(".")[1:]
+    if path.stem == "__main__" or (
+        path.stem != "__init__" and ".".join(parts) not in {**_BASE, **_ROOMS}
+    ):
+        parts = parts[:-1]
+    return ".".join(parts)
+
+
+def _wrong(room, is_front, other):
+    """Whether a module of `room` may not import from the room `other`."""
+    if room in _BASE:
+        return other not in _BASE[room]
+    if is_front and (
+        not room
+        or other.startswith(f"{room}.")
+        or other in _FRONT_ROOMS.get(room, ())
+    ):
+        return False
+    return other not in (room, *_BASE, *_ROOMS[room])
+
+
+def test_rooms_import_those_that_they_may():
+    modules = _modules()
+    wrong = collections.defaultdict(list)
+    for name, path in modules.items():
+        room = _room(name, path)
+        assert room in ("", *_BASE, *_ROOMS), name
+        for found in _imports(path, modules):
+            other = _room(found, modules[found])
+            if _wrong(room, path.stem in _FRONTS, other):
+                wrong[room, other].append(checkout.label(path))
+    assert not wrong
+
+
+def test_rooms_have_what_they_may_import():
+    modules = _modules()
+    used = collections.defaultdict(set)
+    for name, path in modules.items():
+        for found in _imports(path, modules):
+            used[_room(name, path)].add(_room(found, modules[found]))
+    assert not {
+        room: unused
+        for room, others in {**_BASE, **_ROOMS}.items()
+        if (unused := set(others) - used[room])
+    }
+
+
+def test_rooms_make_no_circle():
+    for rooms in (_BASE, _ROOMS):
+        tuple(graphlib.TopologicalSorter(rooms).static_order())
+
+
+def test_modules_make_no_circle():
+    modules = _modules()
+    graph = {name: set(_imports(p, modules)) for name, p in modules.items()}
+    tuple(graphlib.TopologicalSorter(graph).static_order())
