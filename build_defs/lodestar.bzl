@@ -199,6 +199,7 @@ def lodestar_py_tests(name, tests = None, deps = [], data = [], **kwargs):
         main = "//build_defs:run_pytest.py",
         args = ["$(location %s)" % test for test in tests],
         data = data,
+        imports = ["."],
         deps = deps + [
             "//python/lodestar",
             "//tests/python:conftest",
