@@ -11,6 +11,18 @@ from lodestar.layers.sequence_layer import SequenceLayer
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
 
+# Arguments that Keras serializes, by what does it.
+_SERIALIZED = {
+    "activation": keras.activations,
+    "kernel_initializer": keras.initializers,
+    "bias_initializer": keras.initializers,
+    "kernel_regularizer": keras.regularizers,
+    "bias_regularizer": keras.regularizers,
+    "kernel_constraint": keras.constraints,
+    "bias_constraint": keras.constraints,
+    "padding_initializer": keras.initializers,
+}
+
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequenceConv(SequenceLayer):
@@ -52,6 +64,14 @@ class SequenceConv(SequenceLayer):
         ValueError: sizes below 1; an input that is not ragged, has other rows
             or no static D.
     """
+
+    arguments = (
+        "filters",
+        "kernel_size",
+        "start",
+        "use_bias",
+        "padding_trainable",
+    )
 
     def __init__(
         self,
@@ -156,33 +176,7 @@ class SequenceConv(SequenceLayer):
 
     def get_config(self):
         """Returns what `from_config` needs."""
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "start": self.start,
-            "activation": keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            "kernel_regularizer": keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-            "bias_regularizer": keras.regularizers.serialize(
-                self.bias_regularizer
-            ),
-            "kernel_constraint": keras.constraints.serialize(
-                self.kernel_constraint
-            ),
-            "bias_constraint": keras.constraints.serialize(
-                self.bias_constraint
-            ),
-            "padding_trainable": self.padding_trainable,
-            "padding_initializer": keras.initializers.serialize(
-                self.padding_initializer
-            ),
-        }
+        config = super().get_config()
+        for name, kind in _SERIALIZED.items():
+            config[name] = kind.serialize(getattr(self, name))
+        return config

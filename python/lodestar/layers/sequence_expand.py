@@ -33,6 +33,8 @@ class SequenceExpand(SequenceLayer):
         tf.errors.InvalidArgumentError: different numbers of units.
     """
 
+    arguments = ("ref_level",)
+
     def __init__(self, ref_level: int = -1, **kwargs):
         super().__init__(**kwargs)
         check_count("ref_level", ref_level, -1)
@@ -71,10 +73,6 @@ class SequenceExpand(SequenceLayer):
             dtype=x.dtype,
             ragged=is_ragged(x),
         )
-
-    def get_config(self):
-        """Returns what `from_config` needs."""
-        return {**super().get_config(), "ref_level": self.ref_level}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")

@@ -15,6 +15,9 @@ class SequenceLayer(keras.layers.Layer):
     the ragged results are LoDTensors.
     """
 
+    # Arguments beside those of every layer, kept as attributes of their names.
+    arguments: tuple[str, ...] = ()
+
     def __init__(self, **kwargs):
         if kwargs.get("activity_regularizer") is not None:
             raise ValueError(
@@ -62,6 +65,11 @@ class SequenceLayer(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(inputs)
+
+    def get_config(self):
+        """Returns what `from_config` needs."""
+        own = {name: getattr(self, name) for name in self.arguments}
+        return {**super().get_config(), **own}
 
     def symbolic_output(
         self,

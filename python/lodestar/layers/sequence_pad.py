@@ -64,6 +64,8 @@ class SequencePad(SequenceLayer):
         tf.errors.InvalidArgumentError: a sequence longer than `maxlen`.
     """
 
+    arguments = ("maxlen", "pad_value")
+
     def __init__(
         self,
         maxlen: int | None = None,
@@ -94,14 +96,6 @@ class SequencePad(SequenceLayer):
     def compute_output_spec(self, inputs):
         """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(inputs, ragged=False)
-
-    def get_config(self):
-        """Returns what `from_config` needs."""
-        return {
-            **super().get_config(),
-            "maxlen": self.maxlen,
-            "pad_value": self.pad_value,
-        }
 
 
 def _lengths(x: tf.RaggedTensor | LoDTensor) -> tf.Tensor:

@@ -34,6 +34,8 @@ class SequencePool(SequenceLayer):
             ragged, or has no such level.
     """
 
+    arguments = ("combiner", "pad_value", "level")
+
     def __init__(
         self,
         combiner: str = "sum",
@@ -69,12 +71,3 @@ class SequencePool(SequenceLayer):
 
     def _levels_above(self, levels: int) -> int:
         return nesting.check_level("level", self.level, levels)
-
-    def get_config(self):
-        """Returns what `from_config` needs."""
-        return {
-            **super().get_config(),
-            "combiner": self.combiner,
-            "pad_value": self.pad_value,
-            "level": self.level,
-        }
