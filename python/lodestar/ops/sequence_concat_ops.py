@@ -1,21 +1,10 @@
 """The op that joins batches sequence by sequence, and its gradient."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-
-def sequence_concat(
-    values: Sequence[tf.Tensor], lods: Sequence[tf.Tensor]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the rows of all batches, and the splits of the last level.
-
-    `values` are `[N_k, ...]`, `lods` the int64 levels of the first batch,
-    outermost first, then those of the next one, equally many a batch.
-    """
-    return gen_ops.lodestar_sequence_concat(values=values, lods=lods)
+sequence_concat = gen_ops.lodestar_sequence_concat
 
 
 @tf.RegisterGradient("Lodestar>SequenceConcat")

@@ -5,27 +5,7 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_context(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    pad_value: tf.Tensor,
-    start: int,
-    size: int,
-) -> tf.Tensor:
-    """Returns `[N, size, ...]`: the rows from `start` on around each row.
-
-    `values` is `[N, ...]`, `row_splits` int64 `[B + 1]`, and `pad_value`, a
-    scalar of the dtype of `values`, stands outside of a sequence.
-    """
-    return gen_ops.lodestar_sequence_context(
-        values=values,
-        row_splits=row_splits,
-        pad_value=pad_value,
-        start=start,
-        size=size,
-    )
+sequence_context = replaceable(gen_ops.lodestar_sequence_context)
 
 
 @tf.RegisterGradient("Lodestar>SequenceContext")

@@ -6,28 +6,8 @@ from lodestar._library import gen_ops
 from lodestar.ops import sequence_pool_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_expand(
-    values: tf.Tensor, row_splits: tf.Tensor, ref_splits: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Repeats each sequence of rows `[N, ...]`, by int64 splits `[U + 1]`.
-
-    Returns:
-        The rows `[M, ...]`, and the splits of a sequence for each repetition.
-        If `ref_splits` has no units, `values` and `row_splits`.
-    """
-    return gen_ops.lodestar_sequence_expand(
-        values=values, row_splits=row_splits, ref_splits=ref_splits
-    )
-
-
-@replaceable
-def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Repeats each row of `[N, ...]` as int64 splits `[N + 1]` say."""
-    return gen_ops.lodestar_sequence_expand_as(
-        values=values, row_splits=row_splits
-    )
+sequence_expand = replaceable(gen_ops.lodestar_sequence_expand)
+sequence_expand_as = replaceable(gen_ops.lodestar_sequence_expand_as)
 
 
 @tf.RegisterGradient("Lodestar>SequenceExpand")
@@ -52,7 +32,7 @@ def _sequence_expand_gradient_gradient(op, gradient):
 def _sequence_expand_as_gradient(op, gradient):
     values, row_splits = op.inputs
     values_gradient, _ = sequence_pool_ops.sequence_pool(
-        gradient, row_splits, "sum", tf.zeros([], gradient.dtype)
+        gradient, row_splits, tf.zeros([], gradient.dtype)
     )
     values_gradient.set_shape(values.shape)
     return values_gradient, None

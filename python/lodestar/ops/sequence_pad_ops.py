@@ -5,40 +5,8 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_pad(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    pad_value: tf.Tensor,
-    maxlen: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pads the sequences of rows `[N, ...]` by int64 splits `[B + 1]`.
-
-    `pad_value` has the dtype of `values`, and is a scalar or one step.
-    `maxlen` is an int64 scalar, -1 for the longest length.
-
-    Returns:
-        The padded rows `[B, T, ...]` and int64 lengths `[B]`.
-    """
-    return gen_ops.lodestar_sequence_pad(
-        values=values,
-        row_splits=row_splits,
-        pad_value=pad_value,
-        maxlen=maxlen,
-    )
-
-
-@replaceable
-def sequence_unpad(
-    padded: tf.Tensor, lengths: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Takes the first steps of each row of `[B, T, ...]` by int64 `[B]`.
-
-    Returns:
-        The rows `[N, ...]` and their int64 splits `[B + 1]`.
-    """
-    return gen_ops.lodestar_sequence_unpad(padded=padded, lengths=lengths)
+sequence_pad = replaceable(gen_ops.lodestar_sequence_pad)
+sequence_unpad = replaceable(gen_ops.lodestar_sequence_unpad)
 
 
 def _pad_value_gradient(pad_value, lengths, gradient):

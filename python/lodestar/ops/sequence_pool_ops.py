@@ -5,35 +5,12 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_pool(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    combiner: str,
-    pad_value: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pools rows `[N, ...]` by int64 splits `[B + 1]`.
-
-    `pad_value` is a scalar of the dtype of `values`.
-
-    Returns:
-        The pooled rows `[B, ...]`, and for max the row of each first maximum
-        `[B, ...]` (-1 in an empty sequence), else an empty vector.
-    """
-    return gen_ops.lodestar_sequence_pool(
-        values=values,
-        row_splits=row_splits,
-        combiner=combiner,
-        pad_value=pad_value,
-    )
+sequence_pool = replaceable(gen_ops.lodestar_sequence_pool)
 
 
 def sequence_sums_of_rows(values: tf.Tensor, row_splits: tf.Tensor):
     """Gives each row `[N, ...]` the sum of the rows of its sequence."""
-    sums, index = sequence_pool(
-        values, row_splits, "sum", tf.zeros([], values.dtype)
-    )
+    sums, index = sequence_pool(values, row_splits, tf.zeros([], values.dtype))
     return gen_ops.lodestar_sequence_pool_gradient(
         gradient=sums,
         row_splits=row_splits,
@@ -78,5 +55,5 @@ def _sequence_pool_gradient_gradient(op, gradient):
         )
         back = tf.gather(flat, places)
     else:
-        back, _ = sequence_pool(gradient, row_splits, combiner, zero)
+        back, _ = sequence_pool(gradient, row_splits, zero, combiner)
     return back, None, None, None

@@ -4,17 +4,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-
-def sequence_reshape(
-    values: tf.Tensor, row_splits: tf.Tensor, new_dim: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns rows `[M, new_dim]` over the buffer of `values`, and splits.
-
-    `values` is `[N, ...]`, `row_splits` int64 `[B + 1]`.
-    """
-    return gen_ops.lodestar_sequence_reshape(
-        values=values, row_splits=row_splits, new_dim=new_dim
-    )
+sequence_reshape = gen_ops.lodestar_sequence_reshape
 
 
 @tf.RegisterGradient("Lodestar>SequenceReshape")

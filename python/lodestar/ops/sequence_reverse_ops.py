@@ -5,13 +5,7 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_reverse(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Reverses the rows `[N, ...]` inside int64 splits `[B + 1]`."""
-    return gen_ops.lodestar_sequence_reverse(
-        values=values, row_splits=row_splits
-    )
+sequence_reverse = replaceable(gen_ops.lodestar_sequence_reverse)
 
 
 @tf.RegisterGradient("Lodestar>SequenceReverse")

@@ -4,20 +4,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-
-def sequence_slice(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    offset: tf.Tensor,
-    length: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns rows `offset` to `offset + length` of each sequence, and splits.
-
-    `values` is `[N, ...]`; the others are int64, `row_splits` `[B + 1]`.
-    """
-    return gen_ops.lodestar_sequence_slice(
-        values=values, row_splits=row_splits, offset=offset, length=length
-    )
+sequence_slice = gen_ops.lodestar_sequence_slice
 
 
 @tf.RegisterGradient("Lodestar>SequenceSlice")

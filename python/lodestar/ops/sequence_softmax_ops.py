@@ -6,13 +6,7 @@ from lodestar._library import gen_ops
 from lodestar.ops import sequence_pool_ops
 from lodestar.ops.stand_ins import replaceable
 
-
-@replaceable
-def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Softmax of rows `[N, ...]` inside int64 splits `[B + 1]`, by columns."""
-    return gen_ops.lodestar_sequence_softmax(
-        values=values, row_splits=row_splits
-    )
+sequence_softmax = replaceable(gen_ops.lodestar_sequence_softmax)
 
 
 def _gradient_of_values(probabilities, gradient, row_splits):

@@ -534,10 +534,10 @@ class LoDTensor(tf.experimental.ExtensionType):
         self._check_level(level)
         return lod_ops.lod_slice(
             tf.shape(self.values, out_type=tf.int64)[0],
-            self.lod,
-            level,
             as_int64("begin", begin, 0),
             as_int64("end", end, 0),
+            self.lod,
+            num_sliced=self.num_levels - level,
         )
 
     @staticmethod

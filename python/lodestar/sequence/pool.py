@@ -83,8 +83,8 @@ def pool(
         pooled, index = sequence_pool_ops.sequence_pool(
             values,
             row_splits,
-            combiner,
             as_dtype_of("pad_value", pad_value, values.dtype, "`x`"),
+            combiner,
         )
         pooled = nesting.pack_like(x, pooled, above)
         if not with_index:

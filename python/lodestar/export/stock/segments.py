@@ -67,9 +67,3 @@ def last_places(segments: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Place of each segment's last row; out of range for an empty one."""
     places = tf.range(tf.size(segments, tf.int64))
     return tf.math.unsorted_segment_max(places, segments, count)
-
-
-def over_rows(factors: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Numbers `[B]`, shaped so that they go with all of rows `[B, ...]`."""
-    ones = tf.ones([tf.rank(rows) - 1], tf.int64)
-    return tf.reshape(factors, tf.concat([[-1], ones], 0))

@@ -69,8 +69,8 @@ def lod_to_absolute(levels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def sequence_pool(
     values: tf.Tensor,
     row_splits: tf.Tensor,
-    combiner: str,
     pad_value: tf.Tensor,
+    combiner: str = "sum",
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Rows are summed in their order, of 16 bits as float32, int32 as int64."""
     row_splits, sequences, count = _rows(values, row_splits)
