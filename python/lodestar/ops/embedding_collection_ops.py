@@ -278,24 +278,32 @@ def _feature_weights_gradient(
         handle, hook, ids, missing_row, missing=missing
     )
     dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
-    rows = tf.cast(rows, dtype)
-    used = tf.where(counted, tf.cast(factors, dtype), 0)
-    combiner = attrs["combiners"].decode()
+    rows, factors = tf.cast(rows, dtype), tf.cast(factors, dtype)
+    counted = tf.cast(counted, dtype)
+    used = factors * counted
+    grad = tf.reshape(tf.cast(grad, dtype), [-1, tf.shape(rows)[1]])
+    grad = tf.gather(grad, bags)
 
     def summed(x: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(x, bags, tf.size(lengths))
 
-    pooled = summed(used[:, None] * rows)
-    if combiner != "sum":
-        by = summed(used) if combiner == "mean" else tf.sqrt(summed(used**2))
+    along_row = tf.reduce_sum(grad * rows, axis=1)
+    combiner = attrs["combiners"].decode()
+    if combiner == "sum":
+        result = along_row
+    else:
+        mean = combiner == "mean"
+        total = summed(used if mean else used**2)
+        by = total if mean else tf.sqrt(total)
+        pooled = summed(used[:, None] * rows)
         pooled = tf.math.divide_no_nan(pooled, by[:, None])
-    result = embedding_ops.bag_weights_gradient(
-        combiner,
-        tf.reshape(grad, [-1, tf.shape(rows)[1]]),
-        rows,
-        row_splits,
-        factors,
-        counted=counted,
-        pooled=pooled,
-    )
+        along_pooled = tf.reduce_sum(grad * tf.gather(pooled, bags), axis=1)
+        total = tf.gather(total, bags)
+        if mean:  # y = sum(w x) / W: dy/dw = (x - y) / W
+            result = tf.math.divide_no_nan(along_row - along_pooled, total)
+        else:  # y = sum(w x) / S, S^2 = sum(w^2): dy/dw = x / S - y w / S^2
+            result = tf.math.divide_no_nan(
+                along_row, tf.sqrt(total)
+            ) - tf.math.divide_no_nan(along_pooled * factors, total)
+    result = tf.cast(result * counted, weights.dtype)
     return tf.reshape(result, tf.shape(weights))

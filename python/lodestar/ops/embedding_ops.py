@@ -226,8 +226,7 @@ def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
         combiner=_text(op, "combiner"),
     )
     slices = table_gradient(values, unique_ids, hook.shape[1])
-    weights_gradient = _weights_gradient(op, grad, positions)
-    return None, slices, None, None, weights_gradient, None
+    return None, slices, None, None, _weights_gradient(op, grad), None
 
 
 def _unique_ids_and_positions(
@@ -243,89 +242,36 @@ def _unique_ids_and_positions(
     )
 
 
-def _weights_gradient(
-    op: tf.Operation, grad: tf.Tensor, positions: tf.Tensor
-) -> tf.Tensor | None:
-    """Reads all rows again, so only where wanted."""
+def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor | None:
+    """Reads all rows again, so only where wanted; as a collection of one."""
     handle, hook, ids, row_splits, weights, missing_row = op.inputs
     combiner = _text(op, "combiner")
     if combiner not in WEIGHTED_COMBINERS or weights.shape == [0]:
         return None
     if 4 in (getattr(op, "skip_input_indices", None) or ()):
         return None
-    rows, _ = gen_ops.lodestar_embedding_find(
-        handle,
-        hook,
-        ids,
-        missing_row,
-        missing=_text(op, "missing"),
-        use_padding=op.get_attr("use_padding"),
-        padding_id=op.get_attr("padding_id"),
-    )
-    return bag_weights_gradient(
-        combiner,
-        grad,
-        rows,
-        row_splits,
-        weights,
-        counted=positions >= 0,  # padding has no weight
-        pooled=op.outputs[0],
-    )
-
-
-def bag_weights_gradient(
-    combiner: str,
-    grad: tf.Tensor,
-    rows: tf.Tensor,
-    row_splits: tf.Tensor,
-    weights: tf.Tensor,
-    *,
-    counted: tf.Tensor,
-    pooled: tf.Tensor,
-) -> tf.Tensor:
-    """d/dw of pooled rows, by stock ops.
-
-    Args:
-        combiner: One of `WEIGHTED_COMBINERS`.
-        grad: `[B, D]`, of the pooled rows.
-        rows: `[N, D]`, those of the ids.
-        row_splits: int64 `[B + 1]`.
-        weights: float32 `[N]`.
-        counted: bool `[N]`, False for ids that are in no bag.
-        pooled: `[B, D]`, the pooled rows.
-
-    Returns:
-        float32 `[N]`.
-    """
-    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
-    pooled, grad = tf.cast(pooled, dtype), tf.cast(grad, dtype)
-    lengths = row_splits[1:] - row_splits[:-1]
-    bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
-    rows = tf.cast(rows, dtype)
-    factors = tf.cast(weights, dtype)
-    counted = tf.cast(counted, dtype)
-    used = factors * counted
-    bag_count = tf.size(lengths)
-    grad = tf.gather(grad, bags)
-    along_row = tf.reduce_sum(grad * rows, axis=1)
-    if combiner == "sum":
-        result = along_row
-    else:
-        along_pooled = tf.reduce_sum(grad * tf.gather(pooled, bags), axis=1)
-        if combiner == "mean":  # y = sum(w x) / W: dy/dw = (x - y) / W
-            total = tf.math.unsorted_segment_sum(used, bags, bag_count)
-            result = tf.math.divide_no_nan(
-                along_row - along_pooled, tf.gather(total, bags)
-            )
-        else:  # y = sum(w x) / S, S^2 = sum(w^2): dy/dw = x / S - y w / S^2
-            squares = tf.gather(
-                tf.math.unsorted_segment_sum(used * used, bags, bag_count),
-                bags,
-            )
-            result = tf.math.divide_no_nan(
-                along_row, tf.sqrt(squares)
-            ) - tf.math.divide_no_nan(along_pooled * factors, squares)
-    return tf.cast(result * counted, weights.dtype)
+    return gen_ops.lodestar_embedding_collection_weights_gradient(
+        handles=[handle],
+        hooks=[hook],
+        missing_rows=[missing_row],
+        gradients=[grad],
+        ids=[ids],
+        row_splits=[row_splits],
+        weights=[weights],
+        names=[""],
+        tables=[0],
+        combiners=[combiner],
+        ragged=[True],
+        weighted=[True],
+        salted=[False],
+        salts=[0],
+        use_padding=[op.get_attr("use_padding")],
+        padding_ids=[op.get_attr("padding_id")],
+        use_default=[op.get_attr("use_default")],
+        default_ids=[op.get_attr("default_id")],
+        max_lengths=[0],
+        missing=[_text(op, "missing")],
+    )[0]
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingGradient")
