@@ -13,17 +13,25 @@ import json
 import re
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lodestar.snapshot.crc32c import crc32c
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.fields import (
+    integer,
+    list_of,
+    or_none,
+    read_fields,
+    record,
+    text,
+    value,
+)
 from lodestar.version import __version__
 
 FORMAT = 2
 NAME = "MANIFEST"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-_MAX_INT = 2**63 - 1
 _MAX_CRC = 2**32 - 1
 _MAX_DIM = 1 << 16
 _HEX = re.compile(r"[0-9a-f]{32}")
@@ -254,210 +262,109 @@ def decode(data: bytes, path: str) -> Manifest:
         fields = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise CorruptSnapshotError(f"{path}: is no JSON: {error}") from None
-    return _Decoder(path).manifest(fields)
+    try:
+        number = read_fields("the manifest", {"format": integer(1)}, fields)[
+            "format"
+        ]
+        if number > FORMAT:
+            raise SnapshotError(
+                f"{path}: has format {number}, but Lodestar {__version__} "
+                f"reads formats up to {FORMAT}; use a later Lodestar (it was "
+                f"written by {fields.get('lodestar')!r})"
+            )
+        found = Manifest(
+            **read_fields("the manifest", _MANIFEST | _MARK[number], fields)
+        )
+        _check(found)
+    except ValueError as error:
+        raise CorruptSnapshotError(f"{path}: {error}") from None
+    return found
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-class _Decoder:
-    """Checks the type and range of every field."""
+_FILE = {
+    # Never a path that leads out of the version's folder.
+    "file": text(
+        lambda name: _FILE_NAME.fullmatch(name) and name != NAME,
+        "the plain name of a file",
+    ),
+    "bytes": integer(0),
+    "crc32c": integer(0, _MAX_CRC),
+}
+_TABLE = {
+    **_FILE,
+    "name": text(bool, "a name"),
+    "whole": value(lambda found: isinstance(found, bool), "true or false"),
+    "dim": integer(1, _MAX_DIM),
+    "dtype": text(DTYPES.__contains__, f"one of {DTYPES}"),
+    "optimizer": text(),
+    "slot_names": list_of(text()),
+    "rows": integer(0),
+    "removed": integer(0),
+}
+_BLOB = {
+    "name": text(bool, "a name"),
+    "file": _FILE["file"],
+    "offset": integer(0),
+    "bytes": integer(1),
+    "dtype": text(bool, "a dtype"),
+    "shape": list_of(integer(0)),
+}
+_ID = text(_HEX.fullmatch, "32 hex digits")
+_MANIFEST = {
+    "root": _ID,
+    "version": integer(1),
+    "parent": or_none(integer(1)),
+    "same_as": or_none(integer(1)),
+    "kind": text(("full", "delta").__contains__, "'full' or 'delta'"),
+    "step": integer(-(2**63)),
+    "time": text(),
+    "tables": list_of(record("a file", _TABLE, TableEntry)),
+    "blobs": list_of(record("a blob", _BLOB, BlobEntry)),
+    "files": list_of(record("a file", _FILE, FileEntry)),
+    "metadata": value(lambda found: isinstance(found, dict), "an object"),
+    "lodestar": text(),
+}
+# What a format has beside these.
+_MARK = {1: {}, 2: {"mark": _ID}}
 
-    def __init__(self, path: str):
-        self._path = path
 
-    def manifest(self, fields: Any) -> Manifest:
-        self._mapping(fields, "the manifest")
-        number = self._integer(fields, "format", 1)
-        if number > FORMAT:
-            raise SnapshotError(
-                f"{self._path}: has format {number}, but Lodestar "
-                f"{__version__} reads formats up to {FORMAT}; use a later "
-                f"Lodestar (it was written by {fields.get('lodestar')!r})"
-            )
-        tables = self._list(fields, "tables", self._table)
-        files = self._list(fields, "files", self._file)
-        blobs = self._list(fields, "blobs", self._blob)
-        found = Manifest(
-            root=self._text(fields, "root", _HEX.fullmatch, "32 hex digits"),
-            version=self._integer(fields, "version", 1),
-            parent=self._version_or_none(fields, "parent"),
-            same_as=self._version_or_none(fields, "same_as"),
-            kind=self._text(
-                fields,
-                "kind",
-                lambda text: text in ("full", "delta"),
-                "'full' or 'delta'",
-            ),
-            step=self._integer(fields, "step", -_MAX_INT - 1),
-            time=self._text(fields, "time"),
-            tables=tables,
-            blobs=blobs,
-            files=files,
-            metadata=self._mapping(
-                self._field(fields, "metadata"), "`metadata`"
-            ),
-            lodestar=self._text(fields, "lodestar"),
-            mark=None
-            if number == 1
-            else self._text(fields, "mark", _HEX.fullmatch, "32 hex digits"),
-        )
-        self._check(found)
-        return found
-
-    def _check(self, found: Manifest) -> None:
-        for what, names in (
-            ("table", [t.name for t in found.tables]),
-            ("file", [f.file for f in found.all_files()]),
-            ("blob", [b.name for b in found.blobs]),
-        ):
-            for name, count in collections.Counter(names).items():
-                if count > 1:
-                    self._fail(
-                        f"has {count} entries of the {what} {name!r}, wanted "
-                        "one"
-                    )
-        files = {f.file for f in found.files}
-        for blob in found.blobs:
-            if blob.file not in files:
-                self._fail(
-                    f"the blob {blob.name!r} is in {blob.file!r}, which is "
-                    "none of `files`"
+def _check(found: Manifest) -> None:
+    """Raises ValueError unless the fields fit together."""
+    for what, names in (
+        ("table", [t.name for t in found.tables]),
+        ("file", [f.file for f in found.all_files()]),
+        ("blob", [b.name for b in found.blobs]),
+    ):
+        for name, count in collections.Counter(names).items():
+            if count > 1:
+                raise ValueError(
+                    f"has {count} entries of the {what} {name!r}, wanted one"
                 )
-        for name in ("parent", "same_as"):
-            other = getattr(found, name)
-            if other is not None and other >= found.version:
-                self._fail(
-                    f"`{name}` is {other}, wanted a version before "
-                    f"{found.version}"
-                )
-        if (found.kind == "full") != (found.parent is None):
-            self._fail(
-                f"`kind` is {found.kind!r}, but `parent` is {found.parent}"
+    files = {f.file for f in found.files}
+    for blob in found.blobs:
+        if blob.file not in files:
+            raise ValueError(
+                f"the blob {blob.name!r} is in {blob.file!r}, which is none of "
+                "`files`"
             )
-        if found.kind == "full":
-            for table in found.tables:
-                if not table.whole:
-                    self._fail(
-                        "`kind` is 'full', but the table "
-                        f"{table.name!r} is not whole"
-                    )
-
-    def _table(self, fields: Any) -> TableEntry:
-        return TableEntry(
-            **self._file_fields(fields),
-            name=self._text(fields, "name", bool, "a name"),
-            whole=self._flag(fields, "whole"),
-            dim=self._integer(fields, "dim", 1, _MAX_DIM),
-            dtype=self._text(
-                fields, "dtype", DTYPES.__contains__, f"one of {DTYPES}"
-            ),
-            optimizer=self._text(fields, "optimizer"),
-            slot_names=self._list(fields, "slot_names", self._string),
-            rows=self._integer(fields, "rows", 0),
-            removed=self._integer(fields, "removed", 0),
+    for name in ("parent", "same_as"):
+        other = getattr(found, name)
+        if other is not None and other >= found.version:
+            raise ValueError(
+                f"`{name}` is {other}, wanted a version before {found.version}"
+            )
+    if (found.kind == "full") != (found.parent is None):
+        raise ValueError(
+            f"`kind` is {found.kind!r}, but `parent` is {found.parent}"
         )
-
-    def _blob(self, fields: Any) -> BlobEntry:
-        self._mapping(fields, "a blob")
-        return BlobEntry(
-            name=self._text(fields, "name", bool, "a name"),
-            file=self._file_name(fields),
-            offset=self._integer(fields, "offset", 0),
-            bytes=self._integer(fields, "bytes", 1),
-            dtype=self._text(fields, "dtype", bool, "a dtype"),
-            shape=self._list(
-                fields, "shape", lambda n: self._in_range(n, "shape", 0)
-            ),
-        )
-
-    def _file(self, fields: Any) -> FileEntry:
-        return FileEntry(**self._file_fields(fields))
-
-    def _file_fields(self, fields: Any) -> dict[str, Any]:
-        self._mapping(fields, "a file")
-        return {
-            "file": self._file_name(fields),
-            "bytes": self._integer(fields, "bytes", 0),
-            "crc32c": self._integer(fields, "crc32c", 0, _MAX_CRC),
-        }
-
-    def _file_name(self, fields: Mapping[str, Any]) -> str:
-        # Never a path that leads out of the version's folder.
-        return self._text(
-            fields,
-            "file",
-            lambda text: _FILE_NAME.fullmatch(text) and text != NAME,
-            "the plain name of a file",
-        )
-
-    def _version_or_none(
-        self, fields: Mapping[str, Any], name: str
-    ) -> int | None:
-        if self._field(fields, name) is None:
-            return None
-        return self._integer(fields, name, 1)
-
-    def _field(self, fields: Mapping[str, Any], name: str) -> Any:
-        if name not in fields:
-            self._fail(f"has no `{name}`")
-        return fields[name]
-
-    def _list(
-        self, fields: Mapping[str, Any], name: str, item: Callable[[Any], Any]
-    ) -> tuple[Any, ...]:
-        found = self._field(fields, name)
-        if not isinstance(found, list):
-            self._wrong(name, found, "a list")
-        return tuple(item(value) for value in found)
-
-    def _integer(
-        self,
-        fields: Mapping[str, Any],
-        name: str,
-        low: int,
-        high: int = _MAX_INT,
-    ) -> int:
-        return self._in_range(self._field(fields, name), name, low, high)
-
-    def _in_range(
-        self, found: Any, name: str, low: int, high: int = _MAX_INT
-    ) -> int:
-        if type(found) is not int or not low <= found <= high:
-            self._wrong(name, found, f"an integer from {low} to {high}")
-        return found
-
-    def _flag(self, fields: Mapping[str, Any], name: str) -> bool:
-        found = self._field(fields, name)
-        if not isinstance(found, bool):
-            self._wrong(name, found, "true or false")
-        return found
-
-    def _text(
-        self,
-        fields: Mapping[str, Any],
-        name: str,
-        accept: Callable[[str], Any] = lambda _: True,
-        wanted: str = "text",
-    ) -> str:
-        found = self._field(fields, name)
-        if not isinstance(found, str) or not accept(found):
-            self._wrong(name, found, wanted)
-        return found
-
-    def _string(self, found: Any) -> str:
-        if not isinstance(found, str):
-            self._wrong("slot_names", found, "text")
-        return found
-
-    def _mapping(self, found: Any, what: str) -> Mapping[str, Any]:
-        if not isinstance(found, dict):
-            self._fail(f"{what} is {found!r:.60}, wanted an object")
-        return found
-
-    def _wrong(self, name: str, found: Any, wanted: str) -> None:
-        self._fail(f"`{name}` is {found!r:.60}, wanted {wanted}")
-
-    def _fail(self, text: str) -> None:
-        raise CorruptSnapshotError(f"{self._path}: {text}")
+    if found.kind == "full":
+        for table in found.tables:
+            if not table.whole:
+                raise ValueError(
+                    f"`kind` is 'full', but the table {table.name!r} is not "
+                    "whole"
+                )
