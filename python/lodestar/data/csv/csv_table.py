@@ -6,7 +6,7 @@ import copy
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.paths import open_input
-from lodestar.data.sample_columns import choose, num_rows
+from lodestar.data.sample_columns import choose, lengths, num_rows
 from lodestar.data.slot_spec import Slot, SlotSpec
 
 # How the cells of an id slot are ids.
@@ -43,7 +43,7 @@ _MAX_LABEL_TEXTS = 1000
 _FLOAT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2.0**-25)
 
 Row = tuple[int, list[str]]  # line number, fields
-Report = Callable[["_BadCell"], Any]  # raises it, or notes it
+Faults = dict[int, str]  # of a chunk: row -> its first column that is bad, why
 
 
 def parse_label(text: str) -> tuple[str, str | None]:
@@ -220,7 +220,6 @@ class CsvTable:
     ) -> set[str]:
         """The columns that are numbers; checks all labels."""
         label_at = self._columns.index(label)
-        numeric_at = [i for i, c in enumerate(self._columns) if c in numeric]
         given = {label, *categorical, *numeric}
         open_at = [i for i, c in enumerate(self._columns) if c not in given]
         names = [self._columns[i] for i in open_at]
@@ -229,13 +228,13 @@ class CsvTable:
         num_positive = 0
         for path in paths:
             reader = self._reader(path)
-            good = self._good_rows(reader, label_at, numeric_at)
+            good = self._good_rows(reader, label, numeric)
             for rows in _chunks(good, len(self._columns)):
                 columns.add([fields[i] for _, fields in rows] for i in open_at)
                 for _, fields in rows:
                     text = fields[label_at]
                     texts.add(text)
-                    num_positive += _label_value(text, self._positive)
+                    num_positive += self._label(text)
             if reader.ends_without_newline:
                 # Valid CSV, but also what a file cut within its last field is.
                 cut = _cut_text(reader)
@@ -253,134 +252,132 @@ class CsvTable:
         return numeric | {name for name, is_number in found if is_number}
 
     def _good_rows(
-        self, reader: CsvReader, label_at: int, numeric_at: Sequence[int]
+        self, reader: CsvReader, label: str, numeric: set[str]
     ) -> Iterator[Row]:
         """The rows whose label, and what must be a number, is valid."""
+        parsers = {label: self._label} | dict.fromkeys(numeric, self._number)
+        checked = [
+            (i, name, parsers[name])
+            for i, name in enumerate(self._columns)
+            if name in parsers
+        ]
         for line, fields in reader.rows(self.quiet()._skip):
-            try:
-                _label_value(fields[label_at], self._positive)
-                for i in numeric_at:
-                    text = fields[i]
-                    if text not in self._missing and as_number(text) is None:
-                        raise _BadCell(
-                            f"{text!r} is not a number", self._columns[i]
-                        )
-            except _BadCell as bad:
-                if self._skip is None:
-                    label = self._columns[label_at]
-                    raise bad.at(reader, line, label) from bad
-                continue
-            yield line, fields
+            faults: Faults = {}
+            for i, name, parse in checked:
+                _parse_all(parse, [fields[i]], name, faults)
+            if not faults:
+                yield line, fields
+            elif self._skip is None:
+                raise DataError(f"{reader.path}:{line}: {faults[0]}")
 
     def _parsed(self, reader: CsvReader, chunk: list[Row]) -> dict[str, Any]:
         """The columns of the good rows; the others are told or raised."""
-        if self._skip is None:
-            return self._chunk(reader, chunk, _raise)
-        bad: dict[int, DataError] = {}
-        columns = self._chunk(reader, chunk, bad.setdefault)
-        if not bad:
+        faults: Faults = {}
+        cells = dict(zip(reader.columns, zip(*(fields for _, fields in chunk))))
+        columns = {
+            slot.name: self._column(
+                slot, [cells[name] for name in column_names(slot)], faults
+            )
+            for slot in self.spec
+        }
+        for ids, weights in self.spec.weights.items():
+            found, wanted = lengths(columns[weights]), lengths(columns[ids])
+            for row in np.flatnonzero(found != wanted).tolist():
+                _add(
+                    faults,
+                    row,
+                    weights,
+                    f"has {found[row]} values, wanted {wanted[row]}, one for "
+                    f"each id of column '{ids}'",
+                )
+        if not faults:
             return columns
-        for row in sorted(bad):
-            self._skip(str(bad[row]))
+        for row in sorted(faults):
+            text = f"{reader.path}:{chunk[row][0]}: {faults[row]}"
+            if self._skip is None:
+                raise DataError(text)
+            self._skip(text)
         keep = np.ones(len(chunk), bool)
-        keep[list(bad)] = False
+        keep[list(faults)] = False
         return choose(columns, keep)
 
-    def _chunk(
-        self,
-        reader: CsvReader,
-        chunk: list[Row],
-        refuse: Callable[[int, DataError], Any],
-    ) -> dict[str, Any]:
-        """The columns; `refuse` gets each bad row, which has some value then."""
-        columns = {}
-        for slot in self.spec:
-            cells = []
-            for name in column_names(slot):
-                at = reader.column_index(name)
-                cells.append([fields[at] for _, fields in chunk])
-
-            def report(bad: _BadCell, column: str = slot.name) -> None:
-                refuse(bad.row, bad.at(reader, chunk[bad.row][0], column))
-
-            columns[slot.name] = self._column(slot, cells, report)
-        for ids, weights in self.spec.weights.items():
-            for bad in _bad_weights(columns, ids, weights):
-                error = bad.at(reader, chunk[bad.row][0], weights)
-                refuse(bad.row, error)
-        return columns
-
-    def _column(self, slot: Slot, cells: list[list[str]], report: Report):
-        if slot.kind == "sparse":
-            return self._sparse(slot, cells[0], report)
-        if slot.num_values is None:
-            values, splits = self._lists(slot, cells[0], report)
-            lengths = np.diff(splits)
-            for row in np.flatnonzero(lengths % slot.multiple).tolist():
-                report(
-                    _BadCell(
-                        f"has {lengths[row]} values, wanted a multiple of "
-                        f"{slot.multiple}",
-                        row=row,
-                    )
-                )
-            return values, splits
-        if slot.kind == "dense":
-            parse = self._float if slot.dtype == "float" else self._dense_id
-            values = np.array(
-                [_parse_all(parse, texts, report) for texts in cells],
-                _dtype(slot),
-            ).T
-            return values.reshape(-1, *slot.shape)
-        if slot.kind == "one_hot":
-            wanted = f"a whole number from 0 to {slot.size - 1}"
-            values = _parse_all(
-                _within(_integer, lambda v: v < slot.size, wanted),
-                cells[0],
-                report,
+    def _column(self, slot: Slot, cells: list[Sequence[str]], faults: Faults):
+        is_ids = slot.kind == "sparse" and slot.dtype != "float"
+        if is_ids and self._ids == "hash":
+            return self._hashed(slot, cells[0])
+        parse = self._parser(slot)
+        if slot.num_values is not None:
+            values = [_parse_all(parse, c, slot.name, faults) for c in cells]
+            return np.array(values, _dtype(slot)).T.reshape(-1, *slot.shape)
+        column = self._lists(slot, parse, cells[0], faults)
+        found = lengths(column)
+        for row in np.flatnonzero(found % slot.multiple).tolist():
+            _add(
+                faults,
+                row,
+                slot.name,
+                f"has {found[row]} values, wanted a multiple of {slot.multiple}",
             )
-            return np.array(values, np.uint64)
-        if self._positive is not None or (slot.binary and self._inferred):
-            return np.array(
-                _parse_all(
-                    lambda text: _label_value(text, self._positive),
-                    cells[0],
-                    report,
-                ),
-                np.int64,
-            )
-        parse = self._typed_float if slot.dtype == "float" else _integer
-        if slot.binary:
-            parse = _within(parse, lambda v: v in (0, 1), "0 or 1")
-        return np.array(_parse_all(parse, cells[0], report), _dtype(slot))
+        return column
 
-    def _sparse(self, slot: Slot, texts: list[str], report: Report):
-        if slot.dtype == "float" or self._ids != "hash":
-            return self._lists(slot, texts, report)
+    def _hashed(self, slot: Slot, texts: Sequence[str]):
         present = [text not in self._missing for text in texts]
-        ids = hash_ids(
-            slot.name, [t for t, p in zip(texts, present, strict=True) if p]
-        )
+        ids = hash_ids(slot.name, list(itertools.compress(texts, present)))
         return ids, np.concatenate([[0], np.cumsum(present)])
 
-    def _lists(self, slot: Slot, texts: list[str], report: Report):
+    def _lists(
+        self,
+        slot: Slot,
+        parse: Callable[[str], Any],
+        texts: Sequence[str],
+        faults: Faults,
+    ):
         """Cells of several numbers: values and row_splits."""
-        parse = _integer
-        if slot.dtype == "float":
-            parse = self._typed_float
-        elif self._ids == "hex" and slot.kind == "sparse":
-            parse = _hex
-        values: list = []
-        splits = [0]
-        for row, text in enumerate(texts):
-            if text not in self._missing:
-                try:
-                    values += [parse(word) for word in text.split()]
-                except _BadCell as bad:
-                    bad.row = row
-                    report(bad)
-            splits.append(len(values))
-        return np.array(values, _dtype(slot)), np.array(splits)
+        cells = [
+            () if text in self._missing else text.split() for text in texts
+        ]
+
+        def parse_cell(words: Sequence[str]) -> list:
+            return [parse(word) for word in words]
+
+        parsed = _parse_all(parse_cell, cells, slot.name, faults, bad=())
+        values = list(itertools.chain.from_iterable(parsed))
+        splits = np.concatenate([[0], np.cumsum([len(p) for p in parsed])])
+        return np.array(values, _dtype(slot)), splits
+
+    def _parser(self, slot: Slot) -> Callable[[str], Any]:
+        """What parses a value of a slot; ValueError says what is wrong."""
+        is_float = slot.dtype == "float"
+        parse = self._typed_float if is_float else _integer
+        if slot.kind == "sparse" and self._ids == "hex" and not is_float:
+            return _hex
+        if slot.kind == "dense" and slot.num_values is not None:
+            return self._float if is_float else self._dense_id
+        if slot.kind == "one_hot":
+            wanted = f"a whole number from 0 to {slot.size - 1}"
+            return _within(_integer, lambda v: v < slot.size, wanted)
+        if slot.kind == "label":
+            if self._positive is not None or (slot.binary and self._inferred):
+                return self._label
+            if slot.binary:
+                return _within(parse, lambda v: v in (0, 1), "0 or 1")
+        return parse
+
+    def _label(self, text: str) -> int:
+        wanted = "a value"
+        if self._positive is None:
+            value = as_number(text)
+            if value in (0.0, 1.0):
+                return int(value)
+            wanted = "0 or 1"
+        elif text:
+            return int(text in (self._positive, self._positive + "."))
+        raise ValueError(f"the label is {text!r}, wanted {wanted}")
+
+    def _number(self, text: str) -> None:
+        """Checks a cell of a column that is to be numbers."""
+        if text not in self._missing and as_number(text) is None:
+            raise ValueError(f"{text!r} is not a number")
 
     def _float(self, text: str) -> float:
         if text in self._missing:
@@ -389,13 +386,13 @@ class CsvTable:
             return self._typed_float(text)
         value = as_number(text)
         if value is None or not abs(value) < _FLOAT_LIMIT:
-            raise _BadCell(f"{text!r} is not a finite float32")
+            raise ValueError(f"{text!r} is not a finite float32")
         return value
 
     def _typed_float(self, text: str) -> float:
         value = as_number(text)
         if value is None or _FLOAT_LIMIT <= abs(value) < np.inf:
-            raise _BadCell(f"{text!r} is not a float32")
+            raise ValueError(f"{text!r} is not a float32")
         return value
 
     def _dense_id(self, text: str) -> int:
@@ -404,23 +401,6 @@ class CsvTable:
 
 def _ignore(text: str) -> None:
     """Tells nobody."""
-
-
-class _BadCell(Exception):
-    """A cell that cannot be read: what is wrong, its column and row."""
-
-    def __init__(self, found: str, column: str | None = None, row: int = 0):
-        super().__init__(found)
-        self.found = found
-        self.column = column
-        self.row = row
-
-    def at(self, reader: CsvReader, line: int, column: str) -> DataError:
-        """The error, with its place."""
-        return DataError(
-            f"{reader.path}:{line}: column '{self.column or column}': "
-            f"{self.found}"
-        )
 
 
 class _LabelTexts:
@@ -502,38 +482,34 @@ def _integer(text: str) -> int:
     """An integer of 64 bits, with or without sign, as its bits without."""
     if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**64:
         return int(text) % 2**64
-    raise _BadCell(f"{text!r} is not an integer of 64 bits")
+    raise ValueError(f"{text!r} is not an integer of 64 bits")
 
 
 def _hex(text: str) -> int:
     if _HEX.fullmatch(text) and int(text, 16) < 2**64:
         return int(text, 16)
-    raise _BadCell(f"{text!r} is not a hexadecimal number of 64 bits")
+    raise ValueError(f"{text!r} is not a hexadecimal number of 64 bits")
 
 
-def _label_value(text: str, positive: str | None) -> int:
-    if positive is not None:
-        if text:
-            return int(text in (positive, positive + "."))
-    else:
-        value = as_number(text)
-        if value in (0.0, 1.0):
-            return int(value)
-    wanted = "0 or 1" if positive is None else "a value"
-    raise _BadCell(f"the label is {text!r}, wanted {wanted}")
+def _add(faults: Faults, row: int, column: str, text: str) -> None:
+    faults.setdefault(row, f"column '{column}': {text}")
 
 
 def _parse_all(
-    parse: Callable[[str], Any], texts: list[str], report: Report
+    parse: Callable[[Any], Any],
+    cells: Iterable[Any],
+    column: str,
+    faults: Faults,
+    bad: Any = 0,
 ) -> list:
+    """The values of cells, `bad` where one is."""
     values = []
-    for text in texts:
+    for cell in cells:
         try:
-            values.append(parse(text))
-        except _BadCell as bad:
-            bad.row = len(values)
-            report(bad)
-            values.append(0)
+            values.append(parse(cell))
+        except ValueError as error:
+            _add(faults, len(values), column, str(error))
+            values.append(bad)
     return values
 
 
@@ -543,24 +519,7 @@ def _within(
     def checked(text: str) -> Any:
         value = parse(text)
         if not good(value):
-            raise _BadCell(f"is {text!r}, wanted {wanted}")
+            raise ValueError(f"is {text!r}, wanted {wanted}")
         return value
 
     return checked
-
-
-def _bad_weights(
-    columns: dict[str, Any], ids: str, weights: str
-) -> Iterator[_BadCell]:
-    found = np.diff(columns[weights][1])
-    wanted = np.diff(columns[ids][1])
-    for row in np.flatnonzero(found != wanted).tolist():
-        yield _BadCell(
-            f"has {found[row]} values, wanted {wanted[row]}, one for each id of "
-            f"column '{ids}'",
-            row=row,
-        )
-
-
-def _raise(row: int, error: DataError) -> None:
-    raise error
