@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import zlib
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -26,6 +29,18 @@ _FROM_PYTHON = re.compile(r"(?:^|\s)\w+: ([^\n]*)\n\s*Traceback \(most recent")
 
 # TensorFlow's file systems say "path; No such file or directory".
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Makes errors of reading a file, compressed or not, DataErrors that name it."""
+    try:
+        yield
+    except (tf.errors.OpError, EOFError, OSError, zlib.error) as error:
+        text = describe_error(error)
+        if not (isinstance(error, tf.errors.OpError) and text.startswith(path)):
+            text = f"{path}: {text}"
+        raise DataError(text) from error
 
 
 def describe_error(error: BaseException) -> str:

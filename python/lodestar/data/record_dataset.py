@@ -123,20 +123,28 @@ class ReadOptions:
     ) -> dict:
         """The arguments of a format's dataset op."""
         return {
-            "filenames": files,
             "batch_size": tf.constant(self.batch_size, tf.int64),
+            "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
+            "seed": tf.cast(seed, tf.int64),
+            "drop_remainder": self.drop_remainder,
+            "deterministic": self.deterministic,
+            **self.file_arguments(files, num_shards, shard_index),
+            **layout.op_attributes(),
+        }
+
+    def file_arguments(
+        self, files: tf.Tensor, num_shards: int, shard_index: int
+    ) -> dict:
+        """The arguments of an op that reads files."""
+        return {
+            "filenames": files,
             "num_parallel_files": tf.constant(
                 self.num_parallel_files, tf.int64
             ),
-            "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
-            "seed": tf.cast(seed, tf.int64),
             "num_shards": tf.constant(num_shards, tf.int64),
             "shard_index": tf.constant(shard_index, tf.int64),
-            "drop_remainder": self.drop_remainder,
-            "deterministic": self.deterministic,
             "skip_errors": self.on_error == "skip",
             "skip_log": self.skipped.name if self.skipped else "",
-            **layout.op_attributes(),
         }
 
 

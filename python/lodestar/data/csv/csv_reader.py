@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from lodestar import _files
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, reading
 from lodestar._files import as_path
 from lodestar.data.paths import open_input
 
@@ -172,31 +171,20 @@ class CsvReader:
     def _lines(self) -> Iterator[str]:
         self._line_number = 0
         blank = 0
-        try:
-            with open_input(self.path) as file:
-                stream = _files.gzip_reader(self.path, file)
-                while True:
-                    raw = stream.readline()
-                    if not raw:
-                        return
-                    self._line_number += 1
-                    self.ends_without_newline = not raw.endswith(b"\n")
-                    blank = 0 if raw.strip() else blank + 1
-                    if blank > _MAX_BLANK_LINES:
-                        raise DataError(
-                            f"{self.path}:{self._line_number}: more than "
-                            f"{_MAX_BLANK_LINES} blank lines in a row"
-                        )
-                    yield self._decode(raw)
-                    if self._on_progress is not None:
-                        self._on_progress(len(raw))
-        except tf.errors.OpError as error:
-            text = describe_error(error)
-            if not text.startswith(self.path):
-                text = f"{self.path}: {text}"
-            raise DataError(text) from error
-        except (EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{self.path}: {describe_error(error)}") from error
+        with reading(self.path), open_input(self.path) as file:
+            stream = _files.gzip_reader(self.path, file)
+            while raw := stream.readline():
+                self._line_number += 1
+                self.ends_without_newline = not raw.endswith(b"\n")
+                blank = 0 if raw.strip() else blank + 1
+                if blank > _MAX_BLANK_LINES:
+                    raise DataError(
+                        f"{self.path}:{self._line_number}: more than "
+                        f"{_MAX_BLANK_LINES} blank lines in a row"
+                    )
+                yield self._decode(raw)
+                if self._on_progress is not None:
+                    self._on_progress(len(raw))
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self._line_number}: not text: "

@@ -339,18 +339,11 @@ class InMemoryDataset:
         paths, num_shards, shard_index = self._options.shard_of(as_paths(files))
         gen_ops.lodestar_record_memory_load(
             memory=self._memory.text,
-            filenames=tf.constant(paths),
-            num_parallel_files=tf.constant(
-                self._options.num_parallel_files, tf.int64
-            ),
-            num_shards=tf.constant(num_shards, tf.int64),
-            shard_index=tf.constant(shard_index, tf.int64),
             pipe_command=self._pipe_words,
             preload=preload,
-            skip_errors=self._options.on_error == "skip",
-            skip_log=self._options.skipped.name
-            if self._options.skipped
-            else "",
+            **self._options.file_arguments(
+                tf.constant(paths), num_shards, shard_index
+            ),
         )
 
     def _size(self):

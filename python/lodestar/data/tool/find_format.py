@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
 from lodestar import _files
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, reading
 from lodestar._files import as_path
 from lodestar.data.csv.csv_reader import DELIMITERS
 from lodestar.data.csv.csv_table import is_criteo_line
@@ -145,18 +144,11 @@ def _is_file_list(path: str) -> bool:
 
 
 def _head(path: str) -> bytes:
-    try:
+    with reading(path):
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
         with open_input(path) as file:
             return _files.gzip_reader(path, file).read(_HEAD_BYTES)
-    except tf.errors.OpError as error:
-        text = describe_error(error)
-        raise DataError(
-            text if text.startswith(path) else f"{path}: {text}"
-        ) from error
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path}: {describe_error(error)}") from error
 
 
 def _is_norm(head: bytes) -> bool:

@@ -29,7 +29,7 @@ from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.paths import open_input
-from lodestar.data.sample_columns import cut, lengths, num_rows
+from lodestar.data.sample_columns import choose, lengths, num_rows
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -137,25 +137,7 @@ class _DatasetSource(Source):
                 if keep[row]:
                     self._skipped.add(text)
                 keep[row] = False
-        if keep.all():
-            return columns
-        parts = [cut(columns, r, r + 1) for r in np.flatnonzero(keep).tolist()]
-        return _joined(parts or [cut(columns, 0, 0)])
-
-
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    joined: dict[str, Any] = {}
-    for name, column in parts[0].items():
-        pieces = [part[name] for part in parts]
-        if isinstance(column, tuple):
-            counts = np.concatenate([lengths(piece) for piece in pieces])
-            joined[name] = (
-                np.concatenate([piece[0] for piece in pieces]),
-                np.concatenate([[0], np.cumsum(counts)]),
-            )
-        else:
-            joined[name] = np.concatenate(pieces)
-    return joined
+        return columns if keep.all() else choose(columns, keep)
 
 
 def _as_read(slot: Slot) -> Slot:
@@ -325,25 +307,37 @@ def _writer(make: Callable[..., SampleWriter]) -> Callable[..., SampleWriter]:
     return lambda path, spec, options: make(path, spec, **options)
 
 
-def _open_csv(delimiter: str | None) -> Callable[..., Source]:
+def _csv_format(name: str, read: str | None, written: str) -> Format:
+    """Text whose delimiter is `read`, unless it is found, and `written`."""
+
     def open_source(paths, slots, options, skipped, on_progress) -> Source:
         # The suffix says tab; Criteo's layout and --delimiter come before.
-        options = {"delimiter": delimiter, **options}
         table = CsvTable(
             paths,
             slots,
             skip=None if skipped is None else skipped.add,
             on_progress=on_progress,
-            **options,
+            **{"delimiter": read, **options},
         )
         return _CsvSource(paths, table, skipped, on_progress)
 
-    return open_source
+    def make(path: str, spec: SlotSpec, options: Options) -> SampleWriter:
+        return CsvWriter(path, spec, **{"delimiter": written, **options})
 
-
-def _write_csv(delimiter: str) -> Callable[..., SampleWriter]:
-    return lambda path, spec, options: CsvWriter(
-        path, spec, **{"delimiter": delimiter, **options}
+    return Format(
+        name,
+        open_source,
+        make,
+        reads=(
+            "label",
+            "categorical",
+            "numeric",
+            "missing",
+            "delimiter",
+            "ids",
+        ),
+        writes=("delimiter",),
+        finds_slots=True,
     )
 
 
@@ -358,14 +352,6 @@ def _norm_samples(path: str, spec: SlotSpec, options: Options) -> int | None:
     return count if count > 0 else None
 
 
-_CSV_READS = (
-    "label",
-    "categorical",
-    "numeric",
-    "missing",
-    "delimiter",
-    "ids",
-)
 _RAW = ("layout", "key_type", "nnz_per_slot")
 
 FORMATS = {
@@ -404,21 +390,7 @@ FORMATS = {
             finds_slots=True,
             listed=True,
         ),
-        Format(
-            "csv",
-            _open_csv(None),
-            _write_csv(","),
-            reads=_CSV_READS,
-            writes=("delimiter",),
-            finds_slots=True,
-        ),
-        Format(
-            "tsv",
-            _open_csv("\t"),
-            _write_csv("\t"),
-            reads=_CSV_READS,
-            writes=("delimiter",),
-            finds_slots=True,
-        ),
+        _csv_format("csv", None, ","),
+        _csv_format("tsv", "\t", "\t"),
     )
 }

@@ -42,7 +42,7 @@ def read_options(
         DataError: One is for another format.
     """
     found = {}
-    for name in _READING:
+    for name in dict.fromkeys(n for f in FORMATS.values() for n in f.reads):
         value = getattr(options, name)
         if value is None:
             continue
@@ -66,7 +66,7 @@ def write_options(
         DataError: One is for another format.
     """
     found = {}
-    for name in _WRITING:
+    for name in dict.fromkeys(n for f in FORMATS.values() for n in f.writes):
         own = getattr(options, _OUT + name, None)
         value = getattr(options, name, None) if own is None else own
         if value is None:
@@ -92,30 +92,6 @@ def _misplaced(name: str, formats: list[str], found: Format) -> DataError:
         f"{option_name(name)} is for {', '.join(formats)}, and not for "
         f"{found.name}"
     )
-
-
-_READING = (
-    "label",
-    "categorical",
-    "numeric",
-    "missing",
-    "ids",
-    "delimiter",
-    "key_type",
-    "layout",
-    "nnz_per_slot",
-    "num_samples",
-    "slot_size_array",
-)
-_WRITING = (
-    "delimiter",
-    "key_type",
-    "layout",
-    "nnz_per_slot",
-    "check",
-    "row_group_size",
-    "compression",
-)
 
 
 def _add_convert(commands: Any) -> None:
