@@ -4,11 +4,11 @@
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_RESOURCE_H_
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -29,14 +29,14 @@ class EmbeddingResource : public tensorflow::ResourceBase {
                   ", rows=", store->size(), ")");
   }
   std::shared_ptr<EmbeddingStore> store() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return store_;
   }
   // Who has taken the old store keeps it.
   // REQUIRES: the same dim and type.
   void Replace(std::shared_ptr<EmbeddingStore> store) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       store_.swap(store);
     }
     // The old rows may be given back here, which takes a while.
@@ -44,8 +44,8 @@ class EmbeddingResource : public tensorflow::ResourceBase {
 
  private:
   const std::string name_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<EmbeddingStore> store_;
+  mutable Mutex mutex_;
+  std::shared_ptr<EmbeddingStore> store_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -2,7 +2,6 @@
 // tf_ops/ops/embedding/step_ops.cc; algorithm: tf_ops/core/rows/step_gate.h.
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
@@ -104,8 +104,8 @@ class EndStepOp : public OpKernel {
     }
     // Steps that are inside together would leave some variables with the step
     // of one of them, and some with that of another.
-    static std::mutex mutex;
-    const std::lock_guard<std::mutex> lock(mutex);
+    static Mutex mutex;
+    MutexLock lock(&mutex);
     for (int i = 0; i < num_tables; ++i) {
       stores[i]->MoveStep(ctx->input(1 + num_tables + i).scalar<int64_t>()());
     }

@@ -2,13 +2,13 @@
 // tf_ops/ops/embedding/turn_ops.cc.
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 
@@ -31,16 +31,16 @@ struct Turn {
 class Turns {
  public:
   std::shared_ptr<const Turn> Hold() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return turn_;
   }
   bool LastIsHeld() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return !last_.expired();
   }
   Status Begin(int copy) {
     auto turn = std::make_shared<const Turn>(Turn{copy});
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!last_.expired()) {
       return FailedPrecondition("the turn before this one is still held");
     }
@@ -50,9 +50,10 @@ class Turns {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Turn> turn_ = std::make_shared<const Turn>();
-  std::weak_ptr<const Turn> last_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const Turn> turn_ LODESTAR_GUARDED_BY(mutex_) =
+      std::make_shared<const Turn>();
+  std::weak_ptr<const Turn> last_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 // What tensors of variants hold. They are of this process.

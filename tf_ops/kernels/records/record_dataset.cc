@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <mutex>
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
 #include "tf_ops/core/records/slot_shuffler.h"
@@ -102,7 +102,7 @@ class RecordDataset : public SlotDataset {
       return tensorflow::RegisterCancellationCallback(
           ctx->cancellation_manager(),
           [this] {
-            std::lock_guard<std::mutex> lock(cancel_mutex_);
+            MutexLock lock(&cancel_mutex_);
             cancelled_ = true;
             if (source_ != nullptr) source_->Cancel();
           },
@@ -113,9 +113,11 @@ class RecordDataset : public SlotDataset {
     absl::Status GetNextInternal(IteratorContext* ctx,
                                  std::vector<Tensor>* out_tensors,
                                  bool* end_of_sequence) override {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const absl::Status status = WithoutBadAlloc(
-          [&] { return MakeBatch(ctx, out_tensors, end_of_sequence); });
+      MutexLock lock(&mutex_);
+      const absl::Status status = WithoutBadAlloc([&] {
+        mutex_.AssertHeld();
+        return MakeBatch(ctx, out_tensors, end_of_sequence);
+      });
       // What follows a bad line is unknown, so nothing follows the error.
       if (!status.ok()) ended_ = true;
       return status;
@@ -123,19 +125,22 @@ class RecordDataset : public SlotDataset {
 
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       TF_RETURN_IF_ERROR(CheckOrdered());
       TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kFile, next_file_));
       TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kRecord, next_record_));
       TF_RETURN_IF_ERROR(
           writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
       if (!IsShuffled()) return absl::OkStatus();
-      return WithoutBadAlloc([&] { return SaveWindow(writer); });
+      return WithoutBadAlloc([&] {
+        mutex_.AssertHeld();
+        return SaveWindow(writer);
+      });
     }
 
     absl::Status RestoreInternal(IteratorContext* ctx,
                                  IteratorStateReader* reader) override {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       TF_RETURN_IF_ERROR(CheckOrdered());
       int64_t ended = 0;
       TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kFile, &next_file_));
@@ -151,7 +156,10 @@ class RecordDataset : public SlotDataset {
             dataset()->arguments_.filenames.size(), " files");
       }
       if (!IsShuffled()) return absl::OkStatus();
-      return WithoutBadAlloc([&] { return RestoreWindow(reader); });
+      return WithoutBadAlloc([&] {
+        mutex_.AssertHeld();
+        return RestoreWindow(reader);
+      });
     }
 
     std::shared_ptr<tensorflow::data::model::Node> CreateNode(
@@ -173,7 +181,7 @@ class RecordDataset : public SlotDataset {
 
     absl::Status MakeBatch(IteratorContext* ctx,
                            std::vector<Tensor>* out_tensors,
-                           bool* end_of_sequence) {
+                           bool* end_of_sequence) LODESTAR_REQUIRES(mutex_) {
       const int64_t batch_size = dataset()->arguments_.batch_size;
       SlotBatch batch;
       if (!ended_) {
@@ -195,7 +203,8 @@ class RecordDataset : public SlotDataset {
     }
 
     // The samples that wait to be drawn, in the order that draws depend on.
-    absl::Status SaveWindow(IteratorStateWriter* writer) {
+    absl::Status SaveWindow(IteratorStateWriter* writer)
+        LODESTAR_REQUIRES(mutex_) {
       const SlotRows window = shuffler_.Window(dataset()->format_->specs());
       TF_RETURN_IF_ERROR(
           writer->WriteScalar(prefix(), kSourceEnded, int64_t{source_ended_}));
@@ -218,7 +227,8 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    absl::Status RestoreWindow(IteratorStateReader* reader) {
+    absl::Status RestoreWindow(IteratorStateReader* reader)
+        LODESTAR_REQUIRES(mutex_) {
       int64_t source_ended = 0;
       int64_t state = 0;
       int64_t num_rows = 0;
@@ -269,7 +279,7 @@ class RecordDataset : public SlotDataset {
           "from another dataset");
     }
 
-    absl::Status Start(IteratorContext* ctx) {
+    absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
       const Arguments& arguments = dataset()->arguments_;
       RecordSource::Options options;
       options.files = arguments.filenames;
@@ -284,7 +294,7 @@ class RecordDataset : public SlotDataset {
       if (dataset()->attributes_.skip_errors) {
         options.skip_log = SkipLog::Named(dataset()->attributes_.skip_log);
       }
-      std::lock_guard<std::mutex> lock(cancel_mutex_);
+      MutexLock lock(&cancel_mutex_);
       if (cancelled_) return errors::Cancelled("the iterator was cancelled");
       source_ = std::make_unique<RecordSource>(
           dataset()->format_.get(), std::move(options),
@@ -295,7 +305,7 @@ class RecordDataset : public SlotDataset {
     }
 
     // Makes block_ the next one; *has_block is false at the end.
-    absl::Status NextBlock(bool* has_block) {
+    absl::Status NextBlock(bool* has_block) LODESTAR_REQUIRES(mutex_) {
       if (block_ != nullptr) TF_RETURN_IF_ERROR(block_->status);
       std::unique_ptr<RecordBlock> block;
       TF_RETURN_IF_ERROR(source_->Next(&block));
@@ -306,18 +316,20 @@ class RecordDataset : public SlotDataset {
     }
 
     // The samples of block_ before `row` are taken.
-    void MoveTo(int64_t row) {
+    void MoveTo(int64_t row) LODESTAR_REQUIRES(mutex_) {
       block_row_ = row;
       next_file_ = block_->file;
       next_record_ = block_->RecordOf(row);
     }
 
     // They live as long as their block.
-    std::shared_ptr<const SlotRows> BlockRows() const {
+    std::shared_ptr<const SlotRows> BlockRows() const
+        LODESTAR_REQUIRES(mutex_) {
       return std::shared_ptr<const SlotRows>(block_, &block_->rows);
     }
 
-    absl::Status FillInOrder(int64_t batch_size, SlotBatch* batch) {
+    absl::Status FillInOrder(int64_t batch_size, SlotBatch* batch)
+        LODESTAR_REQUIRES(mutex_) {
       while (batch->num_rows() < batch_size) {
         if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
           bool has_block = false;
@@ -333,7 +345,8 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    absl::Status FillShuffled(int64_t batch_size, SlotBatch* batch) {
+    absl::Status FillShuffled(int64_t batch_size, SlotBatch* batch)
+        LODESTAR_REQUIRES(mutex_) {
       while (batch->num_rows() < batch_size) {
         while (!source_ended_ && shuffler_.WantsMore()) {
           bool has_block = false;
@@ -350,19 +363,21 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    std::mutex mutex_;  // guards what follows but for the last three
-    SlotShuffler shuffler_;
-    std::shared_ptr<RecordBlock> block_;
-    int64_t block_row_ = 0;  // the first row of block_ not yet taken
+    Mutex mutex_;
+    SlotShuffler shuffler_ LODESTAR_GUARDED_BY(mutex_);
+    std::shared_ptr<RecordBlock> block_ LODESTAR_GUARDED_BY(mutex_);
+    // The first row of block_ not yet taken.
+    int64_t block_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
     // Where the next sample in order is; the place to go on from.
-    int64_t next_file_ = 0;
-    int64_t next_record_ = 0;
-    bool source_ended_ = false;
-    bool ended_ = false;
+    int64_t next_file_ LODESTAR_GUARDED_BY(mutex_) = 0;
+    int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
+    bool source_ended_ LODESTAR_GUARDED_BY(mutex_) = false;
+    bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
 
-    std::mutex cancel_mutex_;  // guards setting source_ against cancelling
-    bool cancelled_ = false;
+    Mutex cancel_mutex_ LODESTAR_ACQUIRED_AFTER(mutex_);
+    bool cancelled_ LODESTAR_GUARDED_BY(cancel_mutex_) = false;
     std::function<void()> deregister_;
+    // Set with both, read with either.
     std::unique_ptr<RecordSource> source_;
   };
 

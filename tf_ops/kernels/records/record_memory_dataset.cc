@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/permutation.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/line_fields.h"
@@ -96,16 +96,18 @@ class RecordMemoryDataset : public SlotDataset {
     absl::Status GetNextInternal(IteratorContext* ctx,
                                  std::vector<Tensor>* out_tensors,
                                  bool* end_of_sequence) override {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const absl::Status status = WithoutBadAlloc(
-          [&] { return MakeBatch(out_tensors, end_of_sequence); });
+      MutexLock lock(&mutex_);
+      const absl::Status status = WithoutBadAlloc([&] {
+        mutex_.AssertHeld();
+        return MakeBatch(out_tensors, end_of_sequence);
+      });
       if (!status.ok()) next_ = count_;
       return status;
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kNext, next_));
       return writer->WriteScalar(prefix(), kFingerprint,
                                  static_cast<int64_t>(samples_->fingerprint()));
@@ -113,7 +115,7 @@ class RecordMemoryDataset : public SlotDataset {
 
     absl::Status RestoreInternal(IteratorContext* ctx,
                                  IteratorStateReader* reader) override {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       int64_t next = 0;
       int64_t fingerprint = 0;
       TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kNext, &next));
@@ -140,7 +142,7 @@ class RecordMemoryDataset : public SlotDataset {
 
    private:
     absl::Status MakeBatch(std::vector<Tensor>* out_tensors,
-                           bool* end_of_sequence) {
+                           bool* end_of_sequence) LODESTAR_REQUIRES(mutex_) {
       const Arguments& arguments = dataset()->arguments_;
       const Attributes& attributes = dataset()->attributes_;
       const int64_t end =
@@ -168,8 +170,8 @@ class RecordMemoryDataset : public SlotDataset {
     int64_t count_ = 0;  // of this queue
     std::optional<Permutation> order_;
 
-    std::mutex mutex_;
-    int64_t next_ = 0;  // guarded by mutex_
+    Mutex mutex_;
+    int64_t next_ LODESTAR_GUARDED_BY(mutex_) = 0;
   };
 
   const Attributes attributes_;

@@ -17,8 +17,8 @@ struct Entry {
 };
 
 struct Names {
-  std::mutex mutex;
-  std::map<std::string, Entry> entries;
+  Mutex mutex;
+  std::map<std::string, Entry> entries LODESTAR_GUARDED_BY(mutex);
 };
 
 Names& AllNames() {
@@ -51,7 +51,7 @@ RecordMemoryResource::~RecordMemoryResource() {
 absl::Status RecordMemoryResource::Register(
     const std::string& name, std::shared_ptr<RecordMemoryResource> resource) {
   Names& names = AllNames();
-  std::lock_guard<std::mutex> lock(names.mutex);
+  MutexLock lock(&names.mutex);
   for (auto it = names.entries.begin(); it != names.entries.end();) {
     it = it->second.resource.expired() ? names.entries.erase(it) : ++it;
   }
@@ -65,7 +65,7 @@ absl::Status RecordMemoryResource::Register(
 absl::Status RecordMemoryResource::Find(
     const std::string& name, std::shared_ptr<RecordMemoryResource>* resource) {
   Names& names = AllNames();
-  std::lock_guard<std::mutex> lock(names.mutex);
+  MutexLock lock(&names.mutex);
   const auto it = names.entries.find(name);
   if (it != names.entries.end()) *resource = it->second.resource.lock();
   if (*resource != nullptr) return absl::OkStatus();
@@ -77,7 +77,7 @@ absl::Status RecordMemoryResource::Find(
 void RecordMemoryResource::Forget(const std::string& name) {
   std::shared_ptr<RecordMemoryResource> last;  // destroyed behind the lock
   Names& names = AllNames();
-  std::lock_guard<std::mutex> lock(names.mutex);
+  MutexLock lock(&names.mutex);
   const auto it = names.entries.find(name);
   if (it != names.entries.end()) last.swap(it->second.kept);
 }
@@ -120,7 +120,7 @@ absl::Status RecordMemoryResource::Load(tensorflow::OpKernelContext* ctx,
 }
 
 absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (preload_ != nullptr) {
     return ToTensorFlow(FailedPrecondition(
         "a preload was started before; call wait_preload() first"));
@@ -132,10 +132,10 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
   preload->thread = StartThread("lodestar_preload", [this, preload] {
     const absl::Status status =
         ReadAll(preload->source.get(), preload->load.get());
-    std::lock_guard<std::mutex> done(mutex_);
+    MutexLock done(&mutex_);
     preload->status = status;
     preload->done = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   });
   preload_ = std::move(next);
   return absl::OkStatus();
@@ -149,18 +149,18 @@ absl::Status RecordMemoryResource::WaitPreload(
   TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
       ctx->cancellation_manager(),
       [this, &cancelled] {
-        std::lock_guard<std::mutex> lock(mutex_);
+        MutexLock lock(&mutex_);
         cancelled = true;
-        changed_.notify_all();
+        changed_.NotifyAll();
       },
       &deregister));
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] {
-      return cancelled || preload_ == nullptr || preload_->done;
-    });
+    MutexLock lock(&mutex_);
+    while (!cancelled && preload_ != nullptr && !preload_->done) {
+      changed_.Wait(&mutex_);
+    }
     if (!cancelled) preload.swap(preload_);
-    changed_.notify_all();  // who waits beside us
+    changed_.NotifyAll();  // who waits beside us
   }
   deregister();
   if (cancelled) return tensorflow::errors::Cancelled("waiting was cancelled");

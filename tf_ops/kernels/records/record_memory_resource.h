@@ -5,14 +5,13 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_MEMORY_RESOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_MEMORY_RESOURCE_H_
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/env.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/records/record_memory.h"
 #include "tf_ops/kernels/records/record_source.h"
 
@@ -63,9 +62,9 @@ class RecordMemoryResource {
   RecordMemory memory_;
   const int64_t id_column_;
 
-  std::mutex mutex_;  // guards the next two
-  std::condition_variable changed_;
-  std::unique_ptr<Preload> preload_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::unique_ptr<Preload> preload_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -33,9 +33,9 @@ RecordSource::RecordSource(const RecordFormat* format, Options options,
     threads_.push_back(start_thread("lodestar_records", [this] {
       Guarded(options_.ordered ? &RecordSource::RunOrdered
                                : &RecordSource::RunUnordered);
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       --running_;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }));
   }
 }
@@ -47,9 +47,9 @@ RecordSource::~RecordSource() {
 
 void RecordSource::Cancel() {
   if (command_ != nullptr) command_->Cancel();
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   cancelled_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
@@ -84,11 +84,11 @@ absl::Status RecordSource::ReadWholeFile() {
 }
 
 absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] {
-    return cancelled_ ||
-           (queue_.empty() ? running_ == 0 : queue_.front()->ready);
-  });
+  MutexLock lock(&mutex_);
+  while (!cancelled_ &&
+         (queue_.empty() ? running_ > 0 : !queue_.front()->ready)) {
+    changed_.Wait(&mutex_);
+  }
   if (cancelled_) {
     return tensorflow::errors::Cancelled("reading was cancelled");
   }
@@ -98,7 +98,7 @@ absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
     queue_.pop_front();
     if ((*block)->status.ok()) (*block)->status = CheckBadInARow(**block);
     if (!(*block)->status.ok()) stop_reading_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   return absl::OkStatus();
 }
@@ -112,10 +112,10 @@ absl::Status RecordSource::CheckBadInARow(const RecordBlock& block) {
       " to be left out; is the file of this format and of these slots?"));
 }
 
-bool RecordSource::WaitForRoom(std::unique_lock<std::mutex>* lock) {
-  changed_.wait(*lock, [this] {
-    return cancelled_ || stop_reading_ || queue_.size() < max_queued_;
-  });
+bool RecordSource::WaitForRoom() {
+  while (!cancelled_ && !stop_reading_ && queue_.size() >= max_queued_) {
+    changed_.Wait(&mutex_);
+  }
   return !cancelled_ && !stop_reading_;
 }
 
@@ -123,7 +123,7 @@ void RecordSource::Guarded(void (RecordSource::*run)()) {
   try {
     (this->*run)();
   } catch (const std::bad_alloc&) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     stop_reading_ = true;
     auto block = std::make_unique<RecordBlock>();
     block->status = OutOfMemory();
@@ -330,10 +330,10 @@ void RecordSource::RunOrdered() {
     RecordBlock* block = nullptr;
     int64_t first_record = 0;
     {
-      std::lock_guard<std::mutex> reading(reading_mutex_);
+      MutexLock reading(&reading_mutex_);
       {
-        std::unique_lock<std::mutex> lock(mutex_);
-        if (!WaitForRoom(&lock)) {
+        MutexLock lock(&mutex_);
+        if (!WaitForRoom()) {
           // With the processes of a command.
           current_.reader.reset();
           opened_.clear();
@@ -344,16 +344,16 @@ void RecordSource::RunOrdered() {
       if (!ReadOrdered(&piece, next.get())) return;
       block = next.get();
       first_record = current_.first_record;
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (!block->status.ok()) stop_reading_ = true;
       queue_.push_back(std::move(next));
     }
     // Nobody takes a block that is not ready, so it stays ours until then.
     if (block->status.ok()) Parse(piece, first_record, block);
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!block->status.ok()) stop_reading_ = true;
     block->ready = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -364,7 +364,7 @@ void RecordSource::RunUnordered() {
     if (file.reader == nullptr) {
       int64_t number = 0;
       {
-        std::lock_guard<std::mutex> reading(reading_mutex_);
+        MutexLock reading(&reading_mutex_);
         if (next_file_ >= static_cast<int64_t>(options_.files.size())) return;
         number = next_file_++;
       }
@@ -384,11 +384,11 @@ void RecordSource::RunUnordered() {
     }
     block->ready = true;
     const bool failed = !block->status.ok();
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!WaitForRoom(&lock)) return;
+    MutexLock lock(&mutex_);
+    if (!WaitForRoom()) return;
     if (failed) stop_reading_ = true;
     queue_.push_back(std::move(block));
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (failed) return;
   }
 }

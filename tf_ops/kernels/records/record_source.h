@@ -12,19 +12,18 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/status.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/records/record_format.h"
 #include "tf_ops/kernels/records/pipe_stream.h"
 #include "tf_ops/kernels/records/record_reader.h"
@@ -109,8 +108,9 @@ class RecordSource {
   // The next piece, or end of a file, of the queue; null if there is none.
   absl::Status NextQueued(std::unique_ptr<RecordBlock>* block);
   // An error where bad records have been left out for too long. REQUIRES:
-  // mutex_ is held; blocks come in the order of the queue.
-  absl::Status CheckBadInARow(const RecordBlock& block);
+  // blocks come in the order of the queue.
+  absl::Status CheckBadInARow(const RecordBlock& block)
+      LODESTAR_REQUIRES(mutex_);
   // Moves the pieces of the next whole file into whole_. An error is all that
   // is left of its file, and of those under way beside it.
   absl::Status ReadWholeFile();
@@ -126,12 +126,12 @@ class RecordSource {
   // skipped. *ended: there is none.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
   // Opens the next file, and where files go through a command some after it:
-  // their processes start meanwhile. REQUIRES: reading_mutex_ is held, and
-  // there is a next file.
-  absl::Status OpenNext();
+  // their processes start meanwhile. REQUIRES: there is a next file.
+  absl::Status OpenNext() LODESTAR_REQUIRES(reading_mutex_);
   // Reads the next piece of the current file, moving from file to file. False
-  // at the end. REQUIRES: reading_mutex_ is held.
-  bool ReadOrdered(RecordPiece* piece, RecordBlock* block);
+  // at the end.
+  bool ReadOrdered(RecordPiece* piece, RecordBlock* block)
+      LODESTAR_REQUIRES(reading_mutex_);
   // Fills `block` from a piece of which records before `first` are left out.
   void Parse(const RecordPiece& piece, int64_t first, RecordBlock* block) const;
   absl::Status ParseRecords(const RecordPiece& piece, int64_t first,
@@ -140,29 +140,32 @@ class RecordSource {
   int64_t CountOfShard(int64_t begin, int64_t end) const;
   void KeepWanted(int64_t first, RecordBlock* block) const;
   // Waits until the queue has room. False if cancelled.
-  bool WaitForRoom(std::unique_lock<std::mutex>* lock);
+  bool WaitForRoom() LODESTAR_REQUIRES(mutex_);
 
   const RecordFormat* const format_;
   const Options options_;
   const size_t max_queued_;
   const std::unique_ptr<PipeCommand> command_;  // null if there is none
 
-  std::mutex reading_mutex_;  // taken before mutex_; guards the next three
-  OpenFile current_;
-  int64_t next_file_;
-  std::deque<std::pair<absl::Status, OpenFile>> opened_;  // from next_file_ on
+  Mutex reading_mutex_;
+  OpenFile current_ LODESTAR_GUARDED_BY(reading_mutex_);
+  int64_t next_file_ LODESTAR_GUARDED_BY(reading_mutex_);
+  // From next_file_ on.
+  std::deque<std::pair<absl::Status, OpenFile>> opened_
+      LODESTAR_GUARDED_BY(reading_mutex_);
 
   // Of the caller: the pieces of a file that is whole, and of others by number.
   std::deque<std::unique_ptr<RecordBlock>> whole_;
   std::map<int64_t, std::deque<std::unique_ptr<RecordBlock>>> parts_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::unique_ptr<RecordBlock>> queue_;
-  int64_t running_;
-  int64_t bad_in_a_row_ = 0;
-  bool stop_reading_ = false;  // an error ends the stream
-  bool cancelled_ = false;
+  Mutex mutex_ LODESTAR_ACQUIRED_AFTER(reading_mutex_);
+  ConditionVariable changed_;
+  std::deque<std::unique_ptr<RecordBlock>> queue_ LODESTAR_GUARDED_BY(mutex_);
+  int64_t running_ LODESTAR_GUARDED_BY(mutex_);
+  int64_t bad_in_a_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  // An error ends the stream.
+  bool stop_reading_ LODESTAR_GUARDED_BY(mutex_) = false;
+  bool cancelled_ LODESTAR_GUARDED_BY(mutex_) = false;
 
   std::vector<std::unique_ptr<tensorflow::Thread>> threads_;
 };

@@ -17,8 +17,9 @@ using tensorflow::TensorShape;
 using tensorflow::tstring;
 
 struct Logs {
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<SkipLog>> by_name;
+  Mutex mutex;
+  std::map<std::string, std::shared_ptr<SkipLog>> by_name
+      LODESTAR_GUARDED_BY(mutex);
 };
 
 Logs& AllLogs() {
@@ -32,7 +33,7 @@ Logs& AllLogs() {
 std::shared_ptr<SkipLog> SkipLog::Named(const std::string& name) {
   if (name.empty()) return std::make_shared<SkipLog>();
   Logs& logs = AllLogs();
-  std::lock_guard<std::mutex> lock(logs.mutex);
+  MutexLock lock(&logs.mutex);
   std::shared_ptr<SkipLog>& log = logs.by_name[name];
   if (log == nullptr) log = std::make_shared<SkipLog>();
   return log;
@@ -40,12 +41,12 @@ std::shared_ptr<SkipLog> SkipLog::Named(const std::string& name) {
 
 void SkipLog::Forget(const std::string& name) {
   Logs& logs = AllLogs();
-  std::lock_guard<std::mutex> lock(logs.mutex);
+  MutexLock lock(&logs.mutex);
   logs.by_name.erase(name);
 }
 
 void SkipLog::Add(const std::string& message, int64_t count) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (__builtin_add_overflow(count_, count, &count_)) {
     count_ = std::numeric_limits<int64_t>::max();
   }
@@ -59,17 +60,17 @@ void SkipLog::Add(const std::string& message, int64_t count) {
 }
 
 bool SkipLog::wants_messages() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return messages_.size() < kMaxMessages;
 }
 
 int64_t SkipLog::count() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return count_;
 }
 
 std::vector<std::string> SkipLog::messages() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return messages_;
 }
 

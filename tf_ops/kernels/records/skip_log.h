@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "tf_ops/core/base/mutex.h"
 
 namespace lodestar {
 
@@ -35,9 +36,9 @@ class SkipLog {
   static constexpr size_t kMaxMessages = 100;
   static constexpr size_t kMaxLogged = 5;
 
-  mutable std::mutex mutex_;
-  int64_t count_ = 0;
-  std::vector<std::string> messages_;
+  mutable Mutex mutex_;
+  int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> messages_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

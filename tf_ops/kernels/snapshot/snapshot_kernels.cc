@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
@@ -73,7 +73,7 @@ class RunningSnapshot {
   // FailedPrecondition: it has ended.
   Status Abort() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (state_ == State::kEnded) return Refusal();
       state_ = State::kEnded;
     }
@@ -85,14 +85,13 @@ class RunningSnapshot {
   enum class State { kBegun, kWriting, kWritten, kEnded };
 
   Status Move(State from, State to) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (state_ != from) return Refusal();
     state_ = to;
     return Status();
   }
 
-  // With the mutex.
-  Status Refusal() const {
+  Status Refusal() const LODESTAR_REQUIRES(mutex_) {
     switch (state_) {
       case State::kBegun:
         return FailedPrecondition("the snapshot is not written");
@@ -108,8 +107,8 @@ class RunningSnapshot {
   }
 
   const std::vector<std::unique_ptr<EmbeddingSnapshot>> tables_;
-  std::mutex mutex_;
-  State state_ = State::kBegun;
+  Mutex mutex_;
+  State state_ LODESTAR_GUARDED_BY(mutex_) = State::kBegun;
 };
 
 // What a tensor of variants holds. A snapshot that is not ended is aborted with
