@@ -138,10 +138,18 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
     )
 
 def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
-    """The GoogleTest `name`.cc of tf_ops/core; srcs are others that it needs."""
+    """GoogleTests of tf_ops/core: `name`.cc, if there is one, and srcs.
+
+    Args:
+      name: target name.
+      srcs: other C++ sources and headers. Tests of small headers share a target,
+        which links once.
+      deps: libraries.
+      **kwargs: as those of cc_test.
+    """
     _cc_test(
         name,
-        [name + ".cc"] + srcs,
+        native.glob([name + ".cc"], allow_empty = True) + srcs,
         deps + ["@local_config_gtest//:gtest_main"],
         **kwargs
     )

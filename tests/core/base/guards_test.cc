@@ -1,0 +1,18 @@
+#include "tf_ops/core/base/guards.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+TEST(GuardsTest, AllHoldWhereNoneIsBroken) {
+  for (const StoreGuard guard :
+       {StoreGuard::kSequenceWord, StoreGuard::kReservePhase,
+        StoreGuard::kSightingSet, StoreGuard::kEpochs, StoreGuard::kRowVersion,
+        StoreGuard::kChangeMarks, StoreGuard::kCopyOnWrite}) {
+    EXPECT_TRUE(GuardHolds(guard));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,50 @@
+#include "tf_ops/core/rows/attached_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/rows/sparse_optimizer.h"
+
+namespace lodestar {
+namespace {
+
+AttachedOptimizer Make(const std::string& name,
+                       std::vector<std::string> slot_names) {
+  AttachedOptimizer optimizer;
+  optimizer.name = name;
+  optimizer.slot_inits.resize(slot_names.size());
+  optimizer.slot_names = std::move(slot_names);
+  return optimizer;
+}
+
+TEST(AttachedOptimizerTest, HasTheSlotsOfItsRule) {
+  std::vector<std::string> adam;
+  ASSERT_TRUE(SparseOptimizer::SlotNames("adam", &adam));
+  EXPECT_TRUE(Make("adam", adam).Check().ok());
+  EXPECT_FALSE(Make("adam", adam).replayed());
+  EXPECT_EQ(Make("adam", {}).Check().message(),
+            "there are 0 slot names and 0 slot_inits, but 'adam' has 2 "
+            "optimizer slots");
+  EXPECT_EQ(Make("adams", adam).Check().message(),
+            "the optimizer 'adams' is unknown");
+}
+
+TEST(AttachedOptimizerTest, OneComputedOutsideHasSlotsOfAnyNames) {
+  EXPECT_TRUE(Make("replay:mine", {}).Check().ok());
+  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).Check().ok());
+  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).replayed());
+  EXPECT_EQ(Make("replay:mine", {"a", "b", "a"}).Check().message(),
+            "'replay:mine' has two optimizer slots 'a'");
+  EXPECT_EQ(Make("replay:mine", {"a", "b", "c", "d", "e"}).Check().message(),
+            "'replay:mine' has 5 optimizer slots, wanted 4 at most");
+  AttachedOptimizer uneven = Make("replay:mine", {"a", "b"});
+  uneven.slot_inits.pop_back();
+  EXPECT_EQ(uneven.Check().message(),
+            "'replay:mine' has 2 slot names, but 1 slot_inits");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,35 @@
+#include "tf_ops/core/rows/snapshot_record.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+TEST(SnapshotRowLayoutTest, PartsArePaddedToEightBytes) {
+  const SnapshotRowLayout layout(3, RowType::kFloat32, 2);
+  EXPECT_EQ(layout.values(), 24);
+  EXPECT_EQ(layout.value_bytes(), 12);
+  EXPECT_EQ(layout.slot(0), 24 + 16);
+  EXPECT_EQ(layout.slot(1), 24 + 32);
+  EXPECT_EQ(layout.bytes(), 24 + 48);
+}
+
+TEST(SnapshotRowLayoutTest, SlotsAreOfTheTypeThatIsComputedWith) {
+  const SnapshotRowLayout layout(4, RowType::kBFloat16, 1);
+  EXPECT_EQ(layout.value_bytes(), 8);
+  EXPECT_EQ(layout.slot_bytes(), 16);
+  EXPECT_EQ(layout.bytes(), 24 + 8 + 16);
+  const SnapshotRowLayout wide(4, RowType::kFloat64, 1);
+  EXPECT_EQ(wide.slot_bytes(), 32);
+}
+
+TEST(SnapshotRowLayoutTest, EqualWhereRecordsAre) {
+  const SnapshotRowLayout layout(4, RowType::kFloat32, 1);
+  EXPECT_TRUE(layout == SnapshotRowLayout(4, RowType::kFloat32, 1));
+  EXPECT_FALSE(layout == SnapshotRowLayout(4, RowType::kFloat32, 2));
+  EXPECT_FALSE(layout == SnapshotRowLayout(5, RowType::kFloat32, 1));
+  EXPECT_FALSE(layout == SnapshotRowLayout(4, RowType::kFloat16, 1));
+}
+
+}  // namespace
+}  // namespace lodestar
