@@ -378,7 +378,7 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
                             Isa isa = BestIsa()) {
   if (dim == 0) return Status();
   const auto strays = [&](int64_t b, int64_t i) {
-    return (index[i] < splits[b]) | (index[i] >= splits[b + 1]);
+    return int{index[i] < splits[b]} | int{index[i] >= splits[b + 1]};
   };
   // Whether `index` holds what is no row of sequence b; no branch, for vectors.
   const auto has_strays = [&](int64_t b) {
