@@ -34,6 +34,14 @@ _OF_CORE = {
     "snapshot": ("base", "embedding", "rows"),
 }
 _MOST_FILES = 30
+# Headers of core that a test of another name has for its subject.
+_TESTED_BY = {
+    "lookup/integer_map": "lookup/id_maps_test",
+    "lookup/string_map": "lookup/id_maps_test",
+    "snapshot/snapshot_loading": "snapshot/snapshot_loader_test",
+}
+# The parts of a store are tested as the store that they make.
+_TESTED_AS_ONE = ("embedding",)
 
 
 def _included_rooms(layer):
@@ -92,6 +100,47 @@ def test_targets_list_what_they_include_and_no_more():
         wrong += [f"{target.label} lacks {d}" for d in wanted - target.deps]
         wrong += [f"{target.label} has {d}" for d in target.deps - wanted]
     assert not wrong
+
+
+def _headers_of_core():
+    """Returns {"room/name": its header}, but for rooms tested as one."""
+    headers = {}
+    for path in checkout.files(".h", under="tf_ops/core"):
+        if path.parent.name not in _TESTED_AS_ONE:
+            headers[f"{path.parent.name}/{path.stem}"] = checkout.label(path)
+    return headers
+
+
+def test_headers_of_core_have_a_test():
+    tests = checkout.ROOT / "tests" / "core"
+    headers = _headers_of_core()
+    assert not set(_TESTED_BY) - set(headers)
+    assert not [
+        header
+        for name, header in headers.items()
+        if not (tests / f"{_TESTED_BY.get(name, name + '_test')}.cc").exists()
+    ]
+
+
+def test_headers_of_core_compile_by_themselves():
+    # What is included first has nothing before it to rely on.
+    first = {
+        re.search(r'^#include ["<]([^">]+)', path.read_text(), re.M).group(1)
+        for path in checkout.files(".cc", under="tf_ops/core")
+        + checkout.files(".cc", under="tests/core")
+    }
+    assert not set(_headers_of_core().values()) - first
+
+
+def test_targets_hold_every_test_of_core():
+    held = {file for t in build_files.targets("tests/core") for file in t.files}
+    assert (
+        not {
+            checkout.label(path)
+            for path in checkout.files("_test.cc", under="tests/core")
+        }
+        - held
+    )
 
 
 def test_folders_are_not_larger_than_a_screen():
