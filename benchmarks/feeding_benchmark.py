@@ -45,7 +45,7 @@ WRITERS = {
 def training_step(slots):
     """A step of the example's model, on (features, label)."""
     numbers = sum(slot.num_values for slot in slots.dense)
-    tables = wide_deep.dynamic_tables(slots, seed=0)
+    tables = wide_deep.dynamic_tables(seed=0)
     look_ups = wide_deep.dynamic_look_ups(slots, *tables)
     model = wide_deep.wide_and_deep(
         slots, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers

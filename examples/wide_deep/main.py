@@ -4,205 +4,36 @@ bazel run //examples:wide_deep                  on a generated click log
 bazel run //examples:wide_deep -- --data FILES  on your own examples
 """
 
-import argparse
 import os
-import pathlib
-import signal
-import sys
 
 # Before TensorFlow is imported: what its runtime logs is not for users.
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
-from errors import InputError  # noqa: E402
-from options import Options  # noqa: E402
+import lodestar  # noqa: E402
 
-_INTERRUPTED = 130  # as a shell says after Ctrl-C
-_MAX_SEED = 2**32 - 1  # NumPy's
-_FORMATS = ("multislot", "norm", "raw", "parquet", "csv", "tsv")
-_OF_DATA = (
-    "format",
-    "slots",
-    "label",
-    "categorical",
-    "numeric",
-    "key_type",
-    "layout",
-    "nnz_per_slot",
-    "num_samples",
-    "slot_size_array",
-    "eval_data",
-    "keep_order",
-)
+# isort: split
+import argparse  # noqa: E402
+import pathlib  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+import warnings  # noqa: E402
 
+import keras  # noqa: E402
+import model as models  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from options import parse  # noqa: E402
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+from lodestar.data import DataError, PreparedFiles, SlotSpec  # noqa: E402
 
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
-def parse(arguments: list[str] | None = None) -> Options:
-    """Reads the command line; ends the process where it is wrong."""
-    parser = _Parser(
-        prog="wide_deep",
-        description="Trains a wide-and-deep click model on dynamic embeddings,"
-        " evaluates, exports and serves it. Without --data it generates a"
-        " click log whose click probabilities are known. The same command on"
-        " the same output folder goes on where the last one stopped.",
-    )
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "--data",
-        nargs="+",
-        type=_path,
-        metavar="FILE",
-        help="train on these: MultiSlot text, HugeCTR's Norm, Raw or Parquet,"
-        " CSV or TSV; a folder or a file list (.txt) stands for its files",
-    )
-    data.add_argument(
-        "--format",
-        choices=_FORMATS,
-        help="of the files (default: as they look; Raw is what ends in .raw or"
-        " .bin)",
-    )
-    data.add_argument(
-        "--slots",
-        type=_path,
-        metavar="YAML",
-        help="slot file (default: FILE.slots.yaml or slots.yaml beside the"
-        " files; CSV and Parquet do without)",
-    )
-    data.add_argument(
-        "--label",
-        metavar="COLUMN[=POSITIVE]",
-        help="label column of CSV files: 0 and 1, or 1 where it says POSITIVE"
-        " (default: label)",
-    )
-    data.add_argument(
-        "--categorical",
-        type=_names,
-        metavar="A,B",
-        help="columns of CSV files that are ids (default: texts, and whole"
-        " numbers that look like ids; see docs/data.md)",
-    )
-    data.add_argument(
-        "--numeric",
-        type=_names,
-        metavar="A,B",
-        help="columns of CSV files that are numbers (default: the others)",
-    )
-    data.add_argument(
-        "--key-type",
-        choices=["uint32", "int32", "int64"],
-        help="keys of Norm and Raw files (default: uint32)",
-    )
-    data.add_argument(
-        "--layout",
-        choices=["float", "int", "multi_hot_float", "multi_hot_int"],
-        help="of Raw files (default: float)",
-    )
-    data.add_argument(
-        "--nnz-per-slot",
-        type=_counts,
-        metavar="N,N,...",
-        help="keys of each id slot in multi-hot Raw files (default: 1)",
-    )
-    data.add_argument(
-        "--num-samples",
-        type=_at_least(1),
-        metavar="N",
-        help="read the first N samples of each Raw file (default: all)",
-    )
-    data.add_argument(
-        "--slot-size-array",
-        type=_counts,
-        metavar="N,N,...",
-        help="of Raw and Parquet files: for each id slot, one more than its"
-        " largest key; keys are shifted past those of the slots before",
-    )
-    data.add_argument(
-        "--eval-data",
-        nargs="+",
-        type=_path,
-        metavar="FILE",
-        help="evaluate on these, of the same form as --data (default: a part"
-        " of --data is held out)",
-    )
-    data.add_argument(
-        "--eval-fraction",
-        type=_fraction,
-        default=0.2,
-        metavar="X",
-        help="part of --data to hold out (default: %(default)s)",
-    )
-    data.add_argument(
-        "--keep-order",
-        action="store_true",
-        help="train on the examples in the order of the files, without"
-        " shuffling",
-    )
-    data.add_argument(
-        "--examples",
-        type=_at_least(1000),
-        default=360_000,
-        metavar="N",
-        help="size of the generated log, whose last sixth is for evaluation"
-        " (default: %(default)s)",
-    )
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--epochs",
-        type=_at_least(1),
-        metavar="N",
-        help="passes over the data (default: 1 over the generated log, else 8)",
-    )
-    training.add_argument(
-        "--batch-size",
-        type=_at_least(1),
-        default=512,
-        metavar="N",
-        help="examples a step (default: %(default)s)",
-    )
-    training.add_argument(
-        "--learning-rate",
-        type=_positive,
-        default=0.02,
-        metavar="X",
-        help="of Adagrad (default: %(default)s)",
-    )
-    training.add_argument(
-        "--checkpoint-steps",
-        type=_at_least(1),
-        default=200,
-        metavar="N",
-        help="steps between two checkpoints (default: %(default)s)",
-    )
-    training.add_argument(
-        "--seed",
-        type=_at_least(0, _MAX_SEED),
-        default=0,
-        metavar="N",
-        help="of everything random (default: %(default)s)",
-    )
-    training.add_argument(
-        "--baseline",
-        action="store_true",
-        help="train the same model on keras.layers.Embedding, too",
-    )
-    parser.add_argument(
-        "--output",
-        type=_path,
-        default=_path("wide_deep_output"),
-        metavar="DIR",
-        help="folder for data, checkpoints and the exported model (default:"
-        " wide_deep_output)",
-    )
-    options = parser.parse_args(arguments)
-    if options.epochs is None:
-        options.epochs = 8 if options.data else 1
-    _check_data_options(parser, options)
-    return Options(**vars(options))
+_GENERATED_FILES = 12
+_EVALUATED_FILES = 2  # the last ones in time
+# With others of these it would be another training.
+_SETTINGS = ("batch_size", "keep_order", "learning_rate")
+_SHUFFLED_ROWS = 1 << 16
+# Of two ways to run the same arithmetic.
+_TOLERANCE = 1e-5
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -210,87 +41,202 @@ def main(arguments: list[str] | None = None) -> int:
     # `bazel run` starts elsewhere than where the user stands.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
-    interrupt = _Interrupt()
+
+    def command() -> int:
+        try:
+            return run(options)
+        except lodestar.data.OtherFilesError as error:
+            raise DataError(f"{error}; name another --output") from error
+
+    return lodestar.command_line.run(
+        "wide_deep",
+        command,
+        # Another ValueError is a fault of the program.
+        errors=(
+            DataError,
+            lodestar.snapshot.SnapshotError,
+            OSError,
+            tf.errors.OpError,
+        ),
+        interrupted="\nInterrupted. The same command goes on from the last "
+        f"checkpoint in {options.output}, if there is one.",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Does what the command line asks; returns the exit code."""
+    # As with TensorFlow's other log: what matters is said by us.
+    tf.get_logger().setLevel("ERROR")
+    keras.utils.set_random_seed(options.seed)
+    data = prepare(options)
+    print(data.describe_slots())
+    ordered = options.keep_order or options.data is None
+    batches = data.train_dataset(
+        options.batch_size,
+        shuffle_rows=0 if ordered else _SHUFFLED_ROWS,
+        seed=options.seed,
+    )
+    slots = SlotSpec(data.slots.used)
+    tables = models.dynamic_tables(options.seed)
+    look_ups = models.dynamic_look_ups(slots, *tables)
+    model = models.wide_and_deep(slots, *look_ups, data.mean, data.variance)
+    models.compile_model(model, options.learning_rate)
+    speed = train(model, batches, options)
+
+    evaluation = data.eval_dataset()
+    labels = np.concatenate([label for _, label in evaluation])
+    scores = model.predict(evaluation, verbose=0)
+    exported = options.output / "saved_model"
+    print(f"Exporting to {exported}, serving it in a new process ...")
+    lodestar.export.saved_model(model, exported)
+    features, _ = next(iter(evaluation))
     try:
-        # TensorFlow takes seconds to import; --help does not wait for it.
-        import job
+        lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
+    except lodestar.export.MismatchError as error:
+        print(f"The exported model is not the model: {error}")
+        return 1
+    program = pathlib.Path(__file__).with_name("serve.py")
+    served_scores = options.output / "served_scores.npy"
+    subprocess.run(
+        [sys.executable, program, options.output, served_scores],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    served = np.load(served_scores)
+    difference = np.max(np.abs(served - scores))
 
-        return job.run(options)
-    except InputError as error:
-        print(f"wide_deep: {error}", file=sys.stderr)
-        return 2
-    except BaseException:
-        if not interrupt.seen:
-            raise
-        print(
-            "\nInterrupted. The same command goes on from the last checkpoint "
-            f"in {options.output}, if there is one.",
-            file=sys.stderr,
+    results = {"steps": f"{int(model.optimizer.iterations):,}"}
+    if speed is not None:
+        results["examples a second"] = f"{speed:,.0f}"
+    auc = lodestar.metrics.exact_auc(labels, scores)
+    results["AUC, held-out data"] = f"{auc:.4f}"
+    if best := data.metadata.get("best_auc"):
+        results["  best that any model can have"] = f"{best:.4f}"
+    if options.baseline:
+        dense = baseline(slots, data, batches, options)
+        dense_scores = dense.predict(evaluation, verbose=0)
+        auc = lodestar.metrics.exact_auc(labels, dense_scores)
+        results["  with dense tables"] = f"{auc:.4f}"
+    good = (scores > 0.5) == (labels > 0.5)
+    results["accuracy"] = f"{np.mean(good):.4f}"
+    for table in tables:
+        stats = table.stats()
+        used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
+        results[f"table {table.name!r}, {table.dim} wide"] = (
+            f"{stats['rows']:,} ids, {used / max(stats['rows'], 1):,.0f} bytes each"
         )
-        return _INTERRUPTED
+    checkpoint = lodestar.snapshot.verify(options.output / "snapshots")
+    results["checkpoint"] = f"{checkpoint.bytes / 1e6:,.1f} MB"
+    size = sum(p.stat().st_size for p in exported.rglob("*") if p.is_file())
+    results["SavedModel"] = f"{size / 1e6:,.1f} MB"
+    results[f"{len(served):,} served scores"] = (
+        f"differ by at most {difference:.1e}"
+    )
+    width = max(map(len, results))
+    print()
+    for name, value in results.items():
+        print(f"{name:<{width}}  {value}")
+    if difference < _TOLERANCE:
+        return 0
+    print(f"The served scores differ, wanted less than {_TOLERANCE:.0e}.")
+    return 1
 
 
-class _Interrupt:
-    """Raises KeyboardInterrupt at Ctrl-C, and keeps in mind that it did.
+def prepare(options: argparse.Namespace) -> PreparedFiles:
+    """Generates, converts or splits, once: later runs find it in the output."""
+    path = options.output / "data"
+    if not path.exists():
+        print(f"Preparing data in {path} ...", flush=True)
 
-    Libraries turn the exception into another one now and then.
-    """
+    def generate(folder: pathlib.Path) -> PreparedFiles:
+        log = lodestar.testing.generate_click_log(
+            folder, options.examples, _GENERATED_FILES, seed=options.seed
+        )
+        return lodestar.data.read_files(
+            log.files[:-_EVALUATED_FILES],
+            log.files[-_EVALUATED_FILES:],
+            log.slots_file,
+            transform=lambda x: models.squash(x, np),
+            metadata={"best_auc": log.best_auc(-_EVALUATED_FILES)},
+        )
 
-    def __init__(self):
-        self.seen = False
-        signal.signal(signal.SIGINT, self._raise)
-
-    def _raise(self, number, frame):
-        self.seen = True
-        raise KeyboardInterrupt
-
-
-def _check_data_options(parser, options) -> None:
-    if not options.data:
-        for name in _OF_DATA:
-            if getattr(options, name):
-                flag = "--" + name.replace("_", "-")
-                parser.error(f"{flag} needs --data")
-
-
-def _path(text: str) -> pathlib.Path:
-    if not text:
-        raise argparse.ArgumentTypeError("a path is empty")
-    return pathlib.Path(text)
-
-
-def _at_least(least: int, most: int = 2**63 - 1):
-    def integer(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is not at least {least}")
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text} is more than {most}")
-        return value
-
-    return integer
+    if options.data is None:
+        source = {"examples": options.examples, "seed": options.seed}
+        return lodestar.data.prepare_once(path, source, generate)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        data = lodestar.data.prepare_files(
+            path,
+            options.data,
+            eval_files=options.eval_data,
+            fraction=options.eval_fraction,
+            seed=options.seed,
+            transform=lambda x: models.squash(x, np),
+            **lodestar.data.given_options(options),
+        )
+    for warning in caught:
+        print(f"Note: {warning.message}")
+    return data
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def train(
+    model: keras.Model, batches: tf.data.Dataset, options: argparse.Namespace
+) -> float | None:
+    """Trains on from the last snapshot; returns examples a second."""
+    path = options.output / "snapshots"
+    settings = {name: getattr(options, name) for name in _SETTINGS}
+    snapshots = lodestar.callbacks.Snapshot(
+        path,
+        options.checkpoint_steps,
+        keep=2,
+        iterator=lodestar.snapshot.ResumableDataset(batches),
+        metadata=settings,
+    )
+    steps = options.epochs * int(batches.cardinality())
+    done = 0
+    if versions := lodestar.snapshot.list(path):
+        found = {name: versions[-1].metadata.get(name) for name in settings}
+        if found != settings:
+            raise lodestar.data.OtherFilesError(
+                f"{path}: training began with {found}, cannot go on with "
+                f"{settings}"
+            )
+        done = snapshots.restore(model).step
+    if done >= steps:
+        print(f"Training is finished: {done} steps are done. Evaluating again.")
+    elif done:
+        print(f"Resuming from the checkpoint of step {done} of {steps}.")
+    else:
+        print(f"Training {steps} steps of {options.batch_size} examples.")
+    # The first step, which holds the tracing, is not timed.
+    times: list[float] = []
+    clock = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: times.append(time.perf_counter())
+    )
+    snapshots.fit(
+        model, epochs=options.epochs, shuffle=False, callbacks=[clock]
+    )
+    if len(times) < 2:
+        return None
+    return (len(times) - 1) * options.batch_size / (times[-1] - times[0])
 
 
-def _counts(text: str) -> list[int]:
-    return [_at_least(1)(part) for part in text.split(",")]
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
+def baseline(slots, data, batches, options) -> keras.Model:
+    """The same model on tables that have to know every id beforehand."""
+    print("Training the same model on keras.layers.Embedding.")
+    keras.utils.set_random_seed(options.seed)
+    ids = lodestar.testing.vocabulary(batches, slots.names("sparse"))
+    wide_ids = {name: ids[name] for name in models.wide_names(slots)}
+    model = models.wide_and_deep(
+        slots,
+        lodestar.testing.DenseTable(ids, models.DEEP_DIM, "mean"),
+        lodestar.testing.DenseTable(wide_ids, 1, "sum", "zeros"),
+        data.mean,
+        data.variance,
+    )
+    models.compile_model(model, options.learning_rate)
+    model.fit(batches, epochs=options.epochs, shuffle=False)
+    return model
 
 
 if __name__ == "__main__":

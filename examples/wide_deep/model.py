@@ -1,4 +1,4 @@
-"""The wide-and-deep click model as a Keras functional model."""
+"""The wide-and-deep click model as a Keras functional model, and its tables."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +7,13 @@ import keras
 from keras import ops
 
 import lodestar
-from lodestar.data import Slot, SlotSpec
+from lodestar.data import SlotSpec
 
 DEEP_DIM = 32
 HIDDEN_UNITS = (1024, 512, 256)
+# Rows of the tables get gradients of a few examples in a batch of hundreds: a
+# start of Keras's 0.1 would drown them, and rare ids would hardly move.
+_INITIAL_ACCUMULATOR = 1e-6
 
 # Name of an id slot -> ragged ids [B, None], to name -> pooled rows [B, dim].
 LookUp = Callable[[Mapping[str, keras.KerasTensor]], Mapping]
@@ -35,31 +38,18 @@ def wide_and_deep(
     Returns:
         A model from features by slot name to the click probability `[B, 1]`.
     """
-    ids = {
-        slot.name: _input(slot, (None,), dtype="int64", ragged=True)
-        for slot in slots.sparse
-    }
-    numbers = {
-        slot.name: _input(
-            slot,
-            slot.shape,
-            dtype="float32" if slot.dtype == "float" else "int64",
-        )
-        for slot in slots.dense
-    }
-    categories = {
-        slot.name: _input(slot, (slot.size,), dtype="float32")
-        for slot in slots.one_hot
-    }
-
-    parts = list(categories.values())
+    inputs = lodestar.data.inputs_of_slots(slots)
+    ids = {slot.name: inputs[slot.name] for slot in slots.sparse}
+    parts = [inputs[slot.name] for slot in slots.one_hot]
     if ids:
         rows = deep(ids)
         parts += [rows[name] for name in ids]
-    if numbers:
+    if slots.dense:
         flat = [
-            ops.reshape(x, (-1, slots[n].num_values))
-            for n, x in numbers.items()
+            ops.cast(
+                ops.reshape(inputs[slot.name], (-1, slot.num_values)), "float32"
+            )
+            for slot in slots.dense
         ]
         normalize = keras.layers.Normalization(mean=mean, variance=variance)
         parts.append(normalize(squash(_concatenate(flat))))
@@ -80,15 +70,29 @@ def wide_and_deep(
     with warnings.catch_warnings():
         # Features go by their keys, whatever their inputs are called.
         warnings.filterwarnings("ignore", "When providing `inputs` as a dict")
-        return keras.Model(
-            {**ids, **numbers, **categories}, click, name="wide_deep"
-        )
+        return keras.Model(inputs, click, name="wide_deep")
 
 
-def squash(x):
+def compile_model(model: keras.Model, learning_rate: float) -> None:
+    """Gives the model its optimizer, loss and metrics."""
+    model.compile(
+        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(
+                learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
+            )
+        ),
+        loss="binary_crossentropy",
+        metrics=[
+            keras.metrics.AUC(name="auc"),
+            keras.metrics.BinaryAccuracy(name="accuracy"),
+            lodestar.metrics.BatchAUC(),
+        ],
+    )
+
+
+def squash(x, math=ops):
     """sign(x) log(1 + |x|): counts that span orders of magnitude, tamed."""
-    x = ops.cast(x, "float32")
-    return ops.sign(x) * ops.log1p(ops.abs(x))
+    return math.sign(x) * math.log1p(math.abs(x))
 
 
 def wide_names(slots: SlotSpec) -> list[str]:
@@ -96,46 +100,34 @@ def wide_names(slots: SlotSpec) -> list[str]:
     return [slot.name for slot in slots.wide or slots.sparse]
 
 
-def dynamic_tables(
-    slots: SlotSpec, seed: int
-) -> tuple[lodestar.EmbeddingVariable, lodestar.EmbeddingVariable]:
+def dynamic_tables(seed: int) -> tuple:
     """The tables of the deep and of the wide part."""
+    table = lodestar.EmbeddingVariable
     return (
-        lodestar.EmbeddingVariable(DEEP_DIM, seed=seed, name="deep"),
-        lodestar.EmbeddingVariable(
-            1, initializer="zeros", seed=seed, name="wide"
-        ),
+        table(DEEP_DIM, seed=seed, name="deep"),
+        table(1, initializer="zeros", seed=seed, name="wide"),
     )
 
 
 def dynamic_look_ups(slots: SlotSpec, deep, wide) -> tuple[LookUp, LookUp]:
-    """The look-ups of `wide_and_deep` in dynamic tables.
-
-    The name of a slot salts its ids, so that slots which number their ids
-    alike share a table without sharing rows.
-    """
+    """The look-ups of `wide_and_deep` in dynamic tables."""
     if not slots.sparse:
         return None, None
-    names = [slot.name for slot in slots.sparse]
-    return (
-        _collection(deep, names, "mean", "deep_rows"),
-        _collection(wide, wide_names(slots), "sum", "wide_rows"),
-    )
 
-
-def _input(slot: Slot, shape, **options) -> keras.KerasTensor:
-    # Keras takes no "/" in a name.
-    name = None if "/" in slot.name else slot.name
-    return keras.Input(shape, name=name, **options)
-
-
-def _collection(table, names, combiner, layer_name):
-    return lodestar.layers.EmbeddingCollection(
-        {
+    def look_up(table, names, combiner):
+        # The name of a slot salts its ids, so that slots which number their
+        # ids alike share a table without sharing rows.
+        features = {
             name: lodestar.Feature(table, combiner=combiner, salt=name)
             for name in names
-        },
-        name=layer_name,
+        }
+        return lodestar.layers.EmbeddingCollection(
+            features, name=f"{table.name}_rows"
+        )
+
+    return (
+        look_up(deep, slots.names("sparse"), "mean"),
+        look_up(wide, wide_names(slots), "sum"),
     )
 
 

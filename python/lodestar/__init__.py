@@ -3,6 +3,7 @@
 from lodestar import _library as _library
 from lodestar import (
     callbacks,
+    command_line,
     data,
     export,
     layers,
@@ -46,6 +47,7 @@ __all__ = [
     "SharedRows",
     "__version__",
     "callbacks",
+    "command_line",
     "data",
     "export",
     "hash_ids",

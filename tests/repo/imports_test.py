@@ -9,13 +9,13 @@ import checkout
 # Modules that every room may import, and those that each of them imports.
 _BASE = {
     "_checks": (),
-    "_cli": ("_errors",),
     "_errors": (),
     "_files": ("_errors",),
     "_library": ("_startup",),
     "_private": (),
     "_resource": ("_private",),
     "_startup": (),
+    "command_line": ("_errors",),
     "version": (),
 }
 # Folders of the package, and modules that are no part of one, below those that
@@ -40,7 +40,7 @@ _ROOMS = {
         *("data", "data.csv", "data.hugectr", "data.multislot"),
         "data.parquet",
     ),
-    "testing": ("data", "data.multislot", "metrics"),
+    "testing": ("data", "data.multislot", "metrics", "sequence"),
     "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
     "callbacks": ("embedding", "layers", "lookup", "snapshot"),
     "export.stock": ("embedding", "lookup", "ops"),

@@ -31,12 +31,21 @@ from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import Column, SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.tool.convert_csv import convert_csv
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import Source
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import slots_path
+from lodestar.data.tool.prepare_files import (
+    OtherFilesError,
+    PreparedFiles,
+    prepare_files,
+    prepare_once,
+    read_files,
+)
+from lodestar.data.tool.tool_options import add_read_arguments, given_options
 from lodestar.data.tool.split_samples import split_samples
 from lodestar.metrics.exact_auc import exact_auc
 from lodestar.testing.click_log import (
@@ -59,8 +68,10 @@ __all__ = [
     "MultiSlotWriter",
     "NormDataset",
     "NormWriter",
+    "OtherFilesError",
     "ParquetDataset",
     "ParquetWriter",
+    "PreparedFiles",
     "RawDataset",
     "RawWriter",
     "ReadOptions",
@@ -69,6 +80,7 @@ __all__ = [
     "Slot",
     "SlotSpec",
     "Source",
+    "add_read_arguments",
     "batch_reader",
     "click_log_slots",
     "convert_csv",
@@ -76,14 +88,19 @@ __all__ = [
     "exact_auc",
     "expand_inputs",
     "generate_click_log",
+    "given_options",
     "hash_ids",
     "hash_ids_tensor",
+    "inputs_of_slots",
     "one_format",
     "open_dataset",
     "open_source",
     "parse_label",
     "parse_multislot",
+    "prepare_files",
+    "prepare_once",
     "read_file_list",
+    "read_files",
     "sample_reader",
     "slots_path",
     "split_samples",

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 
-from lodestar import _cli
+from lodestar import command_line
 from lodestar._errors import DataError
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
         return code
 
-    return _cli.run(_NAME, command, 2)
+    return command_line.run(_NAME, command)
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -202,7 +202,7 @@ def _open(
     target_format: Format | None = None,
 ) -> tuple[Source, Format]:
     paths = expand_inputs(options.files)
-    source_format = FORMATS[options.source_format or one_format(paths)]
+    source_format = FORMATS[options.format or one_format(paths)]
     found = read_options(options, source_format, target_format)
     slots = slots_of(paths, source_format, options.slots, found)
     if slots is None and source_format.name in ("csv", "tsv"):

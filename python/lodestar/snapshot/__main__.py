@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lodestar import _cli
+from lodestar import command_line
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -36,11 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
             print(line)
         return 0
 
-    return _cli.run("lodestar.snapshot", command, 1, SnapshotError)
+    errors = (*command_line.ERRORS, SnapshotError)
+    return command_line.run("lodestar.snapshot", command, 1, errors=errors)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _cli.Parser(
+    parser = command_line.Parser(
         prog="python -m lodestar.snapshot",
         description="Folders of snapshots: what they hold, and whether it is "
         "whole.",
@@ -92,12 +93,12 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         "one of another folder; added are those that OTHER does not have",
     )
     command.add_argument(
-        "-n", type=_cli.count, default=20, help="rows of --top (default 20)"
+        "-n", type=command_line.count, default=20, help="rows of --top (default 20)"
     )
 
 
 def _id(text: str) -> int:
-    number = _cli.integer(text, 0)
+    number = command_line.integer(text, 0)
     if not -(2**63) <= number < 2**64:
         raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
     # As tables take uint64: by its bits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from lodestar import _cli
+from lodestar import command_line
 from lodestar._errors import DataError
 from lodestar.data.csv.csv_table import ID_FORMS
 from lodestar.data.hugectr.key_records import KEY_DTYPES
@@ -14,11 +14,12 @@ from lodestar.data.hugectr.raw_writer import LAYOUTS
 from lodestar.data.tool.formats import FORMATS, Format
 
 _OUT = "out_"
+_sizes = command_line.at_least_each(1)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; `command` of what it returns is the command's name."""
-    parser = _cli.Parser(
+    parser = command_line.Parser(
         prog="python -m lodestar.data",
         description="Click-log files: MultiSlot text, HugeCTR's Norm, Raw and "
         "Parquet, CSV and TSV.",
@@ -31,6 +32,24 @@ def build_parser() -> argparse.ArgumentParser:
     _add_validate(commands)
     _add_generate(commands)
     return parser
+
+
+def given_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given of the arguments that `add_read_arguments` has added.
+
+    Args:
+        options: What the parser returned.
+
+    Returns:
+        `format` and `slots`, None where not given, and the options of a format's
+        reader, only those given: all as `open_source` and `prepare_files` take
+        them.
+    """
+    found = {"format": options.format, "slots": options.slots}
+    for name in _READING:
+        if getattr(options, name) is not None:
+            found[name] = getattr(options, name)
+    return found
 
 
 def read_options(
@@ -207,10 +226,22 @@ def _add_on_error(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    reading = parser.add_argument_group("reading")
+    add_read_arguments(parser.add_argument_group("reading"))
+
+
+def add_read_arguments(reading: Any) -> None:
+    """Adds the arguments that say how files are read, as the data tool has them.
+
+    They are `--format` (or `--from`), `--slots` and an option for each of the
+    readers' own; `given_options` says which were given.
+
+    Args:
+        reading: An `argparse.ArgumentParser`, or a group of one.
+    """
     reading.add_argument(
         "--from",
-        dest="source_format",
+        "--format",
+        dest="format",
         choices=list(FORMATS),
         help="default: as the files begin; needed for raw unless they end in "
         ".raw",
@@ -229,14 +260,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
     reading.add_argument(
         "--categorical",
-        type=_names,
+        type=command_line.names,
         metavar="A,B",
         help="csv: columns that are ids (default: texts, and whole numbers "
         "that look like ids; see docs/data.md)",
     )
     reading.add_argument(
         "--numeric",
-        type=_names,
+        type=command_line.names,
         metavar="A,B",
         help="csv: columns that are numbers (default: the others)",
     )
@@ -258,7 +289,10 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
     _add_key_options(reading)
     reading.add_argument(
-        "--num-samples", type=int, metavar="N", help="raw: samples a file has"
+        "--num-samples",
+        type=command_line.at_least(1),
+        metavar="N",
+        help="raw: samples a file has",
     )
     reading.add_argument(
         "--slot-size-array",
@@ -285,6 +319,7 @@ def _add_key_options(
     )
     group.add_argument(
         f"--{prefix}nnz",
+        f"--{prefix}nnz-per-slot",
         dest=f"{prefix}nnz_per_slot".replace("-", "_"),
         type=_integers,
         metavar="N[,N]",
@@ -302,21 +337,13 @@ def _add_writing(group: Any) -> None:
     group.add_argument("--compression", help="parquet: zstd, snappy, none, ...")
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _sizes(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
 def _integers(text: str) -> list[int] | int:
     numbers = _sizes(text)
     return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _count(text: str) -> int:
-    return _cli.count(text, 0)
+    return command_line.count(text, 0)
 
 
 def _delimiter(text: str) -> str:

@@ -1,17 +1,45 @@
-"""The baseline's tables: keras.layers.Embedding over a known vocabulary."""
+"""The stock table to compare with: keras.layers.Embedding, ids known before."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar.sequence.pool import pool
+
+
+def vocabulary(
+    batches: tf.data.Dataset, names: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """Name of an id slot -> the distinct ids that one pass over batches holds.
+
+    Args:
+        batches: Of `(features, label)`; the slots are ragged.
+        names: Of the slots.
+
+    Returns:
+        int64 `[V]`, in order, by name.
+    """
+    found = {name: np.zeros(0, np.int64) for name in names}
+    for features, _ in batches:
+        for name, ids in found.items():
+            found[name] = np.union1d(ids, features[name].values)
+    return found
+
 
 class DenseTable(keras.layers.Layer):
-    """Pools rows of one keras.layers.Embedding for many slots.
+    """One keras.layers.Embedding in the place of an EmbeddingCollection.
 
-    Stands where lodestar.layers.EmbeddingCollection does, but has to be told
-    every id beforehand; any other id reads zeros.
+    Pools its rows for many slots. It has to be told every id beforehand; any
+    other id reads zeros.
+
+    >>> table = DenseTable({"item": np.array([7, 9])}, 2, "sum", "ones")
+    >>> rows = table({"item": tf.ragged.constant([[7, 9, 8], []], tf.int64)})
+    >>> rows["item"].numpy().tolist()
+    [[2.0, 2.0], [0.0, 0.0]]
 
     Args:
         vocabulary: Name of the slot -> its ids, int64 `[V]`, distinct.
@@ -26,17 +54,16 @@ class DenseTable(keras.layers.Layer):
         dim: int,
         combiner: str,
         initializer: str = "uniform",
-        name: str | None = None,
     ):
-        super().__init__(autocast=False, name=name)
+        super().__init__(autocast=False)
         self._combiner = combiner
         self._indices = {}
         count = 0
         for slot, ids in vocabulary.items():
+            numbers = tf.range(count, count + len(ids), dtype=tf.int64)
             self._indices[slot] = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(ids, tf.int64),
-                    tf.range(count, count + len(ids), dtype=tf.int64),
+                    tf.constant(ids, tf.int64), numbers
                 ),
                 default_value=-1,
             )
@@ -61,24 +88,14 @@ class DenseTable(keras.layers.Layer):
         rows = self.embedding(tf.maximum(indices, 0)) * known
         parts = tf.split(rows, [tf.size(bag.values) for bag in bags.values()])
         return {
-            slot: self._pool(bag.with_values(part))
+            slot: tf.ensure_shape(
+                pool(bag.with_values(part), self._combiner),
+                [None, self.embedding.output_dim],
+            )
             for (slot, bag), part in zip(bags.items(), parts, strict=True)
         }
 
-    def _pool(self, rows: tf.RaggedTensor) -> tf.Tensor:
-        sums = tf.math.segment_sum(rows.values, rows.value_rowids())
-        missing = rows.nrows() - tf.shape(sums, tf.int64)[0]
-        sums = tf.pad(sums, [[0, missing], [0, 0]])
-        if self._combiner == "mean":
-            lengths = tf.cast(rows.row_lengths(), tf.float32)
-            sums /= tf.maximum(lengths, 1.0)[:, None]
-        return tf.ensure_shape(sums, [None, self.embedding.output_dim])
-
     def compute_output_spec(self, inputs):
         """Symbolic rows, one `[B, dim]` a slot."""
-        return {
-            slot: keras.KerasTensor(
-                (inputs[slot].shape[0], self.embedding.output_dim), "float32"
-            )
-            for slot in self._indices
-        }
+        shape = (None, self.embedding.output_dim)
+        return {s: keras.KerasTensor(shape, "float32") for s in self._indices}

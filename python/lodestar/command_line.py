@@ -1,0 +1,164 @@
+"""Command lines that say in one line what is wrong: parser, types, errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from lodestar._errors import describe_error
+
+# What bad input raises.
+ERRORS = (ValueError, OSError, tf.errors.OpError)
+_INTERRUPTED = 130  # as a shell says after Ctrl-C
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` that says in one line what is wrong."""
+
+    def error(self, message):
+        """Ends the program with code 2."""
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def run(
+    name: str,
+    command: Callable[[], int],
+    failure: int = 2,
+    *,
+    errors: tuple[type[BaseException], ...] = ERRORS,
+    interrupted: str | None = None,
+) -> int:
+    """Runs a command and returns its exit code.
+
+    >>> def command():
+    ...     raise FileNotFoundError(2, "No such file", "clicks.csv")
+    >>> run("train", command)  # on stderr: train: clicks.csv: No such file
+    2
+
+    Args:
+        name: Of the program, which stands before its errors on stderr.
+        command: Returns the exit code.
+        failure: The exit code where it raises one of `errors`.
+        errors: What becomes a line on stderr; anything else is raised.
+        interrupted: What Ctrl-C prints on stderr; default: that it was.
+
+    Returns:
+        What `command` returns; `failure`; 130 after Ctrl-C; 0 where the reader
+        of its output has gone.
+    """
+    with _Interrupt() as interrupt:
+        try:
+            code = command()
+            # So that a reader who has gone is noticed here, and not at exit.
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            # The reader of our output has gone, as in `... | head`.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except BaseException as error:
+            if interrupt.seen or isinstance(error, KeyboardInterrupt):
+                print(interrupted or f"{name}: interrupted", file=sys.stderr)
+                return _INTERRUPTED
+            if not isinstance(error, errors):
+                raise
+            print(f"{name}: {describe_error(error)}", file=sys.stderr)
+            return failure
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt at Ctrl-C, and keeps in mind that it did.
+
+    Libraries turn the exception into another one now and then.
+    """
+
+    def __init__(self):
+        self.seen = False
+        # Python lets no other thread set a handler.
+        self._main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> _Interrupt:
+        if self._main:
+            self._before = signal.signal(signal.SIGINT, self._raise)
+        return self
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _raise(self, number, frame):
+        self.seen = True
+        raise KeyboardInterrupt
+
+
+def integer(text: str, base: int = 10) -> int:
+    """Reads an argument; ArgumentTypeError says that it is no integer."""
+    try:
+        return int(text, base)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an integer"
+        ) from None
+
+
+def count(text: str, least: int = 1) -> int:
+    """As `integer`, `least` or more."""
+    number = integer(text)
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text} is not {least} or more")
+    return number
+
+
+def at_least(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """The type of arguments that are integers from `least` to `most`."""
+
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is not at least {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than {most}")
+        return value
+
+    return integer
+
+
+def positive(text: str) -> float:
+    """The type of arguments that are finite numbers above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def fraction(text: str) -> float:
+    """The type of arguments that are numbers between 0 and 1."""
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def path(text: str) -> pathlib.Path:
+    """The type of arguments that are paths."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is empty")
+    return pathlib.Path(text)
+
+
+def names(text: str) -> list[str]:
+    """The type of arguments that are names with a comma between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def at_least_each(least: int) -> Callable[[str], list[int]]:
+    """The type of arguments that are integers with a comma between them."""
+    one = at_least(least)
+    return lambda text: [one(part) for part in text.split(",")]

@@ -1,0 +1,549 @@
+"""Files to train and evaluate on: held out, looked through and kept, once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._errors import DataError, describe_error
+from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.record_dataset import as_paths
+from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.formats import Source
+from lodestar.data.tool.open_files import open_dataset, open_source
+from lodestar.data.tool.output import FOLDER_SLOTS
+from lodestar.data.tool.split_samples import split_samples
+
+_ABOUT = "data.json"
+_BATCH = 4096
+# Their datasets go through Python, and their iterators cannot be saved.
+_CONVERTED = ("csv", "tsv")
+# A part of a file has neither its number of samples nor, as its keys have been
+# shifted, its slot sizes.
+_OF_WHOLE_FILES = ("num_samples", "slot_size_array")
+
+Paths = str | os.PathLike | Iterable[str | os.PathLike]
+Transform = Callable[[np.ndarray], np.ndarray]
+
+
+class OtherFilesError(DataError):
+    """A folder holds what was not made of these files in this way."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedFiles:
+    """Files to train and to evaluate on, all of one format.
+
+    Attributes:
+        slots_file: Slot file of all of them.
+        format: Of all of them.
+        options: Of the format's dataset.
+        train_files: What to train on.
+        eval_files: What to evaluate on.
+        train_examples: Number of examples in `train_files`.
+        eval_examples: Number of examples in `eval_files`.
+        mean: Of the dense values of `train_files`, one number a value of the
+            used dense slots, one slot after another.
+        variance: As `mean`.
+        metadata: Whatever else is known of them.
+    """
+
+    slots_file: str
+    format: str
+    options: dict[str, Any]
+    train_files: list[str]
+    eval_files: list[str]
+    train_examples: int
+    eval_examples: int
+    mean: list[float]
+    variance: list[float]
+    metadata: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> PreparedFiles:
+        """What `prepare_files` or `prepare_once` has made at `path`.
+
+        Raises:
+            OtherFilesError: `path` is no such folder.
+        """
+        found = _load(pathlib.Path(path))
+        if found is None:
+            raise OtherFilesError(f"{path}: holds no prepared files")
+        return found[1]
+
+    @property
+    def slots(self) -> SlotSpec:
+        """What an example holds, unused slots included."""
+        return SlotSpec.from_yaml(self.slots_file)
+
+    def train_dataset(
+        self, batch_size: int, *, shuffle_rows: int = 0, seed: int | None = None
+    ) -> tf.data.Dataset:
+        """One pass over `train_files`, of known length; as `open_dataset`."""
+        dataset = self._dataset(
+            self.train_files, batch_size, shuffle_rows=shuffle_rows, seed=seed
+        )
+        return _of_length(dataset, self.train_examples, batch_size)
+
+    def eval_dataset(self, batch_size: int = _BATCH) -> tf.data.Dataset:
+        """One pass over `eval_files`, of known length, in order."""
+        dataset = self._dataset(self.eval_files, batch_size)
+        return _of_length(dataset, self.eval_examples, batch_size)
+
+    def describe_slots(self) -> str:
+        """Lines that say what each slot is taken for."""
+        slots = self.slots
+        used = SlotSpec(slots.used)
+        lines = []
+        for title, names in (
+            ("Label", used.names("label")),
+            ("Numbers", used.names("dense")),
+            ("Ids", used.names("sparse")),
+            ("One-hot", used.names("one_hot")),
+            ("Not used", [slot.name for slot in slots if not slot.used]),
+        ):
+            if names:
+                lines += textwrap.wrap(
+                    f"{title + ':':<10}{', '.join(names)}",
+                    79,
+                    subsequent_indent=" " * 10,
+                    break_on_hyphens=False,
+                    break_long_words=False,
+                )
+        return "\n".join(lines)
+
+    def _dataset(self, files, batch_size, **options) -> tf.data.Dataset:
+        return open_dataset(
+            files,
+            self.slots_file,
+            batch_size,
+            format=self.format,
+            **self.options,
+            **options,
+        )
+
+
+def _of_length(dataset, examples: int, batch_size: int) -> tf.data.Dataset:
+    # So that Keras, and a snapshot, know where a pass ends before its end.
+    return dataset.apply(
+        tf.data.experimental.assert_cardinality(-(-examples // batch_size))
+    )
+
+
+def prepare_files(
+    path: str | os.PathLike,
+    files: Paths,
+    *,
+    eval_files: Paths | None = None,
+    fraction: float = 0.2,
+    seed: int = 0,
+    slots: str | os.PathLike | None = None,
+    format: str | None = None,
+    transform: Transform | None = None,
+    **options,
+) -> PreparedFiles:
+    """Makes files of whichever format ready to train a model of clicks on.
+
+    Reads all of them, so that what is wrong shows before training begins. Where
+    nothing else is given to evaluate on, a random part of each file is held out:
+    both parts are copied to the folder `path`. CSV becomes MultiSlot text there,
+    which is read faster and whose iterators can be saved. Other files stay where
+    they are. Called again, it finds the folder and reads nothing.
+
+    >>> data = prepare_files("prepared", "clicks.parquet")  # doctest: +SKIP
+    >>> model.fit(data.train_dataset(512))  # doctest: +SKIP
+
+    Args:
+        path: The folder to make; it appears whole or not at all.
+        files: To train on, as for `open_source`.
+        eval_files: To evaluate on, of the same format; None holds a part of
+            `files` out.
+        fraction: Of the examples to hold out, between 0 and 1.
+        seed: Of which ones these are.
+        slots: Slot file, as for `open_source`. Slots that are used must be one
+            label of 0 and 1, id slots, dense slots of a fixed shape and one-hot
+            slots.
+        format: As for `open_source`.
+        transform: What is done to dense values, float64 `[N, V]`, before their
+            mean and variance are taken; default: nothing.
+        **options: Those of the format's reader.
+
+    Returns:
+        What was made, now or before.
+
+    Raises:
+        OtherFilesError: `path` exists and was not made of these files, as they
+            are now, with these arguments.
+        DataError: A file or the folder cannot be used; names it, and the example
+            and slot. Nothing is left behind.
+
+    Warns:
+        UserWarning: As `open_source`.
+    """
+    with _data_errors():
+        train = _expanded(files)
+        evaluation = _expanded(eval_files) if eval_files else []
+        found = format or one_format([*train, *evaluation])
+        source = {
+            "data": list(map(_stamp, train)),
+            "eval_data": list(map(_stamp, evaluation)),
+            "format": found,
+            "options": options,
+            "slots": slots and _stamp(slots),
+            "eval_fraction": fraction,
+            "seed": seed,
+        }
+
+    def make(folder: pathlib.Path) -> PreparedFiles:
+        opened = open_source(
+            [*train, *evaluation], slots, format=found, **options
+        )
+        _check_slots(opened.spec.used, slots or train[0])
+        opened.spec.to_yaml(folder / FOLDER_SLOTS)
+        own: dict[str, str] = {}  # file in the folder -> that of the caller
+        try:
+            return _made(
+                opened, folder, own, found, options, len(train), fraction, seed,
+                transform,
+            )  # fmt: skip
+        except DataError as error:
+            text = str(error)
+            for name in own:
+                text = text.replace(name, own[name])
+            raise DataError(text) from error
+
+    return prepare_once(path, source, make)
+
+
+def prepare_once(
+    path: str | os.PathLike,
+    source: Mapping[str, Any],
+    make: Callable[[pathlib.Path], PreparedFiles],
+) -> PreparedFiles:
+    """As `prepare_files`, of files that a function of the caller makes.
+
+    Args:
+        path: The folder to make; it appears whole or not at all.
+        source: What they depend on, as JSON holds it; kept in the folder.
+        make: Called, if there is no such folder, with the path of one to fill;
+            returns what `read_files` says of the files.
+
+    Returns:
+        What `make` returned, now or before.
+
+    Raises:
+        OtherFilesError: `path` exists and was not made of an equal `source`.
+        DataError: The folder cannot be made, or `make` raised DataError,
+            ValueError, OSError or tf.errors.OpError. Nothing is left behind.
+    """
+    path = pathlib.Path(path)
+    with _data_errors():
+        loaded = _load(path)
+        if loaded is None:
+            if path.exists():
+                raise OtherFilesError(
+                    f"{path}: there is such a folder, but it holds no data of "
+                    "this program"
+                )
+            with _new_folder(path) as folder:
+                content = dataclasses.asdict(make(folder))
+                content = {"source": source, "data": _moved(content, folder)}
+                (folder / _ABOUT).write_text(json.dumps(content, indent=2))
+            loaded = _load(path)
+        # As JSON gives it back: tuples are lists.
+        if loaded[0] != json.loads(json.dumps(source)):
+            raise OtherFilesError(
+                f"{path}: was made of other data or with other options, as "
+                "--seed or --slots"
+            )
+    return loaded[1]
+
+
+def read_files(
+    train_files: Paths,
+    eval_files: Paths,
+    slots_file: str | os.PathLike,
+    *,
+    format: str = "multislot",
+    transform: Transform | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **options,
+) -> PreparedFiles:
+    """Reads files once: are they sound, and what do they hold?
+
+    Args:
+        train_files: To train on.
+        eval_files: To evaluate on; must have labels of 0 and of 1.
+        slots_file: Slot file of all of them.
+        format: Of all of them.
+        transform: As for `prepare_files`.
+        metadata: What the result has, too, as JSON holds it.
+        **options: Those of the format's dataset.
+
+    Raises:
+        DataError: A dense value is not finite, a label not 0 or 1, or all
+            labels to evaluate on are the same; names file, example and slot.
+        tf.errors.OpError: A file is not of this format or these slots.
+    """
+    spec = SlotSpec.from_yaml(slots_file)
+    train, evaluation = as_paths(train_files), as_paths(eval_files)
+    examples, _, mean, variance = _summary(
+        train, spec, format, options, transform
+    )
+    evaluated, positives, _, _ = _summary(
+        evaluation, spec, format, options, transform
+    )
+    if positives in (0, evaluated):
+        raise DataError(
+            f"{', '.join(evaluation)}: all {evaluated} labels to evaluate on "
+            f"are {min(positives, 1)}, wanted both 0 and 1"
+        )
+    return PreparedFiles(
+        slots_file=os.fspath(slots_file),
+        format=format,
+        options=options,
+        train_files=train,
+        eval_files=evaluation,
+        train_examples=examples,
+        eval_examples=evaluated,
+        mean=mean,
+        variance=variance,
+        metadata=dict(metadata or {}),
+    )
+
+
+def _made(
+    opened: Source,
+    folder: pathlib.Path,
+    own: dict[str, str],
+    format: str,
+    options: Mapping[str, Any],
+    num_train: int,
+    fraction: float,
+    seed: int,
+    transform: Transform | None,
+) -> PreparedFiles:
+    """Converts, checks and splits; notes in `own` which files it makes."""
+    files = opened.paths
+    if format in _CONVERTED:
+        format, options = "multislot", {}
+        files = []
+        for index, original in enumerate(opened.paths):
+            files.append(str(folder / f"examples-{index}.multislot"))
+            own[files[-1]] = original
+            with MultiSlotWriter(files[-1], opened.spec) as writer:
+                for columns in opened.batches(original):
+                    writer.write_batch(columns)
+    elif num_train == len(files):
+        # Now, so that errors name samples of these and not of parts of them.
+        _summary(files, opened.spec, format, options, transform)
+    train, evaluation = files[:num_train], files[num_train:]
+    if not evaluation:
+        for index, file in enumerate(files):
+            parts = [
+                str(folder / f"{part}-{index}.{format}")
+                for part in ("train", "eval")
+            ]
+            original = own.get(file, file)
+            own.update(dict.fromkeys(parts, original))
+            split_samples(
+                file,
+                *parts,
+                fraction=fraction,
+                seed=seed + index,
+                format=format,
+                slots=opened.spec,
+                **options,
+            )
+            train[index] = parts[0]
+            evaluation.append(parts[1])
+            if file != original:  # converted for this only
+                os.remove(file)
+        options = {
+            name: value
+            for name, value in options.items()
+            if name not in _OF_WHOLE_FILES
+        }
+    return read_files(
+        train,
+        evaluation,
+        folder / FOLDER_SLOTS,
+        format=format,
+        transform=transform,
+        **options,
+    )
+
+
+def _summary(
+    files: Sequence[str],
+    spec: SlotSpec,
+    format: str,
+    options: Mapping[str, Any],
+    transform: Transform | None,
+) -> tuple[int, int, list[float], list[float]]:
+    """Examples, those of label 1, mean and variance of the dense values."""
+    used = SlotSpec(spec.used)
+    names = [slot.name for slot in used.dense for _ in range(slot.num_values)]
+    examples, positives = 0, 0
+    sums, squares = np.zeros(len(names)), np.zeros(len(names))
+
+    def check(values, good, names, wanted):
+        for row, column in np.argwhere(~good)[:1]:
+            raise DataError(
+                f"{_place(file, done + row, format)}: slot {names[column]!r}: "
+                f"a value is {values[row, column]}, wanted {wanted}"
+            )
+
+    for file in files:
+        done = 0
+        dataset = open_dataset(file, spec, _BATCH, format=format, **options)
+        for features, label in dataset:
+            clicks = label.numpy()
+            good = (clicks == 0) | (clicks == 1)
+            check(clicks, good, used.names("label"), "0 or 1")
+            positives += int(clicks.sum())
+            if names:
+                values = np.concatenate(
+                    [
+                        features[slot.name].numpy().reshape(len(clicks), -1)
+                        for slot in used.dense
+                    ],
+                    axis=1,
+                ).astype(np.float64)
+                check(values, np.isfinite(values), names, "a finite number")
+                if transform is not None:
+                    values = transform(values)
+                sums += values.sum(axis=0)
+                squares += (values**2).sum(axis=0)
+            done += len(clicks)
+        examples += done
+    mean = sums / examples
+    # Rounding may leave a constant slot a variance just below zero.
+    variance = np.maximum(squares / examples - mean**2, 0.0)
+    return examples, positives, mean.tolist(), variance.tolist()
+
+
+def _place(file: str, index: int, format: str) -> str:
+    """Where an example is, counted from 0, as the errors of datasets say."""
+    if format == "multislot":
+        return f"{file}:{index + 1}"
+    return f"{file}: {'row' if format == 'parquet' else 'record'} {index}"
+
+
+def _check_slots(slots: Sequence[Any], where: Any) -> None:
+    labels = [slot.name for slot in slots if slot.kind == "label"]
+    if len(labels) != 1:
+        raise DataError(
+            f"{where}: wanted one label slot of 0 and 1, found {labels}"
+        )
+    for slot in slots:
+        if slot.kind == "sparse" and slot.dtype != "uint64":
+            raise DataError(
+                f"{where}: sparse slot {slot.name!r} is of float, wanted ids"
+            )
+        if slot.kind == "dense" and slot.num_values is None:
+            raise DataError(
+                f"{where}: dense slot {slot.name!r} has the shape "
+                f"{list(slot.shape)}, wanted a fixed one"
+            )
+    if len(slots) == 1:
+        raise DataError(f"{where}: no feature slot beside the label")
+
+
+def _expanded(paths: Paths) -> list[str]:
+    return [os.path.abspath(p) for p in expand_inputs(as_paths(paths))]
+
+
+def _stamp(path: str | os.PathLike) -> list:
+    """What changes when a file does."""
+    status = os.stat(path)
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
+def _moved(
+    content: dict[str, Any], old: pathlib.Path, new: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """The content with paths in `old` relative, or those relative in `new`."""
+
+    def move(path: str) -> str:
+        if new is not None:
+            # A file outside the folder has an absolute path, which stays.
+            return str(new / path)
+        inside = pathlib.Path(path).is_relative_to(old)
+        return os.path.relpath(path, old) if inside else os.path.abspath(path)
+
+    return {
+        **content,
+        "slots_file": move(content["slots_file"]),
+        "train_files": list(map(move, content["train_files"])),
+        "eval_files": list(map(move, content["eval_files"])),
+    }
+
+
+def _load(path: pathlib.Path) -> tuple[Any, PreparedFiles] | None:
+    """The source and the files of a folder; None without one."""
+    about = path / _ABOUT
+    try:
+        found = json.loads(about.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DataError(f"{about}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"{about}: is no JSON: {error}") from error
+    try:
+        content = _moved(found["data"], path, path)
+        return found["source"], PreparedFiles(**content)
+    except (KeyError, TypeError) as error:
+        raise OtherFilesError(
+            f"{about}: was not written by this program"
+        ) from error
+
+
+@contextlib.contextmanager
+def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives a folder to fill, which becomes `path` when the block ends.
+
+    If the block raises, nothing of it is left, nor are folders above `path`
+    that were made for it.
+    """
+    partial = path.with_name(path.name + ".partial")
+    made = [p for p in path.parents if not p.exists()]
+    try:
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        except OSError as error:
+            raise DataError(
+                f"{path.parent}: cannot be written: {error.strerror}"
+            ) from error
+        yield partial
+        os.replace(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _data_errors() -> Iterator[None]:
+    """Makes one error of all that files and folders can raise."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        raise DataError(describe_error(error)) from error
