@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from options import parse  # noqa: E402
 
+from lodestar.command_line import INPUT_ERRORS  # noqa: E402
 from lodestar.data import DataError, PreparedFiles, SlotSpec  # noqa: E402
 
 _GENERATED_FILES = 12
@@ -52,12 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         "wide_deep",
         command,
         # Another ValueError is a fault of the program.
-        errors=(
-            DataError,
-            lodestar.snapshot.SnapshotError,
-            OSError,
-            tf.errors.OpError,
-        ),
+        errors=(*INPUT_ERRORS, lodestar.snapshot.SnapshotError),
         interrupted="\nInterrupted. The same command goes on from the last "
         f"checkpoint in {options.output}, if there is one.",
     )
@@ -136,10 +132,10 @@ def run(options: argparse.Namespace) -> int:
     print()
     for name, value in results.items():
         print(f"{name:<{width}}  {value}")
-    if difference < _TOLERANCE:
-        return 0
-    print(f"The served scores differ, wanted less than {_TOLERANCE:.0e}.")
-    return 1
+    if not difference < _TOLERANCE:
+        print(f"The served scores differ, wanted less than {_TOLERANCE:.0e}.")
+        return 1
+    return 0
 
 
 def prepare(options: argparse.Namespace) -> PreparedFiles:

@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from lodestar._errors import describe_error
+from lodestar._errors import DataError, describe_error
 
-# What bad input raises.
+# What bad input raises, and no fault of a program.
+INPUT_ERRORS = (DataError, OSError, tf.errors.OpError)
+# The same, and what is raised of arguments.
 ERRORS = (ValueError, OSError, tf.errors.OpError)
 _INTERRUPTED = 130  # as a shell says after Ctrl-C
 

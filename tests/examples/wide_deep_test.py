@@ -1,11 +1,14 @@
 """examples/wide_deep, from its command line to the table it ends with."""
 
+import pathlib
 import re
 import signal
 
 import numpy as np
 import pytest
 from wide_deep_command import entry, start, table
+
+import lodestar
 
 SMALL = ["--examples", "4000", "--checkpoint-steps", "5", "--batch-size", "128"]
 SLOTS = """\
@@ -44,7 +47,7 @@ def multislot(rng, rows=600):
 def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
     out = tmp_path / "out"
     process = start(*SMALL, "--output", out)
-    while not (out / "checkpoints" / "checkpoint").exists():
+    while not list((out / "snapshots").glob("*/MANIFEST")):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
@@ -57,8 +60,14 @@ def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
     assert main(*SMALL, "--output", tmp_path / "whole") == 0
     whole = capsys.readouterr().out
     assert "Training 27 steps of 128 examples." in whole
-    for name in ("AUC, held-out data", "accuracy", "steps", "checkpoint"):
+    for name in ("AUC, held-out data", "accuracy", "steps"):
         assert table(resumed)[name] == table(whole)[name]
+    for name in ("table 'deep', 32 wide", "table 'wide', 1 wide"):
+        rows = [
+            table(text)[name].partition(",")[0] for text in (resumed, whole)
+        ]
+        assert rows[0] == rows[1]
+    assert "checkpoint" in table(whole)
     for name in ("examples a second", "best that any model can have"):
         assert name in table(whole)
     assert main(*SMALL, "--output", out, "--batch-size", 64) == 2
@@ -66,11 +75,13 @@ def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
     assert main(*SMALL, "--output", out, "--seed", 1) == 2
     assert "name another --output" in capsys.readouterr().err
 
-    data = next((out / "checkpoints").glob("ckpt-27.data*"))
-    data.write_bytes(data.read_bytes()[:5000])
+    newest = lodestar.snapshot.list(out / "snapshots")[-1]
+    assert newest.step == 27
+    rows = pathlib.Path(newest.path, "table-00000")
+    rows.write_bytes(rows.read_bytes()[:5000])
     assert main(*SMALL, "--output", out) == 2
     error = capsys.readouterr().err
-    assert "ckpt-27: cannot be restored into this model: " in error
+    assert error.startswith(f"wide_deep: {rows}: ")
     assert error.count("\n") == 1
 
 

@@ -45,8 +45,8 @@ from lodestar.data.tool.prepare_files import (
     prepare_once,
     read_files,
 )
-from lodestar.data.tool.tool_options import add_read_arguments, given_options
 from lodestar.data.tool.split_samples import split_samples
+from lodestar.data.tool.tool_options import add_read_arguments, given_options
 from lodestar.metrics.exact_auc import exact_auc
 from lodestar.testing.click_log import (
     ClickLog,

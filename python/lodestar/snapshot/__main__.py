@@ -93,7 +93,10 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         "one of another folder; added are those that OTHER does not have",
     )
     command.add_argument(
-        "-n", type=command_line.count, default=20, help="rows of --top (default 20)"
+        "-n",
+        type=command_line.count,
+        default=20,
+        help="rows of --top (default 20)",
     )
 
 

@@ -1,0 +1,42 @@
+"""inputs_of_slots: what a model takes of what datasets of slots give."""
+
+import keras
+
+from lodestar.data import MultiSlotDataset, Slot, SlotSpec, inputs_of_slots
+
+SPEC = SlotSpec(
+    [
+        Slot.label("click"),
+        Slot.dense("I", [2]),
+        Slot.dense("count", dtype="uint64"),
+        Slot.sparse("a/b"),
+        Slot.sparse("weight", dtype="float"),
+        Slot.one_hot("day", 7),
+        Slot.sparse("aside", used=False),
+    ]
+)
+
+
+def test_inputs_are_as_the_dataset_gives_them(tmp_path):
+    path = tmp_path / "clicks.txt"
+    path.write_text("1 1 2 0.5 3 1 7 2 8 9 2 1.5 2 1 6 0\n")
+    features, _ = MultiSlotDataset(path, SPEC, 1).element_spec
+    inputs = inputs_of_slots(SPEC)
+    assert list(inputs) == ["a/b", "weight", "I", "count", "day"]
+    assert set(inputs) == set(features)
+    for name, tensor in inputs.items():
+        assert tensor.shape == tuple(features[name].shape)
+        assert tensor.dtype == features[name].dtype.name
+        assert tensor.ragged == (name in ("a/b", "weight"))
+    model = keras.Model(inputs, inputs["I"])
+    for batch, _ in MultiSlotDataset(path, SPEC, 1):
+        assert model(batch).numpy().tolist() == [[0.5, 3.0]]
+
+
+def test_slots_of_these_inputs_are_the_slots():
+    slots = [Slot.label("click"), Slot.sparse("C"), Slot.dense("I", [-1, 2])]
+    inputs = inputs_of_slots(slots)
+    assert inputs["I"].shape == (None, None, 2)
+    assert SlotSpec.from_inputs(list(inputs.values()), "click") == SlotSpec(
+        slots
+    )
