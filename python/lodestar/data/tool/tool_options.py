@@ -46,7 +46,7 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
         them.
     """
     found = {"format": options.format, "slots": options.slots}
-    for name in _READING:
+    for name in _reads():
         if getattr(options, name) is not None:
             found[name] = getattr(options, name)
     return found
@@ -61,7 +61,7 @@ def read_options(
         DataError: One is for another format.
     """
     found = {}
-    for name in dict.fromkeys(n for f in FORMATS.values() for n in f.reads):
+    for name in _reads():
         value = getattr(options, name)
         if value is None:
             continue
@@ -96,6 +96,11 @@ def write_options(
             formats = [f.name for f in FORMATS.values() if name in f.writes]
             raise _misplaced(_OUT + name if own else name, formats, target)
     return found
+
+
+def _reads() -> list[str]:
+    """The options of reading, of all formats."""
+    return list(dict.fromkeys(n for f in FORMATS.values() for n in f.reads))
 
 
 def option_name(name: str) -> str:
