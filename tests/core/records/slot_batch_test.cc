@@ -17,21 +17,22 @@ void ExpectColumns(const SlotBatch& batch, const SlotRows& wanted) {
   const std::vector<ColumnSpec> specs = Specs();
   for (size_t c = 0; c < specs.size(); ++c) {
     const SlotColumn& column = wanted.columns()[c];
-    const int64_t count = batch.NumValues(c);
+    std::vector<SlotBatch::Piece> pieces;
+    std::vector<int64_t> splits(batch.num_rows() + 1, -1);
+    const bool is_ragged = specs[c].size < 0;
+    const int64_t count =
+        batch.Find(c, &pieces, is_ragged ? splits.data() : nullptr);
+    EXPECT_EQ(batch.Find(c, &pieces, nullptr), count);
     if (specs[c].is_float) {
       std::vector<float> values(count);
-      batch.CopyValues(c, values.data());
+      SlotBatch::Copy(pieces, values.data());
       EXPECT_EQ(values, column.floats) << c;
     } else {
       std::vector<int64_t> values(count);
-      batch.CopyValues(c, values.data());
+      SlotBatch::Copy(pieces, values.data());
       EXPECT_EQ(values, column.ints) << c;
     }
-    if (specs[c].size < 0) {
-      std::vector<int64_t> splits(batch.num_rows() + 1, -1);
-      batch.CopySplits(c, splits.data());
-      EXPECT_EQ(splits, column.row_splits) << c;
-    }
+    if (is_ragged) EXPECT_EQ(splits, column.row_splits) << c;
   }
 }
 
@@ -54,6 +55,18 @@ TEST(SlotBatchTest, CopiesRunsOfSeveralRows) {
     batch.AppendTo(&rows);
     ExpectEqual(rows, wanted);
   }
+}
+
+TEST(SlotBatchTest, CopiesManySamplesOneByOne) {
+  const auto rows = std::make_shared<const SlotRows>(Make(0, 50));
+  SlotBatch batch;
+  SlotRows wanted(Specs());
+  for (int64_t i = 0; i < 100; ++i) {
+    const int64_t row = (i * 17 + 3) % 50;
+    batch.Add(rows, row, 1);
+    wanted.Append(*rows, row, 1);
+  }
+  ExpectColumns(batch, wanted);
 }
 
 TEST(SlotBatchTest, KeepsTheRowsItTakesFrom) {

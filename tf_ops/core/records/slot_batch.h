@@ -30,30 +30,56 @@ class SlotBatch {
     }
   }
 
-  // Values of all samples in column `c`.
-  int64_t NumValues(int64_t c) const {
-    int64_t num_values = 0;
-    for (const Run& run : runs_) num_values += run.End(c) - run.First(c);
-    return num_values;
-  }
-  // Copies them to `to`; T is the column's.
-  template <typename T>
-  void CopyValues(int64_t c, T* to) const {
-    for (const Run& run : runs_) {
-      const T* const values = ValuesOf<T>(run.rows->columns()[c]);
-      to = std::copy(values + run.First(c), values + run.End(c), to);
+  // A run's values in a column.
+  struct Piece {
+    const SlotColumn* column;
+    int64_t first;
+    int64_t size;
+  };
+
+  // Finds the values of all samples in column `c`; returns how many there are.
+  // Unless `splits` is null, sets splits[i] to the first value of sample i,
+  // splits[num_rows()] to the end; the column's size has to be -1 then.
+  int64_t Find(int64_t c, std::vector<Piece>* pieces, int64_t* splits) const {
+    int64_t end = 0;
+    pieces->resize(runs_.size());
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      if (splits != nullptr && r + kAhead < runs_.size()) {
+        const Run& later = runs_[r + kAhead];
+        __builtin_prefetch(&later.rows->columns()[c].row_splits[later.begin]);
+      }
+      const Run& run = runs_[r];
+      const SlotColumn& column = run.rows->columns()[c];
+      const int64_t first = run.rows->ValueOffset(c, run.begin);
+      const int64_t last = run.rows->ValueOffset(c, run.begin + run.count);
+      if (splits != nullptr) {
+        const int64_t* const from = column.row_splits.data() + run.begin;
+        const int64_t shift = end - first;
+        for (int64_t i = 0; i < run.count; ++i) *splits++ = from[i] + shift;
+      }
+      (*pieces)[r] = {&column, first, last - first};
+      end += last - first;
     }
+    if (splits != nullptr) *splits = end;
+    return end;
   }
-  // Sets to[i] to the first value of sample i, to[num_rows()] to the end.
-  // REQUIRES: the column's size is -1.
-  void CopySplits(int64_t c, int64_t* to) const {
-    *to = 0;
-    for (const Run& run : runs_) {
-      const int64_t* const splits =
-          run.rows->columns()[c].row_splits.data() + run.begin;
-      const int64_t shift = *to - splits[0];
-      for (int64_t i = 1; i <= run.count; ++i) to[i] = splits[i] + shift;
-      to += run.count;
+  // Copies what Find() has found to `to`; T is the column's.
+  template <typename T>
+  static void Copy(const std::vector<Piece>& pieces, T* to) {
+    // A call of memmove takes longer than it takes to copy so few.
+    constexpr int64_t kFew = 8;
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      if (r + kAhead < pieces.size()) {
+        const Piece& later = pieces[r + kAhead];
+        __builtin_prefetch(ValuesOf<T>(*later.column) + later.first);
+      }
+      const Piece& piece = pieces[r];
+      const T* const from = ValuesOf<T>(*piece.column) + piece.first;
+      if (piece.size <= kFew) {
+        for (int64_t i = 0; i < piece.size; ++i) *to++ = from[i];
+      } else {
+        to = std::copy(from, from + piece.size, to);
+      }
     }
   }
   // Copies the samples behind those of `rows`.
@@ -63,13 +89,14 @@ class SlotBatch {
 
  private:
   struct Run {
-    int64_t First(int64_t c) const { return rows->ValueOffset(c, begin); }
-    int64_t End(int64_t c) const { return rows->ValueOffset(c, begin + count); }
-
     std::shared_ptr<const SlotRows> rows;
     int64_t begin;
     int64_t count;
   };
+
+  // Each run of a shuffled batch is one sample, anywhere in memory: the memory
+  // of a run so many further on is asked for while one is copied.
+  static constexpr size_t kAhead = 16;
 
   template <typename T>
   static const T* ValuesOf(const SlotColumn& column);

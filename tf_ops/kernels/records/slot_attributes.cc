@@ -155,9 +155,10 @@ absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
 
 absl::Status SlotAttributes::CheckInferred(const SlotBatch& batch) const {
   std::vector<int64_t> splits(batch.num_rows() + 1);
+  std::vector<SlotBatch::Piece> pieces;
   for (size_t c = 0; c < specs_.size(); ++c) {
     if (!IsInferred(c) || !specs_[c].used) continue;
-    batch.CopySplits(c, splits.data());
+    batch.Find(c, &pieces, splits.data());
     for (int64_t row = 1; row < batch.num_rows(); ++row) {
       const int64_t found = splits[row + 1] - splits[row];
       if (found == splits[1]) continue;
@@ -171,58 +172,43 @@ absl::Status SlotAttributes::CheckInferred(const SlotBatch& batch) const {
   return absl::OkStatus();
 }
 
-Tensor SlotAttributes::Splits(const SlotBatch& batch, size_t column) {
-  Tensor splits =
-      NewTensor(tensorflow::DT_INT64, TensorShape({batch.num_rows() + 1}));
-  batch.CopySplits(column, splits.vec<int64_t>().data());
-  return splits;
-}
-
-Tensor SlotAttributes::Strings(const SlotBatch& batch, size_t column) {
-  const Tensor splits = Splits(batch, column);
-  const auto ends = splits.vec<int64_t>();
-  std::string text(batch.NumValues(column), 0);
-  batch.CopyValues(column, &text[0]);
-  Tensor strings =
-      NewTensor(tensorflow::DT_STRING, TensorShape({batch.num_rows()}));
-  for (int64_t row = 0; row < batch.num_rows(); ++row) {
-    strings.vec<tstring>()(row).assign(text.data() + ends(row),
-                                       ends(row + 1) - ends(row));
-  }
-  return strings;
-}
-
 void SlotAttributes::AppendTensors(const SlotBatch& batch,
                                    std::vector<Tensor>* tensors) const {
   const int64_t num_rows = batch.num_rows();
+  std::vector<SlotBatch::Piece> pieces;
   for (size_t c = 0; c < specs_.size(); ++c) {
-    if (!specs_[c].used) continue;
-    if (specs_[c].is_text) {
-      tensors->push_back(Strings(batch, c));
-      continue;
+    const ColumnSpec& spec = specs_[c];
+    if (!spec.used) continue;
+    Tensor splits;
+    int64_t* ends = nullptr;
+    if (IsSparse(c) || spec.is_text) {
+      splits = NewTensor(tensorflow::DT_INT64, TensorShape({num_rows + 1}));
+      ends = splits.vec<int64_t>().data();
     }
-    TensorShape shape;
-    if (IsSparse(c)) {
-      shape.AddDim(batch.NumValues(c));
-    } else {
-      shape.AddDim(num_rows);
-      for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
-        const int64_t dim = slot_shapes_[c].dim_size(d);
-        // Without a sample nothing says more of an unknown one.
-        const int64_t inferred =
-            num_rows == 0 ? 0
-                          : batch.NumValues(c) / num_rows / specs_[c].multiple;
-        shape.AddDim(dim >= 0 ? dim : inferred);
-      }
+    const int64_t count = batch.Find(c, &pieces, ends);
+    TensorShape shape({IsSparse(c) ? count : num_rows});
+    for (int d = 0; !IsSparse(c) && d < slot_shapes_[c].dims(); ++d) {
+      const int64_t dim = slot_shapes_[c].dim_size(d);
+      // Without a sample nothing says more of an unknown one.
+      const int64_t inferred =
+          num_rows == 0 ? 0 : count / num_rows / spec.multiple;
+      shape.AddDim(dim >= 0 ? dim : inferred);
     }
     Tensor values = NewTensor(slot_types_[c], shape);
-    if (specs_[c].is_float) {
-      batch.CopyValues(c, values.flat<float>().data());
+    if (spec.is_text) {
+      std::string text(count, 0);
+      SlotBatch::Copy(pieces, &text[0]);
+      for (int64_t row = 0; row < num_rows; ++row) {
+        values.vec<tstring>()(row).assign(text.data() + ends[row],
+                                          ends[row + 1] - ends[row]);
+      }
+    } else if (spec.is_float) {
+      SlotBatch::Copy(pieces, values.flat<float>().data());
     } else {
-      batch.CopyValues(c, values.flat<int64_t>().data());
+      SlotBatch::Copy(pieces, values.flat<int64_t>().data());
     }
     tensors->push_back(std::move(values));
-    if (IsSparse(c)) tensors->push_back(Splits(batch, c));
+    if (IsSparse(c)) tensors->push_back(std::move(splits));
   }
 }
 

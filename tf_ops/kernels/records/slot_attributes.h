@@ -56,9 +56,6 @@ class SlotAttributes {
     return !IsSparse(column) && !slot_shapes_[column].IsFullyDefined();
   }
 
-  static tensorflow::Tensor Splits(const SlotBatch& batch, size_t column);
-  static tensorflow::Tensor Strings(const SlotBatch& batch, size_t column);
-
   std::vector<ColumnSpec> specs_;
   tensorflow::DataTypeVector slot_types_;
   std::vector<tensorflow::PartialTensorShape> slot_shapes_;
