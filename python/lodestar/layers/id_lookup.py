@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.layers import id_encoding
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
 
@@ -419,8 +419,7 @@ class IdLookup(keras.layers.Layer):
         if self.vocabulary_dtype == "int64":
             store["vocabulary"] = keys
             return
-        store["vocabulary"] = np.frombuffer(b"".join(keys.tolist()), np.uint8)
-        store["lengths"] = np.array([len(key) for key in keys], np.int64)
+        store["vocabulary"], store["lengths"] = text_arrays.to_arrays(keys)
 
     def load_own_variables(self, store):
         """Loads what `save_own_variables` saved.
@@ -444,16 +443,7 @@ class IdLookup(keras.layers.Layer):
             )
         keys = np.asarray(store["vocabulary"])
         if self.vocabulary_dtype == "string":
-            joined = keys.tobytes()
-            ends = np.cumsum(np.asarray(store["lengths"])).tolist()
-            keys = (
-                [
-                    joined[begin:end]
-                    for begin, end in zip([0, *ends[:-1]], ends, strict=True)
-                ]
-                if ends
-                else []
-            )
+            keys = text_arrays.from_arrays(keys, np.asarray(store["lengths"]))
         if len(keys) > 0:
             self.set_vocabulary(keys)
         elif int(self._table.size()) > 0:

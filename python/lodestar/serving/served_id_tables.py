@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.lookup import text_arrays
 from lodestar.serving.errors import OtherModelError
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError
@@ -124,11 +125,7 @@ def _keys(
             f"{what} has keys of {len(keys)} bytes, but their lengths add up "
             f"to {lengths.sum()}"
         )
-    text = keys.tobytes()
-    ends = np.cumsum(lengths).tolist()
-    return tf.constant(
-        [text[a:b] for a, b in zip([0, *ends], ends)], tf.string, [len(ends)]
-    )
+    return text_arrays.from_arrays(keys, lengths)
 
 
 def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.layers.id_lookup import IdLookup
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, text_arrays
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 
 
@@ -21,11 +21,8 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
     keys, ids = (tensor.numpy() for tensor in table.export())
     if table.key_dtype != tf.string:
         return {"keys": keys, "ids": ids}
-    return {
-        "keys": np.frombuffer(b"".join(keys.tolist()), np.uint8),
-        "lengths": np.array([len(key) for key in keys.tolist()], np.int64),
-        "ids": ids,
-    }
+    joined, lengths = text_arrays.to_arrays(keys)
+    return {"keys": joined, "lengths": lengths, "ids": ids}
 
 
 def check(
@@ -97,13 +94,7 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
         return
     keys = arrays["keys"]
     if "lengths" in arrays:
-        text = keys.tobytes()
-        ends = np.cumsum(arrays["lengths"]).tolist()
-        keys = tf.constant(
-            [text[a:b] for a, b in zip([0, *ends], ends)],
-            tf.string,
-            [len(ends)],
-        )
+        keys = text_arrays.from_arrays(keys, arrays["lengths"])
     table.import_(keys, arrays["ids"])
 
 
