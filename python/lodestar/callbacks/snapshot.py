@@ -127,7 +127,7 @@ class Snapshot(keras.callbacks.Callback):
         self._iterator = iterator
         self._metadata = metadata
         self._on_error = on_error
-        self._pending: PendingSnapshot | None = None
+        self._writing: PendingSnapshot | None = None
         self._steps = 0  # since the last snapshot
         self._due = False
         # What was trained last; None: not known.
@@ -298,9 +298,9 @@ class Snapshot(keras.callbacks.Callback):
                 self._end_pass()
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
-        if self._pending is not None and self._pending.done():
+        if self._writing is not None and self._writing.done():
             self._collect()
-        if self._due and self._pending is None:
+        if self._due and self._writing is None:
             self._take()
 
     def on_epoch_end(
@@ -348,7 +348,7 @@ class Snapshot(keras.callbacks.Callback):
                     f"`metadata` has {', '.join(taken)}, under which the "
                     "callback saves what was trained last."
                 )
-            self._pending = save_model(
+            self._writing = save_model(
                 self._folder.path,
                 self.model,
                 self._is_delta(),
@@ -374,11 +374,11 @@ class Snapshot(keras.callbacks.Callback):
 
     def _collect(self) -> None:
         """Waits for what is being written."""
-        pending, self._pending = self._pending, None
-        if pending is None:
+        writing, self._writing = self._writing, None
+        if writing is None:
             return
         try:
-            pending.wait()
+            writing.wait()
             if self._keep is not None:
                 self._remove_old()
         except Exception as error:

@@ -215,7 +215,7 @@ def read_label(path: str) -> bytes | None:
 
 
 def merge(files: Sequence[str], out: str, label: bytes = b"") -> MergedFile:
-    """Makes one whole table file of a whole one and deltas in order."""
+    """Merges a whole table file and deltas, in order, into a whole one."""
     return MergedFile(
         *_numbers(
             gen_ops.lodestar_snapshot_merge(

@@ -84,7 +84,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--top",
         choices=["frequency"],
-        help="the rows that most steps have seen",
+        help="the rows of the most sightings",
     )
     what.add_argument(
         "--diff",

@@ -1,4 +1,4 @@
-"""Compaction: a chain of deltas made one full version; old versions removed."""
+"""Compaction: a chain merged into one full version, old versions removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CompactReport:
 
 
 def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
-    """Makes one full version of the newest and all that it builds on.
+    """Merges the newest version and all that it builds on into a full one.
 
     The new version is the newest then; only after it is there, and every byte
     of it was read and is right, versions that nobody needs are removed. A

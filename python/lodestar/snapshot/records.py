@@ -114,8 +114,8 @@ class IdState:
         version: In which it was last written or removed; None if never.
         values: Of its row, `[dim]`.
         slots: Name -> values of the optimizer slot.
-        frequency: Steps that have seen it.
-        last_seen: The last of those steps.
+        frequency: Its sightings, by which a pending id waits for a row.
+        last_seen: The step of the last one.
     """
 
     state: str

@@ -55,7 +55,7 @@ class _Kill(keras.callbacks.Callback):
         self._snapshots, self._step = snapshots, step
 
     def on_train_batch_begin(self, batch, logs=None):
-        pending = self._snapshots._pending
+        pending = self._snapshots._writing
         if pending is not None:
             pending.wait()
         if int(self.model.optimizer.iterations) == self._step:

@@ -9,7 +9,7 @@ import numpy as np
 # Distinct ids of a slot are kept up to here.
 _MAX_DISTINCT = 1_000_000
 # New ids wait until there are so many, since merging costs a pass over all.
-_PENDING = 1 << 17
+_MOST_NEW = 1 << 17
 
 
 class DistinctIds:
@@ -21,17 +21,17 @@ class DistinctIds:
 
     def __init__(self):
         self._ids = np.zeros(0, np.uint64)
-        self._pending: list[np.ndarray] = []
-        self._num_pending = 0
+        self._new: list[np.ndarray] = []
+        self._num_new = 0
         self.exact = True
 
     def add(self, ids: np.ndarray) -> None:
         """Adds ids, of uint64."""
         if not self.exact or not len(ids):
             return
-        self._pending.append(np.unique(ids))
-        self._num_pending += len(self._pending[-1])
-        if self._num_pending >= _PENDING:
+        self._new.append(np.unique(ids))
+        self._num_new += len(self._new[-1])
+        if self._num_new >= _MOST_NEW:
             self._merge()
 
     def ids(self) -> np.ndarray:
@@ -40,9 +40,9 @@ class DistinctIds:
         return self._ids
 
     def _merge(self) -> None:
-        if self._pending:
-            self._ids = np.unique(np.concatenate([self._ids, *self._pending]))
-            self._pending, self._num_pending = [], 0
+        if self._new:
+            self._ids = np.unique(np.concatenate([self._ids, *self._new]))
+            self._new, self._num_new = [], 0
         if len(self._ids) > _MAX_DISTINCT:
             self._ids = self._ids[:_MAX_DISTINCT]
             self.exact = False
