@@ -1,5 +1,6 @@
 """Dense, ragged and sparse ids -> flat ids in bags, and the way back."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -99,13 +100,18 @@ def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
     outer = shape[:-1]
     row_splits = tf.range(tf.reduce_prod(outer) + 1) * shape[-1]
 
-    def restore(pooled: tf.Tensor) -> tf.Tensor:
-        dim = pooled.shape[-1]
-        if ids.shape.rank != 2:
-            pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
-        return tf.ensure_shape(pooled, ids.shape[:-1].concatenate([dim]))
-
+    restore = functools.partial(_by_outer_axes, ids.shape, outer)
     return Bags(tf.reshape(ids, [-1]), row_splits, weights, restore)
+
+
+def _by_outer_axes(
+    static: tf.TensorShape, outer: tf.Tensor, pooled: tf.Tensor
+) -> tf.Tensor:
+    """Pooled rows, one a bag, by all axes of ids but the last."""
+    dim = pooled.shape[-1]
+    if static.rank != 2:
+        pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
+    return tf.ensure_shape(pooled, static[:-1].concatenate([dim]))
 
 
 def _from_ragged(ids: tf.RaggedTensor, weights: Any) -> Bags:
@@ -228,10 +234,5 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
             bags, tf.range(bag_count + 1), out_type=tf.int64
         )
 
-    def restore(pooled: tf.Tensor) -> tf.Tensor:
-        dim = pooled.shape[-1]
-        if ids.shape.rank != 2:
-            pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
-        return tf.ensure_shape(pooled, ids.shape[:-1].concatenate([dim]))
-
+    restore = functools.partial(_by_outer_axes, ids.shape, outer)
     return Bags(ids.values, row_splits, weights, restore)

@@ -320,76 +320,23 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 )
         if training is None:
             training = self._hook.trainable and _private.tape_is_recording()
+        train = {"insert": training and grow, "count": training and count}
+        options = {"missing": self._missing, "padding_id": padding_id}
         if combiner is None:
-            return map_flat(
-                lambda flat: self.lookup_flat(
-                    flat,
-                    insert=training and grow,
-                    count=training and count,
-                    admit=admit,
-                    padding_id=padding_id,
-                ),
-                ids,
-            )
+            hook, missing_row, _ = self._constants()
+
+            def rows_of(flat: tf.Tensor) -> tf.Tensor:
+                inputs = (self.resource_handle, hook, flat, missing_row)
+                if any(train.values()):
+                    return embedding_ops.find_or_insert(
+                        *inputs, **train, admit=admit, **options
+                    )
+                return embedding_ops.find(*inputs, **options)[0]
+
+            return map_flat(rows_of, ids)
         bags = bags_lib.to_bags(ids, weights)
-        pooled = self.lookup_bags(
-            bags,
-            combiner,
-            insert=training and grow,
-            count=training and count,
-            admit=admit,
-            padding_id=padding_id,
-            default_id=default_id,
-        )
-        return bags.restore(pooled)
-
-    def lookup_flat(
-        self,
-        ids: tf.Tensor,
-        *,
-        insert: bool,
-        count: bool,
-        admit: bool | None = None,
-        padding_id: int | None = None,
-    ) -> tf.Tensor:
-        """`lookup` of a dense int64 tensor without a combiner."""
-        hook, missing_row, _ = self._constants()
-        if insert or count:
-            return embedding_ops.find_or_insert(
-                self.resource_handle,
-                hook,
-                ids,
-                missing_row,
-                insert=insert,
-                count=count,
-                admit=admit,
-                missing=self._missing,
-                padding_id=padding_id,
-            )
-        rows, _ = embedding_ops.find(
-            self.resource_handle,
-            hook,
-            ids,
-            missing_row,
-            missing=self._missing,
-            padding_id=padding_id,
-        )
-        return rows
-
-    def lookup_bags(
-        self,
-        bags: bags_lib.Bags,
-        combiner: str,
-        *,
-        insert: bool,
-        count: bool,
-        admit: bool | None = None,
-        padding_id: int | None = None,
-        default_id: int | None = None,
-    ) -> tf.Tensor:
-        """`lookup` of bags: one op; `[B, dim]`, before `bags.restore`."""
         hook, missing_row, no_weights = self._constants()
-        return embedding_ops.pooled_lookup(
+        pooled = embedding_ops.pooled_lookup(
             self.resource_handle,
             hook,
             bags.ids,
@@ -397,13 +344,12 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             no_weights if bags.weights is None else bags.weights,
             missing_row,
             combiner=combiner,
-            insert=insert,
-            count=count,
+            **train,
             admit=admit,
-            missing=self._missing,
-            padding_id=padding_id,
             default_id=default_id,
+            **options,
         )
+        return bags.restore(pooled)
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """What a look-up of several tables takes: hook, missing row, kind."""
