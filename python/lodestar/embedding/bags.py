@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lodestar._checks import after
 from lodestar.embedding.ids import IdTensor, to_numbers
 
 Pooled = Any  # Tensor or RaggedTensor
@@ -93,8 +94,7 @@ def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
                 tf.shape(ids),
                 message="`weights` and `ids` differ in shape",
             )
-            with tf.control_dependencies([] if check is None else [check]):
-                weights = tf.identity(weights)
+            weights = after(check, weights)
         weights = tf.reshape(weights, [-1])
     shape = tf.shape(ids, tf.int64)
     outer = shape[:-1]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_count
+from lodestar._checks import after, check_count
 from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
@@ -367,8 +367,7 @@ class IdLookup(keras.layers.Layer):
                 tf.boolean_mask(keys, unknown),
             ],
         )
-        with tf.control_dependencies([] if check is None else [check]):
-            return tf.identity(ids)
+        return after(check, ids)
 
     def _keys_of(self, ids: tf.Tensor) -> tf.Tensor:
         keys = self._keys.value()
