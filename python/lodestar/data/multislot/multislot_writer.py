@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,25 @@ class MultiSlotWriter(SampleWriter):
         for begin in range(0, rows, _BLOCK_ROWS):
             end = min(rows, begin + _BLOCK_ROWS)
             self._file.write(_format(self._spec, columns, begin, end))
+
+
+def multislot_lines(spec: SlotSpec, columns: Mapping[str, Any]) -> list[str]:
+    """The lines of samples that are known to be good, without line ends.
+
+    Args:
+        spec: The slots.
+        columns: Of all slots, as arrays or pairs of values and row_splits.
+    """
+    ready = []
+    for slot in spec:
+        column = columns[slot.name]
+        if not isinstance(column, tuple):
+            rows = column.reshape(len(column), -1)
+            splits = np.arange(len(rows) + 1) * rows.shape[1]
+            column = (rows.reshape(-1), splits)
+        ready.append(Column(*column))
+    num_rows = len(ready[0].splits) - 1
+    return _format(spec, ready, 0, num_rows).decode().splitlines()
 
 
 def number_texts(slot: Slot, values: np.ndarray) -> list[str]:

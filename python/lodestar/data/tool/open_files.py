@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar.data.multislot.generated_dataset import generated_dataset
+from lodestar.data.multislot.multislot_writer import multislot_lines
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -39,7 +41,8 @@ def open_dataset(
     """Batches of `(features, label)` from files of whichever format.
 
     `MultiSlotDataset`, `NormDataset`, `RawDataset` or `ParquetDataset`, as the
-    files are.
+    files are. CSV and TSV are read line by line in Python; their iterators cannot
+    be saved, and `prepare_files` makes what is read faster.
 
     >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP
@@ -49,27 +52,45 @@ def open_dataset(
             stand for the files in them.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s. None
             takes the slot file beside the files, `PATH.slots.yaml` or
-            `slots.yaml`; Parquet does without.
+            `slots.yaml`; Parquet and CSV do without.
         batch_size: Samples a batch.
-        format: `"multislot"`, `"norm"`, `"raw"` or `"parquet"`; None finds it by
-            the files' first bytes, Raw by the name's end, `.raw` or `.bin`.
-        **options: Those of the format's own dataset function.
+        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"csv"` or `"tsv"`;
+            None finds it by the files' first bytes, Raw by the name's end, `.raw`
+            or `.bin`.
+        **options: Those of the format's own dataset function. Of CSV those of
+            `open_source` (`label`, `categorical`, ...), and of `ReadOptions` but
+            `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
 
     Raises:
-        DataError: The format or the slots cannot be found, the files are of
-            different formats, or of one that has no dataset.
+        DataError: The format or the slots cannot be found, or the files are of
+            different formats.
         ValueError, tf.errors.OpError: As the format's own dataset function.
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
     paths, found = _format(as_paths(files), format)
+    spec = slots_of(paths, found, slots, options)
     if found.dataset is None:
-        raise DataError(
-            f"{paths[0]}: is {found.name}, which has no dataset; "
-            "`python -m lodestar.data convert` makes another format of it"
-        )
-    spec = slots_of(paths, found, slots)
+        return _read_by_python(paths, found, spec, batch_size, options)
     return found.dataset(paths, spec, batch_size, **options)
+
+
+def _read_by_python(
+    paths: list[str],
+    found: Format,
+    spec: SlotSpec | None,
+    batch_size: int,
+    options: dict,
+) -> tf.data.Dataset:
+    """The dataset of a format that no op reads."""
+    reading = {n: options.pop(n) for n in found.reads if n in options}
+    source = found.open(paths, spec, reading, None, None)
+
+    def texts(path: str) -> Iterator[str]:
+        for columns in source.batches(path):
+            yield from multislot_lines(source.spec, columns)
+
+    return generated_dataset(texts, paths, source.spec, batch_size, **options)
 
 
 def open_source(

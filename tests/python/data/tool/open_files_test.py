@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lodestar.data import (
+    CsvWriter,
     DataError,
     MultiSlotWriter,
     NormWriter,
@@ -67,6 +68,38 @@ def test_the_format_is_found(tmp_path, name):
     np.testing.assert_array_equal(found["a"][0], np.arange(ROWS))
 
 
+def test_csv_has_a_dataset(tmp_path):
+    path = tmp_path / "in.csv"
+    with CsvWriter(path, SPEC) as writer:
+        writer.write_batch(columns())
+    text = list(open_dataset(write(tmp_path, "multislot"), SPEC, 30))
+    for (found, y), (wanted, z) in zip(
+        open_dataset(path, SPEC, 30), text, strict=True
+    ):
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_array_equal(found["x"], wanted["x"])
+        np.testing.assert_array_equal(found["b"].values, wanted["b"].values)
+    shuffled = open_dataset(path, SPEC, 30, shuffle_rows=ROWS, seed=1, repeat=2)
+    ids = values(shuffled, "a")
+    assert ids[:ROWS] != list(range(ROWS))
+    assert sorted(ids) == sorted(2 * list(range(ROWS)))
+
+
+def test_csv_needs_no_slots(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("bought,price,word\nyes,1.5,a\nno,,b\nyes,2,\n")
+    dataset = open_dataset(path, batch_size=3, label="bought=yes")
+    ((features, label),) = dataset
+    assert label.numpy().ravel().tolist() == [1, 0, 1]
+    assert features["price"].numpy().ravel().tolist() == [1.5, 0, 2]
+    assert features["word"].row_lengths().numpy().tolist() == [1, 1, 0]
+    with pytest.raises(ValueError, match="`on_error` is no option here"):
+        open_dataset(path, batch_size=3, label="bought=yes", on_error="skip")
+    path.write_text("bought,price\nyes,1\nno,1,2\n")
+    with pytest.raises(Exception, match="in.csv:3: found 3 fields, wanted 2"):
+        list(open_dataset(path, batch_size=3, label="bought=yes"))
+
+
 def test_a_file_list_stands_for_its_files(tmp_path):
     files = [str(write(tmp_path, "norm", str(i))) for i in range(2)]
     write_file_list(tmp_path / "list.txt", files)
@@ -87,10 +120,6 @@ def test_errors(tmp_path):
         open_source(norm, SPEC, layout="int")
     with pytest.raises(ValueError, match="`batch_size` is missing"):
         open_dataset(norm, SPEC)
-    table = tmp_path / "a.csv"
-    table.write_text("label,a\n1,2\n0,1\n")
-    with pytest.raises(DataError, match="is csv, which has no dataset"):
-        open_dataset(table, SPEC, 10)
 
 
 def test_a_split_holds_the_same_samples_out_in_every_format(tmp_path):
