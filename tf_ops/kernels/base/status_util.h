@@ -6,7 +6,7 @@
 #include <new>
 
 #include "absl/status/status.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/errors.h"
 #include "tf_ops/core/base/status.h"
 
 namespace lodestar {
@@ -42,23 +42,15 @@ inline absl::Status ToTensorFlow(const Status& status) {
   return absl::Status(code, status.message());
 }
 
+inline absl::Status ToTensorFlow(absl::Status status) { return status; }
+
 template <typename... Args>
 absl::Status InvalidArgumentError(const Args&... args) {
   return ToTensorFlow(InvalidArgument(args...));
 }
 
-// Runs the body of a kernel's Compute. An allocation of the standard library
-// that fails in it is RESOURCE_EXHAUSTED: TensorFlow would end the process.
-template <typename Body>
-void CatchBadAlloc(tensorflow::OpKernelContext* ctx, const Body& body) {
-  try {
-    body();
-  } catch (const std::bad_alloc&) {
-    ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
-  }
-}
-
-// The same for what returns a status.
+// What `body` returns. An allocation of the standard library that fails in it
+// is RESOURCE_EXHAUSTED: TensorFlow would end the process.
 template <typename Body>
 absl::Status WithoutBadAlloc(const Body& body) {
   try {
@@ -69,5 +61,9 @@ absl::Status WithoutBadAlloc(const Body& body) {
 }
 
 }  // namespace lodestar
+
+// Returns the error of a status, core's or TensorFlow's, if it is one.
+#define LODESTAR_TRY(...) \
+  TF_RETURN_IF_ERROR(::lodestar::ToTensorFlow(__VA_ARGS__))
 
 #endif  // LODESTAR_TF_OPS_KERNELS_BASE_STATUS_UTIL_H_

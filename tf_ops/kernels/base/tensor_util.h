@@ -3,30 +3,31 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
+#include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
 #include "tf_ops/core/base/span.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
 
 template <typename T>
-Span<const T> FlatSpan(const tensorflow::Tensor& tensor) {
+Span<const T> FlatSpan(const Tensor& tensor) {
   return Span<const T>(tensor.flat<T>().data(), tensor.NumElements());
 }
 
 template <typename T>
-Span<T> FlatSpan(tensorflow::Tensor* tensor) {
+Span<T> FlatSpan(Tensor* tensor) {
   return Span<T>(tensor->flat<T>().data(), tensor->NumElements());
 }
 
 // InvalidArgument unless `tensor`, an input called `name`, has this rank.
-inline absl::Status CheckRank(const tensorflow::Tensor& tensor,
-                              const char* name, int rank) {
+inline absl::Status CheckRank(const Tensor& tensor, const char* name,
+                              int rank) {
   if (tensor.dims() == rank) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` must have rank ", rank,
                               ", found shape ", tensor.shape().DebugString());
@@ -35,20 +36,18 @@ inline absl::Status CheckRank(const tensorflow::Tensor& tensor,
 // `shape` with `rows` as its first dimension, and the numbers in a row. The
 // other dimensions of a tensor without rows may have a product beyond int64.
 // REQUIRES: rank 1 or more.
-inline absl::Status ReplaceRows(const tensorflow::TensorShape& shape,
-                                int64_t rows, tensorflow::TensorShape* replaced,
-                                int64_t* dim) {
+inline absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
+                                TensorShape* replaced, int64_t* dim) {
   *replaced = shape;
-  TF_RETURN_IF_ERROR(replaced->SetDimWithStatus(0, 1));
+  LODESTAR_TRY(replaced->SetDimWithStatus(0, 1));
   *dim = replaced->num_elements();
   return replaced->SetDimWithStatus(0, rows);
 }
 
 // ctx->allocate_output. ResourceExhausted where the bytes are beyond int64, of
 // which TensorFlow's allocator makes a small number when it rounds them up.
-inline absl::Status AllocateOutput(tensorflow::OpKernelContext* ctx, int index,
-                                   const tensorflow::TensorShape& shape,
-                                   tensorflow::Tensor** output) {
+inline absl::Status AllocateOutput(OpKernelContext* ctx, int index,
+                                   const TensorShape& shape, Tensor** output) {
   const int64_t size =
       tensorflow::DataTypeSize(ctx->expected_output_dtype(index));
   if (size > 0 &&
@@ -60,10 +59,35 @@ inline absl::Status AllocateOutput(tensorflow::OpKernelContext* ctx, int index,
   return ctx->allocate_output(index, shape, output);
 }
 
+// What a tensor holds for a T of ours.
+template <typename T>
+using TensorType =
+    std::conditional_t<std::is_same_v<T, std::string>, tstring, T>;
+
+// A scalar at `output`.
+template <typename T>
+absl::Status OutputScalar(OpKernelContext* ctx, int output, const T& value) {
+  Tensor* tensor = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(output, {}, &tensor));
+  tensor->scalar<TensorType<T>>()() = value;
+  return absl::OkStatus();
+}
+
+// A copy of `values` as a vector at `output`.
+template <typename T>
+absl::Status OutputVector(OpKernelContext* ctx, int output,
+                          const std::vector<T>& values) {
+  Tensor* tensor = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(
+      output, {static_cast<int64_t>(values.size())}, &tensor));
+  std::copy(values.begin(), values.end(), tensor->flat<TensorType<T>>().data());
+  return absl::OkStatus();
+}
+
 // How a kernel that only copies sees a tensor: as T, which is tstring, or char,
 // the bytes of any other dtype.
 template <typename T>
-const T* CopySource(const tensorflow::Tensor& tensor) {
+const T* CopySource(const Tensor& tensor) {
   if constexpr (std::is_same_v<T, char>) {
     return tensor.tensor_data().data();
   } else {
@@ -71,13 +95,13 @@ const T* CopySource(const tensorflow::Tensor& tensor) {
   }
 }
 template <typename T>
-T* CopyTarget(tensorflow::Tensor* tensor) {
+T* CopyTarget(Tensor* tensor) {
   return const_cast<T*>(CopySource<T>(*tensor));
 }
 
 // The T in `dim` numbers of a tensor.
 template <typename T>
-int64_t CopyWidth(const tensorflow::Tensor& tensor, int64_t dim) {
+int64_t CopyWidth(const Tensor& tensor, int64_t dim) {
   if constexpr (std::is_same_v<T, char>) {
     return dim * tensorflow::DataTypeSize(tensor.dtype());
   } else {
@@ -87,9 +111,9 @@ int64_t CopyWidth(const tensorflow::Tensor& tensor, int64_t dim) {
 
 // Calls f with a T, by which a tensor of `dtype` is copied.
 template <typename F>
-void VisitCopied(tensorflow::DataType dtype, const F& f) {
+void VisitCopied(DataType dtype, const F& f) {
   if (dtype == tensorflow::DT_STRING) {
-    f(tensorflow::tstring());
+    f(tstring());
   } else {
     f(char());
   }

@@ -9,24 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/embedding/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_collection_util.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpInputList;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 absl::Status InFeature(const CollectionFeature& feature,
                        const absl::Status& status) {
@@ -38,7 +29,7 @@ absl::Status InFeature(const CollectionFeature& feature,
 // The attribute missing, one item a table.
 absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               std::vector<std::string>* missing) {
-  TF_RETURN_IF_ERROR(ctx->GetAttr("missing", missing));
+  LODESTAR_TRY(ctx->GetAttr("missing", missing));
   if (static_cast<int>(missing->size()) == num_tables) return absl::OkStatus();
   return InvalidArgumentError("`missing` has ", missing->size(),
                               " items, but there are ", num_tables, " tables");
@@ -51,11 +42,11 @@ absl::Status ReadGradients(OpKernelContext* ctx,
                            const std::vector<int>& dims,
                            std::vector<const void*>* gradients) {
   OpInputList list;
-  TF_RETURN_IF_ERROR(ctx->input_list("gradients", &list));
+  LODESTAR_TRY(ctx->input_list("gradients", &list));
   for (int f = 0; f < list.size(); ++f) {
     const CollectionFeature& feature = attributes.features()[f];
     TensorShape wanted = inputs.lead(f);
-    TF_RETURN_IF_ERROR(wanted.AddDimWithStatus(dims[feature.table]));
+    LODESTAR_TRY(wanted.AddDimWithStatus(dims[feature.table]));
     if (list[f].shape() != wanted) {
       return InFeature(feature,
                        InvalidArgumentError("`gradients` has shape ",
@@ -67,10 +58,10 @@ absl::Status ReadGradients(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-class EmbeddingCollectionLookupOp : public StatelessKernel {
+class EmbeddingCollectionLookupOp : public Kernel {
  public:
   explicit EmbeddingCollectionLookupOp(OpKernelConstruction* ctx)
-      : StatelessKernel(ctx) {
+      : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
     OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
     OP_REQUIRES_OK(ctx,
@@ -79,40 +70,38 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("count", &options_.count));
   }
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
-    OP_REQUIRES_OK(ctx, tables.Init(ctx, attributes_, missing_));
-    OP_REQUIRES_OK(ctx, CheckHooks(ctx, tables));
+    LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
+    LODESTAR_TRY(CheckHooks(ctx, tables));
     CollectionInputs inputs;
-    OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
-    OP_REQUIRES_OK(ctx, FindCounters(ctx, &counters));
+    LODESTAR_TRY(FindCounters(ctx, &counters));
     const bool sighting = options_.insert || options_.count;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(batch.Init(attributes_.features(), inputs.tensors(),
-                                     attributes_.num_tables(),
-                                     sighting ? CollectionBatch::Ids::kByTable
-                                              : CollectionBatch::Ids::kRead,
-                                     &parallel)));
+    LODESTAR_TRY(batch.Init(
+        attributes_.features(), inputs.tensors(), attributes_.num_tables(),
+        sighting ? CollectionBatch::Ids::kByTable : CollectionBatch::Ids::kRead,
+        &parallel));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
-    OP_REQUIRES_OK(
-        ctx, AllocateRowsAndWinners(ctx, inputs, &tables, &rows, &winners));
+    LODESTAR_TRY(AllocateRowsAndWinners(ctx, inputs, &tables, &rows, &winners));
     std::vector<std::vector<RowRef>> refs(attributes_.num_tables());
-    OP_REQUIRES_OK(ctx, See(ctx, batch, sighting, &tables, &refs,
-                            counters.get(), &parallel));
+    LODESTAR_TRY(
+        See(ctx, batch, sighting, &tables, &refs, counters.get(), &parallel));
     batch.LookUp(tables.tables(), sighting, rows, winners, &parallel);
+    return absl::OkStatus();
   }
 
  private:
   static absl::Status CheckHooks(OpKernelContext* ctx,
                                  const CollectionTables& tables) {
     OpInputList hooks;
-    TF_RETURN_IF_ERROR(ctx->input_list("hooks", &hooks));
+    LODESTAR_TRY(ctx->input_list("hooks", &hooks));
     for (int t = 0; t < hooks.size(); ++t) {
-      TF_RETURN_IF_ERROR(CheckHook(hooks[t], *tables.store(t)));
+      LODESTAR_TRY(CheckHook(hooks[t], *tables.store(t)));
     }
     return absl::OkStatus();
   }
@@ -122,11 +111,10 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
       OpKernelContext* ctx,
       tensorflow::core::RefCountPtr<CollectionCounters>* counters) const {
     OpInputList handles;
-    TF_RETURN_IF_ERROR(ctx->input_list("counters", &handles));
+    LODESTAR_TRY(ctx->input_list("counters", &handles));
     if (handles.size() == 0) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(CheckRank(handles[0], "counters", 0));
-    TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-        ctx, handles[0].scalar<tensorflow::ResourceHandle>()(), counters));
+    LODESTAR_TRY(CheckRank(handles[0], "counters", 0));
+    LODESTAR_TRY(FindResource(ctx, handles[0], counters));
     const int64_t num_features =
         static_cast<int64_t>(attributes_.features().size());
     if ((*counters)->num_features() == num_features) return absl::OkStatus();
@@ -142,20 +130,20 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
                                       std::vector<int64_t*>* winners) const {
     OpOutputList row_list;
     OpOutputList winner_list;
-    TF_RETURN_IF_ERROR(ctx->output_list("rows", &row_list));
-    TF_RETURN_IF_ERROR(ctx->output_list("winners", &winner_list));
+    LODESTAR_TRY(ctx->output_list("rows", &row_list));
+    LODESTAR_TRY(ctx->output_list("winners", &winner_list));
     int next_winners = 0;
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       const CollectionFeature& feature = attributes_.features()[f];
       const EmbeddingStore* store = tables->store(feature.table);
       TensorShape shape = inputs.lead(f);
-      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(store->dim()));
+      LODESTAR_TRY(shape.AddDimWithStatus(store->dim()));
       Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(row_list.allocate(f, shape, &output));
+      LODESTAR_TRY(row_list.allocate(f, shape, &output));
       rows->push_back(RowData(output));
       winners->push_back(nullptr);
       if (!attributes_.is_max(f)) continue;
-      TF_RETURN_IF_ERROR(winner_list.allocate(next_winners++, shape, &output));
+      LODESTAR_TRY(winner_list.allocate(next_winners++, shape, &output));
       winners->back() = output->flat<int64_t>().data();
     }
     return absl::OkStatus();
@@ -170,26 +158,25 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
                    const ParallelFor* parallel) const {
     OpOutputList unique_list;
     OpOutputList position_list;
-    TF_RETURN_IF_ERROR(ctx->output_list("unique_ids", &unique_list));
-    TF_RETURN_IF_ERROR(ctx->output_list("positions", &position_list));
+    LODESTAR_TRY(ctx->output_list("unique_ids", &unique_list));
+    LODESTAR_TRY(ctx->output_list("positions", &position_list));
     const int num_tables = attributes_.num_tables();
     std::vector<Span<int64_t>> positions;
     for (int t = 0; t < num_tables; ++t) {
       Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(position_list.allocate(
-          t, {sighting ? batch.num_ids(t) : 0}, &output));
+      LODESTAR_TRY(position_list.allocate(t, {sighting ? batch.num_ids(t) : 0},
+                                          &output));
       positions.push_back(FlatSpan<int64_t>(output));
     }
     std::vector<std::vector<int64_t>> unique(num_tables);
     if (sighting) {
-      TF_RETURN_IF_ERROR(
-          ToTensorFlow(batch.Deduplicate(&unique, positions, parallel)));
+      LODESTAR_TRY(batch.Deduplicate(&unique, positions, parallel));
     }
     std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
       const int64_t count = static_cast<int64_t>(unique[t].size());
       Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(unique_list.allocate(t, {count}, &output));
+      LODESTAR_TRY(unique_list.allocate(t, {count}, &output));
       std::copy(unique[t].begin(), unique[t].end(),
                 output->flat<int64_t>().data());
       (*refs)[t].resize(count);
@@ -208,8 +195,7 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
       table_ids.push_back({tables->store(t), unique[t], (*refs)[t],
                            resident[t].data(), occurrences[t]});
     }
-    TF_RETURN_IF_ERROR(ToTensorFlow(
-        EmbeddingStore::FindOrInsert(table_ids, options_, parallel)));
+    LODESTAR_TRY(EmbeddingStore::FindOrInsert(table_ids, options_, parallel));
     for (int t = 0; t < num_tables; ++t) {
       tables->store(t)->CountBatch(
           positions[t].size(), unique[t].size(),
@@ -229,10 +215,10 @@ class EmbeddingCollectionLookupOp : public StatelessKernel {
   EmbeddingStore::SightingOptions options_;
 };
 
-class EmbeddingCollectionGradientOp : public StatelessKernel {
+class EmbeddingCollectionGradientOp : public Kernel {
  public:
   explicit EmbeddingCollectionGradientOp(OpKernelConstruction* ctx)
-      : StatelessKernel(ctx) {
+      : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
     OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("deduplicated", &deduplicated_));
@@ -250,59 +236,55 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
                                      attributes_.num_tables(), " tables"));
   }
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     CollectionInputs inputs;
-    OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
     std::vector<const void*> gradients;
-    OP_REQUIRES_OK(ctx,
-                   ReadGradients(ctx, attributes_, inputs, dims_, &gradients));
+    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, dims_, &gradients));
     std::vector<const int64_t*> winners;
-    OP_REQUIRES_OK(ctx, ReadWinners(ctx, inputs, &winners));
+    LODESTAR_TRY(ReadWinners(ctx, inputs, &winners));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(batch.Init(
-                            attributes_.features(), inputs.tensors(),
+    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
                             attributes_.num_tables(),
                             deduplicated_ ? CollectionBatch::Ids::kCount
                                           : CollectionBatch::Ids::kByTable,
-                            &parallel)));
+                            &parallel));
     std::vector<CollectionBatch::Sums> tables(attributes_.num_tables());
     std::vector<std::vector<int64_t>> positions(tables.size());
     if (deduplicated_) {
-      OP_REQUIRES_OK(ctx, TakeUniqueIds(ctx, batch, &tables));
+      LODESTAR_TRY(TakeUniqueIds(ctx, batch, &tables));
     } else {
-      OP_REQUIRES_OK(ctx,
-                     FindUniqueIds(ctx, batch, &positions, &tables, &parallel));
+      LODESTAR_TRY(FindUniqueIds(ctx, batch, &positions, &tables, &parallel));
     }
     OpOutputList sums;
-    OP_REQUIRES_OK(ctx, ctx->output_list("sums", &sums));
+    LODESTAR_TRY(ctx->output_list("sums", &sums));
     std::vector<SumTensor> sum_tensors(tables.size());
     for (size_t t = 0; t < tables.size(); ++t) {
       Tensor* output = nullptr;
-      OP_REQUIRES_OK(
-          ctx, sums.allocate(t, {tables[t].num_unique, dims_[t]}, &output));
-      OP_REQUIRES_OK(ctx, sum_tensors[t].Init(ctx, output));
+      LODESTAR_TRY(sums.allocate(t, {tables[t].num_unique, dims_[t]}, &output));
+      LODESTAR_TRY(sum_tensors[t].Init(ctx, output));
       tables[t].type = sum_tensors[t].type();
       tables[t].dim = dims_[t];
       tables[t].sums = sum_tensors[t].raw_data();
     }
-    OP_REQUIRES_OK(ctx, ToTensorFlow(batch.SumGradients(gradients, winners,
-                                                        tables, &parallel)));
+    LODESTAR_TRY(batch.SumGradients(gradients, winners, tables, &parallel));
     for (SumTensor& tensor : sum_tensors) tensor.Round(&parallel);
+    return absl::OkStatus();
   }
 
  private:
   absl::Status ReadWinners(OpKernelContext* ctx, const CollectionInputs& inputs,
                            std::vector<const int64_t*>* winners) const {
     OpInputList list;
-    TF_RETURN_IF_ERROR(ctx->input_list("winners", &list));
+    LODESTAR_TRY(ctx->input_list("winners", &list));
     int next = 0;
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       winners->push_back(nullptr);
       if (!attributes_.is_max(f)) continue;
       const CollectionFeature& feature = attributes_.features()[f];
       TensorShape wanted = inputs.lead(f);
-      TF_RETURN_IF_ERROR(wanted.AddDimWithStatus(dims_[feature.table]));
+      LODESTAR_TRY(wanted.AddDimWithStatus(dims_[feature.table]));
       const Tensor& tensor = list[next++];
       if (tensor.shape() != wanted) {
         return InFeature(
@@ -320,12 +302,12 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
                              std::vector<CollectionBatch::Sums>* tables) const {
     OpInputList unique_ids, positions;
     OpOutputList summed_ids;
-    TF_RETURN_IF_ERROR(ctx->input_list("unique_ids", &unique_ids));
-    TF_RETURN_IF_ERROR(ctx->input_list("positions", &positions));
-    TF_RETURN_IF_ERROR(ctx->output_list("summed_ids", &summed_ids));
+    LODESTAR_TRY(ctx->input_list("unique_ids", &unique_ids));
+    LODESTAR_TRY(ctx->input_list("positions", &positions));
+    LODESTAR_TRY(ctx->output_list("summed_ids", &summed_ids));
     for (size_t t = 0; t < tables->size(); ++t) {
-      TF_RETURN_IF_ERROR(CheckRank(unique_ids[t], "unique_ids", 1));
-      TF_RETURN_IF_ERROR(CheckRank(positions[t], "positions", 1));
+      LODESTAR_TRY(CheckRank(unique_ids[t], "unique_ids", 1));
+      LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
       CollectionBatch::Sums& table = (*tables)[t];
       table.positions = FlatSpan<int64_t>(positions[t]);
       table.num_unique = unique_ids[t].NumElements();
@@ -334,7 +316,7 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
             "`positions[", t, "]` has ", table.positions.size(),
             " numbers, but the features have ", batch.num_ids(t), " ids");
       }
-      TF_RETURN_IF_ERROR(CheckPositions(table.positions, table.num_unique));
+      LODESTAR_TRY(CheckPositions(table.positions, table.num_unique));
       summed_ids.set(t, unique_ids[t]);
     }
     return absl::OkStatus();
@@ -346,7 +328,7 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
                              std::vector<CollectionBatch::Sums>* tables,
                              const ParallelFor* parallel) const {
     OpOutputList summed_ids;
-    TF_RETURN_IF_ERROR(ctx->output_list("summed_ids", &summed_ids));
+    LODESTAR_TRY(ctx->output_list("summed_ids", &summed_ids));
     std::vector<Span<int64_t>> spans;
     for (size_t t = 0; t < tables->size(); ++t) {
       (*positions)[t].resize(batch.num_ids(t));
@@ -354,13 +336,11 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
       (*tables)[t].positions = (*positions)[t];
     }
     std::vector<std::vector<int64_t>> unique;
-    TF_RETURN_IF_ERROR(
-        ToTensorFlow(batch.Deduplicate(&unique, spans, parallel)));
+    LODESTAR_TRY(batch.Deduplicate(&unique, spans, parallel));
     for (size_t t = 0; t < tables->size(); ++t) {
       (*tables)[t].num_unique = static_cast<int64_t>(unique[t].size());
       Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(
-          summed_ids.allocate(t, {(*tables)[t].num_unique}, &output));
+      LODESTAR_TRY(summed_ids.allocate(t, {(*tables)[t].num_unique}, &output));
       std::copy(unique[t].begin(), unique[t].end(),
                 output->flat<int64_t>().data());
     }
@@ -372,50 +352,48 @@ class EmbeddingCollectionGradientOp : public StatelessKernel {
   bool deduplicated_ = false;
 };
 
-class EmbeddingCollectionWeightsGradientOp : public StatelessKernel {
+class EmbeddingCollectionWeightsGradientOp : public Kernel {
  public:
   explicit EmbeddingCollectionWeightsGradientOp(OpKernelConstruction* ctx)
-      : StatelessKernel(ctx) {
+      : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
     OP_REQUIRES_OK(ctx,
                    ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
   }
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
-    OP_REQUIRES_OK(ctx, tables.Init(ctx, attributes_, missing_));
+    LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
     std::vector<int> dims;
     for (int t = 0; t < attributes_.num_tables(); ++t) {
       dims.push_back(tables.store(t)->dim());
     }
     CollectionInputs inputs;
-    OP_REQUIRES_OK(ctx, inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
     std::vector<const void*> gradients;
-    OP_REQUIRES_OK(ctx,
-                   ReadGradients(ctx, attributes_, inputs, dims, &gradients));
+    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, dims, &gradients));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(batch.Init(attributes_.features(), inputs.tensors(),
-                                     attributes_.num_tables(),
-                                     CollectionBatch::Ids::kRead, &parallel)));
+    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
+                            attributes_.num_tables(),
+                            CollectionBatch::Ids::kRead, &parallel));
     OpInputList weights;
     OpOutputList outputs;
-    OP_REQUIRES_OK(ctx, ctx->input_list("weights", &weights));
-    OP_REQUIRES_OK(ctx, ctx->output_list("weight_gradients", &outputs));
+    LODESTAR_TRY(ctx->input_list("weights", &weights));
+    LODESTAR_TRY(ctx->output_list("weight_gradients", &outputs));
     std::vector<float*> weight_gradients;
     int next = 0;
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       weight_gradients.push_back(nullptr);
       if (!attributes_.weighted(f)) continue;
       Tensor* output = nullptr;
-      OP_REQUIRES_OK(ctx,
-                     outputs.allocate(next, weights[next].shape(), &output));
+      LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
       ++next;
       weight_gradients.back() = output->flat<float>().data();
     }
     batch.WeightGradients(tables.tables(), gradients, weight_gradients,
                           &parallel);
+    return absl::OkStatus();
   }
 
  private:
@@ -423,10 +401,10 @@ class EmbeddingCollectionWeightsGradientOp : public StatelessKernel {
   std::vector<std::string> missing_;
 };
 
-class EmbeddingCollectionCountersOp : public OpKernel {
+class EmbeddingCollectionCountersOp : public Kernel {
  public:
   explicit EmbeddingCollectionCountersOp(OpKernelConstruction* ctx)
-      : OpKernel(ctx) {
+      : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_features", &num_features_));
     constexpr int64_t kMost = int64_t{1} << 20;
     OP_REQUIRES(ctx, num_features_ <= kMost,
@@ -434,61 +412,47 @@ class EmbeddingCollectionCountersOp : public OpKernel {
                                      ", wanted 1 to ", kMost));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    tensorflow::ContainerInfo info;
-    OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
-    CollectionCounters* counters = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   ctx->resource_manager()->LookupOrCreate<CollectionCounters>(
-                       info.container(), info.name(), &counters,
-                       [this](CollectionCounters** created) {
-                         *created = new CollectionCounters(num_features_);
-                         return absl::OkStatus();
-                       }));
-    tensorflow::core::ScopedUnref unref(counters);
-    Tensor* handle = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
-    handle->scalar<tensorflow::ResourceHandle>()() =
-        tensorflow::MakeResourceHandle<CollectionCounters>(
-            ctx, info.container(), info.name());
+  absl::Status Run(OpKernelContext* ctx) override {
+    return OutputResource<CollectionCounters>(
+        ctx, *this,
+        [this](CollectionCounters** created) {
+          *created = new CollectionCounters(num_features_);
+          return absl::OkStatus();
+        },
+        [](const CollectionCounters&, const std::string&) {
+          return absl::OkStatus();
+        });
   }
 
  private:
   int64_t num_features_ = 0;
 };
 
-class EmbeddingCollectionStatsOp : public OpKernel {
+class EmbeddingCollectionStatsOp : public Kernel {
  public:
-  explicit EmbeddingCollectionStatsOp(OpKernelConstruction* ctx)
-      : OpKernel(ctx) {
+  explicit EmbeddingCollectionStatsOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("reset", &reset_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
-    OP_REQUIRES_OK(ctx,
-                   tensorflow::LookupResource(
-                       ctx, tensorflow::HandleFromInput(ctx, 0), &counters));
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &counters));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(
-                 0, {counters->num_features(), CollectionCounters::kNumbers},
-                 &output));
+    LODESTAR_TRY(ctx->allocate_output(
+        0, {counters->num_features(), CollectionCounters::kNumbers}, &output));
     counters->Read(reset_, output->flat<int64_t>().data());
+    return absl::OkStatus();
   }
 
  private:
   bool reset_ = false;
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(EmbeddingCollectionLookup);
-REGISTER(EmbeddingCollectionGradient);
-REGISTER(EmbeddingCollectionWeightsGradient);
-REGISTER(EmbeddingCollectionCounters);
-REGISTER(EmbeddingCollectionStats);
-#undef REGISTER
+LODESTAR_REGISTER(EmbeddingCollectionLookup);
+LODESTAR_REGISTER(EmbeddingCollectionGradient);
+LODESTAR_REGISTER(EmbeddingCollectionWeightsGradient);
+LODESTAR_REGISTER(EmbeddingCollectionCounters);
+LODESTAR_REGISTER(EmbeddingCollectionStats);
 
 }  // namespace
 }  // namespace lodestar

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
 namespace lodestar {
@@ -22,29 +22,29 @@ namespace lodestar {
 // row_splits, weights and winners, whose inputs are lists of only those.
 class CollectionAttributes {
  public:
-  absl::Status Init(tensorflow::OpKernelConstruction* ctx) {
-    TF_RETURN_IF_ERROR(ctx->GetAttr("T", &num_tables_));
+  absl::Status Init(OpKernelConstruction* ctx) {
+    LODESTAR_TRY(ctx->GetAttr("T", &num_tables_));
     int num_features = 0;
-    TF_RETURN_IF_ERROR(ctx->GetAttr("F", &num_features));
+    LODESTAR_TRY(ctx->GetAttr("F", &num_features));
     features_.resize(num_features);
     std::vector<std::string> names, combiners;
     std::vector<int64_t> tables, salts, padding_ids, default_ids, max_lengths;
     std::vector<bool> salted, use_padding, use_default;
-    TF_RETURN_IF_ERROR(ReadList(ctx, "names", &names));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "tables", &tables));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "combiners", &combiners));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "ragged", &ragged_));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "weighted", &weighted_));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "salted", &salted));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "salts", &salts));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "use_padding", &use_padding));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "padding_ids", &padding_ids));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "use_default", &use_default));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "default_ids", &default_ids));
-    TF_RETURN_IF_ERROR(ReadList(ctx, "max_lengths", &max_lengths));
-    std::vector<tensorflow::DataType> dtypes;
-    TF_RETURN_IF_ERROR(ReadList(ctx, "feature_dtypes", &dtypes));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("table_dtypes", &table_dtypes_));
+    LODESTAR_TRY(ReadList(ctx, "names", &names));
+    LODESTAR_TRY(ReadList(ctx, "tables", &tables));
+    LODESTAR_TRY(ReadList(ctx, "combiners", &combiners));
+    LODESTAR_TRY(ReadList(ctx, "ragged", &ragged_));
+    LODESTAR_TRY(ReadList(ctx, "weighted", &weighted_));
+    LODESTAR_TRY(ReadList(ctx, "salted", &salted));
+    LODESTAR_TRY(ReadList(ctx, "salts", &salts));
+    LODESTAR_TRY(ReadList(ctx, "use_padding", &use_padding));
+    LODESTAR_TRY(ReadList(ctx, "padding_ids", &padding_ids));
+    LODESTAR_TRY(ReadList(ctx, "use_default", &use_default));
+    LODESTAR_TRY(ReadList(ctx, "default_ids", &default_ids));
+    LODESTAR_TRY(ReadList(ctx, "max_lengths", &max_lengths));
+    std::vector<DataType> dtypes;
+    LODESTAR_TRY(ReadList(ctx, "feature_dtypes", &dtypes));
+    LODESTAR_TRY(ctx->GetAttr("table_dtypes", &table_dtypes_));
     if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
       return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
                                   " items, but there are ", num_tables_,
@@ -56,8 +56,7 @@ class CollectionAttributes {
       feature.table = tables[f];
       feature.pooled = !combiners[f].empty();
       if (feature.pooled) {
-        TF_RETURN_IF_ERROR(
-            ToTensorFlow(ParseCombiner(combiners[f], &feature.combiner)));
+        LODESTAR_TRY(ParseCombiner(combiners[f], &feature.combiner));
       }
       if (salted[f]) feature.salt = salts[f];
       if (use_padding[f]) feature.padding_id = padding_ids[f];
@@ -68,7 +67,7 @@ class CollectionAttributes {
                                     feature.table, ", wanted 0 to ",
                                     num_tables_ - 1);
       }
-      const tensorflow::DataType dtype = table_dtypes_[feature.table];
+      const DataType dtype = table_dtypes_[feature.table];
       if (dtypes[f] != dtype) {
         return InvalidArgumentError(
             "feature '", feature.name, "' is ", NameOf(RowTypeOf(dtypes[f])),
@@ -83,16 +82,16 @@ class CollectionAttributes {
     }
     int num_ragged = 0;
     int num_weighted = 0;
-    TF_RETURN_IF_ERROR(ctx->GetAttr("R", &num_ragged));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("W", &num_weighted));
-    TF_RETURN_IF_ERROR(CheckCount("ragged", ragged_, "R", num_ragged));
+    LODESTAR_TRY(ctx->GetAttr("R", &num_ragged));
+    LODESTAR_TRY(ctx->GetAttr("W", &num_weighted));
+    LODESTAR_TRY(CheckCount("ragged", ragged_, "R", num_ragged));
     return CheckCount("weighted", weighted_, "W", num_weighted);
   }
 
   // InvalidArgument unless the attribute M is the number of max features.
-  absl::Status CheckWinners(tensorflow::OpKernelConstruction* ctx) const {
+  absl::Status CheckWinners(OpKernelConstruction* ctx) const {
     int num_winners = 0;
-    TF_RETURN_IF_ERROR(ctx->GetAttr("M", &num_winners));
+    LODESTAR_TRY(ctx->GetAttr("M", &num_winners));
     std::vector<bool> max;
     for (size_t f = 0; f < features_.size(); ++f) max.push_back(is_max(f));
     return CheckCount("combiners", max, "M", num_winners);
@@ -106,9 +105,9 @@ class CollectionAttributes {
   }
 
   template <typename T>
-  absl::Status ReadList(tensorflow::OpKernelConstruction* ctx, const char* name,
+  absl::Status ReadList(OpKernelConstruction* ctx, const char* name,
                         std::vector<T>* list) const {
-    TF_RETURN_IF_ERROR(ctx->GetAttr(name, list));
+    LODESTAR_TRY(ctx->GetAttr(name, list));
     if (list->size() == features_.size()) return absl::OkStatus();
     return InvalidArgumentError("`", name, "` has ", list->size(),
                                 " items, but there are ", features_.size(),
@@ -130,7 +129,7 @@ class CollectionAttributes {
   }
 
   int num_tables_ = 0;
-  std::vector<tensorflow::DataType> table_dtypes_;
+  std::vector<DataType> table_dtypes_;
   std::vector<CollectionFeature> features_;
   std::vector<bool> ragged_;
   std::vector<bool> weighted_;
@@ -141,12 +140,12 @@ class CollectionInputs {
  public:
   // InvalidArgument, naming the feature: wrong ranks, weights not shaped as
   // ids.
-  absl::Status Init(tensorflow::OpKernelContext* ctx,
+  absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes) {
-    tensorflow::OpInputList ids, row_splits, weights;
-    TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
-    TF_RETURN_IF_ERROR(ctx->input_list("row_splits", &row_splits));
-    TF_RETURN_IF_ERROR(ctx->input_list("weights", &weights));
+    OpInputList ids, row_splits, weights;
+    LODESTAR_TRY(ctx->input_list("ids", &ids));
+    LODESTAR_TRY(ctx->input_list("row_splits", &row_splits));
+    LODESTAR_TRY(ctx->input_list("weights", &weights));
     const size_t num_features = attributes.features_.size();
     tensors_.resize(num_features);
     leads_.resize(num_features);
@@ -155,21 +154,21 @@ class CollectionInputs {
     int next_weights = 0;
     for (size_t f = 0; f < num_features; ++f) {
       const CollectionFeature& feature = attributes.features_[f];
-      const tensorflow::Tensor& feature_ids = ids[f];
+      const Tensor& feature_ids = ids[f];
       FeatureTensors& tensors = tensors_[f];
       tensors.ids = FlatSpan<int64_t>(feature_ids);
       leads_[f] = feature_ids.shape();
       if (feature.pooled && attributes.ragged_[f]) {
-        const tensorflow::Tensor& splits = row_splits[next_splits++];
-        TF_RETURN_IF_ERROR(CheckRank(feature_ids, "ids", 1, feature));
-        TF_RETURN_IF_ERROR(CheckRank(splits, "row_splits", 1, feature));
+        const Tensor& splits = row_splits[next_splits++];
+        LODESTAR_TRY(CheckRank(feature_ids, "ids", 1, feature));
+        LODESTAR_TRY(CheckRank(splits, "row_splits", 1, feature));
         tensors.row_splits = FlatSpan<int64_t>(splits);
         if (tensors.row_splits.empty()) {
           return InvalidArgumentError(
               "feature '", feature.name,
               "': `row_splits` is empty, wanted B + 1 offsets");
         }
-        leads_[f] = tensorflow::TensorShape({tensors.row_splits.size() - 1});
+        leads_[f] = TensorShape({tensors.row_splits.size() - 1});
       } else if (feature.pooled) {
         if (feature_ids.dims() == 0) {
           return InvalidArgumentError(
@@ -184,16 +183,16 @@ class CollectionInputs {
               "feature '", feature.name, "': `ids` has shape ",
               feature_ids.shape().DebugString(), ", which makes too many bags");
         }
-        tensorflow::Tensor& splits = uniform_splits_[f];
-        TF_RETURN_IF_ERROR(
+        Tensor& splits = uniform_splits_[f];
+        LODESTAR_TRY(
             ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits));
         auto offsets = splits.vec<int64_t>();
         for (int64_t b = 0; b < offsets.size(); ++b) offsets(b) = b * length;
         tensors.row_splits =
-            FlatSpan<int64_t>(static_cast<const tensorflow::Tensor&>(splits));
+            FlatSpan<int64_t>(static_cast<const Tensor&>(splits));
       }
       if (attributes.weighted_[f]) {
-        const tensorflow::Tensor& feature_weights = weights[next_weights++];
+        const Tensor& feature_weights = weights[next_weights++];
         if (feature_weights.shape() != feature_ids.shape()) {
           return InvalidArgumentError(
               "feature '", feature.name, "': `weights` has shape ",
@@ -208,12 +207,11 @@ class CollectionInputs {
 
   const std::vector<FeatureTensors>& tensors() const { return tensors_; }
   // The shape of a feature's rows without their last axis.
-  const tensorflow::TensorShape& lead(int f) const { return leads_[f]; }
+  const TensorShape& lead(int f) const { return leads_[f]; }
 
  private:
-  static absl::Status CheckRank(const tensorflow::Tensor& tensor,
-                                const char* name, int rank,
-                                const CollectionFeature& feature) {
+  static absl::Status CheckRank(const Tensor& tensor, const char* name,
+                                int rank, const CollectionFeature& feature) {
     if (tensor.dims() == rank) return absl::OkStatus();
     return InvalidArgumentError("feature '", feature.name, "': `", name,
                                 "` must have rank ", rank, ", found shape ",
@@ -221,8 +219,8 @@ class CollectionInputs {
   }
 
   std::vector<FeatureTensors> tensors_;
-  std::vector<tensorflow::TensorShape> leads_;
-  std::vector<tensorflow::Tensor> uniform_splits_;
+  std::vector<TensorShape> leads_;
+  std::vector<Tensor> uniform_splits_;
 };
 
 // The tables of an op: its inputs handles and missing_rows and its attribute
@@ -230,25 +228,24 @@ class CollectionInputs {
 class CollectionTables {
  public:
   // InvalidArgument: a table's dtype is not that of the op.
-  absl::Status Init(tensorflow::OpKernelContext* ctx,
+  absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes,
                     const std::vector<std::string>& missing) {
-    tensorflow::OpInputList handles, missing_rows;
-    TF_RETURN_IF_ERROR(ctx->input_list("handles", &handles));
-    TF_RETURN_IF_ERROR(ctx->input_list("missing_rows", &missing_rows));
+    OpInputList handles, missing_rows;
+    LODESTAR_TRY(ctx->input_list("handles", &handles));
+    LODESTAR_TRY(ctx->input_list("missing_rows", &missing_rows));
     tables_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
-      TF_RETURN_IF_ERROR(lodestar::CheckRank(handles[t], "handles", 0));
+      LODESTAR_TRY(lodestar::CheckRank(handles[t], "handles", 0));
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-          ctx, handles[t].scalar<tensorflow::ResourceHandle>()(), &resource));
+      LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
       stores_.push_back(resource->store());
       CollectionBatch::Table& table = tables_[t];
       table.store = store(t);
-      TF_RETURN_IF_ERROR(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
-                                    table.store->type()));
-      TF_RETURN_IF_ERROR(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
-                                     table.store->dim(), &table.missing));
+      LODESTAR_TRY(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
+                              table.store->type()));
+      LODESTAR_TRY(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
+                               table.store->dim(), &table.missing));
     }
     for (int t = 0; t < handles.size(); ++t) {
       for (int u = 0; u < t; ++u) {

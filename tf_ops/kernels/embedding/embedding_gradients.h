@@ -16,7 +16,7 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
@@ -77,18 +77,17 @@ template <typename C>
 struct SummedGradients {
   std::vector<int64_t> ids;  // distinct
   const C* sums = nullptr;   // [U, D], the gradients themselves or `memory`
-  tensorflow::Tensor memory;
+  Tensor memory;
 
-  absl::Status Sum(tensorflow::OpKernelContext* ctx, Span<const int64_t> of,
+  absl::Status Sum(OpKernelContext* ctx, Span<const int64_t> of,
                    const C* gradients, int dim, const ParallelFor* parallel) {
     std::vector<int64_t> positions(of.size());
     BatchUnique(of, nullptr, &ids, positions);
     const int64_t count = static_cast<int64_t>(ids.size());
     sums = gradients;
     if (count == of.size()) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
-                                          tensorflow::TensorShape({count, dim}),
-                                          &memory));
+    LODESTAR_TRY(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
+                                    TensorShape({count, dim}), &memory));
     C* out = memory.flat<C>().data();
     SumByPosition(gradients, positions, count, dim, out, parallel);
     sums = out;
@@ -98,8 +97,7 @@ struct SummedGradients {
 
 // InvalidArgument unless `tensor`, an input called `name`, is of the dtype that
 // the store's rows are updated as.
-inline absl::Status CheckUpdateDtype(const tensorflow::Tensor& tensor,
-                                     const char* name,
+inline absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
                                      const EmbeddingStore& store) {
   const RowType type = ComputeType(store.type());
   if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
@@ -120,12 +118,11 @@ void VisitUpdateType(const EmbeddingStore& store, const Visit& visit) {
 
 // InvalidArgument unless `gradients` is [N, D] of `ids`, [N], as rows are
 // updated.
-inline absl::Status CheckGradients(const tensorflow::Tensor& ids,
-                                   const tensorflow::Tensor& gradients,
+inline absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
                                    const EmbeddingStore& store) {
   const int dim = store.dim();
-  TF_RETURN_IF_ERROR(CheckRank(ids, "ids", 1));
-  TF_RETURN_IF_ERROR(CheckRank(gradients, "gradients", 2));
+  LODESTAR_TRY(CheckRank(ids, "ids", 1));
+  LODESTAR_TRY(CheckRank(gradients, "gradients", 2));
   if (gradients.dim_size(0) != ids.NumElements() ||
       gradients.dim_size(1) != dim) {
     return InvalidArgumentError("`gradients` has shape ",

@@ -8,12 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
@@ -21,49 +20,32 @@ namespace lodestar {
 
 // A kernel whose input 0 is a variable's handle. The store that it works on
 // lives at least until the kernel is done with it.
-class EmbeddingKernel : public tensorflow::OpKernel {
+class EmbeddingKernel : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext* ctx) final {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) final {
     tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-    OP_REQUIRES_OK(ctx,
-                   tensorflow::LookupResource(
-                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
-    const std::shared_ptr<EmbeddingStore> store = resource->store();
-    CatchBadAlloc(ctx, [&] { ComputeOn(ctx, store.get()); });
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    return RunOn(ctx, resource->store().get());
   }
 
  protected:
-  virtual void ComputeOn(tensorflow::OpKernelContext* ctx,
-                         EmbeddingStore* store) = 0;
+  virtual absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) = 0;
 };
 
 // An error of a kernel whose input 0 is a variable's handle, with its name.
-inline absl::Status WithTableName(tensorflow::OpKernelContext* ctx,
+inline absl::Status WithTableName(OpKernelContext* ctx,
                                   const absl::Status& status) {
   if (status.ok()) return status;
   tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-  const absl::Status found = tensorflow::LookupResource(
-      ctx, tensorflow::HandleFromInput(ctx, 0), &resource);
+  const absl::Status found = FindResource(ctx, ctx->input(0), &resource);
   if (!found.ok() || resource->name().empty()) return status;
   return absl::Status(status.code(), StrCat("table '", resource->name(),
                                             "': ", status.message()));
 }
 
-// A kernel whose input 0 is no variable.
-class StatelessKernel : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext* ctx) final {
-    CatchBadAlloc(ctx, [&] { ComputeOn(ctx); });
-  }
-
- protected:
-  virtual void ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
-};
-
 // REQUIRES: `dtype` is one that rows may have.
-inline RowType RowTypeOf(tensorflow::DataType dtype) {
+inline RowType RowTypeOf(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_DOUBLE:
       return RowType::kFloat64;
@@ -76,7 +58,7 @@ inline RowType RowTypeOf(tensorflow::DataType dtype) {
   }
 }
 
-inline tensorflow::DataType DataTypeOf(RowType type) {
+inline DataType DataTypeOf(RowType type) {
   switch (type) {
     case RowType::kFloat64:
       return tensorflow::DT_DOUBLE;
@@ -91,21 +73,20 @@ inline tensorflow::DataType DataTypeOf(RowType type) {
 }
 
 // InvalidArgument unless `dtype`, of what an op calls `name`, is `type`.
-inline absl::Status CheckDtype(tensorflow::DataType dtype, const char* name,
-                               RowType type) {
+inline absl::Status CheckDtype(DataType dtype, const char* name, RowType type) {
   if (dtype == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` is ", NameOf(RowTypeOf(dtype)),
                               ", but the variable's rows are ", NameOf(type));
 }
 
 // The numbers of a tensor.
-inline const char* RowData(const tensorflow::Tensor& tensor) {
+inline const char* RowData(const Tensor& tensor) {
   return tensor.tensor_data().data();
 }
-inline char* RowData(tensorflow::Tensor* tensor) {
+inline char* RowData(Tensor* tensor) {
   return const_cast<char*>(tensor->tensor_data().data());
 }
-inline NumbersView RowNumbers(const tensorflow::Tensor& tensor) {
+inline NumbersView RowNumbers(const Tensor& tensor) {
   return NumbersView(RowTypeOf(tensor.dtype()), RowData(tensor),
                      tensor.NumElements());
 }
@@ -120,12 +101,11 @@ inline Missing::Kind ParseMissing(const std::string& missing) {
 
 // `missing_row`, of the variable's dtype, is read if kind is kVector; it must
 // outlive `missing`.
-inline absl::Status ReadMissing(Missing::Kind kind,
-                                const tensorflow::Tensor& missing_row, int dim,
-                                Missing* missing) {
+inline absl::Status ReadMissing(Missing::Kind kind, const Tensor& missing_row,
+                                int dim, Missing* missing) {
   missing->kind = kind;
   if (kind != Missing::Kind::kVector) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(CheckRank(missing_row, "missing_row", 1));
+  LODESTAR_TRY(CheckRank(missing_row, "missing_row", 1));
   if (missing_row.NumElements() != dim) {
     return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
                                 " numbers, but the variable's dim is ", dim);
@@ -137,11 +117,11 @@ inline absl::Status ReadMissing(Missing::Kind kind,
 // The attributes missing, use_padding and padding_id.
 class LookupAttributes {
  public:
-  absl::Status Init(tensorflow::OpKernelConstruction* ctx) {
+  absl::Status Init(OpKernelConstruction* ctx) {
     std::string missing;
-    TF_RETURN_IF_ERROR(ctx->GetAttr("missing", &missing));
+    LODESTAR_TRY(ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
-    TF_RETURN_IF_ERROR(ctx->GetAttr("use_padding", &use_padding_));
+    LODESTAR_TRY(ctx->GetAttr("use_padding", &use_padding_));
     return ctx->GetAttr("padding_id", &padding_id_);
   }
 
@@ -150,7 +130,7 @@ class LookupAttributes {
     return use_padding_ ? &padding_id_ : nullptr;
   }
 
-  absl::Status ReadMissing(const tensorflow::Tensor& missing_row, int dim,
+  absl::Status ReadMissing(const Tensor& missing_row, int dim,
                            Missing* missing) const {
     return lodestar::ReadMissing(kind_, missing_row, dim, missing);
   }
@@ -175,8 +155,7 @@ inline absl::Status CheckPositions(Span<const int64_t> positions,
 
 // InvalidArgument unless the hook, an input called `hook`, is [0, dim] of the
 // variable's dtype.
-inline absl::Status CheckHook(const tensorflow::Tensor& hook,
-                              const EmbeddingStore& store) {
+inline absl::Status CheckHook(const Tensor& hook, const EmbeddingStore& store) {
   const int dim = store.dim();
   if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
     return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
@@ -186,13 +165,13 @@ inline absl::Status CheckHook(const tensorflow::Tensor& hook,
 }
 
 // [count, dim] at `output`, of its dtype.
-inline absl::Status AllocateRows(tensorflow::OpKernelContext* ctx, int output,
-                                 const tensorflow::TensorShape& lead, int dim,
+inline absl::Status AllocateRows(OpKernelContext* ctx, int output,
+                                 const TensorShape& lead, int dim,
                                  char** rows) {
-  tensorflow::TensorShape shape = lead;
-  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(dim));
-  tensorflow::Tensor* tensor = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &tensor));
+  TensorShape shape = lead;
+  LODESTAR_TRY(shape.AddDimWithStatus(dim));
+  Tensor* tensor = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(output, shape, &tensor));
   *rows = RowData(tensor);
   return absl::OkStatus();
 }
@@ -200,8 +179,7 @@ inline absl::Status AllocateRows(tensorflow::OpKernelContext* ctx, int output,
 // An output of sums, which are made as the type its numbers are computed as.
 class SumTensor {
  public:
-  absl::Status Init(tensorflow::OpKernelContext* ctx,
-                    tensorflow::Tensor* output) {
+  absl::Status Init(OpKernelContext* ctx, Tensor* output) {
     output_ = output;
     rounds_ = ComputeType(type()) != type();
     if (!rounds_) return absl::OkStatus();
@@ -231,21 +209,10 @@ class SumTensor {
   }
 
  private:
-  tensorflow::Tensor* output_ = nullptr;
+  Tensor* output_ = nullptr;
   bool rounds_ = false;
-  tensorflow::Tensor sums_;
+  Tensor sums_;
 };
-
-// A copy of `values` as a vector at `output`.
-template <typename T>
-absl::Status OutputVector(tensorflow::OpKernelContext* ctx, int output,
-                          const std::vector<T>& values) {
-  tensorflow::Tensor* tensor = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(
-      output, {static_cast<int64_t>(values.size())}, &tensor));
-  std::copy(values.begin(), values.end(), tensor->flat<T>().data());
-  return absl::OkStatus();
-}
 
 }  // namespace lodestar
 

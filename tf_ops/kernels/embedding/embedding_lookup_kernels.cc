@@ -8,35 +8,28 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/combiner.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_policies.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
 // Enough that callers who add rows seldom meet in one.
 constexpr int64_t kDefaultShards = 16;
 
-class EmbeddingVariableOp : public tensorflow::OpKernel {
+class EmbeddingVariableOp : public Kernel {
  public:
-  explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string kind;
     float a = 0.0f;
     float b = 0.0f;
     int64_t seed = 0;
     int64_t salt = 0;
-    tensorflow::DataType dtype;
+    DataType dtype;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &dim_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
     type_ = RowTypeOf(dtype);
@@ -55,36 +48,30 @@ class EmbeddingVariableOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    tensorflow::ContainerInfo info;
-    OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
-    EmbeddingResource* resource = nullptr;
-    OP_REQUIRES_OK(
-        ctx,
-        ctx->resource_manager()->LookupOrCreate<EmbeddingResource>(
-            info.container(), info.name(), &resource,
-            [this](EmbeddingResource** created) {
-              std::unique_ptr<EmbeddingStore> store;
-              TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingStore::Create(
-                  dim_, num_shards_, initializer_, &store, policies_, type_)));
-              *created = new EmbeddingResource(std::move(store), table_name_);
-              return absl::OkStatus();
-            }));
-    tensorflow::core::ScopedUnref unref(resource);
-    const std::shared_ptr<EmbeddingStore> store = resource->store();
-    OP_REQUIRES(
-        ctx, store->dim() == dim_,
-        InvalidArgumentError("the embedding variable '", info.name(),
-                             "' has dim ", store->dim(), ", wanted ", dim_));
-    OP_REQUIRES(ctx, store->type() == type_,
-                InvalidArgumentError("the embedding variable '", info.name(),
-                                     "' has ", NameOf(store->type()),
-                                     " rows, wanted ", NameOf(type_)));
-    Tensor* handle = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
-    handle->scalar<tensorflow::ResourceHandle>()() =
-        tensorflow::MakeResourceHandle<EmbeddingResource>(ctx, info.container(),
-                                                          info.name());
+  absl::Status Run(OpKernelContext* ctx) override {
+    return OutputResource<EmbeddingResource>(
+        ctx, *this,
+        [this](EmbeddingResource** created) {
+          std::unique_ptr<EmbeddingStore> store;
+          LODESTAR_TRY(EmbeddingStore::Create(dim_, num_shards_, initializer_,
+                                              &store, policies_, type_));
+          *created = new EmbeddingResource(std::move(store), table_name_);
+          return absl::OkStatus();
+        },
+        [this](const EmbeddingResource& found, const std::string& name) {
+          const std::shared_ptr<EmbeddingStore> store = found.store();
+          if (store->dim() != dim_) {
+            return InvalidArgumentError("the embedding variable '", name,
+                                        "' has dim ", store->dim(), ", wanted ",
+                                        dim_);
+          }
+          if (store->type() != type_) {
+            return InvalidArgumentError("the embedding variable '", name,
+                                        "' has ", NameOf(store->type()),
+                                        " rows, wanted ", NameOf(type_));
+          }
+          return absl::OkStatus();
+        });
   }
 
  private:
@@ -102,19 +89,19 @@ class EmbeddingFindOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
     const Tensor& ids = ctx->input(2);
     Missing missing;
-    OP_REQUIRES_OK(ctx,
-                   lookup_.ReadMissing(ctx->input(3), store->dim(), &missing));
+    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), store->dim(), &missing));
     char* rows = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, ids.shape(), store->dim(), &rows));
+    LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), store->dim(), &rows));
     Tensor* found = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, ids.shape(), &found));
+    LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     store->Find(FlatSpan<int64_t>(ids), lookup_.padding_id(), missing, rows,
                 found->flat<bool>().data(), &parallel);
+    return absl::OkStatus();
   }
 
  private:
@@ -143,12 +130,12 @@ class SightingKernel : public EmbeddingKernel {
                    std::vector<RowRef>* refs,
                    Span<const int64_t>* positions) const {
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(2, {ids.NumElements()}, &output));
+    LODESTAR_TRY(ctx->allocate_output(2, {ids.NumElements()}, &output));
     std::vector<int64_t> unique;
     BatchUnique(FlatSpan<int64_t>(ids), lookup_.padding_id(), &unique,
                 FlatSpan<int64_t>(output));
     *positions = FlatSpan<int64_t>(*output);
-    TF_RETURN_IF_ERROR(OutputVector(ctx, 1, unique));
+    LODESTAR_TRY(OutputVector(ctx, 1, unique));
     const int64_t padding =
         lookup_.padding_id() == nullptr
             ? 0
@@ -171,19 +158,18 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
  public:
   using SightingKernel::SightingKernel;
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
+    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
     const Tensor& ids_tensor = ctx->input(2);
     Missing missing;
-    OP_REQUIRES_OK(ctx, lookup_.ReadMissing(ctx->input(3), dim, &missing));
+    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), dim, &missing));
     char* rows = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, ids_tensor.shape(), dim, &rows));
+    LODESTAR_TRY(AllocateRows(ctx, 0, ids_tensor.shape(), dim, &rows));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<RowRef> refs;
     Span<const int64_t> positions;
-    OP_REQUIRES_OK(ctx,
-                   See(ctx, ids_tensor, store, &parallel, &refs, &positions));
+    LODESTAR_TRY(See(ctx, ids_tensor, store, &parallel, &refs, &positions));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
     const int64_t row_bytes = store->row_bytes();
     RunParallel(&parallel, ids.size(), 20 + dim,
@@ -191,6 +177,7 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
                   store->ReadRows(ids, positions, refs, begin, end, missing,
                                   rows + begin * row_bytes);
                 });
+    return absl::OkStatus();
   }
 };
 
@@ -205,15 +192,15 @@ class EmbeddingPooledLookupOp : public SightingKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("default_id", &default_id_));
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
-    OP_REQUIRES_OK(ctx, CheckHook(ctx->input(1), *store));
+    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
     const Tensor& ids = ctx->input(2);
-    OP_REQUIRES_OK(ctx, CheckRank(ids, "ids", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "weights", 1));
+    LODESTAR_TRY(CheckRank(ids, "ids", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(3), "row_splits", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(4), "weights", 1));
     Missing missing;
-    OP_REQUIRES_OK(ctx, lookup_.ReadMissing(ctx->input(5), dim, &missing));
+    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(5), dim, &missing));
     Bags bags;
     bags.ids = FlatSpan<int64_t>(ids);
     bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
@@ -221,33 +208,33 @@ class EmbeddingPooledLookupOp : public SightingKernel {
     bags.combiner = combiner_;
     bags.padding_id = lookup_.padding_id();
     bags.default_id = use_default_ ? &default_id_ : nullptr;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(CheckBags(bags)));
+    LODESTAR_TRY(CheckBags(bags));
 
     const TensorShape lead({bags.size()});
     char* pooled = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateRows(ctx, 0, lead, dim, &pooled));
+    LODESTAR_TRY(AllocateRows(ctx, 0, lead, dim, &pooled));
     const bool max = combiner_ == Combiner::kMax;
     Tensor* winners = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(
-                 3, max ? TensorShape({bags.size(), dim}) : TensorShape({0, 0}),
-                 &winners));
+    LODESTAR_TRY(ctx->allocate_output(
+        3, max ? TensorShape({bags.size(), dim}) : TensorShape({0, 0}),
+        &winners));
     int64_t* winner_data = max ? winners->flat<int64_t>().data() : nullptr;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (!options_.insert && !options_.count) {
       // Nothing to write: rows are read as they are found. The distinct ids are
       // left to the gradient, which seldom comes.
       Tensor* none = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {0}, &none));
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(2, {0}, &none));
+      LODESTAR_TRY(ctx->allocate_output(1, {0}, &none));
+      LODESTAR_TRY(ctx->allocate_output(2, {0}, &none));
       PoolFind(*store, bags, missing, pooled, winner_data, &parallel);
-      return;
+      return absl::OkStatus();
     }
     std::vector<RowRef> refs;
     Span<const int64_t> positions;
-    OP_REQUIRES_OK(ctx, See(ctx, ids, store, &parallel, &refs, &positions));
+    LODESTAR_TRY(See(ctx, ids, store, &parallel, &refs, &positions));
     PoolFound(*store, bags, positions, refs, missing, pooled, winner_data,
               &parallel);
+    return absl::OkStatus();
   }
 
  private:
@@ -256,13 +243,10 @@ class EmbeddingPooledLookupOp : public SightingKernel {
   int64_t default_id_ = 0;
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(EmbeddingVariable);
-REGISTER(EmbeddingFind);
-REGISTER(EmbeddingFindOrInsert);
-REGISTER(EmbeddingPooledLookup);
-#undef REGISTER
+LODESTAR_REGISTER(EmbeddingVariable);
+LODESTAR_REGISTER(EmbeddingFind);
+LODESTAR_REGISTER(EmbeddingFindOrInsert);
+LODESTAR_REGISTER(EmbeddingPooledLookup);
 
 }  // namespace
 }  // namespace lodestar

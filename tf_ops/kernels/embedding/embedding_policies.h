@@ -6,34 +6,33 @@
 
 #include <string>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
 
 inline absl::Status ReadAdmission(tensorflow::OpKernelConstruction* ctx,
                                   AdmissionPolicy* policy) {
   std::string kind;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("admission", &kind));
+  LODESTAR_TRY(ctx->GetAttr("admission", &kind));
   policy->kind = kind == "min_count" ? AdmissionPolicy::Kind::kMinCount
                  : kind == "counting_bloom"
                      ? AdmissionPolicy::Kind::kCountingBloom
                      : AdmissionPolicy::Kind::kAll;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("min_count", &policy->min_count));
-  TF_RETURN_IF_ERROR(
-      ctx->GetAttr("count_occurrences", &policy->count_occurrences));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("num_counters", &policy->num_counters));
+  LODESTAR_TRY(ctx->GetAttr("min_count", &policy->min_count));
+  LODESTAR_TRY(ctx->GetAttr("count_occurrences", &policy->count_occurrences));
+  LODESTAR_TRY(ctx->GetAttr("num_counters", &policy->num_counters));
   return ctx->GetAttr("num_hashes", &policy->num_hashes);
 }
 
 inline absl::Status ReadEviction(tensorflow::OpKernelConstruction* ctx,
                                  EvictionPolicy* policy) {
   std::string order;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("max_rows_policy", &order));
+  LODESTAR_TRY(ctx->GetAttr("max_rows_policy", &order));
   policy->order = order == "lfu" ? EvictionPolicy::Order::kLfu
                                  : EvictionPolicy::Order::kLru;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("max_rows", &policy->max_rows));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("max_age", &policy->max_age));
+  LODESTAR_TRY(ctx->GetAttr("max_rows", &policy->max_rows));
+  LODESTAR_TRY(ctx->GetAttr("max_age", &policy->max_age));
   return ctx->GetAttr("min_norm", &policy->min_norm);
 }
 

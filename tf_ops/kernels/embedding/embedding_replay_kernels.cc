@@ -8,29 +8,23 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_gradients.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
 absl::Status ReadOptimizer(OpKernelConstruction* ctx,
                            AttachedOptimizer* optimizer) {
-  TF_RETURN_IF_ERROR(ctx->GetAttr("optimizer", &optimizer->name));
+  LODESTAR_TRY(ctx->GetAttr("optimizer", &optimizer->name));
   return ctx->GetAttr("slot_names", &optimizer->slot_names);
 }
 
 absl::Status CheckPerId(OpKernelContext* ctx, int input, const char* name) {
   const int64_t count = ctx->input(1).NumElements();
-  TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "ids", 1));
-  TF_RETURN_IF_ERROR(CheckRank(ctx->input(input), name, 1));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
+  LODESTAR_TRY(CheckRank(ctx->input(input), name, 1));
   if (ctx->input(input).NumElements() == count) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` has ",
                               ctx->input(input).NumElements(),
@@ -46,14 +40,14 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
-    OP_REQUIRES_OK(ctx, CheckGradients(ctx->input(1), ctx->input(3), *store));
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    LODESTAR_TRY(CheckPerId(ctx, 2, "shared"));
+    LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(3), *store));
     absl::Status status;
     VisitUpdateType(*store, [&](auto zero) {
       status = Gather<decltype(zero)>(ctx, store);
     });
-    OP_REQUIRES_OK(ctx, WithTableName(ctx, status));
+    return WithTableName(ctx, status);
   }
 
  private:
@@ -70,7 +64,7 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
     if (nonfinite_ != "pass" &&
         !SurelyFinite(*store, gradients, ids.size(), &parallel)) {
       std::vector<int64_t> kept;
-      TF_RETURN_IF_ERROR(
+      LODESTAR_TRY(
           KeepFinite(nonfinite_, ids, shared, gradients, store, &kept));
       const int64_t count = static_cast<int64_t>(kept.size());
       finite_shared.reset(new bool[count]);
@@ -103,7 +97,7 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
         {count}};
     Tensor* outputs[6];
     for (int i = 0; i < 6; ++i) {
-      TF_RETURN_IF_ERROR(ctx->allocate_output(i, shapes[i], &outputs[i]));
+      LODESTAR_TRY(ctx->allocate_output(i, shapes[i], &outputs[i]));
     }
     *out = {outputs[0]->flat<int64_t>().data(),
             outputs[1]->flat<bool>().data(),
@@ -127,20 +121,20 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 2, "shared"));
-    OP_REQUIRES_OK(ctx, CheckPerId(ctx, 3, "versions"));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(6), "next_step", 0));
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    LODESTAR_TRY(CheckPerId(ctx, 2, "shared"));
+    LODESTAR_TRY(CheckPerId(ctx, 3, "versions"));
+    LODESTAR_TRY(CheckRank(ctx->input(6), "next_step", 0));
     const int64_t count = ctx->input(1).NumElements();
     const int64_t num_slots =
         static_cast<int64_t>(optimizer_.slot_names.size());
     const TensorShape rows_shape({count, store->dim()});
     const TensorShape slots_shape({num_slots, count, store->dim()});
-    OP_REQUIRES_OK(ctx, CheckShape(ctx->input(4), "rows", rows_shape));
-    OP_REQUIRES_OK(ctx, CheckShape(ctx->input(5), "slots", slots_shape));
-    OP_REQUIRES_OK(ctx, CheckUpdateDtype(ctx->input(4), "rows", *store));
+    LODESTAR_TRY(CheckShape(ctx->input(4), "rows", rows_shape));
+    LODESTAR_TRY(CheckShape(ctx->input(5), "slots", slots_shape));
+    LODESTAR_TRY(CheckUpdateDtype(ctx->input(4), "rows", *store));
     Tensor* changed = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {count}, &changed));
+    LODESTAR_TRY(ctx->allocate_output(0, {count}, &changed));
     UpdatedRows rows;
     rows.ids = FlatSpan<int64_t>(ctx->input(1));
     rows.shared = FlatSpan<bool>(ctx->input(2));
@@ -148,11 +142,10 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
     rows.values = RowData(ctx->input(4));
     rows.slots = RowData(ctx->input(5));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    OP_REQUIRES_OK(
-        ctx, WithTableName(
-                 ctx, ToTensorFlow(store->AssignIfUnchanged(
-                          rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
-                          changed->flat<bool>().data(), &parallel))));
+    return WithTableName(
+        ctx, ToTensorFlow(store->AssignIfUnchanged(
+                 rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
+                 changed->flat<bool>().data(), &parallel)));
   }
 
  private:
@@ -167,11 +160,8 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
   AttachedOptimizer optimizer_;
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(EmbeddingGatherForUpdate);
-REGISTER(EmbeddingAssignIfUnchanged);
-#undef REGISTER
+LODESTAR_REGISTER(EmbeddingGatherForUpdate);
+LODESTAR_REGISTER(EmbeddingAssignIfUnchanged);
 
 }  // namespace
 }  // namespace lodestar

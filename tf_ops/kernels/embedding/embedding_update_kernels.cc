@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_gradients.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/step_kernel.h"
@@ -22,28 +22,21 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
-class EmbeddingUniqueOp : public StatelessKernel {
+class EmbeddingUniqueOp : public Kernel {
  public:
-  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : StatelessKernel(ctx) {
+  explicit EmbeddingUniqueOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("use_padding", &use_padding_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_id", &padding_id_));
   }
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& ids = ctx->input(0);
     Tensor* positions = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(1, {ids.NumElements()}, &positions));
+    LODESTAR_TRY(ctx->allocate_output(1, {ids.NumElements()}, &positions));
     std::vector<int64_t> unique;
     BatchUnique(FlatSpan<int64_t>(ids), use_padding_ ? &padding_id_ : nullptr,
                 &unique, FlatSpan<int64_t>(positions));
-    OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, unique));
+    return OutputVector(ctx, 0, unique);
   }
 
  private:
@@ -53,7 +46,7 @@ class EmbeddingUniqueOp : public StatelessKernel {
 
 // InvalidArgument unless `gradient` is of rows that a table may have.
 absl::Status CheckGradient(const Tensor& gradient) {
-  TF_RETURN_IF_ERROR(CheckRank(gradient, "gradient", 2));
+  LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
   if (gradient.dim_size(1) <= kMaxDim) return absl::OkStatus();
   return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
                               " numbers, wanted at most ", kMaxDim);
@@ -63,80 +56,82 @@ absl::Status CheckGradient(const Tensor& gradient) {
 absl::Status AllocateSums(OpKernelContext* ctx, const Tensor& gradient,
                           int64_t num_unique, SumTensor* sums) {
   Tensor* output = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(
+  LODESTAR_TRY(ctx->allocate_output(
       0, TensorShape({num_unique, gradient.dim_size(1)}), &output));
   return sums->Init(ctx, output);
 }
 
-class EmbeddingGradientOp : public StatelessKernel {
+class EmbeddingGradientOp : public Kernel {
  public:
-  using StatelessKernel::StatelessKernel;
+  using Kernel::Kernel;
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
+    LODESTAR_TRY(CheckGradient(gradient));
+    LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
     const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
     const int64_t num_unique = ctx->input(2).NumElements();
-    OP_REQUIRES(ctx, gradient.dim_size(0) == positions.size(),
-                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                     " rows, but `positions` has ",
-                                     positions.size(), " numbers"));
-    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    if (gradient.dim_size(0) != positions.size()) {
+      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                  " rows, but `positions` has ",
+                                  positions.size(), " numbers");
+    }
+    LODESTAR_TRY(CheckPositions(positions, num_unique));
     const int dim = static_cast<int>(gradient.dim_size(1));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SumTensor sums;
-    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    LODESTAR_TRY(AllocateSums(ctx, gradient, num_unique, &sums));
     VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
       using T = decltype(zero);
       SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
                     num_unique, dim, sums.data<T>(), &parallel);
     });
     sums.Round(&parallel);
+    return absl::OkStatus();
   }
 };
 
-class EmbeddingPooledGradientOp : public StatelessKernel {
+class EmbeddingPooledGradientOp : public Kernel {
  public:
-  explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx)
-      : StatelessKernel(ctx) {
+  explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string combiner;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
     OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
   }
 
-  void ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
     const Tensor& winners = ctx->input(5);
-    OP_REQUIRES_OK(ctx, CheckGradient(gradient));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(1), "positions", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "unique_ids", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(3), "row_splits", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(4), "weights", 1));
-    OP_REQUIRES_OK(ctx, CheckRank(winners, "winners", 2));
+    LODESTAR_TRY(CheckGradient(gradient));
+    LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(3), "row_splits", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(4), "weights", 1));
+    LODESTAR_TRY(CheckRank(winners, "winners", 2));
     const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
     const int64_t num_unique = ctx->input(2).NumElements();
-    OP_REQUIRES_OK(ctx, CheckPositions(positions, num_unique));
+    LODESTAR_TRY(CheckPositions(positions, num_unique));
     Bags bags;
     bags.ids = positions;  // only their number is read
     bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
     bags.weights = FlatSpan<float>(ctx->input(4));
     bags.combiner = combiner_;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(CheckBags(bags)));
-    OP_REQUIRES(ctx, gradient.dim_size(0) == bags.size(),
-                InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                     " rows, but `row_splits` makes ",
-                                     bags.size(), " bags"));
-    OP_REQUIRES(
-        ctx, combiner_ != Combiner::kMax || winners.shape() == gradient.shape(),
-        InvalidArgumentError(
-            "`winners` has shape ", winners.shape().DebugString(),
-            ", wanted the gradient's ", gradient.shape().DebugString()));
+    LODESTAR_TRY(CheckBags(bags));
+    if (gradient.dim_size(0) != bags.size()) {
+      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                  " rows, but `row_splits` makes ", bags.size(),
+                                  " bags");
+    }
+    if (!(combiner_ != Combiner::kMax || winners.shape() == gradient.shape())) {
+      return InvalidArgumentError(
+          "`winners` has shape ", winners.shape().DebugString(),
+          ", wanted the gradient's ", gradient.shape().DebugString());
+    }
     const int dim = static_cast<int>(gradient.dim_size(1));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SumTensor sums;
-    OP_REQUIRES_OK(ctx, AllocateSums(ctx, gradient, num_unique, &sums));
+    LODESTAR_TRY(AllocateSums(ctx, gradient, num_unique, &sums));
     VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
       using T = decltype(zero);
       SumPooledByPosition(reinterpret_cast<const T*>(RowData(gradient)), bags,
@@ -144,6 +139,7 @@ class EmbeddingPooledGradientOp : public StatelessKernel {
                           dim, sums.data<T>(), &parallel);
     });
     sums.Round(&parallel);
+    return absl::OkStatus();
   }
 
  private:
@@ -165,17 +161,17 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
   }
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    OP_REQUIRES_OK(ctx, WithTableName(ctx, Check(ctx, store)));
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    return WithTableName(ctx, Check(ctx, store));
   }
 
  private:
   absl::Status Check(OpKernelContext* ctx, EmbeddingStore* store) const {
-    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(2), *store));
     if (additions_ > 0) {
-      TF_RETURN_IF_ERROR(CheckUpdateDtypeIsOwn(*store));
+      LODESTAR_TRY(CheckUpdateDtypeIsOwn(*store));
     }
-    TF_RETURN_IF_ERROR(ToTensorFlow(store->CheckOptimizer(optimizer_)));
+    LODESTAR_TRY(store->CheckOptimizer(optimizer_));
     absl::Status status;
     VisitUpdateType(*store, [&](auto zero) {
       status = CheckSums<decltype(zero)>(ctx, store);
@@ -194,9 +190,9 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
       return absl::OkStatus();
     }
     SummedGradients<C> summed;
-    TF_RETURN_IF_ERROR(summed.Sum(ctx, ids, gradients, dim, &parallel));
+    LODESTAR_TRY(summed.Sum(ctx, ids, gradients, dim, &parallel));
     std::vector<int64_t> kept;
-    TF_RETURN_IF_ERROR(
+    LODESTAR_TRY(
         KeepFinite("raise", summed.ids, {}, summed.sums, store, &kept));
     return additions_ > 0 ? CheckAdditions(*store, summed, &parallel)
                           : absl::OkStatus();
@@ -245,12 +241,12 @@ class EmbeddingApplyOp : public StepKernel {
 
   absl::Status ComputeInStep(OpKernelContext* ctx,
                              EmbeddingStore* store) override {
-    TF_RETURN_IF_ERROR(CheckGradients(ctx->input(1), ctx->input(2), *store));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "hyperparameters", 1));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(4), "next_step", 0));
+    LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(2), *store));
+    LODESTAR_TRY(CheckRank(ctx->input(3), "hyperparameters", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(4), "next_step", 0));
     SparseOptimizer optimizer;
-    TF_RETURN_IF_ERROR(ToTensorFlow(SparseOptimizer::Create(
-        optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer)));
+    LODESTAR_TRY(SparseOptimizer::Create(
+        optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer));
     absl::Status status;
     VisitUpdateType(*store, [&](auto zero) {
       status = Apply<decltype(zero)>(ctx, store, optimizer);
@@ -266,7 +262,7 @@ class EmbeddingApplyOp : public StepKernel {
     const int dim = store->dim();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SummedGradients<C> summed;
-    TF_RETURN_IF_ERROR(
+    LODESTAR_TRY(
         summed.Sum(ctx, ids, ctx->input(2).flat<C>().data(), dim, &parallel));
     std::vector<int64_t>& unique = summed.ids;
     const C* sums = summed.sums;
@@ -274,8 +270,7 @@ class EmbeddingApplyOp : public StepKernel {
     if (nonfinite_ != "pass" &&
         !SurelyFinite(*store, sums, unique.size(), &parallel)) {
       std::vector<int64_t> kept;
-      TF_RETURN_IF_ERROR(
-          KeepFinite(nonfinite_, unique, {}, sums, store, &kept));
+      LODESTAR_TRY(KeepFinite(nonfinite_, unique, {}, sums, store, &kept));
       finite.resize(kept.size() * dim);
       for (size_t k = 0; k < kept.size(); ++k) {
         unique[k] = unique[kept[k]];
@@ -295,14 +290,11 @@ class EmbeddingApplyOp : public StepKernel {
   std::string nonfinite_;
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(EmbeddingUnique);
-REGISTER(EmbeddingGradient);
-REGISTER(EmbeddingPooledGradient);
-REGISTER(EmbeddingCheckApply);
-REGISTER(EmbeddingApply);
-#undef REGISTER
+LODESTAR_REGISTER(EmbeddingUnique);
+LODESTAR_REGISTER(EmbeddingGradient);
+LODESTAR_REGISTER(EmbeddingPooledGradient);
+LODESTAR_REGISTER(EmbeddingCheckApply);
+LODESTAR_REGISTER(EmbeddingApply);
 
 }  // namespace
 }  // namespace lodestar

@@ -8,10 +8,9 @@
 #include <new>
 #include <utility>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/rows/step_gate.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
@@ -21,8 +20,7 @@ namespace lodestar {
 // that runs kernels; no thread waits for it. Not on one of those that kernels
 // share their loops among: steps that wait there for their shares would keep
 // all of them from taking one.
-inline void EnterStep(tensorflow::OpKernelContext* ctx,
-                      std::function<void()> entered) {
+inline void EnterStep(OpKernelContext* ctx, std::function<void()> entered) {
   StepGate& gate = StepGate::Global();
   if (gate.TryEnter()) {
     entered();
@@ -36,14 +34,13 @@ inline void EnterStep(tensorflow::OpKernelContext* ctx,
 
 // Input 0 is the variable's handle. The attribute inside_step: a step has been
 // begun for it; else it is one.
-class StepKernel : public tensorflow::AsyncOpKernel {
+class StepKernel : public AsyncOpKernel {
  public:
-  explicit StepKernel(tensorflow::OpKernelConstruction* ctx)
-      : AsyncOpKernel(ctx) {
+  explicit StepKernel(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("inside_step", &inside_step_));
   }
 
-  void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final {
+  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) final {
     if (inside_step_) {
       Update(ctx);
       done();
@@ -62,15 +59,14 @@ class StepKernel : public tensorflow::AsyncOpKernel {
   }
 
  protected:
-  virtual absl::Status ComputeInStep(tensorflow::OpKernelContext* ctx,
+  virtual absl::Status ComputeInStep(OpKernelContext* ctx,
                                      EmbeddingStore* store) = 0;
 
  private:
-  void Update(tensorflow::OpKernelContext* ctx) {
+  void Update(OpKernelContext* ctx) {
     ctx->SetStatus(WithoutBadAlloc([&] {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-          ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+      LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
       const std::shared_ptr<EmbeddingStore> store = resource->store();
       return WithTableName(ctx, ComputeInStep(ctx, store.get()));
     }));

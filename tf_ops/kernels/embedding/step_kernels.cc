@@ -6,40 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/step_gate.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/embedding/step_kernel.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::AsyncOpKernel;
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::Variant;
-using tensorflow::VariantTensorData;
-
-// What a tensor of variants holds. A step that fails never gets to EndStep:
-// then it ends with the tensor.
-struct StepHandle {
-  std::shared_ptr<StepStay> stay;
-
-  std::string TypeName() const { return "lodestar::StepHandle"; }
-  // It is of this process.
-  void Encode(VariantTensorData* data) const {
-    data->set_type_name(TypeName());
-  }
-  bool Decode(VariantTensorData data) { return false; }
-};
-
+// A step that fails never gets to EndStep: then it ends with the tensor.
 class BeginStepOp : public AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;
@@ -66,28 +44,21 @@ class BeginStepOp : public AsyncOpKernel {
       return ToTensorFlow(ResourceExhausted("out of memory"));
     }
     return WithoutBadAlloc([&] {
-      Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(ctx->allocate_output(0, {}, &output));
-      output->scalar<Variant>()() =
-          StepHandle{std::shared_ptr<StepStay>(std::move(stay))};
-      return absl::OkStatus();
+      return OutputHandle(ctx, 0, std::shared_ptr<StepStay>(std::move(stay)));
     });
   }
 };
 
-class EndStepOp : public OpKernel {
+class EndStepOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
+  using Kernel::Kernel;
 
-  void Compute(OpKernelContext* ctx) override {
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(0), "step", 0));
-    const StepHandle* step =
-        ctx->input(0).scalar<Variant>()().get<StepHandle>();
-    OP_REQUIRES(ctx, step != nullptr && step->stay != nullptr,
-                InvalidArgumentError("`step` is not what BeginStep gives"));
+  absl::Status Run(OpKernelContext* ctx) override {
+    std::shared_ptr<StepStay> stay;
+    LODESTAR_TRY(ReadHandle(ctx->input(0), "step", "BeginStep", &stay));
     const absl::Status status = MoveSteps(ctx);
-    step->stay->End();
-    OP_REQUIRES_OK(ctx, status);
+    stay->End();
+    return status;
   }
 
  private:
@@ -96,10 +67,8 @@ class EndStepOp : public OpKernel {
     std::vector<std::shared_ptr<EmbeddingStore>> stores;
     for (int i = 1; i <= num_tables; ++i) {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-          ctx, tensorflow::HandleFromInput(ctx, i), &resource));
-      TF_RETURN_IF_ERROR(
-          CheckRank(ctx->input(num_tables + i), "next_steps", 0));
+      LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
+      LODESTAR_TRY(CheckRank(ctx->input(num_tables + i), "next_steps", 0));
       stores.push_back(resource->store());
     }
     // Steps that are inside together would leave some variables with the step
@@ -113,11 +82,8 @@ class EndStepOp : public OpKernel {
   }
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(BeginStep);
-REGISTER(EndStep);
-#undef REGISTER
+LODESTAR_REGISTER(BeginStep);
+LODESTAR_REGISTER(EndStep);
 
 }  // namespace
 }  // namespace lodestar

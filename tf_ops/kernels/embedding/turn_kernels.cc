@@ -5,22 +5,13 @@
 #include <string>
 #include <utility>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/base/variant_handle.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::Variant;
-using tensorflow::VariantTensorData;
 
 struct Turn {
   int copy = 0;
@@ -56,131 +47,76 @@ class Turns {
   std::weak_ptr<const Turn> last_ LODESTAR_GUARDED_BY(mutex_);
 };
 
-// What tensors of variants hold. They are of this process.
-struct TurnsHandle {
-  std::shared_ptr<Turns> turns;
-
-  std::string TypeName() const { return "lodestar::TurnsHandle"; }
-  void Encode(VariantTensorData* data) const {
-    data->set_type_name(TypeName());
-  }
-  bool Decode(VariantTensorData data) { return false; }
-};
-
-struct TurnHandle {
-  std::shared_ptr<const Turn> turn;
-
-  std::string TypeName() const { return "lodestar::TurnHandle"; }
-  void Encode(VariantTensorData* data) const {
-    data->set_type_name(TypeName());
-  }
-  bool Decode(VariantTensorData data) { return false; }
-};
-
-absl::Status FindTurns(const Tensor& tensor, std::shared_ptr<Turns>* turns) {
-  TF_RETURN_IF_ERROR(CheckRank(tensor, "turns", 0));
-  const TurnsHandle* handle = tensor.scalar<Variant>()().get<TurnsHandle>();
-  if (handle == nullptr || handle->turns == nullptr) {
-    return InvalidArgumentError("`turns` is not what MakeTurns gives");
-  }
-  *turns = handle->turns;
-  return absl::OkStatus();
+absl::Status ReadTurns(OpKernelContext* ctx, std::shared_ptr<Turns>* turns) {
+  return ReadHandle(ctx->input(0), "turns", "MakeTurns", turns);
 }
 
-class TurnKernel : public OpKernel {
+class MakeTurnsOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) final {
-    ctx->SetStatus(WithoutBadAlloc([&] { return ComputeOn(ctx); }));
-  }
+  using Kernel::Kernel;
 
  private:
-  virtual absl::Status ComputeOn(OpKernelContext* ctx) = 0;
-};
-
-class MakeTurnsOp : public TurnKernel {
- public:
-  using TurnKernel::TurnKernel;
-
- private:
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
-    Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {}, &output));
-    output->scalar<Variant>()() = TurnsHandle{std::make_shared<Turns>()};
-    return absl::OkStatus();
+  absl::Status Run(OpKernelContext* ctx) override {
+    return OutputHandle(ctx, 0, std::make_shared<Turns>());
   }
 };
 
-class HoldTurnOp : public TurnKernel {
+class HoldTurnOp : public Kernel {
  public:
-  using TurnKernel::TurnKernel;
+  using Kernel::Kernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<Turns> turns;
-    TF_RETURN_IF_ERROR(FindTurns(ctx->input(0), &turns));
-    Tensor* turn = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {}, &turn));
-    Tensor* copy = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(1, {}, &copy));
-    TurnHandle held{turns->Hold()};
-    copy->scalar<int32_t>()() = held.turn->copy;
-    turn->scalar<Variant>()() = std::move(held);
-    return absl::OkStatus();
+    LODESTAR_TRY(ReadTurns(ctx, &turns));
+    std::shared_ptr<const Turn> turn = turns->Hold();
+    LODESTAR_TRY(OutputScalar(ctx, 1, turn->copy));
+    return OutputHandle(ctx, 0, std::move(turn));
   }
 };
 
-class ReleaseTurnOp : public TurnKernel {
+class ReleaseTurnOp : public Kernel {
  public:
-  using TurnKernel::TurnKernel;
+  using Kernel::Kernel;
 
  private:
   // The executor drops the tensor when its last consumer has run.
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(0), "turn", 0));
-    if (ctx->input(0).scalar<Variant>()().get<TurnHandle>() == nullptr) {
-      return InvalidArgumentError("`turn` is not what HoldTurn gives");
-    }
-    return absl::OkStatus();
+  absl::Status Run(OpKernelContext* ctx) override {
+    std::shared_ptr<const Turn> turn;
+    return ReadHandle(ctx->input(0), "turn", "HoldTurn", &turn);
   }
 };
 
-class BeginTurnOp : public TurnKernel {
+class BeginTurnOp : public Kernel {
  public:
-  using TurnKernel::TurnKernel;
+  using Kernel::Kernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<Turns> turns;
-    TF_RETURN_IF_ERROR(FindTurns(ctx->input(0), &turns));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "copy", 0));
+    LODESTAR_TRY(ReadTurns(ctx, &turns));
+    LODESTAR_TRY(CheckRank(ctx->input(1), "copy", 0));
     return ToTensorFlow(turns->Begin(ctx->input(1).scalar<int32_t>()()));
   }
 };
 
-class LastTurnIsHeldOp : public TurnKernel {
+class LastTurnIsHeldOp : public Kernel {
  public:
-  using TurnKernel::TurnKernel;
+  using Kernel::Kernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<Turns> turns;
-    TF_RETURN_IF_ERROR(FindTurns(ctx->input(0), &turns));
-    Tensor* held = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {}, &held));
-    held->scalar<bool>()() = turns->LastIsHeld();
-    return absl::OkStatus();
+    LODESTAR_TRY(ReadTurns(ctx, &turns));
+    return OutputScalar(ctx, 0, turns->LastIsHeld());
   }
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(MakeTurns);
-REGISTER(HoldTurn);
-REGISTER(ReleaseTurn);
-REGISTER(BeginTurn);
-REGISTER(LastTurnIsHeld);
-#undef REGISTER
+LODESTAR_REGISTER(MakeTurns);
+LODESTAR_REGISTER(HoldTurn);
+LODESTAR_REGISTER(ReleaseTurn);
+LODESTAR_REGISTER(BeginTurn);
+LODESTAR_REGISTER(LastTurnIsHeld);
 
 }  // namespace
 }  // namespace lodestar

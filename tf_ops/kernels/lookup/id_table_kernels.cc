@@ -4,52 +4,37 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/lookup/id_table_resource.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::lookup::LookupInterface;
 
-class IdTableOp : public tensorflow::OpKernel {
+class IdTableOp : public Kernel {
  public:
-  explicit IdTableOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit IdTableOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("key_dtype", &key_dtype_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mutable", &mutable_));
   }
 
   // Registered as LookupInterface, which TensorFlow's own ops ask for.
-  void Compute(OpKernelContext* ctx) override {
-    tensorflow::ContainerInfo info;
-    OP_REQUIRES_OK(ctx, info.Init(ctx->resource_manager(), def()));
-    LookupInterface* table = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->resource_manager()->LookupOrCreate<LookupInterface>(
-                 info.container(), info.name(), &table,
-                 [this](LookupInterface** created) {
-                   *created =
-                       Create<tensorflow::tstring, int8_t, int16_t, int32_t,
-                              int64_t, uint8_t, uint16_t, uint32_t, uint64_t>();
-                   return absl::OkStatus();
-                 }));
-    tensorflow::core::ScopedUnref unref(table);
-    OP_REQUIRES(ctx, table->key_dtype() == key_dtype_,
-                InvalidArgumentError(
-                    "the id table '", info.name(), "' has keys of ",
-                    tensorflow::DataTypeString(table->key_dtype()), ", wanted ",
-                    tensorflow::DataTypeString(key_dtype_)));
-    Tensor* handle = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
-    handle->scalar<tensorflow::ResourceHandle>()() =
-        tensorflow::MakeResourceHandle<LookupInterface>(ctx, info.container(),
-                                                        info.name());
+  absl::Status Run(OpKernelContext* ctx) override {
+    return OutputResource<LookupInterface>(
+        ctx, *this,
+        [this](LookupInterface** created) {
+          *created = Create<tstring, int8_t, int16_t, int32_t, int64_t, uint8_t,
+                            uint16_t, uint32_t, uint64_t>();
+          return absl::OkStatus();
+        },
+        [this](const LookupInterface& found, const std::string& name) {
+          if (found.key_dtype() == key_dtype_) return absl::OkStatus();
+          return InvalidArgumentError("the id table '", name, "' has keys of ",
+                                      DataTypeString(found.key_dtype()),
+                                      ", wanted ", DataTypeString(key_dtype_));
+        });
   }
 
  private:
@@ -64,24 +49,38 @@ class IdTableOp : public tensorflow::OpKernel {
     return table;
   }
 
-  tensorflow::DataType key_dtype_ = tensorflow::DT_INT64;
+  DataType key_dtype_ = tensorflow::DT_INT64;
   bool mutable_ = false;
 };
 
 // A kernel whose input 0 is a table's handle, and input 1 keys if it has one.
-class IdTableKernel : public tensorflow::OpKernel {
+class IdTableKernel : public Kernel {
  public:
-  using OpKernel::OpKernel;
+  using Kernel::Kernel;
 
-  void Compute(OpKernelContext* ctx) final {
-    CatchBadAlloc(ctx, [&] { ComputeGuarded(ctx); });
+  absl::Status Run(OpKernelContext* ctx) final {
+    tensorflow::core::RefCountPtr<LookupInterface> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    auto* table = dynamic_cast<IdTableResource*>(resource.get());
+    if (table == nullptr) {
+      return InvalidArgumentError(
+          "the handle is that of another table than an id table");
+    }
+    if (TakesKeys() && ctx->num_inputs() > 1) {
+      const Tensor& keys = ctx->input(1);
+      if (keys.dtype() != table->key_dtype()) {
+        return InvalidArgumentError(
+            "`keys` has dtype ", DataTypeString(keys.dtype()),
+            ", but the table's keys are ", DataTypeString(table->key_dtype()));
+      }
+    }
+    return RunOn(ctx, table);
   }
 
  protected:
   // Whether input 1 is keys.
   virtual bool TakesKeys() const { return true; }
-  virtual absl::Status ComputeOn(OpKernelContext* ctx,
-                                 IdTableResource* table) = 0;
+  virtual absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) = 0;
 
   // `values` at output 0, of the keys' shape.
   static absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
@@ -95,38 +94,15 @@ class IdTableKernel : public tensorflow::OpKernel {
         "`keys` has shape ", ctx->input(1).shape().DebugString(),
         ", but `values` has ", ctx->input(2).shape().DebugString());
   }
-
- private:
-  void ComputeGuarded(OpKernelContext* ctx) {
-    tensorflow::core::RefCountPtr<LookupInterface> resource;
-    OP_REQUIRES_OK(ctx,
-                   tensorflow::LookupResource(
-                       ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
-    auto* table = dynamic_cast<IdTableResource*>(resource.get());
-    OP_REQUIRES(ctx, table != nullptr,
-                InvalidArgumentError(
-                    "the handle is that of another table than an id table"));
-    if (TakesKeys() && ctx->num_inputs() > 1) {
-      const Tensor& keys = ctx->input(1);
-      OP_REQUIRES(
-          ctx, keys.dtype() == table->key_dtype(),
-          InvalidArgumentError("`keys` has dtype ",
-                               tensorflow::DataTypeString(keys.dtype()),
-                               ", but the table's keys are ",
-                               tensorflow::DataTypeString(table->key_dtype())));
-    }
-    OP_REQUIRES_OK(ctx, ComputeOn(ctx, table));
-  }
 };
 
 class IdTableFindOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "default_value", 0));
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+    LODESTAR_TRY(CheckRank(ctx->input(2), "default_value", 0));
     Tensor* values = nullptr;
-    TF_RETURN_IF_ERROR(AllocateValues(ctx, &values));
+    LODESTAR_TRY(AllocateValues(ctx, &values));
     return table->Find(ctx, ctx->input(1), values, ctx->input(2));
   }
 };
@@ -148,10 +124,9 @@ class IdTableFindOrHashOp : public IdTableKernel {
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(BucketHash::Create(hasher, key, &buckets_.hash)));
   }
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
     Tensor* values = nullptr;
-    TF_RETURN_IF_ERROR(AllocateValues(ctx, &values));
+    LODESTAR_TRY(AllocateValues(ctx, &values));
     return table->FindOrHash(ctx, ctx->input(1), buckets_, values);
   }
 
@@ -162,9 +137,8 @@ class IdTableFindOrHashOp : public IdTableKernel {
 class IdTableInsertOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
-    TF_RETURN_IF_ERROR(CheckSameShape(ctx));
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+    LODESTAR_TRY(CheckSameShape(ctx));
     return table->Insert(ctx, ctx->input(1), ctx->input(2));
   }
 };
@@ -172,8 +146,7 @@ class IdTableInsertOp : public IdTableKernel {
 class IdTableRemoveOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
     return table->Remove(ctx, ctx->input(1));
   }
 };
@@ -181,9 +154,8 @@ class IdTableRemoveOp : public IdTableKernel {
 class IdTableImportOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
-    TF_RETURN_IF_ERROR(CheckSameShape(ctx));
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+    LODESTAR_TRY(CheckSameShape(ctx));
     return table->ImportValues(ctx, ctx->input(1), ctx->input(2));
   }
 };
@@ -202,17 +174,16 @@ class IdTableImportFileOp : public IdTableKernel {
     format_.delimiter = delimiter[0];
   }
   bool TakesKeys() const override { return false; }
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
     const Tensor& path = ctx->input(1);
-    TF_RETURN_IF_ERROR(CheckRank(path, "path", 0));
+    LODESTAR_TRY(CheckRank(path, "path", 0));
     if (table->key_dtype() == tensorflow::DT_STRING &&
         format_.key_column == kLineNumber) {
       return InvalidArgumentError(
           "`key_column` is the line number, but the table's keys are string");
     }
-    return table->ImportFile(
-        ctx->env(), std::string(path.scalar<tensorflow::tstring>()()), format_);
+    return table->ImportFile(ctx->env(), std::string(path.scalar<tstring>()()),
+                             format_);
   }
 
  private:
@@ -222,14 +193,12 @@ class IdTableImportFileOp : public IdTableKernel {
 class IdTableExportOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
-    const tensorflow::DataType wanted = ctx->expected_output_dtype(0);
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+    const DataType wanted = ctx->expected_output_dtype(0);
     if (wanted != table->key_dtype()) {
-      return InvalidArgumentError(
-          "`Tkeys` is ", tensorflow::DataTypeString(wanted),
-          ", but the table's keys are ",
-          tensorflow::DataTypeString(table->key_dtype()));
+      return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
+                                  ", but the table's keys are ",
+                                  DataTypeString(table->key_dtype()));
     }
     return table->ExportValues(ctx);
   }
@@ -238,27 +207,20 @@ class IdTableExportOp : public IdTableKernel {
 class IdTableSizeOp : public IdTableKernel {
  public:
   using IdTableKernel::IdTableKernel;
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         IdTableResource* table) override {
-    Tensor* size = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, TensorShape({}), &size));
-    size->scalar<int64_t>()() = static_cast<int64_t>(table->size());
-    return absl::OkStatus();
+  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+    return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
   }
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(IdTable);
-REGISTER(IdTableFind);
-REGISTER(IdTableFindOrHash);
-REGISTER(IdTableInsert);
-REGISTER(IdTableRemove);
-REGISTER(IdTableImport);
-REGISTER(IdTableImportFile);
-REGISTER(IdTableExport);
-REGISTER(IdTableSize);
-#undef REGISTER
+LODESTAR_REGISTER(IdTable);
+LODESTAR_REGISTER(IdTableFind);
+LODESTAR_REGISTER(IdTableFindOrHash);
+LODESTAR_REGISTER(IdTableInsert);
+LODESTAR_REGISTER(IdTableRemove);
+LODESTAR_REGISTER(IdTableImport);
+LODESTAR_REGISTER(IdTableImportFile);
+LODESTAR_REGISTER(IdTableExport);
+LODESTAR_REGISTER(IdTableSize);
 
 }  // namespace
 }  // namespace lodestar

@@ -13,12 +13,11 @@
 #include <vector>
 
 #include "tensorflow/core/framework/lookup_interface.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
 #include "tf_ops/core/lookup/id_table.h"
 #include "tf_ops/core/lookup/vocabulary_line.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/lookup/vocabulary_file.h"
 
@@ -35,10 +34,9 @@ struct OovBuckets {
 class IdTableResource : public tensorflow::lookup::LookupInterface {
  public:
   // REQUIRES: keys are of key_dtype, values int64 of the keys' shape.
-  virtual absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
-                                  const tensorflow::Tensor& keys,
+  virtual absl::Status FindOrHash(OpKernelContext* ctx, const Tensor& keys,
                                   const OovBuckets& buckets,
-                                  tensorflow::Tensor* values) = 0;
+                                  Tensor* values) = 0;
 
   // Makes what a vocabulary file holds all that the table holds. Errors name
   // the file, and the line if there is one.
@@ -46,7 +44,7 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
                                   const VocabularyFormat& format) = 0;
 };
 
-// K: an integer type or tensorflow::tstring. A uint64 key is taken for the
+// K: an integer type or tstring. A uint64 key is taken for the
 // int64 of its bits, as TensorFlow's tables take it.
 template <typename K>
 class IdTableOf final : public IdTableResource {
@@ -59,9 +57,8 @@ class IdTableOf final : public IdTableResource {
   size_t size() const override { return table_.size(); }
   int64_t MemoryUsed() const override { return table_.bytes(); }
 
-  absl::Status Find(tensorflow::OpKernelContext* ctx,
-                    const tensorflow::Tensor& keys, tensorflow::Tensor* values,
-                    const tensorflow::Tensor& default_value) override {
+  absl::Status Find(OpKernelContext* ctx, const Tensor& keys, Tensor* values,
+                    const Tensor& default_value) override {
     const int64_t missing = default_value.flat<int64_t>()(0);
     int64_t* const out = values->flat<int64_t>().data();
     return FindInParallel(
@@ -83,10 +80,8 @@ class IdTableOf final : public IdTableResource {
         });
   }
 
-  absl::Status FindOrHash(tensorflow::OpKernelContext* ctx,
-                          const tensorflow::Tensor& keys,
-                          const OovBuckets& buckets,
-                          tensorflow::Tensor* values) override {
+  absl::Status FindOrHash(OpKernelContext* ctx, const Tensor& keys,
+                          const OovBuckets& buckets, Tensor* values) override {
     int64_t* const out = values->flat<int64_t>().data();
     return FindInParallel(
         ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
@@ -129,21 +124,18 @@ class IdTableOf final : public IdTableResource {
         });
   }
 
-  absl::Status Insert(tensorflow::OpKernelContext*,
-                      const tensorflow::Tensor& keys,
-                      const tensorflow::Tensor& values) override {
+  absl::Status Insert(OpKernelContext*, const Tensor& keys,
+                      const Tensor& values) override {
     return ToTensorFlow(
         table_.Insert(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
   }
 
-  absl::Status Remove(tensorflow::OpKernelContext*,
-                      const tensorflow::Tensor& keys) override {
+  absl::Status Remove(OpKernelContext*, const Tensor& keys) override {
     return ToTensorFlow(table_.Remove(keys.NumElements(), KeyAt(keys, 0)));
   }
 
-  absl::Status ImportValues(tensorflow::OpKernelContext*,
-                            const tensorflow::Tensor& keys,
-                            const tensorflow::Tensor& values) override {
+  absl::Status ImportValues(OpKernelContext*, const Tensor& keys,
+                            const Tensor& values) override {
     return ToTensorFlow(
         table_.Import(keys.NumElements(), KeyAt(keys, 0), ValueAt(values)));
   }
@@ -151,12 +143,12 @@ class IdTableOf final : public IdTableResource {
   absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
                           const VocabularyFormat& format) override {
     Map map;
-    TF_RETURN_IF_ERROR(ReadVocabulary<K>(env, path, format, &map));
+    LODESTAR_TRY(ReadVocabulary<K>(env, path, format, &map));
     return ToTensorFlow(table_.Replace(std::move(map)));
   }
 
   // Outputs `keys` and `values`, in ascending order of (value, key).
-  absl::Status ExportValues(tensorflow::OpKernelContext* ctx) override {
+  absl::Status ExportValues(OpKernelContext* ctx) override {
     typename IdTable<Map>::View view;
     const bool imported = table_.Read(&view).ok();
     std::vector<std::pair<int64_t, Key>> entries;
@@ -167,10 +159,10 @@ class IdTableOf final : public IdTableResource {
           "out of memory for the export of an id table");
     }
     const int64_t n = static_cast<int64_t>(entries.size());
-    tensorflow::Tensor* keys = nullptr;
-    tensorflow::Tensor* values = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output("keys", {n}, &keys));
-    TF_RETURN_IF_ERROR(ctx->allocate_output("values", {n}, &values));
+    Tensor* keys = nullptr;
+    Tensor* values = nullptr;
+    LODESTAR_TRY(ctx->allocate_output("keys", {n}, &keys));
+    LODESTAR_TRY(ctx->allocate_output("values", {n}, &values));
     auto key_out = keys->flat<K>();
     auto value_out = values->flat<int64_t>();
     for (int64_t i = 0; i < n; ++i) {
@@ -184,37 +176,34 @@ class IdTableOf final : public IdTableResource {
     return absl::OkStatus();
   }
 
-  tensorflow::DataType key_dtype() const override {
+  DataType key_dtype() const override {
     return tensorflow::DataTypeToEnum<K>::v();
   }
-  tensorflow::DataType value_dtype() const override {
-    return tensorflow::DT_INT64;
-  }
-  tensorflow::TensorShape key_shape() const final { return {}; }
-  tensorflow::TensorShape value_shape() const override { return {}; }
+  DataType value_dtype() const override { return tensorflow::DT_INT64; }
+  TensorShape key_shape() const final { return {}; }
+  TensorShape value_shape() const override { return {}; }
 
  private:
-  static constexpr bool kIsString = std::is_same_v<K, tensorflow::tstring>;
+  static constexpr bool kIsString = std::is_same_v<K, tstring>;
   using Map = std::conditional_t<kIsString, StringMap, IntegerMap>;
   using Key = typename Map::Key;
 
   // The keys from `begin` on.
-  static auto KeyAt(const tensorflow::Tensor& keys, int64_t begin) {
+  static auto KeyAt(const Tensor& keys, int64_t begin) {
     const K* const data = keys.flat<K>().data() + begin;
     return [data](int64_t i) { return static_cast<Key>(data[i]); };
   }
-  static auto ValueAt(const tensorflow::Tensor& values) {
+  static auto ValueAt(const Tensor& values) {
     const int64_t* const data = values.flat<int64_t>().data();
     return [data](int64_t i) { return data[i]; };
   }
 
   // find(map, begin, end) for parts of the keys, on TensorFlow's threads.
   template <typename FindPart>
-  absl::Status FindInParallel(tensorflow::OpKernelContext* ctx,
-                              const tensorflow::Tensor& keys,
+  absl::Status FindInParallel(OpKernelContext* ctx, const Tensor& keys,
                               const FindPart& find) const {
     typename IdTable<Map>::View view;
-    TF_RETURN_IF_ERROR(ToTensorFlow(table_.Read(&view)));
+    LODESTAR_TRY(table_.Read(&view));
     const int64_t count = keys.NumElements();
     // Few keys: no thread is worth its waking.
     constexpr int64_t kFew = 1024;

@@ -22,7 +22,7 @@
 
 namespace lodestar {
 
-// Adds a file's keys, of type K (an integer or tensorflow::tstring), to an
+// Adds a file's keys, of type K (an integer or tstring), to an
 // empty map. Errors name the file, and the line if there is one:
 // NotFound and the like: no such file, or no right to read it.
 // InvalidArgument: an empty line, too few columns, a number that is none of its
@@ -33,19 +33,19 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
                             const VocabularyFormat& format, Map* map) {
   using Key = typename Map::Key;
   std::unique_ptr<ByteStream> stream;
-  TF_RETURN_IF_ERROR(ByteStream::Open(env, path, &stream));
+  LODESTAR_TRY(ByteStream::Open(env, path, &stream));
   RecordReader reader(path, std::move(stream), std::make_unique<LineCutter>());
 
   // The key of a line, from the text of its column.
   const auto parse_key = [&](std::string_view text, int64_t number, Key* key) {
-    if constexpr (std::is_same_v<K, tensorflow::tstring>) {
+    if constexpr (std::is_same_v<K, tstring>) {
       *key = text;
       return Status();
     } else {
       K parsed = static_cast<K>(number);
       if (format.key_column != kLineNumber) {
         const std::string type =
-            tensorflow::DataTypeString(tensorflow::DataTypeToEnum<K>::v());
+            DataTypeString(tensorflow::DataTypeToEnum<K>::v());
         LODESTAR_RETURN_IF_ERROR(ParseInteger(text, type.c_str(), &parsed));
       } else if (static_cast<int64_t>(parsed) != number) {
         return InvalidArgument("the line's number is beyond the keys' type");
@@ -78,7 +78,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   int64_t num_lines = 0;
   bool wants_more = format.vocab_size != 0;
   while (wants_more) {
-    TF_RETURN_IF_ERROR(reader.Read(&piece));
+    LODESTAR_TRY(reader.Read(&piece));
     if (piece.num_records == 0) break;
     const int64_t first = piece.first_record;
     keys.clear();
@@ -102,7 +102,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
     const int64_t count = static_cast<int64_t>(keys.size());
     const auto key_at = [&](int64_t i) { return keys[i]; };
     const auto value_at = [&](int64_t i) { return values[i]; };
-    TF_RETURN_IF_ERROR(ToTensorFlow(map->ReserveFor(count, key_at, value_at)));
+    LODESTAR_TRY(map->ReserveFor(count, key_at, value_at));
     const int64_t conflict = map->AddNew(count, key_at, value_at);
     if (conflict >= 0) {
       return at_line(

@@ -11,6 +11,7 @@
 #include "tensorflow/core/lib/io/zlib_inputstream.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/tstring.h"
+#include "tf_ops/kernels/base/status_util.h"
 
 namespace lodestar {
 namespace {
@@ -146,7 +147,7 @@ class GzipStream : public ByteStream {
 
 absl::Status ByteStream::Open(tensorflow::Env* env, const std::string& path,
                               std::unique_ptr<ByteStream>* stream) {
-  TF_RETURN_IF_ERROR(CheckPath(path));
+  LODESTAR_TRY(CheckPath(path));
   std::unique_ptr<tensorflow::RandomAccessFile> file;
   absl::Status status = env->NewRandomAccessFile(path, &file);
   if (!status.ok()) return WithPath(status, path);

@@ -6,39 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
 #include "tf_ops/core/records/multislot_format.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::tstring;
-
-class ParseMultiSlotOp : public OpKernel {
+class ParseMultiSlotOp : public Kernel {
  public:
-  explicit ParseMultiSlotOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit ParseMultiSlotOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, slots_.Init(ctx, /*leading=*/{}));
     OP_REQUIRES_OK(ctx, slots_.InitOutputs(ctx));
     format_ = std::make_unique<MultiSlotFormat>(slots_.specs());
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    CatchBadAlloc(ctx, [&] { ctx->SetStatus(Parse(ctx)); });
-  }
-
- private:
-  absl::Status Parse(OpKernelContext* ctx) const {
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(0), "text", 1));
+  absl::Status Run(OpKernelContext* ctx) override {
+    LODESTAR_TRY(CheckRank(ctx->input(0), "text", 1));
     std::string text;
-    TF_RETURN_IF_ERROR(Join(FlatSpan<tstring>(ctx->input(0)), &text));
+    LODESTAR_TRY(Join(FlatSpan<tstring>(ctx->input(0)), &text));
     const auto rows = std::make_shared<SlotRows>(slots_.specs());
     BadRecord bad;
     const Status status = format_->Parse(
@@ -51,7 +38,7 @@ class ParseMultiSlotOp : public OpKernel {
     SlotBatch batch;
     batch.Add(rows, 0, rows->num_rows());
     std::vector<Tensor> tensors;
-    TF_RETURN_IF_ERROR(slots_.CheckInferred(batch));
+    LODESTAR_TRY(slots_.CheckInferred(batch));
     slots_.AppendTensors(batch, &tensors);
     for (size_t i = 0; i < tensors.size(); ++i) {
       ctx->set_output(static_cast<int>(i), tensors[i]);
@@ -59,6 +46,7 @@ class ParseMultiSlotOp : public OpKernel {
     return absl::OkStatus();
   }
 
+ private:
   // The lines one after another, each with its newline.
   static absl::Status Join(Span<const tstring> lines, std::string* text) {
     size_t size = 0;
@@ -86,9 +74,7 @@ class ParseMultiSlotOp : public OpKernel {
   std::unique_ptr<MultiSlotFormat> format_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>ParseMultiSlot").Device(tensorflow::DEVICE_CPU),
-    ParseMultiSlotOp);
+LODESTAR_REGISTER(ParseMultiSlot);
 
 }  // namespace
 }  // namespace lodestar

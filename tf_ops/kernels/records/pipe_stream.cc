@@ -286,7 +286,7 @@ class PipeStream : public ByteStream {
   absl::Status ReadSome(int64_t size, char* to, int64_t* read) {
     FillChunk();
     bool progress = false;
-    TF_RETURN_IF_ERROR(Exchange(size, to, read, &progress));
+    LODESTAR_TRY(Exchange(size, to, read, &progress));
     if (progress) {
       wait_ = kFirstWait;
       last_progress_ = Clock::now();
@@ -404,7 +404,7 @@ class PipeStream : public ByteStream {
     if (!clean) KillGroup();
     int status = 0;
     const bool reaped = Reap(&status);
-    TF_RETURN_IF_ERROR(input_status_);
+    LODESTAR_TRY(input_status_);
     if (!reaped) {
       return Error(
           "has ended, but other code of this process took its exit code",
@@ -464,7 +464,7 @@ absl::Status PipeCommand::Run(const std::string& path,
   }
   auto pipe = std::make_unique<PipeStream>(std::move(name), cancelled_,
                                            std::move(input));
-  TF_RETURN_IF_ERROR(pipe->Start(argv_));
+  LODESTAR_TRY(pipe->Start(argv_));
   *stream = std::move(pipe);
   return absl::OkStatus();
 }

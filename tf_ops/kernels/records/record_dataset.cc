@@ -10,7 +10,7 @@
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
 #include "tf_ops/core/records/slot_shuffler.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/records/record_source.h"
 #include "tf_ops/kernels/records/skip_log.h"
 #include "tf_ops/kernels/records/slot_dataset.h"
@@ -18,17 +18,6 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::SerializationContext;
 namespace errors = tensorflow::errors;
 
 constexpr char kFile[] = "file";
@@ -51,7 +40,7 @@ struct Arguments {
 };
 
 template <typename T>
-Tensor ToVector(tensorflow::DataType dtype, const std::vector<T>& values) {
+Tensor ToVector(DataType dtype, const std::vector<T>& values) {
   Tensor tensor =
       NewTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
   std::copy(values.begin(), values.end(), tensor.flat<T>().data());
@@ -126,11 +115,10 @@ class RecordDataset : public SlotDataset {
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
       MutexLock lock(&mutex_);
-      TF_RETURN_IF_ERROR(CheckOrdered());
-      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kFile, next_file_));
-      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kRecord, next_record_));
-      TF_RETURN_IF_ERROR(
-          writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
+      LODESTAR_TRY(CheckOrdered());
+      LODESTAR_TRY(writer->WriteScalar(prefix(), kFile, next_file_));
+      LODESTAR_TRY(writer->WriteScalar(prefix(), kRecord, next_record_));
+      LODESTAR_TRY(writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
       if (!IsShuffled()) return absl::OkStatus();
       return WithoutBadAlloc([&] {
         mutex_.AssertHeld();
@@ -141,11 +129,11 @@ class RecordDataset : public SlotDataset {
     absl::Status RestoreInternal(IteratorContext* ctx,
                                  IteratorStateReader* reader) override {
       MutexLock lock(&mutex_);
-      TF_RETURN_IF_ERROR(CheckOrdered());
+      LODESTAR_TRY(CheckOrdered());
       int64_t ended = 0;
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kFile, &next_file_));
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kRecord, &next_record_));
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kEnded, &ended));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kFile, &next_file_));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kRecord, &next_record_));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kEnded, &ended));
       ended_ = ended != 0;
       if (next_file_ < 0 || next_record_ < 0 ||
           next_file_ >
@@ -185,11 +173,11 @@ class RecordDataset : public SlotDataset {
       const int64_t batch_size = dataset()->arguments_.batch_size;
       SlotBatch batch;
       if (!ended_) {
-        if (source_ == nullptr) TF_RETURN_IF_ERROR(Start(ctx));
-        TF_RETURN_IF_ERROR(IsShuffled() ? FillShuffled(batch_size, &batch)
-                                        : FillInOrder(batch_size, &batch));
+        if (source_ == nullptr) LODESTAR_TRY(Start(ctx));
+        LODESTAR_TRY(IsShuffled() ? FillShuffled(batch_size, &batch)
+                                  : FillInOrder(batch_size, &batch));
       }
-      TF_RETURN_IF_ERROR(dataset()->slots().CheckInferred(batch));
+      LODESTAR_TRY(dataset()->slots().CheckInferred(batch));
       const bool enough = dataset()->attributes_.drop_remainder
                               ? batch.num_rows() == batch_size
                               : batch.num_rows() > 0;
@@ -206,11 +194,11 @@ class RecordDataset : public SlotDataset {
     absl::Status SaveWindow(IteratorStateWriter* writer)
         LODESTAR_REQUIRES(mutex_) {
       const SlotRows window = shuffler_.Window(dataset()->format_->specs());
-      TF_RETURN_IF_ERROR(
+      LODESTAR_TRY(
           writer->WriteScalar(prefix(), kSourceEnded, int64_t{source_ended_}));
-      TF_RETURN_IF_ERROR(writer->WriteScalar(
+      LODESTAR_TRY(writer->WriteScalar(
           prefix(), kShuffleState, static_cast<int64_t>(shuffler_.state())));
-      TF_RETURN_IF_ERROR(
+      LODESTAR_TRY(
           writer->WriteScalar(prefix(), kWindowRows, window.num_rows()));
       for (size_t c = 0; c < window.columns().size(); ++c) {
         const SlotColumn& column = window.columns()[c];
@@ -220,7 +208,7 @@ class RecordDataset : public SlotDataset {
             ToVector(tensorflow::DT_INT64, column.row_splits),
             Tensor(tstring(column.text))};
         for (int part = 0; part < 4; ++part) {
-          TF_RETURN_IF_ERROR(
+          LODESTAR_TRY(
               writer->WriteTensor(prefix(), WindowKey(c, part), parts[part]));
         }
       }
@@ -232,20 +220,18 @@ class RecordDataset : public SlotDataset {
       int64_t source_ended = 0;
       int64_t state = 0;
       int64_t num_rows = 0;
-      TF_RETURN_IF_ERROR(
-          reader->ReadScalar(prefix(), kSourceEnded, &source_ended));
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kShuffleState, &state));
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kWindowRows, &num_rows));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kSourceEnded, &source_ended));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kShuffleState, &state));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kWindowRows, &num_rows));
       source_ended_ = source_ended != 0;
       const std::vector<ColumnSpec>& specs = dataset()->format_->specs();
       SlotRows window(specs);
       for (size_t c = 0; c < specs.size(); ++c) {
-        const tensorflow::DataType dtypes[] = {
-            tensorflow::DT_INT64, tensorflow::DT_FLOAT, tensorflow::DT_INT64,
-            tensorflow::DT_STRING};
+        const DataType dtypes[] = {tensorflow::DT_INT64, tensorflow::DT_FLOAT,
+                                   tensorflow::DT_INT64, tensorflow::DT_STRING};
         Tensor parts[4];
         for (int part = 0; part < 4; ++part) {
-          TF_RETURN_IF_ERROR(
+          LODESTAR_TRY(
               reader->ReadTensor(prefix(), WindowKey(c, part), &parts[part]));
           if (parts[part].dims() != (part < 3 ? 1 : 0) ||
               parts[part].dtype() != dtypes[part]) {
@@ -306,9 +292,9 @@ class RecordDataset : public SlotDataset {
 
     // Makes block_ the next one; *has_block is false at the end.
     absl::Status NextBlock(bool* has_block) LODESTAR_REQUIRES(mutex_) {
-      if (block_ != nullptr) TF_RETURN_IF_ERROR(block_->status);
+      if (block_ != nullptr) LODESTAR_TRY(block_->status);
       std::unique_ptr<RecordBlock> block;
-      TF_RETURN_IF_ERROR(source_->Next(&block));
+      LODESTAR_TRY(source_->Next(&block));
       block_ = std::move(block);
       block_row_ = 0;
       *has_block = block_ != nullptr;
@@ -333,7 +319,7 @@ class RecordDataset : public SlotDataset {
       while (batch->num_rows() < batch_size) {
         if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
           bool has_block = false;
-          TF_RETURN_IF_ERROR(NextBlock(&has_block));
+          LODESTAR_TRY(NextBlock(&has_block));
           if (!has_block) break;
           continue;
         }
@@ -350,7 +336,7 @@ class RecordDataset : public SlotDataset {
       while (batch->num_rows() < batch_size) {
         while (!source_ended_ && shuffler_.WantsMore()) {
           bool has_block = false;
-          TF_RETURN_IF_ERROR(NextBlock(&has_block));
+          LODESTAR_TRY(NextBlock(&has_block));
           source_ended_ = !has_block;
           if (has_block) {
             MoveTo(block_->rows.num_rows());
@@ -388,7 +374,7 @@ class RecordDataset : public SlotDataset {
 
 }  // namespace
 
-RecordDatasetOp::RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
+RecordDatasetOp::RecordDatasetOp(OpKernelConstruction* ctx,
                                  std::vector<ColumnSpec> leading)
     : DatasetOpKernel(ctx) {
   Attributes& a = attributes_;

@@ -8,7 +8,7 @@
 #include "tf_ops/core/records/multislot_format.h"
 #include "tf_ops/core/records/norm_format.h"
 #include "tf_ops/core/records/raw_format.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/records/line_fields.h"
 #include "tf_ops/kernels/records/record_dataset.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 class MultiSlotDatasetOp : public RecordDatasetOp {
  public:
-  explicit MultiSlotDatasetOp(tensorflow::OpKernelConstruction* ctx)
+  explicit MultiSlotDatasetOp(OpKernelConstruction* ctx)
       : RecordDatasetOp(ctx, FieldColumns(LineFieldsOf(ctx))),
         fields_(LineFieldsOf(ctx)) {}
 
@@ -35,7 +35,7 @@ class MultiSlotDatasetOp : public RecordDatasetOp {
 
 // The attribute of this name, of which ops/ lists the values.
 template <typename T>
-T AttrAs(tensorflow::OpKernelConstruction* ctx, const char* name,
+T AttrAs(OpKernelConstruction* ctx, const char* name,
          const std::vector<std::pair<std::string, T>>& values) {
   std::string found;
   ctx->SetStatus(ctx->GetAttr(name, &found));
@@ -45,7 +45,7 @@ T AttrAs(tensorflow::OpKernelConstruction* ctx, const char* name,
   return values[0].second;
 }
 
-std::vector<FieldKind> FieldKinds(tensorflow::OpKernelConstruction* ctx) {
+std::vector<FieldKind> FieldKinds(OpKernelConstruction* ctx) {
   std::vector<std::string> names;
   ctx->SetStatus(ctx->GetAttr("slot_kinds", &names));
   std::vector<FieldKind> kinds;
@@ -57,7 +57,7 @@ std::vector<FieldKind> FieldKinds(tensorflow::OpKernelConstruction* ctx) {
   return kinds;
 }
 
-KeyType KeyTypeOf(tensorflow::OpKernelConstruction* ctx) {
+KeyType KeyTypeOf(OpKernelConstruction* ctx) {
   return AttrAs<KeyType>(ctx, "key_type",
                          {{"uint32", KeyType::kUint32},
                           {"int32", KeyType::kInt32},
@@ -67,15 +67,14 @@ KeyType KeyTypeOf(tensorflow::OpKernelConstruction* ctx) {
 template <typename Format, typename Options>
 absl::Status Make(std::vector<ColumnSpec> specs, const Options& options,
                   std::unique_ptr<RecordFormat>* format) {
-  TF_RETURN_IF_ERROR(ToTensorFlow(Format::Check(specs, options)));
+  LODESTAR_TRY(Format::Check(specs, options));
   *format = std::make_unique<Format>(std::move(specs), options);
   return absl::OkStatus();
 }
 
 class NormDatasetOp : public RecordDatasetOp {
  public:
-  explicit NormDatasetOp(tensorflow::OpKernelConstruction* ctx)
-      : RecordDatasetOp(ctx) {
+  explicit NormDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
     options_.kinds = FieldKinds(ctx);
     options_.key = KeyTypeOf(ctx);
     options_.wants_check = AttrAs<bool>(
@@ -97,8 +96,7 @@ class NormDatasetOp : public RecordDatasetOp {
 
 class RawDatasetOp : public RecordDatasetOp {
  public:
-  explicit RawDatasetOp(tensorflow::OpKernelConstruction* ctx)
-      : RecordDatasetOp(ctx) {
+  explicit RawDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
     SampleLayout& layout = options_.layout;
     layout.kinds = FieldKinds(ctx);
     layout.key = KeyTypeOf(ctx);
@@ -124,13 +122,9 @@ class RawDatasetOp : public RecordDatasetOp {
   RawOptions options_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>MultiSlotDataset").Device(tensorflow::DEVICE_CPU),
-    MultiSlotDatasetOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>NormDataset").Device(tensorflow::DEVICE_CPU), NormDatasetOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>RawDataset").Device(tensorflow::DEVICE_CPU), RawDatasetOp);
+LODESTAR_REGISTER(MultiSlotDataset);
+LODESTAR_REGISTER(NormDataset);
+LODESTAR_REGISTER(RawDataset);
 
 }  // namespace
 }  // namespace lodestar

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/permutation.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/line_fields.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
@@ -21,17 +21,6 @@
 
 namespace lodestar {
 namespace {
-
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::tstring;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::SerializationContext;
 
 constexpr char kNext[] = "next";
 constexpr char kFingerprint[] = "fingerprint";
@@ -108,7 +97,7 @@ class RecordMemoryDataset : public SlotDataset {
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
       MutexLock lock(&mutex_);
-      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kNext, next_));
+      LODESTAR_TRY(writer->WriteScalar(prefix(), kNext, next_));
       return writer->WriteScalar(prefix(), kFingerprint,
                                  static_cast<int64_t>(samples_->fingerprint()));
     }
@@ -118,9 +107,8 @@ class RecordMemoryDataset : public SlotDataset {
       MutexLock lock(&mutex_);
       int64_t next = 0;
       int64_t fingerprint = 0;
-      TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kNext, &next));
-      TF_RETURN_IF_ERROR(
-          reader->ReadScalar(prefix(), kFingerprint, &fingerprint));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kNext, &next));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kFingerprint, &fingerprint));
       if (static_cast<uint64_t>(fingerprint) != samples_->fingerprint()) {
         return ToTensorFlow(FailedPrecondition(
             "The samples in memory are not those that this iterator was saved "
@@ -161,7 +149,7 @@ class RecordMemoryDataset : public SlotDataset {
       if (*end_of_sequence) return absl::OkStatus();
       SlotBatch batch;
       samples_->Gather(numbers, &batch);
-      TF_RETURN_IF_ERROR(attributes.slots.CheckInferred(batch));
+      LODESTAR_TRY(attributes.slots.CheckInferred(batch));
       attributes.slots.AppendTensors(batch, out_tensors);
       return absl::OkStatus();
     }
@@ -181,7 +169,7 @@ class RecordMemoryDataset : public SlotDataset {
 
 class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
  public:
-  explicit RecordMemoryDatasetOp(tensorflow::OpKernelConstruction* ctx)
+  explicit RecordMemoryDatasetOp(OpKernelConstruction* ctx)
       : DatasetOpKernel(ctx) {
     Attributes& a = attributes_;
     OP_REQUIRES_OK(ctx, a.slots.Init(ctx, FieldColumns(LineFieldsOf(ctx))));
@@ -233,9 +221,7 @@ class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
   Attributes attributes_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>RecordMemoryDataset").Device(tensorflow::DEVICE_CPU),
-    RecordMemoryDatasetOp);
+LODESTAR_REGISTER(RecordMemoryDataset);
 
 }  // namespace
 }  // namespace lodestar

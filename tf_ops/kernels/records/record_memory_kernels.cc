@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/line_fields.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
@@ -16,41 +16,27 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
-  TF_RETURN_IF_ERROR(CheckRank(ctx->input(0), "memory", 0));
+  LODESTAR_TRY(CheckRank(ctx->input(0), "memory", 0));
   *name = ctx->input(0).scalar<tstring>()();
   if (!name->empty()) return absl::OkStatus();
   return InvalidArgumentError("`memory` must not be empty");
 }
 
-absl::Status OutputScalar(OpKernelContext* ctx, int output, int64_t value) {
-  Tensor* tensor = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(output, TensorShape({}), &tensor));
-  tensor->scalar<int64_t>()() = value;
-  return absl::OkStatus();
-}
-
-class RecordMemoryCreateOp : public OpKernel {
+class RecordMemoryCreateOp : public Kernel {
  public:
   explicit RecordMemoryCreateOp(OpKernelConstruction* ctx)
-      : OpKernel(ctx), fields_(LineFieldsOf(ctx)) {
+      : Kernel(ctx), fields_(LineFieldsOf(ctx)) {
     OP_REQUIRES_OK(ctx, slots_.Init(ctx, FieldColumns(fields_)));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_zeros", &drop_zeros_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
+    LODESTAR_TRY(ReadName(ctx, &name));
     RecordMemory::Options options;
     options.specs = slots_.specs();
     options.drop_zeros = drop_zeros_;
@@ -62,10 +48,10 @@ class RecordMemoryCreateOp : public OpKernel {
                                   : RecordMemory::Role::kDense);
     }
     auto format = std::make_unique<MultiSlotFormat>(slots_.specs(), fields_);
-    OP_REQUIRES_OK(ctx, RecordMemoryResource::Register(
-                            name, std::make_shared<RecordMemoryResource>(
-                                      std::move(options), std::move(format),
-                                      fields_.ins_id ? 0 : -1)));
+    return RecordMemoryResource::Register(
+        name,
+        std::make_shared<RecordMemoryResource>(
+            std::move(options), std::move(format), fields_.ins_id ? 0 : -1));
   }
 
  private:
@@ -74,33 +60,33 @@ class RecordMemoryCreateOp : public OpKernel {
   bool drop_zeros_;
 };
 
-class RecordMemoryForgetOp : public OpKernel {
+class RecordMemoryForgetOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
+    LODESTAR_TRY(ReadName(ctx, &name));
     RecordMemoryResource::Forget(name);
+    return absl::OkStatus();
   }
 };
 
 // What the ops on one that is there have in common.
-class RecordMemoryKernel : public OpKernel {
+class RecordMemoryKernel : public Kernel {
  public:
-  using OpKernel::OpKernel;
+  using Kernel::Kernel;
 
-  void Compute(OpKernelContext* ctx) final {
+  absl::Status Run(OpKernelContext* ctx) final {
     std::string name;
     std::shared_ptr<RecordMemoryResource> resource;
-    OP_REQUIRES_OK(ctx, ReadName(ctx, &name));
-    OP_REQUIRES_OK(ctx, RecordMemoryResource::Find(name, &resource));
-    CatchBadAlloc(ctx,
-                  [&] { OP_REQUIRES_OK(ctx, ComputeOn(ctx, resource.get())); });
+    LODESTAR_TRY(ReadName(ctx, &name));
+    LODESTAR_TRY(RecordMemoryResource::Find(name, &resource));
+    return RunOn(ctx, resource.get());
   }
 
  private:
-  virtual absl::Status ComputeOn(OpKernelContext* ctx,
-                                 RecordMemoryResource* resource) = 0;
+  virtual absl::Status RunOn(OpKernelContext* ctx,
+                             RecordMemoryResource* resource) = 0;
 };
 
 class RecordMemoryLoadOp : public RecordMemoryKernel {
@@ -114,18 +100,17 @@ class RecordMemoryLoadOp : public RecordMemoryKernel {
   }
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     RecordSource::Options options;
     options.pipe_command = pipe_command_;
-    TF_RETURN_IF_ERROR(ReadPaths(ctx->input(1), &options.files));
-    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(2), "num_parallel_files", 1, 1024,
-                                  &options.num_threads));
-    TF_RETURN_IF_ERROR(
+    LODESTAR_TRY(ReadPaths(ctx->input(1), &options.files));
+    LODESTAR_TRY(ReadScalar(ctx->input(2), "num_parallel_files", 1, 1024,
+                            &options.num_threads));
+    LODESTAR_TRY(
         ReadScalar(ctx->input(3), "num_shards", 1, kMax, &options.num_shards));
-    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(4), "shard_index", 0,
-                                  options.num_shards - 1,
-                                  &options.shard_index));
+    LODESTAR_TRY(ReadScalar(ctx->input(4), "shard_index", 0,
+                            options.num_shards - 1, &options.shard_index));
     if (skip_errors_) options.skip_log = SkipLog::Named(skip_log_);
     return preload_ ? resource->StartPreload(std::move(options))
                     : resource->Load(ctx, std::move(options));
@@ -142,8 +127,8 @@ class RecordMemoryWaitPreloadOp : public RecordMemoryKernel {
   using RecordMemoryKernel::RecordMemoryKernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     return resource->WaitPreload(ctx);
   }
 };
@@ -153,8 +138,8 @@ class RecordMemoryReleaseOp : public RecordMemoryKernel {
   using RecordMemoryKernel::RecordMemoryKernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     resource->memory()->Release();
     return absl::OkStatus();
   }
@@ -165,10 +150,10 @@ class RecordMemorySizeOp : public RecordMemoryKernel {
   using RecordMemoryKernel::RecordMemoryKernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     const auto samples = resource->memory()->Current();
-    TF_RETURN_IF_ERROR(OutputScalar(ctx, 0, samples->num_samples()));
+    LODESTAR_TRY(OutputScalar(ctx, 0, samples->num_samples()));
     return OutputScalar(ctx, 1, samples->Bytes());
   }
 };
@@ -178,10 +163,10 @@ class RecordMemoryGlobalShuffleOp : public RecordMemoryKernel {
   using RecordMemoryKernel::RecordMemoryKernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     int64_t seed = 0;
-    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
+    LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
     resource->memory()->GlobalShuffle(static_cast<uint64_t>(seed));
     return absl::OkStatus();
   }
@@ -192,10 +177,10 @@ class RecordMemorySlotsShuffleOp : public RecordMemoryKernel {
   using RecordMemoryKernel::RecordMemoryKernel;
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     const RecordMemory::Options& options = resource->memory()->options();
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(1), "slots", 1));
+    LODESTAR_TRY(CheckRank(ctx->input(1), "slots", 1));
     std::vector<int64_t> columns;
     for (int64_t i = 0; i < ctx->input(1).NumElements(); ++i) {
       const std::string slot = ctx->input(1).vec<tstring>()(i);
@@ -212,7 +197,7 @@ class RecordMemorySlotsShuffleOp : public RecordMemoryKernel {
       columns.push_back(static_cast<int64_t>(c));
     }
     int64_t seed = 0;
-    TF_RETURN_IF_ERROR(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
+    LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
     resource->memory()->SlotsShuffle(columns, static_cast<uint64_t>(seed));
     return absl::OkStatus();
   }
@@ -227,19 +212,18 @@ class RecordMemoryMergeByInsIdOp : public RecordMemoryKernel {
   }
 
  private:
-  absl::Status ComputeOn(OpKernelContext* ctx,
-                         RecordMemoryResource* resource) override {
+  absl::Status RunOn(OpKernelContext* ctx,
+                     RecordMemoryResource* resource) override {
     int64_t min_size = 0;
-    TF_RETURN_IF_ERROR(
-        ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
+    LODESTAR_TRY(ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
     if (resource->id_column() < 0) {
       return ToTensorFlow(FailedPrecondition(
           "merge_by_ins_id needs samples that were read with ins_id=True"));
     }
     const RecordMemory::MergeCounts counts = resource->memory()->MergeByText(
         resource->id_column(), min_size, keep_unmerged_, erase_duplicates_);
-    TF_RETURN_IF_ERROR(OutputScalar(ctx, 0, counts.merged));
-    TF_RETURN_IF_ERROR(OutputScalar(ctx, 1, counts.too_few));
+    LODESTAR_TRY(OutputScalar(ctx, 0, counts.merged));
+    LODESTAR_TRY(OutputScalar(ctx, 1, counts.too_few));
     return OutputScalar(ctx, 2, counts.conflicting);
   }
 

@@ -6,7 +6,7 @@
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
 namespace {
@@ -93,9 +93,9 @@ absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
   try {
     std::unique_ptr<RecordBlock> block;
     do {
-      TF_RETURN_IF_ERROR(source->Next(&block));
+      LODESTAR_TRY(source->Next(&block));
       if (block == nullptr) break;
-      TF_RETURN_IF_ERROR(block->status);
+      LODESTAR_TRY(block->status);
       load->Add(block->rows);
     } while (true);
     return absl::OkStatus();
@@ -105,12 +105,12 @@ absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
   }
 }
 
-absl::Status RecordMemoryResource::Load(tensorflow::OpKernelContext* ctx,
+absl::Status RecordMemoryResource::Load(OpKernelContext* ctx,
                                         RecordSource::Options options) {
   RecordMemory::Load load(&memory_);
   const std::unique_ptr<RecordSource> source = MakeSource(std::move(options));
   std::function<void()> deregister;
-  TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
+  LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
       ctx->cancellation_manager(), [&source] { source->Cancel(); },
       &deregister));
   const absl::Status status = ReadAll(source.get(), &load);
@@ -141,12 +141,11 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
   return absl::OkStatus();
 }
 
-absl::Status RecordMemoryResource::WaitPreload(
-    tensorflow::OpKernelContext* ctx) {
+absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
   std::unique_ptr<Preload> preload;
   bool cancelled = false;  // guarded by mutex_
   std::function<void()> deregister;
-  TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
+  LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
       ctx->cancellation_manager(),
       [this, &cancelled] {
         MutexLock lock(&mutex_);
@@ -168,7 +167,7 @@ absl::Status RecordMemoryResource::WaitPreload(
     return ToTensorFlow(FailedPrecondition(
         "there is no preload to wait for; call preload(files) first"));
   }
-  TF_RETURN_IF_ERROR(preload->status);
+  LODESTAR_TRY(preload->status);
   memory_.Join(*preload->load);
   return absl::OkStatus();
 }

@@ -23,8 +23,7 @@ absl::Status RecordReader::Fill() {
     capacity_ = capacity;
   }
   int64_t read = 0;
-  TF_RETURN_IF_ERROR(
-      stream_->Read(capacity_ - size_, buffer_.get() + size_, &read));
+  LODESTAR_TRY(stream_->Read(capacity_ - size_, buffer_.get() + size_, &read));
   at_end_ = size_ + read < capacity_;
   size_ += read;
   return absl::OkStatus();
@@ -33,7 +32,7 @@ absl::Status RecordReader::Fill() {
 absl::Status RecordReader::Read(RecordPiece* piece) {
   RecordCut cut;
   while (true) {
-    if (!at_end_) TF_RETURN_IF_ERROR(Fill());
+    if (!at_end_) LODESTAR_TRY(Fill());
     if (may_be_empty_ && at_end_ && offset_ + size_ == 0) break;
     const char* const bytes = buffer_.get();
     cut = RecordCut();

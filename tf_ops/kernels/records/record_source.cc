@@ -55,7 +55,7 @@ void RecordSource::Cancel() {
 absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
   if (!options_.whole_files) return NextQueued(block);
   block->reset();
-  if (whole_.empty()) TF_RETURN_IF_ERROR(ReadWholeFile());
+  if (whole_.empty()) LODESTAR_TRY(ReadWholeFile());
   if (!whole_.empty()) {
     *block = std::move(whole_.front());
     whole_.pop_front();
@@ -66,7 +66,7 @@ absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
 absl::Status RecordSource::ReadWholeFile() {
   while (whole_.empty()) {
     std::unique_ptr<RecordBlock> block;
-    TF_RETURN_IF_ERROR(NextQueued(&block));
+    LODESTAR_TRY(NextQueued(&block));
     if (block == nullptr) break;
     if (!block->status.ok()) {
       parts_.clear();
@@ -149,10 +149,9 @@ std::string RecordSource::Name(int64_t file) const {
 absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   const std::string& path = options_.files[number];
   std::unique_ptr<ByteStream> stream;
-  TF_RETURN_IF_ERROR(
-      ByteStream::Open(tensorflow::Env::Default(), path, &stream));
+  LODESTAR_TRY(ByteStream::Open(tensorflow::Env::Default(), path, &stream));
   if (command_ != nullptr) {
-    TF_RETURN_IF_ERROR(command_->Run(path, std::move(stream), &stream));
+    LODESTAR_TRY(command_->Run(path, std::move(stream), &stream));
   }
   file->number = number;
   file->num_records = 0;

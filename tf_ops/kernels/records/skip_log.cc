@@ -3,18 +3,12 @@
 #include <limits>
 #include <map>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/logging.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
 
 struct Logs {
   Mutex mutex;
@@ -76,21 +70,20 @@ std::vector<std::string> SkipLog::messages() const {
 
 namespace {
 
-class SkipLogOp : public OpKernel {
+class SkipLogOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
+  using Kernel::Kernel;
 
  protected:
-  static bool GetName(OpKernelContext* ctx, std::string* name) {
+  static absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
     const Tensor& input = ctx->input(0);
     if (input.dims() != 0 || input.scalar<tstring>()().empty()) {
-      ctx->SetStatus(InvalidArgumentError(
+      return InvalidArgumentError(
           "`log` must be a scalar that is not empty, found shape ",
-          input.shape().DebugString()));
-      return false;
+          input.shape().DebugString());
     }
     *name = input.scalar<tstring>()();
-    return true;
+    return absl::OkStatus();
   }
 };
 
@@ -98,22 +91,13 @@ class SkipLogReadOp : public SkipLogOp {
  public:
   using SkipLogOp::SkipLogOp;
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    if (!GetName(ctx, &name)) return;
+    LODESTAR_TRY(ReadName(ctx, &name));
     const std::shared_ptr<SkipLog> log = SkipLog::Named(name);
-    const std::vector<std::string> texts = log->messages();
-    Tensor* count = nullptr;
-    Tensor* messages = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &count));
-    OP_REQUIRES_OK(
-        ctx,
-        ctx->allocate_output(
-            1, TensorShape({static_cast<int64_t>(texts.size())}), &messages));
-    count->scalar<int64_t>()() = log->count();
-    for (size_t i = 0; i < texts.size(); ++i) {
-      messages->vec<tstring>()(i) = texts[i];
-    }
+    const std::vector<std::string> messages = log->messages();
+    LODESTAR_TRY(OutputScalar(ctx, 0, log->count()));
+    return OutputVector(ctx, 1, messages);
   }
 };
 
@@ -121,20 +105,22 @@ class SkipLogAddOp : public SkipLogOp {
  public:
   using SkipLogOp::SkipLogOp;
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    if (!GetName(ctx, &name)) return;
+    LODESTAR_TRY(ReadName(ctx, &name));
     for (int i = 1; i < 3; ++i) {
-      OP_REQUIRES(
-          ctx, ctx->input(i).dims() == 0,
-          InvalidArgumentError("`message` and `count` must be scalars, found ",
-                               ctx->input(i).shape().DebugString()));
+      if (ctx->input(i).dims() != 0) {
+        return InvalidArgumentError(
+            "`message` and `count` must be scalars, found ",
+            ctx->input(i).shape().DebugString());
+      }
     }
     const int64_t count = ctx->input(2).scalar<int64_t>()();
-    OP_REQUIRES(
-        ctx, count >= 0,
-        InvalidArgumentError("`count` must be at least 0, found ", count));
+    if (count < 0) {
+      return InvalidArgumentError("`count` must be at least 0, found ", count);
+    }
     SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(), count);
+    return absl::OkStatus();
   }
 };
 
@@ -142,19 +128,17 @@ class SkipLogForgetOp : public SkipLogOp {
  public:
   using SkipLogOp::SkipLogOp;
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    if (GetName(ctx, &name)) SkipLog::Forget(name);
+    LODESTAR_TRY(ReadName(ctx, &name));
+    SkipLog::Forget(name);
+    return absl::OkStatus();
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SkipLogRead").Device(tensorflow::DEVICE_CPU), SkipLogReadOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SkipLogAdd").Device(tensorflow::DEVICE_CPU), SkipLogAddOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SkipLogForget").Device(tensorflow::DEVICE_CPU),
-    SkipLogForgetOp);
+LODESTAR_REGISTER(SkipLogRead);
+LODESTAR_REGISTER(SkipLogAdd);
+LODESTAR_REGISTER(SkipLogForget);
 
 }  // namespace
 }  // namespace lodestar

@@ -6,15 +6,11 @@
 #include <utility>
 
 #include "tensorflow/core/util/overflow.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
 
 using tensorflow::DataTypeVector;
-using tensorflow::OpKernelConstruction;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
 
 absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
                                   std::vector<ColumnSpec> leading) {
@@ -24,12 +20,12 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
   std::vector<int64_t> limits;
   std::vector<int64_t> weighs;
   std::vector<bool> used;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_names", &names));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_types", &types));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_shapes", &shapes));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_limits", &limits));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_weighs", &weighs));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("slot_used", &used));
+  LODESTAR_TRY(ctx->GetAttr("slot_names", &names));
+  LODESTAR_TRY(ctx->GetAttr("slot_types", &types));
+  LODESTAR_TRY(ctx->GetAttr("slot_shapes", &shapes));
+  LODESTAR_TRY(ctx->GetAttr("slot_limits", &limits));
+  LODESTAR_TRY(ctx->GetAttr("slot_weighs", &weighs));
+  LODESTAR_TRY(ctx->GetAttr("slot_used", &used));
   const size_t num_slots = names.size();
   if (types.size() != num_slots || shapes.size() != num_slots ||
       limits.size() != num_slots || weighs.size() != num_slots ||
@@ -99,8 +95,8 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
 }
 
 absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
-  TF_RETURN_IF_ERROR(ctx->GetAttr("output_types", &output_types_));
-  TF_RETURN_IF_ERROR(ctx->GetAttr("output_shapes", &output_shapes_));
+  LODESTAR_TRY(ctx->GetAttr("output_types", &output_types_));
+  LODESTAR_TRY(ctx->GetAttr("output_shapes", &output_shapes_));
   DataTypeVector types;
   for (size_t c = 0; c < specs_.size(); ++c) {
     if (!specs_[c].used) continue;
@@ -140,15 +136,15 @@ absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
     if (IsSparse(c)) {
       const bool is_known =
           num_rows >= 0 && num_rows < std::numeric_limits<int64_t>::max();
-      TF_RETURN_IF_ERROR(check({kUnknown}));
-      TF_RETURN_IF_ERROR(check({is_known ? num_rows + 1 : kUnknown}));
+      LODESTAR_TRY(check({kUnknown}));
+      LODESTAR_TRY(check({is_known ? num_rows + 1 : kUnknown}));
       continue;
     }
     std::vector<int64_t> wanted = {num_rows};
     for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
       wanted.push_back(slot_shapes_[c].dim_size(d));
     }
-    TF_RETURN_IF_ERROR(check(wanted));
+    LODESTAR_TRY(check(wanted));
   }
   return absl::OkStatus();
 }
@@ -212,7 +208,7 @@ void SlotAttributes::AppendTensors(const SlotBatch& batch,
   }
 }
 
-Tensor NewTensor(tensorflow::DataType dtype, const TensorShape& shape) {
+Tensor NewTensor(DataType dtype, const TensorShape& shape) {
   Tensor tensor(dtype, shape);
   if (!tensor.IsInitialized()) throw std::bad_alloc();
   return tensor;

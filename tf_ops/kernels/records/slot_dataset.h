@@ -11,13 +11,22 @@
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::SerializationContext;
+
 // A dataset without an input dataset. The inputs of its op are one that the
 // subclass adds, and int64 scalars.
-class SlotDataset : public tensorflow::data::DatasetBase {
+class SlotDataset : public DatasetBase {
  public:
   using GraphAttrs = std::vector<std::pair<std::string, tensorflow::AttrValue>>;
 
@@ -38,8 +47,8 @@ class SlotDataset : public tensorflow::data::DatasetBase {
     return slots_.output_shapes();
   }
   std::string DebugString() const override { return type_string(); }
-  absl::Status InputDatasets(std::vector<const tensorflow::data::DatasetBase*>*
-                                 inputs) const override {
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>* inputs) const override {
     inputs->clear();
     return absl::OkStatus();
   }
@@ -50,14 +59,14 @@ class SlotDataset : public tensorflow::data::DatasetBase {
   virtual absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
                                      tensorflow::Node** node) const = 0;
 
-  absl::Status AsGraphDefInternal(tensorflow::data::SerializationContext* ctx,
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* builder,
                                   tensorflow::Node** output) const override {
     std::vector<std::pair<size_t, tensorflow::Node*>> inputs(1);
-    TF_RETURN_IF_ERROR(AddFirstInput(builder, &inputs[0].second));
+    LODESTAR_TRY(AddFirstInput(builder, &inputs[0].second));
     for (const int64_t scalar : scalars_) {
       inputs.emplace_back(inputs.size(), nullptr);
-      TF_RETURN_IF_ERROR(builder->AddScalar(scalar, &inputs.back().second));
+      LODESTAR_TRY(builder->AddScalar(scalar, &inputs.back().second));
     }
     const std::vector<std::pair<absl::string_view, tensorflow::AttrValue>>
         attributes(graph_attributes_.begin(), graph_attributes_.end());

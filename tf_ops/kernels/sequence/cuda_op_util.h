@@ -10,16 +10,14 @@
 #include <new>
 
 #include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
 #include "xla/stream_executor/stream.h"
 
 namespace lodestar {
 
 // The stream that a kernel's Compute has to put its work on.
-inline cudaStream_t CudaStream(tensorflow::OpKernelContext* ctx) {
+inline cudaStream_t CudaStream(OpKernelContext* ctx) {
   return static_cast<cudaStream_t>(
       ctx->op_device_context()->stream()->platform_specific_handle().stream);
 }
@@ -33,7 +31,7 @@ inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
 }
 
 // REQUIRES: `dtype` is one that LODESTAR_CALL_NUMBERS gives.
-inline Number NumberOf(tensorflow::DataType dtype) {
+inline Number NumberOf(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_HALF:
       return Number::kFloat16;
@@ -53,14 +51,13 @@ inline Number NumberOf(tensorflow::DataType dtype) {
 // Device memory that lives until the kernel's work on the stream is done.
 class DeviceBytes {
  public:
-  absl::Status Allocate(tensorflow::OpKernelContext* ctx, int64_t size) {
+  absl::Status Allocate(OpKernelContext* ctx, int64_t size) {
     return ctx->allocate_temp(tensorflow::DT_INT8, {size}, &tensor_);
   }
 
   // A copy of `size` bytes of host memory, which may change after the return.
-  absl::Status CopyFrom(tensorflow::OpKernelContext* ctx, const void* host,
-                        int64_t size) {
-    TF_RETURN_IF_ERROR(Allocate(ctx, size));
+  absl::Status CopyFrom(OpKernelContext* ctx, const void* host, int64_t size) {
+    LODESTAR_TRY(Allocate(ctx, size));
     if (size == 0) return absl::OkStatus();
     // CUDA has read all of pageable memory when the call returns. Of
     // page-locked memory, which tensors on the host may be in, it has not, and
@@ -77,7 +74,7 @@ class DeviceBytes {
   }
 
   template <typename T>
-  absl::Status CopyFrom(tensorflow::OpKernelContext* ctx, Span<const T> host) {
+  absl::Status CopyFrom(OpKernelContext* ctx, Span<const T> host) {
     return CopyFrom(ctx, host.data(),
                     host.size() * static_cast<int64_t>(sizeof(T)));
   }
@@ -86,7 +83,7 @@ class DeviceBytes {
   const int64_t* offsets() { return static_cast<const int64_t*>(data()); }
 
  private:
-  tensorflow::Tensor tensor_;
+  Tensor tensor_;
 };
 
 }  // namespace lodestar

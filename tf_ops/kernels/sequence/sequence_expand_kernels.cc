@@ -5,11 +5,10 @@
 
 #include <limits>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_expand.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
@@ -19,12 +18,6 @@
 
 namespace lodestar {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 // Units that repeat: their splits, where the result has each of them, and the
 // rows that a kernel makes, of `dim` numbers each.
@@ -48,7 +41,7 @@ struct Expansion {
 // which row_splits are known to be right. The starts are not made if the
 // expansion passes on.
 absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
-  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(2), "ref_splits"));
+  LODESTAR_TRY(CheckSplits(ctx->input(2), "ref_splits"));
   e->splits = FlatSpan<int64_t>(ctx->input(1));
   e->ref_splits = FlatSpan<int64_t>(ctx->input(2));
   if (e->passes_on()) return absl::OkStatus();
@@ -60,8 +53,8 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
   }
   tensorflow::AllocatorAttributes host;
   host.set_on_host(true);
-  TF_RETURN_IF_ERROR(ctx->allocate_temp(
-      tensorflow::DT_INT64, {e->splits.size()}, &e->starts_buffer, host));
+  LODESTAR_TRY(ctx->allocate_temp(tensorflow::DT_INT64, {e->splits.size()},
+                                  &e->starts_buffer, host));
   e->starts = FlatSpan<int64_t>(&e->starts_buffer);
   return ToTensorFlow(ExpandedStarts(e->splits, e->ref_splits, e->starts));
 }
@@ -70,8 +63,8 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
 // `expanded`; if the expansion passes on, both outputs.
 absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   const Tensor& values = ctx->input(0);
-  TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
-  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
+  LODESTAR_TRY(ReadExpansion(ctx, e));
   if (e->passes_on()) {
     ctx->set_output(0, values);
     ctx->set_output(1, ctx->input(1));
@@ -82,32 +75,33 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
                                 " repetitions, whose splits are beyond int64");
   }
   Tensor* expanded_splits = nullptr;
-  TF_RETURN_IF_ERROR(
+  LODESTAR_TRY(
       AllocateOutput(ctx, 1, {e->num_repetitions() + 1}, &expanded_splits));
   TensorShape shape;
-  TF_RETURN_IF_ERROR(
+  LODESTAR_TRY(
       ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, &e->dim));
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &e->output));
+  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &e->output));
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   ExpandedSplits(e->splits, e->ref_splits, e->starts,
                  FlatSpan<int64_t>(expanded_splits), &parallel);
   return absl::OkStatus();
 }
 
-class SequenceExpandOp : public OpKernel {
+class SequenceExpandOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Expansion e;
-    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
-    if (e.is_done()) return;
+    LODESTAR_TRY(PrepareExpand(ctx, &e));
+    if (e.is_done()) return absl::OkStatus();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     VisitCopied(values.dtype(), [&](auto zero) {
       using T = decltype(zero);
       SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, e.dim),
                         e.splits, e.starts, CopyTarget<T>(e.output), &parallel);
     });
+    return absl::OkStatus();
   }
 };
 
@@ -115,9 +109,9 @@ class SequenceExpandOp : public OpKernel {
 // the expansion passes on, the output.
 absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
   const Tensor& gradient = ctx->input(0);
-  TF_RETURN_IF_ERROR(CheckNoScalar(gradient, "gradient"));
-  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
-  TF_RETURN_IF_ERROR(ReadExpansion(ctx, e));
+  LODESTAR_TRY(CheckNoScalar(gradient, "gradient"));
+  LODESTAR_TRY(CheckSplits(ctx->input(1), "row_splits"));
+  LODESTAR_TRY(ReadExpansion(ctx, e));
   const int64_t wanted =
       e->passes_on() ? e->num_rows() : e->num_expanded_rows();
   if (gradient.dim_size(0) != wanted) {
@@ -129,23 +123,23 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
     return absl::OkStatus();
   }
   TensorShape shape;
-  TF_RETURN_IF_ERROR(
-      ReplaceRows(gradient.shape(), e->num_rows(), &shape, &e->dim));
+  LODESTAR_TRY(ReplaceRows(gradient.shape(), e->num_rows(), &shape, &e->dim));
   return AllocateOutput(ctx, 0, shape, &e->output);
 }
 
 template <typename T>
-class SequenceExpandGradientOp : public OpKernel {
+class SequenceExpandGradientOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Expansion e;
-    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
-    if (e.is_done()) return;
+    LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return absl::OkStatus();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), e.dim, e.splits,
                               e.ref_splits, e.starts,
                               e.output->flat<T>().data(), &parallel);
+    return absl::OkStatus();
   }
 };
 
@@ -154,8 +148,8 @@ class SequenceExpandGradientOp : public OpKernel {
 absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
                              int64_t* dim, Tensor** expanded) {
   const Tensor& values = ctx->input(0);
-  TF_RETURN_IF_ERROR(CheckNoScalar(values, "values"));
-  TF_RETURN_IF_ERROR(CheckSplits(ctx->input(1), "row_splits"));
+  LODESTAR_TRY(CheckNoScalar(values, "values"));
+  LODESTAR_TRY(CheckSplits(ctx->input(1), "row_splits"));
   *splits = FlatSpan<int64_t>(ctx->input(1));
   const int64_t batch = splits->size() - 1;
   if (values.dim_size(0) != batch) {
@@ -164,40 +158,34 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
                                 " sequences");
   }
   TensorShape shape;
-  TF_RETURN_IF_ERROR(
-      ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
+  LODESTAR_TRY(ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
   return AllocateOutput(ctx, 0, shape, expanded);
 }
 
-class SequenceExpandAsOp : public OpKernel {
+class SequenceExpandAsOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Span<const int64_t> splits;
     int64_t dim = 0;
     Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
-    if (expanded->NumElements() == 0) return;
+    LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
+    if (expanded->NumElements() == 0) return absl::OkStatus();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     VisitCopied(values.dtype(), [&](auto zero) {
       using T = decltype(zero);
       SequenceExpandAs<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
                           splits, CopyTarget<T>(expanded), &parallel);
     });
+    return absl::OkStatus();
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand").Device(DEVICE_CPU),
-                        SequenceExpandOp);
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs").Device(DEVICE_CPU),
-                        SequenceExpandAsOp);
+LODESTAR_REGISTER(SequenceExpand);
+LODESTAR_REGISTER(SequenceExpandAs);
 
-#define REGISTER(T)                                               \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
-                              .Device(DEVICE_CPU)                 \
-                              .TypeConstraint<T>("T"),            \
-                          SequenceExpandGradientOp<T>);
+#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequenceExpandGradient, T);
 TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
@@ -207,8 +195,8 @@ TF_CALL_FLOAT_TYPES(REGISTER)
 class ExpansionOnDevice {
  public:
   absl::Status Init(OpKernelContext* ctx, const Expansion& e) {
-    TF_RETURN_IF_ERROR(splits_.CopyFrom(ctx, e.splits));
-    TF_RETURN_IF_ERROR(starts_.CopyFrom(ctx, Span<const int64_t>(e.starts)));
+    LODESTAR_TRY(splits_.CopyFrom(ctx, e.splits));
+    LODESTAR_TRY(starts_.CopyFrom(ctx, Span<const int64_t>(e.starts)));
     expansion_ = {splits_.offsets(), starts_.offsets(), e.splits.size() - 1,
                   e.num_rows(), e.num_expanded_rows()};
     return absl::OkStatus();
@@ -222,66 +210,64 @@ class ExpansionOnDevice {
   DeviceExpansion expansion_;
 };
 
-class SequenceExpandGpuOp : public OpKernel {
+class SequenceExpandGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Expansion e;
-    OP_REQUIRES_OK(ctx, PrepareExpand(ctx, &e));
-    if (e.is_done()) return;
+    LODESTAR_TRY(PrepareExpand(ctx, &e));
+    if (e.is_done()) return absl::OkStatus();
     ExpansionOnDevice expansion;
-    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(LaunchSequenceExpand(
-                                         CudaStream(ctx), values.data(),
-                                         e.dim * DataTypeSize(values.dtype()),
-                                         expansion.get(), e.output->data()),
-                                     "expansion"));
+    LODESTAR_TRY(expansion.Init(ctx, e));
+    return ToTensorFlow(
+        LaunchSequenceExpand(CudaStream(ctx), values.data(),
+                             e.dim * DataTypeSize(values.dtype()),
+                             expansion.get(), e.output->data()),
+        "expansion");
   }
 };
 
-class SequenceExpandGradientGpuOp : public OpKernel {
+class SequenceExpandGradientGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Expansion e;
-    OP_REQUIRES_OK(ctx, PrepareExpandGradient(ctx, &e));
-    if (e.is_done()) return;
+    LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
+    if (e.is_done()) return absl::OkStatus();
     ExpansionOnDevice expansion;
-    OP_REQUIRES_OK(ctx, expansion.Init(ctx, e));
+    LODESTAR_TRY(expansion.Init(ctx, e));
     const Number number = NumberOf(e.output->dtype());
     DeviceBytes scratch;
-    OP_REQUIRES_OK(
-        ctx, scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
-                                       number, e.num_expanded_rows(), e.dim)));
-    OP_REQUIRES_OK(
-        ctx,
-        ToTensorFlow(LaunchSequenceExpandGradient(
-                         CudaStream(ctx), number, ctx->input(0).data(), e.dim,
-                         expansion.get(), scratch.data(), e.output->data()),
-                     "gradient of expansion"));
+    LODESTAR_TRY(
+        scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
+                                  number, e.num_expanded_rows(), e.dim)));
+    return ToTensorFlow(
+        LaunchSequenceExpandGradient(
+            CudaStream(ctx), number, ctx->input(0).data(), e.dim,
+            expansion.get(), scratch.data(), e.output->data()),
+        "gradient of expansion");
   }
 };
 
-class SequenceExpandAsGpuOp : public OpKernel {
+class SequenceExpandAsGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     Span<const int64_t> splits;
     int64_t dim = 0;
     Tensor* expanded = nullptr;
-    OP_REQUIRES_OK(ctx, PrepareExpandAs(ctx, &splits, &dim, &expanded));
-    if (expanded->NumElements() == 0) return;
+    LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
+    if (expanded->NumElements() == 0) return absl::OkStatus();
     DeviceBytes device_splits;
-    OP_REQUIRES_OK(ctx, device_splits.CopyFrom(ctx, splits));
-    OP_REQUIRES_OK(ctx,
-                   ToTensorFlow(LaunchSequenceExpandAs(
-                                    CudaStream(ctx), values.data(),
-                                    dim * DataTypeSize(values.dtype()),
-                                    device_splits.offsets(), splits.size() - 1,
-                                    expanded->dim_size(0), expanded->data()),
-                                "expansion"));
+    LODESTAR_TRY(device_splits.CopyFrom(ctx, splits));
+    return ToTensorFlow(
+        LaunchSequenceExpandAs(CudaStream(ctx), values.data(),
+                               dim * DataTypeSize(values.dtype()),
+                               device_splits.offsets(), splits.size() - 1,
+                               expanded->dim_size(0), expanded->data()),
+        "expansion");
   }
 };
 

@@ -2,11 +2,10 @@
 // tf_ops/ops/sequence/sequence_pad_ops.cc; algorithms:
 // tf_ops/core/sequence/sequence_pad.h; the GPU's in sequence_pad_kernels.cu.cc.
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
@@ -16,12 +15,6 @@
 
 namespace lodestar {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 // The inputs of SequencePad, checked, and its outputs, of which `lengths` is
 // made; it, row_splits and maxlen are in host memory.
@@ -37,14 +30,14 @@ struct Padding {
 absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   const Tensor& values = ctx->input(0);
   const Tensor& pad_value = ctx->input(2);
-  TF_RETURN_IF_ERROR(CheckSequences(values, "values", ctx->input(1)));
-  TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "maxlen", 0));
+  LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
+  LODESTAR_TRY(CheckRank(ctx->input(3), "maxlen", 0));
   p->splits = FlatSpan<int64_t>(ctx->input(1));
-  TF_RETURN_IF_ERROR(ToTensorFlow(
-      PaddedSteps(p->splits, ctx->input(3).scalar<int64_t>()(), &p->steps)));
+  LODESTAR_TRY(
+      PaddedSteps(p->splits, ctx->input(3).scalar<int64_t>()(), &p->steps));
   TensorShape step;
   for (int d = 1; d < values.dims(); ++d) {
-    TF_RETURN_IF_ERROR(step.AddDimWithStatus(values.dim_size(d)));
+    LODESTAR_TRY(step.AddDimWithStatus(values.dim_size(d)));
   }
   p->dim = step.num_elements();
   if (pad_value.dims() != 0 && pad_value.shape() != step) {
@@ -55,33 +48,35 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   p->pads_by_scalar = pad_value.dims() == 0;
   const int64_t batch = p->splits.size() - 1;
   TensorShape shape;
-  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(batch));
-  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(p->steps));
-  TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->padded));
+  LODESTAR_TRY(shape.AddDimWithStatus(batch));
+  LODESTAR_TRY(shape.AddDimWithStatus(p->steps));
+  LODESTAR_TRY(shape.AppendShapeWithStatus(step));
+  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &p->padded));
   Tensor* lengths = nullptr;
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch}, &lengths));
+  LODESTAR_TRY(AllocateOutput(ctx, 1, {batch}, &lengths));
   for (int64_t b = 0; b < batch; ++b) {
     lengths->flat<int64_t>()(b) = p->splits[b + 1] - p->splits[b];
   }
   return absl::OkStatus();
 }
 
-class SequencePadOp : public OpKernel {
+class SequencePadOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Padding p;
-    OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
-    if (p.padded->NumElements() == 0) return;
+    LODESTAR_TRY(PreparePad(ctx, &p));
+    if (p.padded->NumElements() == 0) return absl::OkStatus();
+    absl::Status status;
     VisitCopied(ctx->input(0).dtype(),
-                [&](auto zero) { Pad<decltype(zero)>(ctx, p); });
+                [&](auto zero) { status = Pad<decltype(zero)>(ctx, p); });
+    return status;
   }
 
  private:
   // T: see VisitCopied.
   template <typename T>
-  static void Pad(OpKernelContext* ctx, const Padding& p) {
+  static absl::Status Pad(OpKernelContext* ctx, const Padding& p) {
     const Tensor& values = ctx->input(0);
     const int64_t width = CopyWidth<T>(values, p.dim);
     const T* pad = CopySource<T>(ctx->input(2));
@@ -89,7 +84,7 @@ class SequencePadOp : public OpKernel {
         p.pads_by_scalar ? CopyWidth<T>(values, 1) : width;
     Tensor buffer;
     if (pad_width < width) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
+      LODESTAR_TRY(ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
       VisitWidth<T>(pad_width, [&](auto pad_width) {
         RepeatRow(pad, p.dim, pad_width, CopyTarget<T>(&buffer));
       });
@@ -98,6 +93,7 @@ class SequencePadOp : public OpKernel {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequencePad<T>(CopySource<T>(values), width, p.splits, pad, p.steps,
                    CopyTarget<T>(p.padded), &parallel);
+    return absl::OkStatus();
   }
 };
 
@@ -117,35 +113,34 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
     return InvalidArgumentError("`padded` must have rank 2 or more, found ",
                                 padded.shape().DebugString());
   }
-  TF_RETURN_IF_ERROR(CheckRank(lengths, "lengths", 1));
+  LODESTAR_TRY(CheckRank(lengths, "lengths", 1));
   const int64_t batch = padded.dim_size(0);
   if (lengths.NumElements() != batch) {
     return InvalidArgumentError("`lengths` has ", lengths.NumElements(),
                                 " numbers, but `padded` has ", batch, " rows");
   }
-  TF_RETURN_IF_ERROR(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
+  LODESTAR_TRY(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
   const Span<int64_t> splits = FlatSpan<int64_t>(u->splits);
   u->steps = padded.dim_size(1);
-  TF_RETURN_IF_ERROR(ToTensorFlow(
-      UnpaddedSplits(FlatSpan<int64_t>(lengths), u->steps, splits)));
+  LODESTAR_TRY(UnpaddedSplits(FlatSpan<int64_t>(lengths), u->steps, splits));
   TensorShape step;
   for (int d = 2; d < padded.dims(); ++d) {
-    TF_RETURN_IF_ERROR(step.AddDimWithStatus(padded.dim_size(d)));
+    LODESTAR_TRY(step.AddDimWithStatus(padded.dim_size(d)));
   }
   u->dim = step.num_elements();
   TensorShape shape;
-  TF_RETURN_IF_ERROR(shape.AddDimWithStatus(splits[batch]));
-  TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(step));
+  LODESTAR_TRY(shape.AddDimWithStatus(splits[batch]));
+  LODESTAR_TRY(shape.AppendShapeWithStatus(step));
   return AllocateOutput(ctx, 0, shape, &u->values);
 }
 
-class SequenceUnpadOp : public OpKernel {
+class SequenceUnpadOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Unpadding u;
-    OP_REQUIRES_OK(ctx, PrepareUnpad(ctx, &u));
-    if (u.values->NumElements() == 0) return;
+    LODESTAR_TRY(PrepareUnpad(ctx, &u));
+    if (u.values->NumElements() == 0) return absl::OkStatus();
     const Tensor& padded = ctx->input(0);
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     VisitCopied(padded.dtype(), [&](auto zero) {
@@ -154,63 +149,58 @@ class SequenceUnpadOp : public OpKernel {
                        u.steps, FlatSpan<int64_t>(u.splits),
                        CopyTarget<T>(u.values), &parallel);
     });
+    return absl::OkStatus();
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad").Device(DEVICE_CPU),
-                        SequencePadOp);
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad").Device(DEVICE_CPU),
-                        SequenceUnpadOp);
+LODESTAR_REGISTER(SequencePad);
+LODESTAR_REGISTER(SequenceUnpad);
 
 #if LODESTAR_CUDA
 
-class SequencePadGpuOp : public OpKernel {
+class SequencePadGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Padding p;
-    OP_REQUIRES_OK(ctx, PreparePad(ctx, &p));
-    if (p.padded->NumElements() == 0) return;
+    LODESTAR_TRY(PreparePad(ctx, &p));
+    if (p.padded->NumElements() == 0) return absl::OkStatus();
     const Tensor& values = ctx->input(0);
     const int64_t number_bytes = DataTypeSize(values.dtype());
     const void* pad_value = ctx->input(2).data();
     DeviceBytes splits;
-    OP_REQUIRES_OK(ctx, splits.CopyFrom(ctx, p.splits));
+    LODESTAR_TRY(splits.CopyFrom(ctx, p.splits));
     DeviceBytes pad_row;
     if (!p.pads_by_scalar) {
-      OP_REQUIRES_OK(ctx,
-                     pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
+      LODESTAR_TRY(pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
     }
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(LaunchSequencePad(
-                              CudaStream(ctx), values.data(),
-                              values.dim_size(0), p.dim * number_bytes,
-                              splits.offsets(), p.splits.size() - 1, p.steps,
-                              p.pads_by_scalar ? nullptr : pad_row.data(),
-                              pad_value, number_bytes, p.padded->data()),
-                          "padding"));
+    return ToTensorFlow(
+        LaunchSequencePad(CudaStream(ctx), values.data(), values.dim_size(0),
+                          p.dim * number_bytes, splits.offsets(),
+                          p.splits.size() - 1, p.steps,
+                          p.pads_by_scalar ? nullptr : pad_row.data(),
+                          pad_value, number_bytes, p.padded->data()),
+        "padding");
   }
 };
 
-class SequenceUnpadGpuOp : public OpKernel {
+class SequenceUnpadGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     Unpadding u;
-    OP_REQUIRES_OK(ctx, PrepareUnpad(ctx, &u));
-    if (u.values->NumElements() == 0) return;
+    LODESTAR_TRY(PrepareUnpad(ctx, &u));
+    if (u.values->NumElements() == 0) return absl::OkStatus();
     const Tensor& padded = ctx->input(0);
     DeviceBytes splits;
-    OP_REQUIRES_OK(
-        ctx,
+    LODESTAR_TRY(
         splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(
-                 LaunchSequenceUnpad(
-                     CudaStream(ctx), padded.data(), padded.dim_size(0),
-                     u.steps, u.dim * DataTypeSize(padded.dtype()),
-                     splits.offsets(), u.values->dim_size(0), u.values->data()),
-                 "unpadding"));
+    return ToTensorFlow(
+        LaunchSequenceUnpad(CudaStream(ctx), padded.data(), padded.dim_size(0),
+                            u.steps, u.dim * DataTypeSize(padded.dtype()),
+                            splits.offsets(), u.values->dim_size(0),
+                            u.values->data()),
+        "unpadding");
   }
 };
 

@@ -5,12 +5,11 @@
 
 #include <string>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_pool.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
@@ -21,15 +20,9 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
-class CombinerKernel : public tensorflow::OpKernel {
+class CombinerKernel : public Kernel {
  public:
-  explicit CombinerKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit CombinerKernel(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string combiner;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
     OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
@@ -48,13 +41,13 @@ class CombinerKernel : public tensorflow::OpKernel {
   absl::Status Prepare(OpKernelContext* ctx, Pooling* p) const {
     const Tensor& values = ctx->input(0);
     const Tensor& splits = ctx->input(1);
-    TF_RETURN_IF_ERROR(CheckDeviceSequences(values, "values", splits));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "pad_value", 0));
+    LODESTAR_TRY(CheckDeviceSequences(values, "values", splits));
+    LODESTAR_TRY(CheckRank(ctx->input(2), "pad_value", 0));
     p->num_rows = values.dim_size(0);
     p->batch = splits.NumElements() - 1;
     TensorShape shape;
-    TF_RETURN_IF_ERROR(ReplaceRows(values.shape(), p->batch, &shape, &p->dim));
-    TF_RETURN_IF_ERROR(AllocateOutput(ctx, 0, shape, &p->pooled));
+    LODESTAR_TRY(ReplaceRows(values.shape(), p->batch, &shape, &p->dim));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &p->pooled));
     return AllocateOutput(
         ctx, 1, combiner_ == Combiner::kMax ? shape : TensorShape({0}),
         &p->index);
@@ -75,8 +68,8 @@ class CombinerKernel : public tensorflow::OpKernel {
     const Tensor& gradient = ctx->input(0);
     const Tensor& splits = ctx->input(1);
     const Tensor& index = ctx->input(2);
-    TF_RETURN_IF_ERROR(CheckDeviceSequences(gradient, "gradient", splits));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(3), "num_rows", 0));
+    LODESTAR_TRY(CheckDeviceSequences(gradient, "gradient", splits));
+    LODESTAR_TRY(CheckRank(ctx->input(3), "num_rows", 0));
     p->num_rows = ctx->input(3).scalar<int64_t>()();
     p->batch = splits.NumElements() - 1;
     if (p->num_rows < 0) {
@@ -106,16 +99,16 @@ template <typename T>
 class SequencePoolOp : public CombinerKernel {
  public:
   using CombinerKernel::CombinerKernel;
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     Pooling p;
-    OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
+    LODESTAR_TRY(Prepare(ctx, &p));
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
+    LODESTAR_TRY(ValidateSplits("row_splits", splits, p.num_rows));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequencePool<T>(combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
                     ctx->input(2).scalar<T>()(), p.pooled->flat<T>().data(),
                     p.index->flat<int64_t>().data(), &parallel);
+    return absl::OkStatus();
   }
 };
 
@@ -123,33 +116,24 @@ template <typename T>
 class SequencePoolGradientOp : public CombinerKernel {
  public:
   using CombinerKernel::CombinerKernel;
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     PoolingGradient p;
-    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
+    LODESTAR_TRY(CheckGradient(ctx, &p));
     const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(ValidateSplits("row_splits", splits, p.num_rows)));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
+    LODESTAR_TRY(ValidateSplits("row_splits", splits, p.num_rows));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, p.shape, &p.output));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    OP_REQUIRES_OK(ctx,
-                   ToTensorFlow(SequencePoolGradient<T>(
-                       combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
-                       p.index, p.output->flat<T>().data(), &parallel)));
+    return ToTensorFlow(SequencePoolGradient<T>(
+        combiner_, ctx->input(0).flat<T>().data(), p.dim, splits, p.index,
+        p.output->flat<T>().data(), &parallel));
   }
 };
 
-#define REGISTER(T)                                                            \
-  REGISTER_KERNEL_BUILDER(                                                     \
-      Name("Lodestar>SequencePool").Device(DEVICE_CPU).TypeConstraint<T>("T"), \
-      SequencePoolOp<T>);
+#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequencePool, T);
 LODESTAR_CALL_NUMBERS(REGISTER)
 #undef REGISTER
 
-#define REGISTER(T)                                             \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
-                              .Device(DEVICE_CPU)               \
-                              .TypeConstraint<T>("T"),          \
-                          SequencePoolGradientOp<T>);
+#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequencePoolGradient, T);
 TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
@@ -158,39 +142,36 @@ TF_CALL_FLOAT_TYPES(REGISTER)
 class SequencePoolGpuOp : public CombinerKernel {
  public:
   using CombinerKernel::CombinerKernel;
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     Pooling p;
-    OP_REQUIRES_OK(ctx, Prepare(ctx, &p));
+    LODESTAR_TRY(Prepare(ctx, &p));
     const Number number = NumberOf(p.pooled->dtype());
     DeviceBytes scratch;
-    OP_REQUIRES_OK(
-        ctx, scratch.Allocate(ctx, SequencePoolScratchBytes(
-                                       combiner_, number, p.num_rows, p.dim)));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(
-                 LaunchSequencePool(
-                     CudaStream(ctx), combiner_, number, ctx->input(0).data(),
-                     p.num_rows, p.dim, ctx->input(1).flat<int64_t>().data(),
-                     p.batch, ctx->input(2).data(), scratch.data(),
-                     p.pooled->data(), p.index->flat<int64_t>().data()),
-                 "pooling"));
+    LODESTAR_TRY(scratch.Allocate(
+        ctx, SequencePoolScratchBytes(combiner_, number, p.num_rows, p.dim)));
+    return ToTensorFlow(
+        LaunchSequencePool(CudaStream(ctx), combiner_, number,
+                           ctx->input(0).data(), p.num_rows, p.dim,
+                           ctx->input(1).flat<int64_t>().data(), p.batch,
+                           ctx->input(2).data(), scratch.data(),
+                           p.pooled->data(), p.index->flat<int64_t>().data()),
+        "pooling");
   }
 };
 
 class SequencePoolGradientGpuOp : public CombinerKernel {
  public:
   using CombinerKernel::CombinerKernel;
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     PoolingGradient p;
-    OP_REQUIRES_OK(ctx, CheckGradient(ctx, &p));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, p.shape, &p.output));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(LaunchSequencePoolGradient(
-                              CudaStream(ctx), combiner_,
-                              NumberOf(p.output->dtype()), ctx->input(0).data(),
-                              p.dim, ctx->input(1).flat<int64_t>().data(),
-                              p.batch, p.index, p.num_rows, p.output->data()),
-                          "gradient of pooling"));
+    LODESTAR_TRY(CheckGradient(ctx, &p));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, p.shape, &p.output));
+    return ToTensorFlow(
+        LaunchSequencePoolGradient(
+            CudaStream(ctx), combiner_, NumberOf(p.output->dtype()),
+            ctx->input(0).data(), p.dim, ctx->input(1).flat<int64_t>().data(),
+            p.batch, p.index, p.num_rows, p.output->data()),
+        "gradient of pooling");
   }
 };
 

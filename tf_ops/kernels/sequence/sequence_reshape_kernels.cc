@@ -2,51 +2,43 @@
 // tf_ops/ops/sequence/sequence_reshape_ops.cc; algorithm:
 // tf_ops/core/sequence/sequence_reshape.h.
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/sequence/sequence_reshape.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
-class SequenceReshapeOp : public tensorflow::OpKernel {
+class SequenceReshapeOp : public Kernel {
  public:
-  explicit SequenceReshapeOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit SequenceReshapeOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("new_dim", &new_dim_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", ctx->input(1)));
+    LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
     Tensor* reshaped = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   AllocateOutput(ctx, 1, ctx->input(1).shape(), &reshaped));
-    OP_REQUIRES_OK(ctx,
-                   ToTensorFlow(SequenceReshapeSplits(
-                       FlatSpan<int64_t>(ctx->input(1)), NumbersInARow(values),
-                       new_dim_, FlatSpan<int64_t>(reshaped))));
+    LODESTAR_TRY(AllocateOutput(ctx, 1, ctx->input(1).shape(), &reshaped));
+    LODESTAR_TRY(SequenceReshapeSplits(FlatSpan<int64_t>(ctx->input(1)),
+                                       NumbersInARow(values), new_dim_,
+                                       FlatSpan<int64_t>(reshaped)));
     TensorShape shape({values.NumElements() / new_dim_});
-    OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(new_dim_));
+    LODESTAR_TRY(shape.AddDimWithStatus(new_dim_));
     Tensor rows;
-    OP_REQUIRES(ctx, rows.CopyFrom(values, shape),
-                absl::InternalError("the rows do not fit the new shape"));
+    if (!(rows.CopyFrom(values, shape))) {
+      return absl::InternalError("the rows do not fit the new shape");
+    }
     ctx->set_output(0, rows);
+    return absl::OkStatus();
   }
 
  private:
   int64_t new_dim_ = 1;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SequenceReshape").Device(tensorflow::DEVICE_CPU),
-    SequenceReshapeOp);
+LODESTAR_REGISTER(SequenceReshape);
 
 }  // namespace
 }  // namespace lodestar

@@ -3,8 +3,8 @@
 // tf_ops/core/sequence/sequence_reverse.h; the GPU's in
 // sequence_reverse_kernels.cu.cc.
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/sequence/sequence_reverse.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
@@ -16,19 +16,15 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
-class SequenceReverseOp : public OpKernel {
+class SequenceReverseOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& row_splits = ctx->input(1);
-    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
+    LODESTAR_TRY(CheckSequences(values, "values", row_splits));
     Tensor* reversed = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
     const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
     const int64_t dim = NumbersInARow(values);
     const ParallelFor parallel = IntraOpParallelFor(ctx);
@@ -37,32 +33,30 @@ class SequenceReverseOp : public OpKernel {
       SequenceReverse<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
                          splits, CopyTarget<T>(reversed), &parallel);
     });
+    return absl::OkStatus();
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SequenceReverse").Device(tensorflow::DEVICE_CPU),
-    SequenceReverseOp);
+LODESTAR_REGISTER(SequenceReverse);
 
 #if LODESTAR_CUDA
 
-class SequenceReverseGpuOp : public OpKernel {
+class SequenceReverseGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& row_splits = ctx->input(1);
-    OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
+    LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
     Tensor* reversed = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, values.shape(), &reversed));
-    OP_REQUIRES_OK(
-        ctx,
-        ToTensorFlow(LaunchSequenceReverse(
-                         CudaStream(ctx), values.data(), values.dim_size(0),
-                         NumbersInARow(values) * DataTypeSize(values.dtype()),
-                         row_splits.flat<int64_t>().data(),
-                         row_splits.NumElements() - 1, reversed->data()),
-                     "reversal"));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
+    return ToTensorFlow(
+        LaunchSequenceReverse(
+            CudaStream(ctx), values.data(), values.dim_size(0),
+            NumbersInARow(values) * DataTypeSize(values.dtype()),
+            row_splits.flat<int64_t>().data(), row_splits.NumElements() - 1,
+            reversed->data()),
+        "reversal");
   }
 };
 

@@ -2,24 +2,18 @@
 // tf_ops/ops/sequence/sequence_scatter_ops.cc; algorithm:
 // tf_ops/core/sequence/sequence_scatter.h.
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_scatter.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::OpInputList;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
 absl::Status ReadLevels(const OpInputList& list, const char* name,
                         int64_t num_rows, LodLevels* levels) {
   for (const Tensor& level : list) {
-    TF_RETURN_IF_ERROR(CheckRank(level, name, 1));
+    LODESTAR_TRY(CheckRank(level, name, 1));
     levels->push_back(FlatSpan<int64_t>(level));
   }
   const Status valid = ValidateLod(*levels, num_rows);
@@ -47,7 +41,7 @@ absl::Status CheckSameLevels(const LodLevels& index, const LodLevels& updates) {
 
 absl::Status ReadShape(const Tensor& tensor, const char* name,
                        TensorShape* shape) {
-  TF_RETURN_IF_ERROR(CheckRank(tensor, name, 1));
+  LODESTAR_TRY(CheckRank(tensor, name, 1));
   return tensorflow::TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(),
                                                  tensor.NumElements(), shape);
 }
@@ -69,53 +63,45 @@ absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
                               x.DebugString());
 }
 
-class SequenceScatterPlacesOp : public tensorflow::OpKernel {
+class SequenceScatterPlacesOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    CatchBadAlloc(ctx, [&] { Places(ctx); });
-  }
-
- private:
-  static void Places(OpKernelContext* ctx) {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& index = ctx->input(0);
-    OP_REQUIRES_OK(ctx, CheckRank(index, "index", 1));
+    LODESTAR_TRY(CheckRank(index, "index", 1));
     TensorShape updates_shape;
     TensorShape x_shape;
     const int last = ctx->num_inputs() - 1;
-    OP_REQUIRES_OK(
-        ctx, ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
-    OP_REQUIRES_OK(ctx, ReadShape(ctx->input(last), "x_shape", &x_shape));
-    OP_REQUIRES_OK(ctx, CheckShapes(updates_shape, x_shape));
+    LODESTAR_TRY(
+        ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
+    LODESTAR_TRY(ReadShape(ctx->input(last), "x_shape", &x_shape));
+    LODESTAR_TRY(CheckShapes(updates_shape, x_shape));
     const int64_t num_updates = updates_shape.dim_size(0);
     const int64_t num_rows = x_shape.dim_size(0);
     const int64_t width = x_shape.dim_size(1);
     OpInputList index_lod;
     OpInputList updates_lod;
-    OP_REQUIRES_OK(ctx, ctx->input_list("index_lod", &index_lod));
-    OP_REQUIRES_OK(ctx, ctx->input_list("updates_lod", &updates_lod));
+    LODESTAR_TRY(ctx->input_list("index_lod", &index_lod));
+    LODESTAR_TRY(ctx->input_list("updates_lod", &updates_lod));
     LodLevels levels;
     LodLevels same;
-    OP_REQUIRES_OK(
-        ctx, ReadLevels(index_lod, "index", index.NumElements(), &levels));
-    OP_REQUIRES_OK(ctx, ReadLevels(updates_lod, "updates", num_updates, &same));
-    OP_REQUIRES_OK(ctx, CheckSameLevels(levels, same));
+    LODESTAR_TRY(ReadLevels(index_lod, "index", index.NumElements(), &levels));
+    LODESTAR_TRY(ReadLevels(updates_lod, "updates", num_updates, &same));
+    LODESTAR_TRY(CheckSameLevels(levels, same));
     const int64_t batch = levels.back().size() - 1;
-    OP_REQUIRES(
-        ctx, num_rows == batch,
-        InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
-                             batch, " sequences"));
+    if (num_rows != batch) {
+      return InvalidArgumentError(
+          "`x` has ", num_rows, " rows, but `index` has ", batch, " sequences");
+    }
     Tensor* places = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, index.shape(), &places));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(SequenceScatterPlaces(
-                            FlatSpan<int64_t>(index), levels.back(), width,
-                            FlatSpan<int64_t>(places))));
+    LODESTAR_TRY(AllocateOutput(ctx, 0, index.shape(), &places));
+    return ToTensorFlow(SequenceScatterPlaces(FlatSpan<int64_t>(index),
+                                              levels.back(), width,
+                                              FlatSpan<int64_t>(places)));
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>SequenceScatterPlaces").Device(tensorflow::DEVICE_CPU),
-    SequenceScatterPlacesOp);
+LODESTAR_REGISTER(SequenceScatterPlaces);
 
 }  // namespace
 }  // namespace lodestar

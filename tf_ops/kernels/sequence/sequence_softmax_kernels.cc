@@ -3,11 +3,10 @@
 // tf_ops/core/sequence/sequence_softmax.h; the GPU's in
 // sequence_softmax_kernels.cu.cc.
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
-#include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
@@ -18,26 +17,22 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
 template <typename T>
-class SequenceSoftmaxOp : public OpKernel {
+class SequenceSoftmaxOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& row_splits = ctx->input(1);
-    OP_REQUIRES_OK(ctx, CheckSequences(values, "values", row_splits));
+    LODESTAR_TRY(CheckSequences(values, "values", row_splits));
     Tensor* probabilities = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
-                            {0}, 0, values.shape(), &probabilities));
+    LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
+                                                       &probabilities));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceSoftmax<T>(values.flat<T>().data(), NumbersInARow(values),
                        FlatSpan<int64_t>(row_splits),
                        probabilities->flat<T>().data(), &parallel);
+    return absl::OkStatus();
   }
 };
 
@@ -50,96 +45,87 @@ absl::Status CheckSameShape(const Tensor& gradient,
 }
 
 template <typename T>
-class SequenceSoftmaxGradientOp : public OpKernel {
+class SequenceSoftmaxGradientOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& probabilities = ctx->input(0);
     const Tensor& gradient = ctx->input(1);
     const Tensor& row_splits = ctx->input(2);
-    OP_REQUIRES_OK(ctx,
-                   CheckSequences(probabilities, "probabilities", row_splits));
-    OP_REQUIRES_OK(ctx, CheckSameShape(gradient, probabilities));
+    LODESTAR_TRY(CheckSequences(probabilities, "probabilities", row_splits));
+    LODESTAR_TRY(CheckSameShape(gradient, probabilities));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
-                            {1, 0}, 0, gradient.shape(), &output));
+    LODESTAR_TRY(ctx->forward_input_or_allocate_output(
+        {1, 0}, 0, gradient.shape(), &output));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequenceSoftmaxGradient<T>(
         probabilities.flat<T>().data(), gradient.flat<T>().data(),
         NumbersInARow(probabilities), FlatSpan<int64_t>(row_splits),
         output->flat<T>().data(), &parallel);
+    return absl::OkStatus();
   }
 };
 
-#define REGISTER(T)                                                \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")         \
-                              .Device(DEVICE_CPU)                  \
-                              .TypeConstraint<T>("T"),             \
-                          SequenceSoftmaxOp<T>);                   \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient") \
-                              .Device(DEVICE_CPU)                  \
-                              .TypeConstraint<T>("T"),             \
-                          SequenceSoftmaxGradientOp<T>);
+#define REGISTER(T)                           \
+  LODESTAR_REGISTER_TYPE(SequenceSoftmax, T); \
+  LODESTAR_REGISTER_TYPE(SequenceSoftmaxGradient, T);
 TF_CALL_FLOAT_TYPES(REGISTER)
 #undef REGISTER
 
 #if LODESTAR_CUDA
 
-class SequenceSoftmaxGpuOp : public OpKernel {
+class SequenceSoftmaxGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& row_splits = ctx->input(1);
-    OP_REQUIRES_OK(ctx, CheckDeviceSequences(values, "values", row_splits));
+    LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
     Tensor* probabilities = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
-                            {0}, 0, values.shape(), &probabilities));
+    LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
+                                                       &probabilities));
     const Number number = NumberOf(values.dtype());
     const int64_t dim = NumbersInARow(values);
     const int64_t batch = row_splits.NumElements() - 1;
     DeviceBytes scratch;
-    OP_REQUIRES_OK(ctx, scratch.Allocate(
-                            ctx, SequenceSoftmaxScratchBytes(
-                                     number, values.dim_size(0), batch, dim)));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(
-                 LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
-                                       values.dim_size(0), dim,
-                                       row_splits.flat<int64_t>().data(), batch,
-                                       scratch.data(), probabilities->data()),
-                 "softmax"));
+    LODESTAR_TRY(scratch.Allocate(
+        ctx,
+        SequenceSoftmaxScratchBytes(number, values.dim_size(0), batch, dim)));
+    return ToTensorFlow(
+        LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
+                              values.dim_size(0), dim,
+                              row_splits.flat<int64_t>().data(), batch,
+                              scratch.data(), probabilities->data()),
+        "softmax");
   }
 };
 
-class SequenceSoftmaxGradientGpuOp : public OpKernel {
+class SequenceSoftmaxGradientGpuOp : public Kernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& probabilities = ctx->input(0);
     const Tensor& gradient = ctx->input(1);
     const Tensor& row_splits = ctx->input(2);
-    OP_REQUIRES_OK(
-        ctx, CheckDeviceSequences(probabilities, "probabilities", row_splits));
-    OP_REQUIRES_OK(ctx, CheckSameShape(gradient, probabilities));
+    LODESTAR_TRY(
+        CheckDeviceSequences(probabilities, "probabilities", row_splits));
+    LODESTAR_TRY(CheckSameShape(gradient, probabilities));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->forward_input_or_allocate_output(
-                            {1, 0}, 0, gradient.shape(), &output));
+    LODESTAR_TRY(ctx->forward_input_or_allocate_output(
+        {1, 0}, 0, gradient.shape(), &output));
     const Number number = NumberOf(gradient.dtype());
     const int64_t num_rows = gradient.dim_size(0);
     const int64_t dim = NumbersInARow(gradient);
     const int64_t batch = row_splits.NumElements() - 1;
     DeviceBytes scratch;
-    OP_REQUIRES_OK(
-        ctx, scratch.Allocate(ctx, SequenceSoftmaxScratchBytes(number, num_rows,
-                                                               batch, dim)));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(LaunchSequenceSoftmaxGradient(
-                              CudaStream(ctx), number, probabilities.data(),
-                              gradient.data(), num_rows, dim,
-                              row_splits.flat<int64_t>().data(), batch,
-                              scratch.data(), output->data()),
-                          "gradient of softmax"));
+    LODESTAR_TRY(scratch.Allocate(
+        ctx, SequenceSoftmaxScratchBytes(number, num_rows, batch, dim)));
+    return ToTensorFlow(
+        LaunchSequenceSoftmaxGradient(
+            CudaStream(ctx), number, probabilities.data(), gradient.data(),
+            num_rows, dim, row_splits.flat<int64_t>().data(), batch,
+            scratch.data(), output->data()),
+        "gradient of softmax");
   }
 };
 

@@ -7,45 +7,43 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 
 namespace lodestar {
 
 // The system would take a path with a zero byte for a shorter one.
-inline absl::Status CheckText(const tensorflow::tstring& text,
-                              const char* name) {
+inline absl::Status CheckText(const tstring& text, const char* name) {
   const std::string value = text;
   if (value.find('\0') == std::string::npos) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` holds a zero byte");
 }
 
 // A scalar string, an input called `name`.
-inline absl::Status ReadText(const tensorflow::Tensor& tensor, const char* name,
+inline absl::Status ReadText(const Tensor& tensor, const char* name,
                              std::string* text) {
-  TF_RETURN_IF_ERROR(CheckRank(tensor, name, 0));
-  const tensorflow::tstring& value = tensor.scalar<tensorflow::tstring>()();
-  TF_RETURN_IF_ERROR(CheckText(value, name));
+  LODESTAR_TRY(CheckRank(tensor, name, 0));
+  const tstring& value = tensor.scalar<tstring>()();
+  LODESTAR_TRY(CheckText(value, name));
   *text = value;
   return absl::OkStatus();
 }
 
 // A vector of them.
-inline absl::Status ReadTexts(const tensorflow::Tensor& tensor,
-                              const char* name,
+inline absl::Status ReadTexts(const Tensor& tensor, const char* name,
                               std::vector<std::string>* texts) {
-  TF_RETURN_IF_ERROR(CheckRank(tensor, name, 1));
-  const auto values = tensor.vec<tensorflow::tstring>();
+  LODESTAR_TRY(CheckRank(tensor, name, 1));
+  const auto values = tensor.vec<tstring>();
   for (int64_t i = 0; i < values.size(); ++i) {
-    TF_RETURN_IF_ERROR(CheckText(values(i), name));
+    LODESTAR_TRY(CheckText(values(i), name));
     texts->push_back(values(i));
   }
   return absl::OkStatus();
 }
 
 // The strings of a tensor, whatever bytes they hold.
-inline std::vector<std::string> BytesOf(const tensorflow::Tensor& tensor) {
-  const auto values = tensor.flat<tensorflow::tstring>();
+inline std::vector<std::string> BytesOf(const Tensor& tensor) {
+  const auto values = tensor.flat<tstring>();
   return {values.data(), values.data() + values.size()};
 }
 

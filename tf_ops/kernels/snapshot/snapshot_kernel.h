@@ -7,26 +7,14 @@
 #include <memory>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
 namespace lodestar {
-
-// A kernel that returns its status. It runs on the thread that calls it.
-class SnapshotKernel : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext* ctx) final {
-    ctx->SetStatus(WithoutBadAlloc([&] { return ComputeOn(ctx); }));
-  }
-
- protected:
-  virtual absl::Status ComputeOn(tensorflow::OpKernelContext* ctx) = 0;
-};
 
 // An embedding variable, and the store that it had when the kernel began.
 struct TableInput {
@@ -35,17 +23,15 @@ struct TableInput {
 };
 
 // The input list `handles`. InvalidArgument: a table twice.
-inline absl::Status ReadTables(tensorflow::OpKernelContext* ctx,
+inline absl::Status ReadTables(OpKernelContext* ctx,
                                std::vector<TableInput>* tables) {
-  tensorflow::OpInputList handles;
-  TF_RETURN_IF_ERROR(ctx->input_list("handles", &handles));
+  OpInputList handles;
+  LODESTAR_TRY(ctx->input_list("handles", &handles));
   tables->resize(handles.size());
   for (int t = 0; t < handles.size(); ++t) {
     TableInput& table = (*tables)[t];
-    TF_RETURN_IF_ERROR(CheckRank(handles[t], "handles", 0));
-    TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-        ctx, handles[t].scalar<tensorflow::ResourceHandle>()(),
-        &table.resource));
+    LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
+    LODESTAR_TRY(FindResource(ctx, handles[t], &table.resource));
     table.store = table.resource->store();
     for (int u = 0; u < t; ++u) {
       if ((*tables)[u].resource.get() != table.resource.get()) continue;

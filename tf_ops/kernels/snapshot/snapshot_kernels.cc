@@ -8,28 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
 #include "tf_ops/kernels/snapshot/snapshot_kernel.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-using tensorflow::Variant;
-using tensorflow::VariantTensorData;
 
 // Snapshots of several tables at one moment. Begun, then written, then ended;
 // Abort at any time. Thread-safe.
@@ -111,48 +101,28 @@ class RunningSnapshot {
   State state_ LODESTAR_GUARDED_BY(mutex_) = State::kBegun;
 };
 
-// What a tensor of variants holds. A snapshot that is not ended is aborted with
-// the tensor.
-struct SnapshotHandle {
-  std::shared_ptr<RunningSnapshot> snapshot;
-
-  std::string TypeName() const { return "lodestar::SnapshotHandle"; }
-  // It is of this process.
-  void Encode(VariantTensorData* data) const {
-    data->set_type_name(TypeName());
-  }
-  bool Decode(VariantTensorData data) { return false; }
-};
-
-absl::Status FindSnapshot(const Tensor& tensor,
+// A snapshot that is not ended is aborted with the tensor that holds it.
+absl::Status ReadSnapshot(OpKernelContext* ctx,
                           std::shared_ptr<RunningSnapshot>* snapshot) {
-  TF_RETURN_IF_ERROR(CheckRank(tensor, "snapshot", 0));
-  const SnapshotHandle* handle =
-      tensor.scalar<Variant>()().get<SnapshotHandle>();
-  if (handle == nullptr || handle->snapshot == nullptr) {
-    return InvalidArgumentError("`snapshot` is not what SnapshotBegin gives");
-  }
-  *snapshot = handle->snapshot;
-  return absl::OkStatus();
+  return ReadHandle(ctx->input(0), "snapshot", "SnapshotBegin", snapshot);
 }
 
-class SnapshotBeginOp : public SnapshotKernel {
+class SnapshotBeginOp : public Kernel {
  public:
-  using SnapshotKernel::SnapshotKernel;
+  using Kernel::Kernel;
 
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::vector<TableInput> tables;
-    TF_RETURN_IF_ERROR(ReadTables(ctx, &tables));
+    LODESTAR_TRY(ReadTables(ctx, &tables));
     std::vector<std::string> bases;
-    TF_RETURN_IF_ERROR(
-        ReadTexts(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
-    TF_RETURN_IF_ERROR(CheckPerTable("bases", bases.size(), tables.size()));
+    LODESTAR_TRY(ReadTexts(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
+    LODESTAR_TRY(CheckPerTable("bases", bases.size(), tables.size()));
     std::vector<EmbeddingSnapshot::Source> sources;
     for (size_t t = 0; t < tables.size(); ++t) {
       sources.push_back({tables[t].store, bases[t]});
     }
     std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
-    TF_RETURN_IF_ERROR(ToTensorFlow(EmbeddingSnapshot::Begin(sources, &begun)));
+    LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, &begun));
     // From here on an error drops, and so aborts it.
     const auto snapshot = std::make_shared<RunningSnapshot>(std::move(begun));
     return Output(ctx, snapshot);
@@ -163,11 +133,10 @@ class SnapshotBeginOp : public SnapshotKernel {
                              const std::shared_ptr<RunningSnapshot>& snapshot) {
     const int64_t n = snapshot->num_tables();
     Tensor* outputs[7];
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, TensorShape({}), &outputs[0]));
     for (int i = 1; i < 7; ++i) {
-      TF_RETURN_IF_ERROR(ctx->allocate_output(i, {n}, &outputs[i]));
+      LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
     }
-    std::vector<tstring> slot_names;
+    std::vector<std::string> slot_names;
     for (int64_t t = 0; t < n; ++t) {
       const SnapshotTable& table = snapshot->table(t);
       const std::vector<std::string>& names = table.optimizer.slot_names;
@@ -179,32 +148,31 @@ class SnapshotBeginOp : public SnapshotKernel {
       outputs[6]->vec<int64_t>()(t) = static_cast<int64_t>(names.size());
       slot_names.insert(slot_names.end(), names.begin(), names.end());
     }
-    TF_RETURN_IF_ERROR(OutputVector(ctx, 7, slot_names));
-    outputs[0]->scalar<Variant>()() = SnapshotHandle{snapshot};
-    return absl::OkStatus();
+    LODESTAR_TRY(OutputVector(ctx, 7, slot_names));
+    return OutputHandle(ctx, 0, snapshot);
   }
 };
 
-class SnapshotWriteOp : public SnapshotKernel {
+class SnapshotWriteOp : public Kernel {
  public:
-  using SnapshotKernel::SnapshotKernel;
+  using Kernel::Kernel;
 
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<RunningSnapshot> snapshot;
-    TF_RETURN_IF_ERROR(FindSnapshot(ctx->input(0), &snapshot));
+    LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
     std::vector<std::string> paths;
-    TF_RETURN_IF_ERROR(ReadTexts(ctx->input(1), "paths", &paths));
+    LODESTAR_TRY(ReadTexts(ctx->input(1), "paths", &paths));
     const int64_t n = snapshot->num_tables();
-    TF_RETURN_IF_ERROR(CheckPerTable("paths", paths.size(), n));
-    TF_RETURN_IF_ERROR(CheckRank(ctx->input(2), "labels", 1));
+    LODESTAR_TRY(CheckPerTable("paths", paths.size(), n));
+    LODESTAR_TRY(CheckRank(ctx->input(2), "labels", 1));
     const std::vector<std::string> labels = BytesOf(ctx->input(2));
-    TF_RETURN_IF_ERROR(CheckPerTable("labels", labels.size(), n));
+    LODESTAR_TRY(CheckPerTable("labels", labels.size(), n));
     Tensor* outputs[4];
     for (int i = 0; i < 4; ++i) {
-      TF_RETURN_IF_ERROR(ctx->allocate_output(i, {n}, &outputs[i]));
+      LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
     }
     std::vector<RunningSnapshot::WrittenFile> written;
-    TF_RETURN_IF_ERROR(ToTensorFlow(snapshot->Write(paths, labels, &written)));
+    LODESTAR_TRY(snapshot->Write(paths, labels, &written));
     for (int64_t t = 0; t < n; ++t) {
       outputs[0]->vec<int64_t>()(t) = written[t].totals.rows;
       outputs[1]->vec<int64_t>()(t) = written[t].totals.removed;
@@ -215,15 +183,15 @@ class SnapshotWriteOp : public SnapshotKernel {
   }
 };
 
-class SnapshotEndOp : public SnapshotKernel {
+class SnapshotEndOp : public Kernel {
  public:
-  using SnapshotKernel::SnapshotKernel;
+  using Kernel::Kernel;
 
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<RunningSnapshot> snapshot;
-    TF_RETURN_IF_ERROR(FindSnapshot(ctx->input(0), &snapshot));
+    LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
     std::string base;
-    TF_RETURN_IF_ERROR(ReadText(ctx->input(1), "base", &base));
+    LODESTAR_TRY(ReadText(ctx->input(1), "base", &base));
     return ToTensorFlow(base.empty() ? snapshot->Abort()
                                      : snapshot->Commit(base));
   }
@@ -233,20 +201,15 @@ class SnapshotBaseOp : public EmbeddingKernel {
  public:
   using EmbeddingKernel::EmbeddingKernel;
 
-  void ComputeOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &output));
-    output->scalar<tstring>()() = store->base();
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    return OutputScalar(ctx, 0, store->base());
   }
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(SnapshotBegin);
-REGISTER(SnapshotWrite);
-REGISTER(SnapshotEnd);
-REGISTER(SnapshotBase);
-#undef REGISTER
+LODESTAR_REGISTER(SnapshotBegin);
+LODESTAR_REGISTER(SnapshotWrite);
+LODESTAR_REGISTER(SnapshotEnd);
+LODESTAR_REGISTER(SnapshotBase);
 
 }  // namespace
 }  // namespace lodestar

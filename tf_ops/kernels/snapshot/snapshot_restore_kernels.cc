@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
 #include "tf_ops/kernels/snapshot/snapshot_kernel.h"
@@ -19,15 +19,10 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-
 // Of which the attribute optimizer_slots is one.
-class LoadKernel : public SnapshotKernel {
+class LoadKernel : public Kernel {
  public:
-  explicit LoadKernel(OpKernelConstruction* ctx) : SnapshotKernel(ctx) {
+  explicit LoadKernel(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string optimizer_slots;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &optimizer_slots));
     options_.reset_slots = optimizer_slots == "reset";
@@ -41,23 +36,22 @@ class SnapshotRestoreOp : public LoadKernel {
  public:
   using LoadKernel::LoadKernel;
 
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::vector<TableInput> tables;
-    TF_RETURN_IF_ERROR(ReadTables(ctx, &tables));
+    LODESTAR_TRY(ReadTables(ctx, &tables));
     const int64_t n = static_cast<int64_t>(tables.size());
     std::vector<std::vector<std::string>> chains;
-    TF_RETURN_IF_ERROR(ReadChains(ctx, n, &chains));
+    LODESTAR_TRY(ReadChains(ctx, n, &chains));
     std::string base;
-    TF_RETURN_IF_ERROR(
-        ReadText(ctx->input(static_cast<int>(n) + 2), "base", &base));
+    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 2), "base", &base));
     Tensor* rows = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {n}, &rows));
+    LODESTAR_TRY(ctx->allocate_output(0, {n}, &rows));
     const ParallelFor parallel = OwnThreads(ctx);
     std::vector<std::shared_ptr<EmbeddingStore>> loaded;
     for (int64_t t = 0; t < n; ++t) {
       std::unique_ptr<EmbeddingStore> store;
-      TF_RETURN_IF_ERROR(ToTensorFlow(
-          LoadChain(chains[t], *tables[t].store, options_, &parallel, &store)));
+      LODESTAR_TRY(
+          LoadChain(chains[t], *tables[t].store, options_, &parallel, &store));
       store->SetBase(base);
       rows->vec<int64_t>()(t) = store->size();
       loaded.push_back(std::move(store));
@@ -79,10 +73,9 @@ class SnapshotRestoreOp : public LoadKernel {
       OpKernelContext* ctx, int64_t n,
       std::vector<std::vector<std::string>>* chains) {
     std::vector<std::string> files;
-    TF_RETURN_IF_ERROR(
-        ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
+    LODESTAR_TRY(ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
     const Tensor& file_tables = ctx->input(static_cast<int>(n) + 1);
-    TF_RETURN_IF_ERROR(CheckRank(file_tables, "file_tables", 1));
+    LODESTAR_TRY(CheckRank(file_tables, "file_tables", 1));
     const Span<const int64_t> numbers = FlatSpan<int64_t>(file_tables);
     if (numbers.size() != static_cast<int64_t>(files.size())) {
       return InvalidArgumentError("`file_tables` has ", numbers.size(),
@@ -109,29 +102,27 @@ class SnapshotApplyOp : public LoadKernel {
  public:
   using LoadKernel::LoadKernel;
 
-  absl::Status ComputeOn(OpKernelContext* ctx) override {
+  absl::Status Run(OpKernelContext* ctx) override {
     std::vector<TableInput> tables;
-    TF_RETURN_IF_ERROR(ReadTables(ctx, &tables));
+    LODESTAR_TRY(ReadTables(ctx, &tables));
     const int64_t n = static_cast<int64_t>(tables.size());
     std::vector<std::string> files;
-    TF_RETURN_IF_ERROR(
-        ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
-    TF_RETURN_IF_ERROR(CheckPerTable("files", files.size(), n));
+    LODESTAR_TRY(ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
+    LODESTAR_TRY(CheckPerTable("files", files.size(), n));
     std::string base;
-    TF_RETURN_IF_ERROR(
-        ReadText(ctx->input(static_cast<int>(n) + 1), "base", &base));
+    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 1), "base", &base));
     Tensor* written = nullptr;
     Tensor* removed = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {n}, &written));
-    TF_RETURN_IF_ERROR(ctx->allocate_output(1, {n}, &removed));
+    LODESTAR_TRY(ctx->allocate_output(0, {n}, &written));
+    LODESTAR_TRY(ctx->allocate_output(1, {n}, &removed));
     std::vector<std::unique_ptr<SnapshotDelta>> deltas(n);
     for (int64_t t = 0; t < n; ++t) {
-      TF_RETURN_IF_ERROR(ToTensorFlow(SnapshotDelta::Open(
-          files[t], tables[t].store.get(), options_, &deltas[t])));
+      LODESTAR_TRY(SnapshotDelta::Open(files[t], tables[t].store.get(),
+                                       options_, &deltas[t]));
     }
     for (int64_t t = 0; t < n; ++t) {
       SnapshotDelta::Counts counts;
-      TF_RETURN_IF_ERROR(ToTensorFlow(deltas[t]->Apply(&counts)));
+      LODESTAR_TRY(deltas[t]->Apply(&counts));
       tables[t].store->SetBase(base);
       written->vec<int64_t>()(t) = counts.written;
       removed->vec<int64_t>()(t) = counts.removed;
@@ -140,11 +131,8 @@ class SnapshotApplyOp : public LoadKernel {
   }
 };
 
-#define REGISTER(name) \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name).Device(DEVICE_CPU), name##Op)
-REGISTER(SnapshotRestore);
-REGISTER(SnapshotApply);
-#undef REGISTER
+LODESTAR_REGISTER(SnapshotRestore);
+LODESTAR_REGISTER(SnapshotApply);
 
 }  // namespace
 }  // namespace lodestar

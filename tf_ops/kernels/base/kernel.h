@@ -1,0 +1,50 @@
+// What every kernel is: a function that returns its status. TensorFlow's
+// op_kernel.h and status_util.h come with it.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_BASE_KERNEL_H_
+#define LODESTAR_TF_OPS_KERNELS_BASE_KERNEL_H_
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernels/base/status_util.h"
+
+// name##Op is the kernel of Lodestar>name on the CPU.
+#define LODESTAR_REGISTER(name) \
+  REGISTER_KERNEL_BUILDER(      \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), name##Op)
+
+// name##Op<T> is the kernel of Lodestar>name of T, its attribute T, on the CPU.
+#define LODESTAR_REGISTER_TYPE(name, T)                         \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)               \
+                              .Device(::tensorflow::DEVICE_CPU) \
+                              .TypeConstraint<T>("T"),          \
+                          name##Op<T>)
+
+namespace lodestar {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::DataType;
+using tensorflow::DataTypeString;
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+class Kernel : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) final {
+    ctx->SetStatus(WithoutBadAlloc([&] { return Run(ctx); }));
+  }
+
+ protected:
+  virtual absl::Status Run(OpKernelContext* ctx) = 0;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_BASE_KERNEL_H_

@@ -1,0 +1,41 @@
+// Resources that an op makes under its own name.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_BASE_RESOURCE_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_BASE_RESOURCE_UTIL_H_
+
+#include <string>
+
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+
+namespace lodestar {
+
+// Finds the resource of `op`, or has make(&resource) make it; if
+// check(resource, name) is OK its handle is output 0.
+template <typename Resource, typename Make, typename Check>
+absl::Status OutputResource(OpKernelContext* ctx, const OpKernel& op,
+                            const Make& make, const Check& check) {
+  tensorflow::ContainerInfo info;
+  LODESTAR_TRY(info.Init(ctx->resource_manager(), op.def()));
+  Resource* resource = nullptr;
+  LODESTAR_TRY(ctx->resource_manager()->LookupOrCreate<Resource>(
+      info.container(), info.name(), &resource, make));
+  const tensorflow::core::ScopedUnref unref(resource);
+  LODESTAR_TRY(check(*resource, info.name()));
+  return OutputScalar(ctx, 0,
+                      tensorflow::MakeResourceHandle<Resource>(
+                          ctx, info.container(), info.name()));
+}
+
+// The resource that `handle`, a scalar, is of.
+template <typename Resource>
+absl::Status FindResource(OpKernelContext* ctx, const Tensor& handle,
+                          tensorflow::core::RefCountPtr<Resource>* resource) {
+  return tensorflow::LookupResource(
+      ctx, handle.flat<tensorflow::ResourceHandle>()(0), resource);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_BASE_RESOURCE_UTIL_H_

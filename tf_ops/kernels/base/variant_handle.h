@@ -1,0 +1,57 @@
+// An object of this process in a tensor of variants.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_BASE_VARIANT_HANDLE_H_
+#define LODESTAR_TF_OPS_KERNELS_BASE_VARIANT_HANDLE_H_
+
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+
+namespace lodestar {
+
+// Holds the object as long as the tensor, or a copy of it, is there. It is not
+// saved.
+template <typename Object>
+struct VariantHandle {
+  std::shared_ptr<Object> object;
+
+  std::string TypeName() const { return typeid(Object).name(); }
+  void Encode(tensorflow::VariantTensorData* data) const {
+    data->set_type_name(TypeName());
+  }
+  bool Decode(tensorflow::VariantTensorData) { return false; }
+};
+
+// A scalar at `output` that holds `object`.
+template <typename Object>
+absl::Status OutputHandle(OpKernelContext* ctx, int output,
+                          std::shared_ptr<Object> object) {
+  return OutputScalar(
+      ctx, output,
+      tensorflow::Variant(VariantHandle<Object>{std::move(object)}));
+}
+
+// InvalidArgument unless `tensor`, an input called `name`, is a scalar that the
+// op `maker` has made.
+template <typename Object>
+absl::Status ReadHandle(const Tensor& tensor, const char* name,
+                        const char* maker, std::shared_ptr<Object>* object) {
+  LODESTAR_TRY(CheckRank(tensor, name, 0));
+  const auto* handle =
+      tensor.scalar<tensorflow::Variant>()().get<VariantHandle<Object>>();
+  if (handle == nullptr || handle->object == nullptr) {
+    return InvalidArgumentError("`", name, "` is not what ", maker, " gives");
+  }
+  *object = handle->object;
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_BASE_VARIANT_HANDLE_H_
