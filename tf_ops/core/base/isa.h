@@ -29,6 +29,27 @@ inline Isa BestIsa() {
 #endif
 }
 
+template <typename Loop, typename... Args>
+void RunOnBaseline(Args... args) {
+  Loop::template Run<Isa::kBaseline>(args...);
+}
+
+template <typename Loop, typename... Args>
+LODESTAR_TARGET_AVX2 void RunOnAvx2(Args... args) {
+  Loop::template Run<Isa::kAvx2>(args...);
+}
+
+// Loop::Run<isa>(args...), compiled for that set. REQUIRES: Run is
+// LODESTAR_INLINE; the processor has `isa`.
+template <typename Loop, typename... Args>
+void RunOn(Isa isa, Args... args) {
+  if (isa == Isa::kAvx2) {
+    RunOnAvx2<Loop>(args...);
+  } else {
+    RunOnBaseline<Loop>(args...);
+  }
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_BASE_ISA_H_

@@ -201,32 +201,23 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   }
 }
 
-template <Isa kIsa, typename T>
-LODESTAR_INLINE void PoolSequences(const PoolArguments<T>& a, int64_t first,
-                                   int64_t last) {
-  for (int64_t b = first; b < last; ++b) {
-    if (a.splits[b] < a.splits[b + 1]) {
-      PoolSequence<kIsa>(a, b);
-      continue;
-    }
-    std::fill_n(a.pooled + b * a.dim, a.dim, a.pad_value);
-    if (a.combiner == Combiner::kMax) {
-      std::fill_n(a.index + b * a.dim, a.dim, int64_t{-1});
+struct PoolSequences {
+  // Sequences [first, last).
+  template <Isa kIsa, typename T>
+  LODESTAR_INLINE static void Run(const PoolArguments<T>& a, int64_t first,
+                                  int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      if (a.splits[b] < a.splits[b + 1]) {
+        PoolSequence<kIsa>(a, b);
+        continue;
+      }
+      std::fill_n(a.pooled + b * a.dim, a.dim, a.pad_value);
+      if (a.combiner == Combiner::kMax) {
+        std::fill_n(a.index + b * a.dim, a.dim, int64_t{-1});
+      }
     }
   }
-}
-
-template <typename T>
-void PoolSequencesBaseline(const PoolArguments<T>& a, int64_t first,
-                           int64_t last) {
-  PoolSequences<Isa::kBaseline>(a, first, last);
-}
-
-template <typename T>
-LODESTAR_TARGET_AVX2 void PoolSequencesAvx2(const PoolArguments<T>& a,
-                                            int64_t first, int64_t last) {
-  PoolSequences<Isa::kAvx2>(a, first, last);
-}
+};
 
 // `index` is [B, D] for max, else not touched: the row of the first maximum, -1
 // for an empty sequence. A NaN never replaces a number. `isa` is another than
@@ -240,12 +231,11 @@ void SequencePool(Combiner combiner, const T* rows, int64_t dim,
   if (dim == 0) return;
   const PoolArguments<T> arguments = {combiner,  rows,   dim,  splits,
                                       pad_value, pooled, index};
-  const auto pool =
-      isa == Isa::kAvx2 ? PoolSequencesAvx2<T> : PoolSequencesBaseline<T>;
   RunParallel(parallel, SequenceUnits(splits), 2 + dim / 4,
               [&](int64_t begin, int64_t end) {
-                pool(arguments, SequenceFrom(splits, begin),
-                     SequenceFrom(splits, end));
+                RunOn<PoolSequences>(isa, arguments,
+                                     SequenceFrom(splits, begin),
+                                     SequenceFrom(splits, end));
               });
 }
 
@@ -288,84 +278,64 @@ LODESTAR_INLINE int64_t PlaceInVectors(const T* in, const int64_t* index,
 
 // The gradient of rows [first, last) of one sequence. `in` and `index` are its
 // row of the pooled gradient and of the index.
-template <Isa kIsa, typename T>
-LODESTAR_INLINE void PoolGradientOfRows(Combiner combiner, const T* in,
-                                        int64_t dim, int64_t sequence_first,
-                                        int64_t sequence_last,
-                                        const int64_t* index, int64_t first,
-                                        int64_t last, T* rows_gradient) {
-  if (first >= last) return;
-  T* out = rows_gradient + first * dim;
-  const int64_t count = last - first;
-  if (combiner == Combiner::kSum || combiner == Combiner::kMean ||
-      combiner == Combiner::kSqrtn) {
-    const int64_t length = sequence_last - sequence_first;
-    int64_t c = 0;
-    if constexpr (std::is_arithmetic_v<T>) {
-      c = SpreadInVectors<kIsa, 4>(combiner, in, dim, length, count, c, out);
-      c = SpreadInVectors<kIsa, 1>(combiner, in, dim, length, count, c, out);
-    }
-    for (; c < dim; c += kPoolColumns) {
-      PoolSum<T> scaled[kPoolColumns];
-      const int64_t n = std::min(kPoolColumns, dim - c);
-      for (int64_t i = 0; i < n; ++i) {
-        scaled[i] = static_cast<PoolSum<T>>(in[c + i]);
+struct PoolGradientOfRows {
+  template <Isa kIsa, typename T>
+  LODESTAR_INLINE static void Run(Combiner combiner, const T* in, int64_t dim,
+                                  int64_t sequence_first, int64_t sequence_last,
+                                  const int64_t* index, int64_t first,
+                                  int64_t last, T* rows_gradient) {
+    if (first >= last) return;
+    T* out = rows_gradient + first * dim;
+    const int64_t count = last - first;
+    if (combiner == Combiner::kSum || combiner == Combiner::kMean ||
+        combiner == Combiner::kSqrtn) {
+      const int64_t length = sequence_last - sequence_first;
+      int64_t c = 0;
+      if constexpr (std::is_arithmetic_v<T>) {
+        c = SpreadInVectors<kIsa, 4>(combiner, in, dim, length, count, c, out);
+        c = SpreadInVectors<kIsa, 1>(combiner, in, dim, length, count, c, out);
       }
-      DivideSums(combiner, length, n, scaled);
-      for (int64_t i = 0; i < n; ++i) out[c + i] = static_cast<T>(scaled[i]);
-      for (int64_t r = 1; r < count; ++r) {
-        std::copy_n(out + c, n, out + r * dim + c);
+      for (; c < dim; c += kPoolColumns) {
+        PoolSum<T> scaled[kPoolColumns];
+        const int64_t n = std::min(kPoolColumns, dim - c);
+        for (int64_t i = 0; i < n; ++i) {
+          scaled[i] = static_cast<PoolSum<T>>(in[c + i]);
+        }
+        DivideSums(combiner, length, n, scaled);
+        for (int64_t i = 0; i < n; ++i) out[c + i] = static_cast<T>(scaled[i]);
+        for (int64_t r = 1; r < count; ++r) {
+          std::copy_n(out + c, n, out + r * dim + c);
+        }
       }
+      return;
     }
-    return;
+    if (combiner == Combiner::kMax) {
+      int64_t c = 0;
+      if constexpr (std::is_arithmetic_v<T>) {
+        if (count <= kPoolPiece) {
+          c = PlaceInVectors<kIsa, 4>(in, index, dim, first, count, c, out);
+          c = PlaceInVectors<kIsa, 1>(in, index, dim, first, count, c, out);
+        }
+      }
+      if (c == dim) return;
+      for (int64_t r = 0; r < count; ++r) {
+        std::fill_n(out + r * dim + c, dim - c, static_cast<T>(0));
+      }
+      for (; c < dim; ++c) {
+        if (index[c] >= first && index[c] < last) {
+          rows_gradient[index[c] * dim + c] = in[c];
+        }
+      }
+      return;
+    }
+    std::fill_n(out, count * dim, static_cast<T>(0));
+    const int64_t source =
+        combiner == Combiner::kFirst ? sequence_first : sequence_last - 1;
+    if (source >= first && source < last) {
+      std::copy_n(in, dim, rows_gradient + source * dim);
+    }
   }
-  if (combiner == Combiner::kMax) {
-    int64_t c = 0;
-    if constexpr (std::is_arithmetic_v<T>) {
-      if (count <= kPoolPiece) {
-        c = PlaceInVectors<kIsa, 4>(in, index, dim, first, count, c, out);
-        c = PlaceInVectors<kIsa, 1>(in, index, dim, first, count, c, out);
-      }
-    }
-    if (c == dim) return;
-    for (int64_t r = 0; r < count; ++r) {
-      std::fill_n(out + r * dim + c, dim - c, static_cast<T>(0));
-    }
-    for (; c < dim; ++c) {
-      if (index[c] >= first && index[c] < last) {
-        rows_gradient[index[c] * dim + c] = in[c];
-      }
-    }
-    return;
-  }
-  std::fill_n(out, count * dim, static_cast<T>(0));
-  const int64_t source =
-      combiner == Combiner::kFirst ? sequence_first : sequence_last - 1;
-  if (source >= first && source < last) {
-    std::copy_n(in, dim, rows_gradient + source * dim);
-  }
-}
-
-template <typename T>
-void PoolGradientBaseline(Combiner combiner, const T* in, int64_t dim,
-                          int64_t sequence_first, int64_t sequence_last,
-                          const int64_t* index, int64_t first, int64_t last,
-                          T* rows_gradient) {
-  PoolGradientOfRows<Isa::kBaseline>(combiner, in, dim, sequence_first,
-                                     sequence_last, index, first, last,
-                                     rows_gradient);
-}
-
-template <typename T>
-LODESTAR_TARGET_AVX2 void PoolGradientAvx2(Combiner combiner, const T* in,
-                                           int64_t dim, int64_t sequence_first,
-                                           int64_t sequence_last,
-                                           const int64_t* index, int64_t first,
-                                           int64_t last, T* rows_gradient) {
-  PoolGradientOfRows<Isa::kAvx2>(combiner, in, dim, sequence_first,
-                                 sequence_last, index, first, last,
-                                 rows_gradient);
-}
+};
 
 // The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max
 // `index` is what SequencePool wrote; InvalidArgument, naming the sequence, if
@@ -386,8 +356,6 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
     for (int64_t i = b * dim; i < (b + 1) * dim; ++i) found |= strays(b, i);
     return found != 0 && splits[b] < splits[b + 1];
   };
-  const auto rows_of =
-      isa == Isa::kAvx2 ? PoolGradientAvx2<T> : PoolGradientBaseline<T>;
   std::atomic<bool> strayed{false};
   ForSequencePieces(
       parallel, splits, 2 + dim / 2,
@@ -395,9 +363,10 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
         if (combiner == Combiner::kMax && begins && has_strays(b)) {
           strayed = true;
         }
-        rows_of(combiner, gradient + b * dim, dim, splits[b], splits[b + 1],
-                index == nullptr ? nullptr : index + b * dim, first, last,
-                rows_gradient);
+        RunOn<PoolGradientOfRows>(isa, combiner, gradient + b * dim, dim,
+                                  splits[b], splits[b + 1],
+                                  index == nullptr ? nullptr : index + b * dim,
+                                  first, last, rows_gradient);
       });
   if (!strayed) return Status();
   int64_t b = 0;

@@ -201,71 +201,50 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
   }
 }
 
-template <Isa kIsa, typename T, int kWidth>
-LODESTAR_INLINE void SoftmaxSequences(const T* values, int64_t dim,
-                                      Span<const int64_t> splits, int64_t first,
-                                      int64_t last, T* out) {
-  // Of wide rows not even none: a short sequence's columns are one array.
-  const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : -1;
-  for (int64_t b = first; b < last;) {
-    int64_t end = b;
-    while (end < last && splits[end + 1] - splits[b] <= fit) ++end;
-    if (end > b) {
-      SoftmaxShortSequences<kIsa, T, kWidth>(values, dim, splits, b, end, out);
-      b = end;
-    } else {
-      SoftmaxLongSequence<kIsa, T, kWidth>(values + splits[b] * dim, dim,
-                                           splits[b + 1] - splits[b],
-                                           out + splits[b] * dim);
-      ++b;
+// Sequences [first, last).
+template <int kWidth>
+struct SoftmaxSequences {
+  template <Isa kIsa, typename T>
+  LODESTAR_INLINE static void Run(const T* values, int64_t dim,
+                                  Span<const int64_t> splits, int64_t first,
+                                  int64_t last, T* out) {
+    // Of wide rows not even none: a short sequence's columns are one array.
+    const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : -1;
+    for (int64_t b = first; b < last;) {
+      int64_t end = b;
+      while (end < last && splits[end + 1] - splits[b] <= fit) ++end;
+      if (end > b) {
+        SoftmaxShortSequences<kIsa, T, kWidth>(values, dim, splits, b, end,
+                                               out);
+        b = end;
+      } else {
+        SoftmaxLongSequence<kIsa, T, kWidth>(values + splits[b] * dim, dim,
+                                             splits[b + 1] - splits[b],
+                                             out + splits[b] * dim);
+        ++b;
+      }
     }
   }
-}
+};
 
-template <Isa kIsa, typename T, int kWidth>
-LODESTAR_INLINE void SoftmaxGradients(const T* probabilities, const T* gradient,
-                                      int64_t dim, Span<const int64_t> splits,
-                                      int64_t first, int64_t last, T* out) {
-  SoftmaxValue<T> sums[kSoftmaxColumns];
-  for (int64_t b = first; b < last; ++b) {
-    for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
-      const SoftmaxRows<kIsa, T, kWidth> rows(
-          splits[b + 1] - splits[b], std::min(kSoftmaxColumns, dim - c), dim);
-      const int64_t at = splits[b] * dim + c;
-      for (int64_t i = 0; i < rows.n; ++i) sums[i] = 0;
-      rows.AddProducts(probabilities + at, gradient + at, sums);
-      rows.Gradients(probabilities + at, gradient + at, sums, out + at);
+// Sequences [first, last).
+template <int kWidth>
+struct SoftmaxGradients {
+  template <Isa kIsa, typename T>
+  LODESTAR_INLINE static void Run(const T* probabilities, const T* gradient,
+                                  int64_t dim, Span<const int64_t> splits,
+                                  int64_t first, int64_t last, T* out) {
+    SoftmaxValue<T> sums[kSoftmaxColumns];
+    for (int64_t b = first; b < last; ++b) {
+      for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
+        const SoftmaxRows<kIsa, T, kWidth> rows(
+            splits[b + 1] - splits[b], std::min(kSoftmaxColumns, dim - c), dim);
+        const int64_t at = splits[b] * dim + c;
+        for (int64_t i = 0; i < rows.n; ++i) sums[i] = 0;
+        rows.AddProducts(probabilities + at, gradient + at, sums);
+        rows.Gradients(probabilities + at, gradient + at, sums, out + at);
+      }
     }
-  }
-}
-
-template <typename T, int kWidth>
-struct SoftmaxLoops {
-  static void Softmax(const T* values, int64_t dim, Span<const int64_t> splits,
-                      int64_t first, int64_t last, T* out) {
-    SoftmaxSequences<Isa::kBaseline, T, kWidth>(values, dim, splits, first,
-                                                last, out);
-  }
-  LODESTAR_TARGET_AVX2 static void SoftmaxAvx2(const T* values, int64_t dim,
-                                               Span<const int64_t> splits,
-                                               int64_t first, int64_t last,
-                                               T* out) {
-    SoftmaxSequences<Isa::kAvx2, T, kWidth>(values, dim, splits, first, last,
-                                            out);
-  }
-  static void Gradient(const T* probabilities, const T* gradient, int64_t dim,
-                       Span<const int64_t> splits, int64_t first, int64_t last,
-                       T* out) {
-    SoftmaxGradients<Isa::kBaseline, T, kWidth>(probabilities, gradient, dim,
-                                                splits, first, last, out);
-  }
-  LODESTAR_TARGET_AVX2 static void GradientAvx2(const T* probabilities,
-                                                const T* gradient, int64_t dim,
-                                                Span<const int64_t> splits,
-                                                int64_t first, int64_t last,
-                                                T* out) {
-    SoftmaxGradients<Isa::kAvx2, T, kWidth>(probabilities, gradient, dim,
-                                            splits, first, last, out);
   }
 };
 
@@ -276,15 +255,17 @@ void SequenceSoftmax(const T* values, int64_t dim, Span<const int64_t> splits,
                      T* probabilities, const ParallelFor* parallel,
                      Isa isa = BestIsa()) {
   if (dim == 0) return;
-  using One = SoftmaxLoops<T, 1>;
-  using Any = SoftmaxLoops<T, 0>;
-  const auto loop = isa == Isa::kAvx2
-                        ? (dim == 1 ? One::SoftmaxAvx2 : Any::SoftmaxAvx2)
-                        : (dim == 1 ? One::Softmax : Any::Softmax);
   RunParallel(parallel, SequenceUnits(splits), 8 + 2 * dim,
               [&](int64_t begin, int64_t end) {
-                loop(values, dim, splits, SequenceFrom(splits, begin),
-                     SequenceFrom(splits, end), probabilities);
+                const int64_t first = SequenceFrom(splits, begin);
+                const int64_t last = SequenceFrom(splits, end);
+                if (dim == 1) {
+                  RunOn<SoftmaxSequences<1>>(isa, values, dim, splits, first,
+                                             last, probabilities);
+                } else {
+                  RunOn<SoftmaxSequences<0>>(isa, values, dim, splits, first,
+                                             last, probabilities);
+                }
               });
 }
 
@@ -296,17 +277,19 @@ void SequenceSoftmaxGradient(const T* probabilities, const T* gradient,
                              T* values_gradient, const ParallelFor* parallel,
                              Isa isa = BestIsa()) {
   if (dim == 0) return;
-  using One = SoftmaxLoops<T, 1>;
-  using Any = SoftmaxLoops<T, 0>;
-  const auto loop = isa == Isa::kAvx2
-                        ? (dim == 1 ? One::GradientAvx2 : Any::GradientAvx2)
-                        : (dim == 1 ? One::Gradient : Any::Gradient);
-  RunParallel(parallel, SequenceUnits(splits), 4 + dim,
-              [&](int64_t begin, int64_t end) {
-                loop(probabilities, gradient, dim, splits,
-                     SequenceFrom(splits, begin), SequenceFrom(splits, end),
-                     values_gradient);
-              });
+  RunParallel(
+      parallel, SequenceUnits(splits), 4 + dim,
+      [&](int64_t begin, int64_t end) {
+        const int64_t first = SequenceFrom(splits, begin);
+        const int64_t last = SequenceFrom(splits, end);
+        if (dim == 1) {
+          RunOn<SoftmaxGradients<1>>(isa, probabilities, gradient, dim, splits,
+                                     first, last, values_gradient);
+        } else {
+          RunOn<SoftmaxGradients<0>>(isa, probabilities, gradient, dim, splits,
+                                     first, last, values_gradient);
+        }
+      });
 }
 
 }  // namespace lodestar
