@@ -50,33 +50,36 @@ class Step(NamedTuple):
     u_product: tf.Tensor | None
 
 
-# Rule name, slot initial values, and the numbers after learning rate and
-# weight decay.
-_Rule = tuple[str, list[float], list[Any]]
+# Rule name, slot initial values, and the hyperparameters after learning rate
+# and weight decay, in the order and by the names of the op's rule.
+_Rule = tuple[str, list[float], dict[str, Any]]
 
 
 def _sgd(optimizer: keras.optimizers.SGD, step: Step) -> _Rule:
     if not optimizer.momentum:
-        return "sgd", [], []
-    numbers = [optimizer.momentum, float(optimizer.nesterov)]
+        return "sgd", [], {}
+    numbers = {
+        "momentum": optimizer.momentum,
+        "nesterov": float(optimizer.nesterov),
+    }
     return "sgd_momentum", [0.0], numbers
 
 
 def _adagrad(optimizer: keras.optimizers.Adagrad, step: Step) -> _Rule:
     initial = optimizer.initial_accumulator_value
-    return "adagrad", [initial], [optimizer.epsilon]
+    return "adagrad", [initial], {"epsilon": optimizer.epsilon}
 
 
 def _adam(optimizer: keras.optimizers.Adam, step: Step) -> _Rule:
     power_1 = _power(optimizer.beta_1, step.number)
     power_2 = _power(optimizer.beta_2, step.number)
     # 1 - beta in double, as Keras has it: in float32 it is off by 1e-5.
-    numbers = [
-        1.0 - optimizer.beta_1,
-        1.0 - optimizer.beta_2,
-        optimizer.epsilon,
-        step.rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1),
-    ]
+    numbers = {
+        "1 - beta_1": 1.0 - optimizer.beta_1,
+        "1 - beta_2": 1.0 - optimizer.beta_2,
+        "epsilon": optimizer.epsilon,
+        "alpha": step.rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1),
+    }
     if optimizer.amsgrad:
         return "adam_amsgrad", [0.0, 0.0, 0.0], numbers
     return "adam", [0.0, 0.0], numbers
@@ -88,60 +91,69 @@ def _rmsprop(optimizer: keras.optimizers.RMSprop, step: Step) -> _Rule:
         name += "_momentum"
     if optimizer.centered:
         name += "_centered"
-    numbers = [
-        optimizer.rho,
-        1.0 - optimizer.rho,
-        optimizer.epsilon,
-        optimizer.momentum,
-    ]
+    numbers = {
+        "rho": optimizer.rho,
+        "1 - rho": 1.0 - optimizer.rho,
+        "epsilon": optimizer.epsilon,
+        "momentum": optimizer.momentum,
+    }
     return name, [0.0] * len(name.split("_")), numbers
 
 
 def _adadelta(optimizer: keras.optimizers.Adadelta, step: Step) -> _Rule:
-    numbers = [optimizer.rho, 1.0 - optimizer.rho, optimizer.epsilon]
+    numbers = {
+        "rho": optimizer.rho,
+        "1 - rho": 1.0 - optimizer.rho,
+        "epsilon": optimizer.epsilon,
+    }
     return "adadelta", [0.0, 0.0], numbers
 
 
 def _adamax(optimizer: keras.optimizers.Adamax, step: Step) -> _Rule:
-    numbers = [
-        1.0 - optimizer.beta_1,
-        optimizer.beta_2,
-        optimizer.epsilon,
-        1.0 - _power(optimizer.beta_1, step.number),
-    ]
+    numbers = {
+        "1 - beta_1": 1.0 - optimizer.beta_1,
+        "beta_2": optimizer.beta_2,
+        "epsilon": optimizer.epsilon,
+        "1 - beta_1^t": 1.0 - _power(optimizer.beta_1, step.number),
+    }
     return "adamax", [0.0, 0.0], numbers
 
 
 def _nadam(optimizer: keras.optimizers.Nadam, step: Step) -> _Rule:
     beta_1 = tf.constant(optimizer.beta_1, tf.float32)
     beta_2 = tf.constant(optimizer.beta_2, tf.float32)
-    numbers = [
-        1.0 - beta_1,  # in float32, as Keras has it here
-        1.0 - beta_2,
-        optimizer.epsilon,
-        1.0 - _power(beta_2, step.number),
-        beta_1 * _nadam_decay(step.number),
-        beta_1 * _nadam_decay(step.number + 1.0),
-        step.u_product,
-    ]
+    numbers = {
+        "1 - beta_1": 1.0 - beta_1,  # in float32, as Keras has it here
+        "1 - beta_2": 1.0 - beta_2,
+        "epsilon": optimizer.epsilon,
+        "1 - beta_2^t": 1.0 - _power(beta_2, step.number),
+        "u_t": beta_1 * _nadam_decay(step.number),
+        "u_(t+1)": beta_1 * _nadam_decay(step.number + 1.0),
+        "u_product": step.u_product,
+    }
     return "nadam", [0.0, 0.0], numbers
 
 
 def _lion(optimizer: keras.optimizers.Lion, step: Step) -> _Rule:
     beta_1 = tf.constant(optimizer.beta_1, tf.float32)
     beta_2 = tf.constant(optimizer.beta_2, tf.float32)
-    numbers = [beta_1, 1.0 - beta_1, beta_2, 1.0 - beta_2]
+    numbers = {
+        "beta_1": beta_1,
+        "1 - beta_1": 1.0 - beta_1,
+        "beta_2": beta_2,
+        "1 - beta_2": 1.0 - beta_2,
+    }
     return "lion", [0.0], numbers
 
 
 def _ftrl(optimizer: keras.optimizers.Ftrl, step: Step) -> _Rule:
-    numbers = [
-        optimizer.learning_rate_power,
-        optimizer.l1_regularization_strength,
-        optimizer.l2_regularization_strength,
-        optimizer.l2_shrinkage_regularization_strength,
-        optimizer.beta,
-    ]
+    numbers = {
+        "learning_rate_power": optimizer.learning_rate_power,
+        "l1": optimizer.l1_regularization_strength,
+        "l2": optimizer.l2_regularization_strength,
+        "l2_shrinkage": optimizer.l2_shrinkage_regularization_strength,
+        "beta": optimizer.beta,
+    }
     return "ftrl", [optimizer.initial_accumulator_value, 0.0], numbers
 
 
@@ -342,7 +354,7 @@ def row_update(
     return RowUpdate(
         name,
         [float(init) for init in slot_inits],
-        tf.stack([rate, decay or 0.0, *numbers]),
+        tf.stack([rate, decay or 0.0, *numbers.values()]),
     )
 
 

@@ -288,7 +288,9 @@ TEST(SparseOptimizerTest, NamesWhatItRefuses) {
             std::string::npos);
   EXPECT_NE(SparseOptimizer::Create("adam", two, &out)
                 .message()
-                .find("'adam' takes 6 hyperparameters, found 2"),
+                .find("'adam' takes 6 hyperparameters, found 2, wanted "
+                      "learning_rate, weight_decay, 1 - beta_1, 1 - beta_2, "
+                      "epsilon, alpha"),
             std::string::npos);
   std::vector<std::string> slots;
   EXPECT_FALSE(SparseOptimizer::SlotNames("lamb", &slots));

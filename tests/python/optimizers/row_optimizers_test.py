@@ -6,8 +6,28 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar._library import gen_ops
+from lodestar.optimizers import row_optimizers
 
 wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+
+# Every rule that the op has.
+OPTIMIZERS = [
+    keras.optimizers.SGD(),
+    keras.optimizers.SGD(momentum=0.9),
+    keras.optimizers.Adagrad(),
+    keras.optimizers.Adam(),
+    keras.optimizers.Adam(amsgrad=True),
+    keras.optimizers.RMSprop(),
+    keras.optimizers.RMSprop(momentum=0.9),
+    keras.optimizers.RMSprop(centered=True),
+    keras.optimizers.RMSprop(momentum=0.9, centered=True),
+    keras.optimizers.Adadelta(),
+    keras.optimizers.Adamax(),
+    keras.optimizers.Nadam(),
+    keras.optimizers.Lion(),
+    keras.optimizers.Ftrl(),
+]
 
 
 class SameStep(keras.optimizers.Adagrad):
@@ -196,3 +216,23 @@ def test_optimizer_slots_are_named_as_in_keras(inner, slots):
     t = table()
     wrap(inner).apply([slices([1])], [t.hook])
     assert list(t.export().optimizer_slots) == slots
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda x: x.name)
+def test_hyperparameters_have_the_ops_names_and_order(optimizer):
+    rule = row_optimizers._RULES[type(optimizer)]
+    step = row_optimizers.Step(*tf.unstack(tf.ones([3])))
+    name, slot_inits, numbers = rule(optimizer, step)
+    variable = table(name)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        gen_ops.lodestar_embedding_apply(
+            handle=variable.resource_handle,
+            ids=tf.constant([1], tf.int64),
+            gradients=tf.zeros([1, 2]),
+            hyperparameters=[],
+            next_step=tf.constant(-2, tf.int64),
+            optimizer=name,
+            slot_inits=[float(init) for init in slot_inits],
+        )
+    names = ", ".join(["learning_rate", "weight_decay", *numbers])
+    assert f"found 0, wanted {names}" in str(caught.value)

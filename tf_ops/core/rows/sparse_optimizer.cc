@@ -1,6 +1,7 @@
 #include "tf_ops/core/rows/sparse_optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -9,7 +10,8 @@ namespace {
 
 // Every loop must vectorise: no branch that depends on a number of the row, no
 // call but std::sqrt (and std::pow where Keras has it), and __restrict, since
-// the rows of one id never overlap. h[0] is the learning rate.
+// the rows of one id never overlap. Hyperparameters are in the order of
+// Definitions().
 
 template <typename C>
 LODESTAR_INLINE void DecayWeights(C lr, C decay, int dim, C* w) {
@@ -18,21 +20,21 @@ LODESTAR_INLINE void DecayWeights(C lr, C decay, int dim, C* w) {
 
 struct Sgd {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w, C* const*) {
-    const C lr = h[0];
+  LODESTAR_INLINE static void Update(const std::array<C, 2>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const*) {
+    const auto [lr, decay] = h;
     for (int c = 0; c < dim; ++c) w[c] -= g[c] * lr;
   }
 };
 
 struct SgdMomentum {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C momentum = h[2];
-    const bool nesterov = h[3] != 0.0f;
+  LODESTAR_INLINE static void Update(const std::array<C, 4>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, momentum, nesterov_number] = h;
+    const bool nesterov = nesterov_number != C{0};
     C* __restrict m = slots[0];
     for (int c = 0; c < dim; ++c) {
       const C step = g[c] * lr;
@@ -45,11 +47,10 @@ struct SgdMomentum {
 
 struct Adagrad {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C epsilon = h[2];
+  LODESTAR_INLINE static void Update(const std::array<C, 3>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, epsilon] = h;
     C* __restrict accumulator = slots[0];
     for (int c = 0; c < dim; ++c) {
       const C sum = accumulator[c] + g[c] * g[c];
@@ -62,13 +63,10 @@ struct Adagrad {
 template <bool kAmsgrad>
 struct Adam {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C rest_1 = h[2];
-    const C rest_2 = h[3];
-    const C epsilon = h[4];
-    const C alpha = h[5];
+  LODESTAR_INLINE static void Update(const std::array<C, 6>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, rest_1, rest_2, epsilon, alpha] = h;
     C* __restrict momentum = slots[0];
     C* __restrict velocity = slots[1];
     C* __restrict velocity_hat = kAmsgrad ? slots[2] : nullptr;
@@ -89,14 +87,10 @@ struct Adam {
 template <bool kMomentum, bool kCentered>
 struct RmsProp {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C rho = h[2];
-    const C rest = h[3];
-    const C epsilon = h[4];
-    const C momentum = h[5];
+  LODESTAR_INLINE static void Update(const std::array<C, 6>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, rho, rest, epsilon, momentum] = h;
     C* __restrict velocity = slots[0];
     C* __restrict moved = kMomentum ? slots[1] : nullptr;
     C* __restrict average = kCentered ? slots[1 + kMomentum] : nullptr;
@@ -121,13 +115,10 @@ struct RmsProp {
 
 struct Adadelta {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C rho = h[2];
-    const C rest = h[3];
-    const C epsilon = h[4];
+  LODESTAR_INLINE static void Update(const std::array<C, 5>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, rho, rest, epsilon] = h;
     C* __restrict gradients = slots[0];
     C* __restrict deltas = slots[1];
     for (int c = 0; c < dim; ++c) {
@@ -143,14 +134,10 @@ struct Adadelta {
 
 struct Adamax {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C rest_1 = h[2];
-    const C beta_2 = h[3];
-    const C epsilon = h[4];
-    const C correction = h[5];
+  LODESTAR_INLINE static void Update(const std::array<C, 6>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, rest_1, beta_2, epsilon, correction] = h;
     C* __restrict momentum = slots[0];
     C* __restrict norm = slots[1];
     for (int c = 0; c < dim; ++c) {
@@ -165,18 +152,14 @@ struct Adamax {
 
 struct Nadam {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C rest_1 = h[2];
-    const C rest_2 = h[3];
-    const C epsilon = h[4];
-    const C correction = h[5];
-    const C next = h[7];
-    const C left = C{1} - h[6];
-    const C product_left = C{1} - h[8];
-    const C next_product_left = C{1} - h[8] * next;
+  LODESTAR_INLINE static void Update(const std::array<C, 9>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, rest_1, rest_2, epsilon, correction, u, next,
+                product] = h;
+    const C left = C{1} - u;
+    const C product_left = C{1} - product;
+    const C next_product_left = C{1} - product * next;
     C* __restrict momentum = slots[0];
     C* __restrict velocity = slots[1];
     for (int c = 0; c < dim; ++c) {
@@ -192,14 +175,10 @@ struct Nadam {
 
 struct Lion {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C beta_1 = h[2];
-    const C rest_1 = h[3];
-    const C beta_2 = h[4];
-    const C rest_2 = h[5];
+  LODESTAR_INLINE static void Update(const std::array<C, 6>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, beta_1, rest_1, beta_2, rest_2] = h;
     C* __restrict momentum = slots[0];
     for (int c = 0; c < dim; ++c) {
       const C x = momentum[c] * beta_1 + g[c] * rest_1;
@@ -213,16 +192,14 @@ struct Lion {
 template <bool kSqrt>
 struct FtrlPower {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* __restrict g,
-                                     int dim, C* __restrict w,
-                                     C* const* slots) {
-    const C lr = h[0];
-    const C power = -h[2];
-    const C l1 = h[3];
-    const C l2 = h[4] + h[6] / (C{2} * lr);
-    const C shrinkage = h[5];
-    const auto raise = [power](C x) {
-      return kSqrt ? std::sqrt(x) : std::pow(x, power);
+  LODESTAR_INLINE static void Update(const std::array<C, 7>& h,
+                                     const C* __restrict g, int dim,
+                                     C* __restrict w, C* const* slots) {
+    const auto [lr, decay, power, l1, own_l2, shrinkage, beta] = h;
+    const C exponent = -power;
+    const C l2 = own_l2 + beta / (C{2} * lr);
+    const auto raise = [exponent](C x) {
+      return kSqrt ? std::sqrt(x) : std::pow(x, exponent);
     };
     C* __restrict accumulator = slots[0];
     C* __restrict linear = slots[1];
@@ -242,9 +219,9 @@ struct FtrlPower {
 
 struct Ftrl {
   template <typename C>
-  LODESTAR_INLINE static void Update(const float* h, const C* g, int dim, C* w,
-                                     C* const* slots) {
-    if (h[2] == -0.5f) {
+  LODESTAR_INLINE static void Update(const std::array<C, 7>& h, const C* g,
+                                     int dim, C* w, C* const* slots) {
+    if (h[2] == C{-0.5}) {
       FtrlPower<true>::Update(h, g, dim, w, slots);
     } else {
       FtrlPower<false>::Update(h, g, dim, w, slots);
@@ -252,65 +229,88 @@ struct Ftrl {
   }
 };
 
-template <typename Rule, typename C>
-LODESTAR_INLINE void DecayAndUpdate(const float* h, const C* g, int dim, C* w,
-                                    C* const* slots) {
-  if (h[1] != 0.0f) DecayWeights<C>(h[0], h[1], dim, w);
+template <typename Rule, size_t kNumbers, typename C>
+LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const C* g, int dim,
+                                    C* w, C* const* slots) {
+  std::array<C, kNumbers> h;
+  std::copy_n(numbers, kNumbers, h.begin());
+  if (h[1] != C{0}) DecayWeights<C>(h[0], h[1], dim, w);
   Rule::Update(h, g, dim, w, slots);
 }
 
 // The rules are inlined into these, each for its instruction set.
-template <typename Rule, typename C>
+template <typename Rule, size_t kNumbers, typename C>
 void Baseline(const float* h, const C* g, int dim, C* w, C* const* slots) {
-  DecayAndUpdate<Rule>(h, g, dim, w, slots);
+  DecayAndUpdate<Rule, kNumbers>(h, g, dim, w, slots);
 }
 
-template <typename Rule, typename C>
+template <typename Rule, size_t kNumbers, typename C>
 LODESTAR_TARGET_AVX2 void Avx2(const float* h, const C* g, int dim, C* w,
                                C* const* slots) {
-  DecayAndUpdate<Rule>(h, g, dim, w, slots);
+  DecayAndUpdate<Rule, kNumbers>(h, g, dim, w, slots);
 }
 
 }  // namespace
 
 struct SparseOptimizer::Definition {
   const char* name;
-  int hyperparameters;
+  std::vector<std::string> hyperparameters;
   std::vector<std::string> slots;
   Updates updates[kIsas];
 };
 
-template <typename Rule>
+template <typename Rule, size_t kNumbers>
 SparseOptimizer::Definition SparseOptimizer::Define(
-    const char* name, int hyperparameters, std::vector<std::string> slots) {
-  return {name,
-          hyperparameters,
-          std::move(slots),
-          {{Baseline<Rule, float>, Baseline<Rule, double>},
-           {Avx2<Rule, float>, Avx2<Rule, double>}}};
+    const char* name, const std::array<const char*, kNumbers>& numbers,
+    std::vector<std::string> slots) {
+  constexpr size_t kAll = kNumbers + 2;
+  Definition definition = {
+      name,
+      {"learning_rate", "weight_decay"},
+      std::move(slots),
+      {{Baseline<Rule, kAll, float>, Baseline<Rule, kAll, double>},
+       {Avx2<Rule, kAll, float>, Avx2<Rule, kAll, double>}}};
+  definition.hyperparameters.insert(definition.hyperparameters.end(),
+                                    numbers.begin(), numbers.end());
+  return definition;
 }
 
+// What depends on the step alone comes in computed: alpha is
+// lr sqrt(1 - beta_2^t) / (1 - beta_1^t), u_product is u_1 ... u_t. Differences
+// such as 1 - beta_1 come in as Keras rounds them, from float64 or float32.
 const std::vector<SparseOptimizer::Definition>& SparseOptimizer::Definitions() {
+  constexpr std::array kAdam = {"1 - beta_1", "1 - beta_2", "epsilon", "alpha"};
+  constexpr std::array kRmsProp = {"rho", "1 - rho", "epsilon", "momentum"};
   static const auto* const definitions = new std::vector<Definition>{
-      Define<Sgd>("sgd", 2, {}),
-      Define<SgdMomentum>("sgd_momentum", 4, {"momentum"}),
-      Define<Adagrad>("adagrad", 3, {"accumulator"}),
-      Define<Adam<false>>("adam", 6, {"momentum", "velocity"}),
-      Define<Adam<true>>("adam_amsgrad", 6,
-                         {"momentum", "velocity", "velocity_hat"}),
-      Define<RmsProp<false, false>>("rmsprop", 6, {"velocity"}),
-      Define<RmsProp<true, false>>("rmsprop_momentum", 6,
-                                   {"velocity", "momentum"}),
-      Define<RmsProp<false, true>>("rmsprop_centered", 6,
-                                   {"velocity", "average_gradient"}),
-      Define<RmsProp<true, true>>("rmsprop_momentum_centered", 6,
-                                  {"velocity", "momentum", "average_gradient"}),
-      Define<Adadelta>("adadelta", 5,
-                       {"accumulated_grad", "accumulated_delta_var"}),
-      Define<Adamax>("adamax", 6, {"momentum", "norm"}),
-      Define<Nadam>("nadam", 9, {"momentum", "velocity"}),
-      Define<Lion>("lion", 6, {"momentum"}),
-      Define<Ftrl>("ftrl", 7, {"accumulator", "linear"}),
+      Define<Sgd, 0>("sgd", {}, {}),
+      Define<SgdMomentum, 2>("sgd_momentum", {"momentum", "nesterov"},
+                             {"momentum"}),
+      Define<Adagrad, 1>("adagrad", {"epsilon"}, {"accumulator"}),
+      Define<Adam<false>, 4>("adam", kAdam, {"momentum", "velocity"}),
+      Define<Adam<true>, 4>("adam_amsgrad", kAdam,
+                            {"momentum", "velocity", "velocity_hat"}),
+      Define<RmsProp<false, false>, 4>("rmsprop", kRmsProp, {"velocity"}),
+      Define<RmsProp<true, false>, 4>("rmsprop_momentum", kRmsProp,
+                                      {"velocity", "momentum"}),
+      Define<RmsProp<false, true>, 4>("rmsprop_centered", kRmsProp,
+                                      {"velocity", "average_gradient"}),
+      Define<RmsProp<true, true>, 4>(
+          "rmsprop_momentum_centered", kRmsProp,
+          {"velocity", "momentum", "average_gradient"}),
+      Define<Adadelta, 3>("adadelta", {"rho", "1 - rho", "epsilon"},
+                          {"accumulated_grad", "accumulated_delta_var"}),
+      Define<Adamax, 4>("adamax",
+                        {"1 - beta_1", "beta_2", "epsilon", "1 - beta_1^t"},
+                        {"momentum", "norm"}),
+      Define<Nadam, 7>("nadam",
+                       {"1 - beta_1", "1 - beta_2", "epsilon", "1 - beta_2^t",
+                        "u_t", "u_(t+1)", "u_product"},
+                       {"momentum", "velocity"}),
+      Define<Lion, 4>("lion", {"beta_1", "1 - beta_1", "beta_2", "1 - beta_2"},
+                      {"momentum"}),
+      Define<Ftrl, 5>(
+          "ftrl", {"learning_rate_power", "l1", "l2", "l2_shrinkage", "beta"},
+          {"accumulator", "linear"}),
   };
   return *definitions;
 }
@@ -318,17 +318,23 @@ const std::vector<SparseOptimizer::Definition>& SparseOptimizer::Definitions() {
 Status SparseOptimizer::Create(const std::string& name,
                                Span<const float> hyperparameters,
                                SparseOptimizer* out, Isa isa) {
+  const auto list = [](std::string* names, const std::string& one) {
+    *names += names->empty() ? "" : ", ";
+    *names += one;
+  };
   std::string known;
   for (const Definition& definition : Definitions()) {
     if (name != definition.name) {
-      known += known.empty() ? "" : ", ";
-      known += definition.name;
+      list(&known, definition.name);
       continue;
     }
-    if (hyperparameters.size() != definition.hyperparameters) {
-      return InvalidArgument(
-          "optimizer '", name, "' takes ", definition.hyperparameters,
-          " hyperparameters, found ", hyperparameters.size());
+    const std::vector<std::string>& wanted = definition.hyperparameters;
+    if (hyperparameters.size() != static_cast<int64_t>(wanted.size())) {
+      std::string names;
+      for (const std::string& one : wanted) list(&names, one);
+      return InvalidArgument("optimizer '", name, "' takes ", wanted.size(),
+                             " hyperparameters, found ", hyperparameters.size(),
+                             ", wanted ", names);
     }
     out->updates_ = definition.updates[static_cast<int>(isa)];
     out->num_slots_ = static_cast<int>(definition.slots.size());

@@ -5,6 +5,8 @@
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,23 +18,8 @@ namespace lodestar {
 
 class SparseOptimizer {
  public:
-  // Hyperparameters by name, always learning_rate and weight_decay first. What
-  // depends on the step alone comes in computed; differences such as
-  // 1 - beta_1 come in as Keras rounds them, from float64 or from float32.
-  //   sgd           none
-  //   sgd_momentum  momentum, nesterov (0 or 1)
-  //   adagrad       epsilon
-  //   adam, adam_amsgrad
-  //                 1 - beta_1, 1 - beta_2, epsilon, alpha
-  //                 (alpha = lr sqrt(1 - beta_2^t) / (1 - beta_1^t))
-  //   rmsprop, rmsprop_momentum, rmsprop_centered, rmsprop_momentum_centered
-  //                 rho, 1 - rho, epsilon, momentum
-  //   adadelta      rho, 1 - rho, epsilon
-  //   adamax        1 - beta_1, beta_2, epsilon, 1 - beta_1^t
-  //   nadam         1 - beta_1, 1 - beta_2, epsilon, 1 - beta_2^t, u_t,
-  //                 u_(t+1), u_1 ... u_t
-  //   lion          beta_1, 1 - beta_1, beta_2, 1 - beta_2
-  //   ftrl          learning_rate_power, l1, l2, l2_shrinkage, beta
+  // `hyperparameters` are those that the rule of this name has in
+  // sparse_optimizer.cc, in that order.
   // Updates are the same to the bit with every instruction set.
   // InvalidArgument: another name, or another number of hyperparameters.
   // REQUIRES: the processor has `isa`.
@@ -63,8 +50,11 @@ class SparseOptimizer {
     UpdateRow<double> of_double = nullptr;
   };
   struct Definition;
-  template <typename Rule>
-  static Definition Define(const char* name, int hyperparameters,
+  // `numbers` are the names of hyperparameters behind learning_rate and
+  // weight_decay, which every rule has first.
+  template <typename Rule, size_t kNumbers>
+  static Definition Define(const char* name,
+                           const std::array<const char*, kNumbers>& numbers,
                            std::vector<std::string> slots);
   static const std::vector<Definition>& Definitions();
 
