@@ -564,7 +564,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 without last_seen they were seen now, without optimizer slots
                 these start anew, also where a merge overwrites a row.
                 Rows of another dtype are cast, so this also converts a table.
-            mode: `"replace"` makes this all that the table holds, `"merge"`
+            mode: `"replace"` makes this all that the table holds, and takes
+                memory for it beside the old rows until it is there; `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
                 seed and init_salt stay; `"replace"` forgets ids that wait for
                 admission.

@@ -204,7 +204,7 @@ TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
     auto to = MakeStore(policies, 7);
     See(to.get(), {4});
     const EmbeddingRows rows = Export(*from);
-    ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+    ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
     // 3 was seen in this step already, 4 was never seen by `from`.
     EXPECT_EQ(See(to.get(), {1, 2, 3, 4}),
               (std::vector<bool>{true, true, false, false}));
@@ -222,29 +222,30 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
     Advance(store);
     See(store, {1, 2});
   }
-  auto refused = [](EmbeddingStore* to, const EmbeddingRows& rows,
+  using Store = std::unique_ptr<EmbeddingStore>;
+  auto refused = [](Store& to, const EmbeddingRows& rows,
                     const std::string& text) {
     const EmbeddingRows before = Export(*to);
-    const Status status = to->Import(View(rows), true, nullptr);
+    const Status status = ImportInPlaceOf(&to, View(rows));
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(text), std::string::npos)
         << status.message();
     EXPECT_EQ(Export(*to).pending_ids, before.pending_ids);
     EXPECT_EQ(Export(*to).sketch, before.sketch);
   };
-  refused(other.get(), Export(*sketch), "has 5000 counters");
-  refused(exact.get(), Export(*sketch), "has 5000 counters");
-  refused(sketch.get(), Export(*exact), "with exact counts");
+  refused(other, Export(*sketch), "has 5000 counters");
+  refused(exact, Export(*sketch), "has 5000 counters");
+  refused(sketch, Export(*exact), "with exact counts");
   EmbeddingRows bad = Export(*exact);
   bad.pending_ids[0] = bad.ids[0];
-  refused(exact.get(), bad, "which `ids` holds too");
+  refused(exact, bad, "which `ids` holds too");
   bad = Export(*exact);
   bad.pending_sightings[0] = -1;
-  refused(exact.get(), bad, "`pending_sightings[0]` is -1");
+  refused(exact, bad, "`pending_sightings[0]` is -1");
   bad.pending_sightings.clear();
-  refused(exact.get(), bad, "`pending_sightings` has 0 numbers, wanted 1");
+  refused(exact, bad, "`pending_sightings` has 0 numbers, wanted 1");
   auto plain = MakeStore(TablePolicies());
-  EXPECT_TRUE(plain->Import(View(Export(*exact)), true, nullptr).ok());
+  EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
 
 TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
@@ -299,7 +300,9 @@ TEST(EmbeddingPoliciesTest, ImportsObeyTheCapOrChangeNothing) {
   auto to = MakeStore(MaxRows(4));
   See(to.get(), {9});
   for (bool replace : {true, false}) {
-    const Status status = to->Import(View(Export(*from)), replace, nullptr);
+    const EmbeddingRows rows = Export(*from);
+    const Status status = replace ? ImportInPlaceOf(&to, View(rows))
+                                  : to->Import(View(rows), nullptr);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(status.message().find("cap is 4 rows"), std::string::npos);
     EXPECT_EQ(Export(*to).ids, (std::vector<int64_t>{9}));
@@ -651,7 +654,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
       store->ReleaseStep();
     } else if (kind < 99) {
       auto other = MakeStore(policies, 1 + rng() % 9);
-      ASSERT_TRUE(other->Import(View(Export(*store)), true, threads).ok());
+      ASSERT_TRUE(ImportInPlaceOf(&other, View(Export(*store)), threads).ok());
       store.swap(other);
       model.evicted = model.refused = evicted_by_age = 0;
     } else {

@@ -89,7 +89,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
     ASSERT_TRUE(store->Inspect(ids, &inspected).ok());
     EXPECT_TRUE(this->Same(this->As(inspected.values), rows));
     auto other = this->Make(dim, 3);
-    ASSERT_TRUE(other->Import(View(exported), true, nullptr).ok());
+    ASSERT_TRUE(ImportInPlaceOf(&other, View(exported)).ok());
     EXPECT_TRUE(this->Same(this->Read(*other, ids), rows));
     const std::vector<T> vector = this->Random(dim, 4);
     Missing missing;
@@ -342,7 +342,7 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
     ASSERT_TRUE(make(from)->Export(true, &rows, nullptr).ok());
     for (RowType to : kTypes) {
       auto store = make(to);
-      const Status status = store->Import(View(rows), true, nullptr);
+      const Status status = ImportInPlaceOf(&store, View(rows));
       if (from == to) {
         EXPECT_TRUE(status.ok());
         continue;

@@ -111,7 +111,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   EXPECT_EQ(rows.shared_values.size(), 3u * kDim);
   EXPECT_EQ(rows.shared_slots.size(), 3u * kDim);
   auto to = Make(2);
-  ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+  ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
   for (EmbeddingStore* store : {from.get(), to.get()}) {
     ASSERT_TRUE(Adagrad(store, ids, gradients).ok());
   }
@@ -119,37 +119,43 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   EXPECT_EQ(Export(*to).shared_slots, Export(*from).shared_slots);
   auto fewer = Make(4, 2);
   const EmbeddingRows before = Export(*fewer);
-  const Status status = fewer->Import(View(rows), true, nullptr);
+  const Status status = ImportInPlaceOf(&fewer, View(rows));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("`shared_rows` has 6 numbers, wanted 4"),
             std::string::npos)
       << status.message();
   EXPECT_EQ(Export(*fewer).shared_values, before.shared_values);
   auto none = MakeStore(TablePolicies());
-  EXPECT_TRUE(none->Import(View(rows), true, nullptr).ok());
+  EXPECT_TRUE(ImportInPlaceOf(&none, View(rows)).ok());
   EXPECT_EQ(Read(*none, 5), std::vector<float>(kDim, 0.0f));
+  // An import that does not have them leaves them, but for their slots.
+  const EmbeddingRows trained = Export(*to);
+  EmbeddingRows own = trained;
+  own.shared_values = own.shared_slots = Numbers();
+  ASSERT_TRUE(ImportInPlaceOf(&to, View(own)).ok());
+  EXPECT_EQ(Export(*to).shared_values, trained.shared_values);
+  EXPECT_EQ(Floats(Export(*to).shared_slots),
+            std::vector<float>(kShared * kDim, 0.1f));
 }
 
-// Another optimizer comes with an import while gradients are on their way.
+// Another optimizer comes while gradients are on their way.
 TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
-  auto from = Make();
-  ASSERT_TRUE(Lion(from.get(), ids, gradients).ok());
-  const EmbeddingRows rows = Export(*from);
   auto store = Make();
-  bool imported = false;
-  const ParallelFor import_first =
+  EmbeddingRows rows;
+  const ParallelFor lion_first =
       [&](int64_t total, int64_t,
           const std::function<void(int64_t, int64_t)>& body) {
-        if (!imported) {
-          imported = true;
-          ASSERT_TRUE(store->Import(View(rows), true, nullptr).ok());
+        if (rows.optimizer.name.empty()) {
+          ASSERT_TRUE(Lion(store.get(), ids, gradients).ok());
+          rows = Export(*store);
         }
         body(0, total);
       };
-  EXPECT_EQ(Adagrad(store.get(), ids, gradients, &import_first).code(),
+  EXPECT_EQ(Adagrad(store.get(), ids, gradients, &lion_first).code(),
             StatusCode::kFailedPrecondition);
+  EXPECT_EQ(rows.optimizer.name, "lion");
   EXPECT_EQ(Export(*store).shared_values, rows.shared_values);
   EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
 }

@@ -439,13 +439,25 @@ TEST(EmbeddingStoreMemoryTest, Import) {
   view.step = 17;
   view.seed = 18;
   view.salt = 19;
-  for (bool replace : {false, true}) {
-    for (bool with_optimizer : {false, true}) {
-      FailEachAllocation([&] { return MakeStore(2, 3000, with_optimizer); },
-                         [&](EmbeddingStore* store) {
-                           return store->Import(view, replace, nullptr);
-                         },
-                         10);
+  for (bool with_optimizer : {false, true}) {
+    FailEachAllocation(
+        [&] { return MakeStore(2, 3000, with_optimizer); },
+        [&](EmbeddingStore* store) { return store->Import(view, nullptr); },
+        10);
+    const Store like = MakeStore(2, 3000, with_optimizer);
+    for (int64_t allocation = 0;; ++allocation) {
+      Store store;
+      FailAllocation fail(allocation);
+      const Status status =
+          EmbeddingStore::CreateFrom(view, *like, nullptr, &store);
+      if (!fail.failed()) {
+        EXPECT_TRUE(status.ok());
+        EXPECT_GE(allocation, 10);
+        break;
+      }
+      ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
+      ASSERT_NE(status.message().find("out of memory"), std::string::npos);
+      ASSERT_EQ(store, nullptr);
     }
   }
 }

@@ -58,7 +58,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
                                 7, 8, 0, 0, 5, 6, 0, 0}));
   // What is exported goes into another table, and on there.
   auto other = MakeStore(TablePolicies(), 1);
-  ASSERT_TRUE(other->Import(View(out), true, nullptr).ok());
+  ASSERT_TRUE(ImportInPlaceOf(&other, View(out)).ok());
   EXPECT_EQ(Export(*other).slots, out.slots);
 }
 
@@ -72,7 +72,7 @@ TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
   auto plain = MakeStore(TablePolicies());
   Assign(plain.get(), {2, 3}, 7.0f);
   const EmbeddingRows merged = Export(*plain);
-  ASSERT_TRUE(store->Import(View(merged), false, nullptr).ok());
+  ASSERT_TRUE(store->Import(View(merged), nullptr).ok());
   EXPECT_EQ(Floats(Export(*store).slots),
             (std::vector<float>{9, 9, 0.5f, 0.5f, 0.5f, 0.5f}));
   // An assigned row keeps them.
@@ -137,15 +137,28 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   EmbeddingRows plain = Export(*store);
   RowsOutside rows(store.get(), Replayed({"m"}, {0.25f}));
   ASSERT_TRUE(rows.Gather({1, 2}, {1, 1, 1, 1}).ok());
-  ASSERT_TRUE(store->Import(View(plain), true, nullptr).ok());
+  const EmbeddingRows bound = Export(*store);
+  ASSERT_TRUE(ImportInPlaceOf(&store, View(plain)).ok());
+  rows.GoTo(store.get());
   rows.slots.assign(4, 9.0f);
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(rows.slots, std::vector<float>(4, 0.25f));  // attached again
+  // One that has the optimizer, and rows that were written to as often.
+  ASSERT_TRUE(ImportInPlaceOf(&store, View(bound)).ok());
+  auto twin = MakeStore(TablePolicies());
+  ASSERT_TRUE(ImportInPlaceOf(&twin, View(bound)).ok());
+  RowsOutside others(store.get(), Replayed({"m"}, {0.25f}));
+  ASSERT_TRUE(others.Gather({1, 2}, {1, 1, 1, 1}).ok());
+  others.GoTo(twin.get());
+  others.slots.assign(4, 9.0f);
+  ASSERT_TRUE(others.Assign().ok());
+  EXPECT_EQ(others.changed_ids, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(Export(*twin).slots, bound.slots);
   plain.optimizer.name = "sgd";
   ASSERT_TRUE(store->Clear().ok());
   auto other = MakeStore(TablePolicies());
-  ASSERT_TRUE(other->Import(View(plain), true, nullptr).ok());
+  ASSERT_TRUE(ImportInPlaceOf(&other, View(plain)).ok());
   RowsOutside refused(other.get(), Replayed());
   const Status status = refused.Gather({1}, {1, 1});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/core/testing/stress.h"
@@ -21,12 +22,12 @@
 namespace lodestar {
 namespace {
 
-using Store = std::unique_ptr<EmbeddingStore>;
+using Store = std::shared_ptr<EmbeddingStore>;
 
 Store MakeStore(int dim, const TablePolicies& policies = TablePolicies()) {
   RowInitializer zeros;
   EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
-  Store store;
+  std::unique_ptr<EmbeddingStore> store;
   EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, policies).ok());
   return store;
 }
@@ -137,9 +138,12 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
 // one thing and half of another, and a cap is never passed.
 void RowsAreWhole(int dim, double share,
                   const TablePolicies& policies = TablePolicies()) {
-  const Store store = MakeStore(dim, policies);
+  Store current = MakeStore(dim, policies);
+  // Who has taken a table goes on with it when another takes its place.
+  const auto take = [&] { return std::atomic_load(&current); };
   const int64_t cap = policies.eviction.max_rows;
   const auto read = [&](Rng* rng) {
+    const Store store = take();
     const std::vector<int64_t> ids = SomeIds(rng, 0, kIds, 500);
     ASSERT_TRUE(cap == 0 || store->size() <= cap) << store->size();
     std::vector<float> rows(ids.size() * dim);
@@ -151,12 +155,14 @@ void RowsAreWhole(int dim, double share,
     }
   };
   const auto train = [&](Rng* rng) {
+    const Store store = take();
     const std::vector<int64_t> ids = SomeIds(rng, 0, kCounted, 200);
     See(store.get(), ids, cap == 0);
     Count(store.get(), ids, (*rng)() % 2 == 0);
     Count(store.get(), SomeIds(rng, kCounted, kIds - kCounted, 100), false);
   };
   const auto assign = [&](Rng* rng) {
+    const Store store = take();
     const std::vector<int64_t> ids =
         SomeIds(rng, kCounted, kIds - kCounted, 100);
     std::vector<float> rows;
@@ -174,6 +180,7 @@ void RowsAreWhole(int dim, double share,
   };
   EmbeddingRows kept;
   const auto save = [&](Rng* rng) {
+    const Store store = take();
     EmbeddingRows rows;
     ExportAndCheck(store.get(), &rows);
     switch ((*rng)() % 8) {
@@ -184,11 +191,16 @@ void RowsAreWhole(int dim, double share,
         // Rows without slots would be merged beside the slots that are there.
         if (!rows.optimizer.name.empty()) kept = std::move(rows);
         break;
-      case 2:
-        ASSERT_TRUE(store->Import(View(kept), true, nullptr).ok());
+      case 2: {
+        std::unique_ptr<EmbeddingStore> other;
+        ASSERT_TRUE(
+            EmbeddingStore::CreateFrom(View(kept), *store, nullptr, &other)
+                .ok());
+        std::atomic_store(&current, Store(std::move(other)));
         break;
+      }
       case 3: {
-        const Status status = store->Import(View(kept), false, nullptr);
+        const Status status = store->Import(View(kept), nullptr);
         // Together they may be too many.
         ASSERT_TRUE(
             status.ok() ||
@@ -200,10 +212,12 @@ void RowsAreWhole(int dim, double share,
     }
   };
   const auto compact = [&](Rng*) {
+    const Store store = take();
     int64_t returned;
     ASSERT_TRUE(store->Compact(&returned).ok());
   };
   RunUntilTimeIsUp(share, {read, read, train, train, assign, save, compact});
+  const Store store = take();
   ASSERT_TRUE(store->Export(false, &kept, nullptr).ok());
   EXPECT_EQ(static_cast<int64_t>(kept.ids.size()), store->size());
   EXPECT_TRUE(cap == 0 || store->size() <= cap);

@@ -235,7 +235,7 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
   auto to = MakeStore(2);
   See(to.get(), {7, 8});
-  ASSERT_TRUE(to->Import(View(rows), true, nullptr).ok());
+  ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
   EXPECT_EQ(to->size(), 3);
   EXPECT_EQ(to->step(), 1);
   EmbeddingRows again;
@@ -267,7 +267,7 @@ TEST(EmbeddingStoreTest, ImportMergesIntoWhatIsThere) {
   auto to = MakeStore();
   See(to.get(), {2, 3});
   const auto third = Row(*to, 3);
-  ASSERT_TRUE(to->Import(View(rows), false, nullptr).ok());
+  ASSERT_TRUE(to->Import(View(rows), nullptr).ok());
   EXPECT_EQ(to->size(), 3);
   EXPECT_EQ(Row(*to, 1), Row(*from, 1));
   EXPECT_EQ(Row(*to, 3), third);
@@ -280,7 +280,7 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   auto refused = [&](const EmbeddingRowsView& view, const std::string& text) {
-    const Status status = store->Import(view, true, nullptr);
+    const Status status = ImportInPlaceOf(&store, view);
     EXPECT_NE(status.message().find(text), std::string::npos)
         << status.message();
     EXPECT_EQ(store->size(), 2);

@@ -240,7 +240,7 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
     };
     const auto merge = [&] {
-      ASSERT_TRUE(store->Import(View(exported), false, &halves).ok());
+      ASSERT_TRUE(store->Import(View(exported), &halves).ok());
     };
     for (const std::function<void()>& call :
          {std::function<void()>(see), std::function<void()>(merge)}) {
@@ -288,7 +288,7 @@ TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
           ASSERT_TRUE(Subtract(store.get(), {}, {}).ok());
           body(0, total);
         };
-    const Status status = store->Import(rows, false, &attach_first);
+    const Status status = store->Import(rows, &attach_first);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(status.message().find("of 'sgd', but 'adam' is"),
               std::string::npos)

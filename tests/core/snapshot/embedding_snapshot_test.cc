@@ -152,7 +152,7 @@ TEST(EmbeddingSnapshotTest, RowsAreAsTheyWereWhenItBegan) {
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   for (int64_t& frequency : rows.frequencies) frequency += 7;
-  ASSERT_TRUE(store->Import(View(rows), false, nullptr).ok());
+  ASSERT_TRUE(store->Import(View(rows), nullptr).ok());
   EvictionPolicy shorter;
   shorter.min_norm = 0.5f;
   ASSERT_TRUE(store->Evict(shorter, &count, nullptr).ok());
@@ -196,7 +196,7 @@ TEST(EmbeddingSnapshotTest, SharedRowsGetTheSlotsThatSnapshotsSayTheyHave) {
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   rows.optimizer = {"adagrad", {"accumulator"}, {0.5f}};
   rows.slots.Resize(RowType::kFloat32, 10 * kDim);
-  const Status status = store->Import(View(rows), false, nullptr);
+  const Status status = store->Import(View(rows), nullptr);
   ASSERT_TRUE(status.ok()) << status.message();
   TableContent content;
   auto snapshot = BeginSnapshot(store, "");
@@ -285,8 +285,6 @@ TEST(EmbeddingSnapshotTest, OneAtATime) {
 TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
   const Store store = MakeStore();
   See(store.get(), Range(0, 1000));
-  EmbeddingRows rows;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   struct Call {
     std::function<void()> call;
     std::string base;
@@ -294,7 +292,6 @@ TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
   const std::vector<Call> calls = {
       {[&] { ASSERT_TRUE(store->DecayFrequencies(0.5, nullptr).ok()); }, "a"},
       {[&] { ASSERT_TRUE(store->Clear().ok()); }, ""},
-      {[&] { ASSERT_TRUE(store->Import(View(rows), true, nullptr).ok()); }, ""},
       {[&] { store->SetBase("b"); }, "b"},
   };
   for (const Call& call : calls) {
@@ -321,6 +318,27 @@ TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
     SaveInto(snapshot.get(), &content);
     EXPECT_TRUE(content == ContentOf(*store));
   }
+}
+
+// An import that replaces makes another table; that one has no base.
+TEST(EmbeddingSnapshotTest, AnImportTakesThePlaceOfATableBesideIt) {
+  Store store = MakeStore();
+  See(store.get(), Range(0, 1000));
+  auto snapshot = BeginSnapshot(store, "");
+  const TableContent before = ContentOf(*store);
+  EmbeddingRows rows;
+  ASSERT_TRUE(MakeStore()->Export(true, &rows, nullptr).ok());
+  ASSERT_TRUE(ImportInPlaceOf(&store, View(rows)).ok());
+  See(store.get(), {7});
+  TableContent content;
+  SaveInto(snapshot.get(), &content);
+  EXPECT_TRUE(content == before);
+  snapshot->Commit("a");
+  EXPECT_EQ(store->base(), "");
+  snapshot = BeginSnapshot(store, "a");
+  EXPECT_TRUE(snapshot->table().whole);
+  SaveInto(snapshot.get(), &content);
+  EXPECT_TRUE(content == ContentOf(*store));
 }
 
 TEST(EmbeddingSnapshotTest, AllRowsAreRemovedBesideIt) {
@@ -612,11 +630,12 @@ class RandomEvents {
                      rows.ids.end());
       if (rows.ids.size() != rows.frequencies.size()) return;
     }
-    const Status status = store_->Import(View(rows), replace, nullptr);
+    const Status status = replace ? ImportInPlaceOf(&store_, View(rows))
+                                  : store_->Import(View(rows), nullptr);
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
-  const Store store_;
+  Store store_;
   const Rule rule_;
   const bool replays_;
   const int64_t max_rows_;

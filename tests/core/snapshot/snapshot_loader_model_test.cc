@@ -70,7 +70,7 @@ struct Model {
     all.own_step = table.own_step;
     std::unique_ptr<EmbeddingStore> store =
         MakeStore(policies, shards, table.type);
-    const Status status = store->Import(View(all), true, nullptr);
+    const Status status = ImportInPlaceOf(&store, View(all));
     EXPECT_TRUE(status.ok()) << status.message();
     return store;
   }

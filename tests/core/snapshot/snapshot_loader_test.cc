@@ -68,7 +68,7 @@ std::unique_ptr<EmbeddingStore> AttachedTo(const char* optimizer) {
   rows.slots.Resize(RowType::kFloat32, 0);
   rows.seed = kSeed;
   rows.salt = kSalt;
-  EXPECT_TRUE(store->Import(View(rows), true, nullptr).ok());
+  EXPECT_TRUE(ImportInPlaceOf(&store, View(rows)).ok());
   return store;
 }
 

@@ -3,6 +3,8 @@
 #ifndef LODESTAR_TESTS_CORE_TESTING_ROWS_VIEW_H_
 #define LODESTAR_TESTS_CORE_TESTING_ROWS_VIEW_H_
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -29,6 +31,17 @@ inline EmbeddingRowsView View(const EmbeddingRows& rows) {
   view.shared_values = rows.shared_values;
   view.shared_slots = rows.shared_slots;
   return view;
+}
+
+// An import that replaces: a table of these rows takes the place of *store.
+template <typename Store>
+Status ImportInPlaceOf(Store* store, const EmbeddingRowsView& rows,
+                       const ParallelFor* parallel = nullptr) {
+  std::unique_ptr<EmbeddingStore> table;
+  LODESTAR_RETURN_IF_ERROR(
+      EmbeddingStore::CreateFrom(rows, **store, parallel, &table));
+  *store = std::move(table);
+  return Status();
 }
 
 inline std::vector<float> Floats(const Numbers& numbers) {

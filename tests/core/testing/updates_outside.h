@@ -29,6 +29,9 @@ class RowsOutside {
   RowsOutside(EmbeddingStore* store, AttachedOptimizer optimizer)
       : store_(store), optimizer_(std::move(optimizer)) {}
 
+  // Another table has taken the place of theirs.
+  void GoTo(EmbeddingStore* store) { store_ = store; }
+
   Status Gather(const std::vector<int64_t>& ids,
                 const std::vector<float>& gradients,
                 const ParallelFor* parallel = nullptr) {
@@ -93,7 +96,7 @@ class RowsOutside {
   std::vector<int64_t> changed_ids;
 
  private:
-  EmbeddingStore* const store_;
+  EmbeddingStore* store_;
   const AttachedOptimizer optimizer_;
 };
 

@@ -1,7 +1,9 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 
-#include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,35 +46,6 @@ Status CheckPolicies(const TablePolicies& policies) {
 
 }  // namespace
 
-EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store)
-    : ShardLocks(store, std::defer_lock) {
-  Lock();
-}
-
-EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
-                                       std::defer_lock_t defer) {
-  locks_.reserve(store.shards_.size());
-  for (const auto& shard : store.shards_) {
-    locks_.emplace_back(shard->mutex, defer);
-  }
-}
-
-void EmbeddingStore::ShardLocks::Lock() {
-  for (auto& lock : locks_) lock.lock();
-}
-
-void EmbeddingStore::ShardLocks::Unlock() {
-  for (auto& lock : locks_) lock.unlock();
-}
-
-EmbeddingStore::ShardLocks::ShardLocks(const EmbeddingStore& store,
-                                       const std::vector<int64_t>& counts) {
-  locks_.reserve(counts.size());
-  for (size_t s = 0; s < counts.size(); ++s) {
-    if (counts[s] > 0) locks_.emplace_back(store.shards_[s]->mutex);
-  }
-}
-
 Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               const RowInitializer& initializer,
                               std::unique_ptr<EmbeddingStore>* out,
@@ -88,7 +61,7 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
   std::unique_ptr<EmbeddingStore> store(
       new EmbeddingStore(static_cast<int>(dim), static_cast<int>(num_shards),
                          initializer, policies, type));
-  LODESTAR_RETURN_IF_ERROR(store->MakeSharedRows());
+  LODESTAR_RETURN_IF_ERROR(store->table_.shared.Make());
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -99,59 +72,10 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
 Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
                                        int64_t salt,
                                        std::unique_ptr<EmbeddingStore>* out) {
-  RowInitializer initializer;
-  {
-    // An import sets the seed under it.
-    std::lock_guard<std::mutex> lock(like.shards_[0]->mutex);
-    initializer = like.initializer_;
-  }
+  RowInitializer initializer = like.table_.initializer;
   initializer.SetSeed(seed, salt);
-  return Create(like.dim_, static_cast<int64_t>(like.shards_.size()),
-                initializer, out, like.policies_, like.type_);
-}
-
-EmbeddingStore::EmbeddingStore(int dim, int num_shards,
-                               const RowInitializer& initializer,
-                               const TablePolicies& policies, RowType type)
-    : dim_(dim),
-      type_(type),
-      row_bytes_(dim * SizeOf(type)),
-      slot_bytes_(dim * SizeOf(ComputeType(type))),
-      policies_(policies),
-      initializer_(initializer) {
-  const AdmissionPolicy& admission = policies_.admission;
-  const EvictionPolicy& eviction = policies_.eviction;
-  if (admission.kind == AdmissionPolicy::Kind::kCountingBloom) {
-    sketch_ = std::make_unique<CountingSketch>(
-        admission.num_counters, static_cast<int>(admission.num_hashes));
-  }
-  for (int s = 0; s < num_shards; ++s) {
-    auto shard = std::make_unique<Shard>(dim, type, s, &arena_, &epochs_);
-    if (eviction.max_rows > 0 || eviction.max_age >= 0) {
-      shard->order = std::make_unique<EvictionList>(
-          eviction.max_rows > 0 ? eviction.order : EvictionPolicy::Order::kLru,
-          &shard->rows, &arena_);
-    }
-    if (UsesAdmission()) {
-      shard->pending = std::make_unique<PendingIds>(&epochs_);
-    }
-    shards_.push_back(std::move(shard));
-  }
-}
-
-void EmbeddingStore::FillSlots(const RowRef& ref) const {
-  const RowStore& rows = shards_[ref.shard]->rows;
-  for (size_t s = 0; s < optimizer_.slot_inits.size(); ++s) {
-    rows.FillSlot(ref.row, static_cast<int>(s), optimizer_.slot_inits[s]);
-  }
-}
-
-void EmbeddingStore::FillNewRow(int64_t id, const RowRef& ref) const {
-  const RowStore& rows = shards_[ref.shard]->rows;
-  double row[kMaxDim];  // of the widest type
-  DrawRow(id, row);
-  CopyRowIn(row, row_bytes_, rows.values(ref.row));
-  FillSlots(ref);
+  return Create(like.dim(), like.table_.rows.num_shards(), initializer, out,
+                like.table_.policies, like.type());
 }
 
 Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
@@ -162,7 +86,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
   BatchUnique(ids, nullptr, &unique, positions);
   std::vector<const char*> values(unique.size());
   for (int64_t i = 0; i < ids.size(); ++i) {
-    values[positions[i]] = static_cast<const char*>(rows) + i * row_bytes_;
+    values[positions[i]] = static_cast<const char*>(rows) + i * row_bytes();
   }
   std::vector<RowRef> refs(unique.size());
   FindAll(unique, refs, parallel);
@@ -171,30 +95,37 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
     if (!refs[i].found()) missing.push_back(i);
   }
   std::vector<char> inserted(unique.size(), 0);
-  InsertOptions options;
-  options.now = step();
-  LODESTAR_RETURN_IF_ERROR(
-      InsertMissing(unique, missing, options, refs, parallel,
-                    [&](int64_t i, const RowRef& ref) {
-                      CopyRowIn(values[i], row_bytes_,
-                                shards_[ref.shard]->rows.values(ref.row));
-                      FillSlots(ref);
-                      inserted[i] = 1;
-                    }));
-  RunParallel(parallel, unique.size(), RowCost(dim_),
+  {
+    InsertPlan::Options options;
+    options.call.now = step();
+    InsertPlan plan(
+        unique, refs, options,
+        [&](int64_t i, const RowRef& ref) {
+          RowStore* const store = &table_.rows.shard(ref.shard).rows;
+          CopyRowIn(values[i], row_bytes(), store->values(ref.row));
+          table_.optimizer.FillSlots(store, ref.row);
+          inserted[i] = 1;
+        },
+        &table_);
+    LODESTAR_RETURN_IF_ERROR(plan.Prepare(missing));
+    plan.Commit(parallel);
+  }
+  RunParallel(parallel, unique.size(), RowCost(dim()),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
                   // New, or refused.
                   if (inserted[i] || !refs[i].found()) continue;
-                  const RowStore& store = shards_[refs[i].shard]->rows;
-                  EpochDomain::Guard guard(&epochs_);
+                  RowShard& shard = table_.rows.shard(refs[i].shard);
+                  RowStore& store = shard.rows;
+                  EpochDomain::Guard guard(table_.rows.epochs());
                   // Not there any more: removed after this call, in effect.
                   if (!store.Lock(refs[i].row, unique[i]) &&
-                      !LockAgain(unique[i], &refs[i])) {
+                      !shard.LockAgain(table_.rows.HashOf(unique[i]).tag,
+                                       unique[i], &refs[i])) {
                     continue;
                   }
                   store.BeforeWrite(refs[i].row);
-                  CopyRowIn(values[i], row_bytes_, store.values(refs[i].row));
+                  CopyRowIn(values[i], row_bytes(), store.values(refs[i].row));
                   store.Unlock(refs[i].row);
                 }
               });
@@ -206,96 +137,159 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
 Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
   *removed = 0;
   ImageBudget::Global().Wait();
-  std::vector<int64_t> counts(shards_.size(), 0);
-  for (int64_t id : ids) ++counts[PlaceOf(id).shard];
-  ShardLocks locks(*this, counts);
+  ShardedRows& rows = table_.rows;
+  std::vector<int64_t> counts(rows.num_shards(), 0);
+  for (int64_t id : ids) ++counts[rows.HashOf(id).shard];
+  ShardLocks locks(rows, counts);
   for (int64_t id : ids) {
-    const Place place = PlaceOf(id);
-    Shard& shard = *shards_[place.shard];
-    const uint32_t row = FindRow(shard, place.tag, id);
+    const ShardedRows::IdHash hash = rows.HashOf(id);
+    RowShard& shard = rows.shard(hash.shard);
+    const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
-    RemoveRow(&shard, place.tag, row);
+    rows.Remove(&shard, hash.tag, row);
     ++*removed;
   }
-  size_.fetch_sub(*removed, std::memory_order_relaxed);
-  removed_.fetch_add(*removed, std::memory_order_relaxed);
+  rows.AddToSize(-*removed);
+  table_.events.Add(Event::kRemoved, *removed);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while ", ids.size(),
                            " rows are removed");
 }
 
-void EmbeddingStore::FreeAllRows() {
-  ForgetBase();
-  for (const auto& shard : shards_) {
-    LeafIndex empty(&epochs_);
-    shard->rows.FreeAll();
-    shard->index.Replace(&empty);
-    if (shard->order != nullptr) shard->order->Clear();
-  }
-  removed_.fetch_add(size_.exchange(0), std::memory_order_relaxed);
-}
-
 Status EmbeddingStore::RemoveAll() try {
-  ShardLocks locks(*this);
-  if (!changes_.running()) {
-    FreeAllRows();
-    return Status();
-  }
-  // The images of all rows are no second table here: there are as many rows as
-  // the steps since the last call of this have written.
+  ShardedRows& rows = table_.rows;
+  ShardLocks locks(rows);
   int64_t removed = 0;
-  for (const auto& shard : shards_) {
-    for (uint32_t row = 0; row < shard->rows.high_water(); ++row) {
-      if (!shard->rows.resident(row)) continue;
-      const int64_t id =
-          shard->rows.meta(row)->id.load(std::memory_order_relaxed);
-      RemoveRow(shard.get(), PlaceOf(id).tag, row);
-      ++removed;
+  if (!rows.changes().running()) {
+    removed = rows.FreeAll();
+  } else {
+    // The images of all rows are no second table here: there are as many rows
+    // as the steps since the last call of this have written.
+    for (size_t s = 0; s < rows.num_shards(); ++s) {
+      RowShard& shard = rows.shard(s);
+      shard.ForEachRow([&](uint32_t row, int64_t id) {
+        rows.Remove(&shard, rows.HashOf(id).tag, row);
+        ++removed;
+      });
     }
+    rows.AddToSize(-removed);
   }
-  size_.fetch_sub(removed, std::memory_order_relaxed);
-  removed_.fetch_add(removed, std::memory_order_relaxed);
+  table_.events.Add(Event::kRemoved, removed);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while all rows are removed");
 }
 
 Status EmbeddingStore::Clear() try {
-  ShardLocks locks(*this, std::defer_lock);
-  LockBetweenSnapshots(&locks);
-  FreeAllRows();
-  for (const auto& shard : shards_) {
-    if (shard->pending != nullptr) shard->pending->Clear();
-  }
-  if (sketch_ != nullptr) {
-    std::lock_guard<std::mutex> lock(sketch_mutex_);
-    sketch_->Clear();
-  }
-  ResetShared();
+  ShardLocks locks(table_.rows, std::defer_lock);
+  table_.rows.LockBetweenSnapshots(&locks);
+  table_.events.Add(Event::kRemoved, table_.rows.FreeAll());
+  table_.sightings.Clear();
+  table_.shared.Reset();
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while the table is cleared");
 }
 
-void EmbeddingStore::RemoveRow(Shard* shard, uint32_t tag, uint32_t row) {
-  if (shard->order != nullptr) shard->order->Remove(row);
-  shard->index.Remove(tag, row);
-  FreeRow(shard, row);
-}
-
-void EmbeddingStore::FreeRow(Shard* shard, uint32_t row) {
-  if (shard->rows.marking()) {
-    const int64_t id =
-        shard->rows.meta(row)->id.load(std::memory_order_relaxed);
-    if (!shard->removed.Add(id, shard->rows.live())) changes_.ForgetBase();
+void EmbeddingStore::MoveStep(int64_t next_step) {
+  if (next_step == kSameStep) return;
+  if (next_step < 0) {
+    table_.step.Advance();
+  } else {
+    table_.step.MoveTo(next_step);
   }
-  shard->rows.Free(row);
 }
 
-void EmbeddingStore::SetStep(int64_t step) {
-  own_step_.store(true, std::memory_order_relaxed);
-  step_.store(step, std::memory_order_relaxed);
+void EmbeddingStore::SetBase(const std::string& base) {
+  try {
+    ShardLocks locks(table_.rows, std::defer_lock);
+    table_.rows.LockBetweenSnapshots(&locks);
+    table_.rows.SetBase(base);
+  } catch (const std::bad_alloc&) {
+    table_.rows.changes().ForgetBase();
+  }
+}
+
+namespace {
+
+// What is done while a shard is locked once: about a millisecond.
+constexpr int64_t kRowsAtOnce = 4096;
+constexpr int kSegmentsAtOnce = 16;
+constexpr int kLeavesAtOnce = 8;
+
+// True: there are no more.
+template <typename Rows>
+bool ReleaseSegments(Rows* rows) {
+  for (int i = 0; i < kSegmentsAtOnce; ++i) {
+    if (!rows->ReleaseSegment()) return true;
+  }
+  return false;
+}
+
+// *tag is 0 after the last one.
+template <typename Index>
+Status CompactLeaves(Index* index, uint32_t* tag) {
+  for (int i = 0; i < kLeavesAtOnce; ++i) {
+    LODESTAR_RETURN_IF_ERROR(index->CompactLeaf(tag));
+    if (*tag == 0) break;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status EmbeddingStore::Compact(int64_t* returned) {
+  *returned = 0;
+  ShardedRows& rows = table_.rows;
+  for (size_t s = 0; s < rows.num_shards(); ++s) {
+    RowShard& shard = rows.shard(s);
+    const auto bytes = [&] {
+      return shard.bytes() + table_.sightings.bytes(s);
+    };
+    // part(), under the lock, until it says that it was the last.
+    const auto in_parts = [&](const auto& part) {
+      while (true) {
+        ImageBudget::Global().Wait();
+        {
+          std::lock_guard<std::mutex> lock(shard.mutex);
+          const int64_t before = bytes();
+          const bool last = part();
+          *returned += before - bytes();
+          if (last) return;
+        }
+        // A mutex goes to who asks first, not to who has waited.
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    };
+    Status status;
+    const auto compact_leaves = [&](const auto& index) {
+      uint32_t tag = 0;
+      in_parts([&] {
+        status = CompactLeaves(index(), &tag);
+        return !status.ok() || tag == 0;
+      });
+    };
+    uint32_t low = 0;
+    in_parts([&] { return rows.Compact(&shard, kRowsAtOnce, &low); });
+    in_parts([&] { return ReleaseSegments(&shard.rows); });
+    in_parts([&] {
+      if (shard.order != nullptr) shard.order->Shrink(shard.rows.capacity());
+      return true;
+    });
+    compact_leaves([&] { return &shard.index; });
+    LODESTAR_RETURN_IF_ERROR(status);
+    if (!table_.sightings.uses_admission()) continue;
+    // Asked for under the lock each time: others may have taken their place.
+    const auto waiting = [&] { return table_.sightings.waiting(s); };
+    low = 0;
+    in_parts([&] { return waiting()->Compact(kRowsAtOnce, &low); });
+    in_parts([&] { return ReleaseSegments(waiting()); });
+    compact_leaves(waiting);
+    LODESTAR_RETURN_IF_ERROR(status);
+  }
+  rows.epochs()->Collect();
+  return Status();
 }
 
 }  // namespace lodestar

@@ -1,62 +1,36 @@
-// EmbeddingStore's export and import.
+// What EmbeddingStore holds: on its way out, and in.
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <utility>
+#include <vector>
 
-#include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
-namespace {
-
-Status CheckSize(const char* name, int64_t found, int64_t wanted) {
-  if (found == wanted) return Status();
-  return InvalidArgument("`", name, "` has ", found, " numbers, wanted ",
-                         wanted);
-}
-
-Status CheckDistinct(const char* name, Span<const int64_t> ids) {
-  std::vector<int64_t> unique;
-  std::vector<int64_t> positions(ids.size());
-  BatchUnique(ids, nullptr, &unique, positions);
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    // The first repeat is the first place that falls behind.
-    if (positions[i] != i) {
-      return InvalidArgument("`", name, "` holds ", ids[i], " twice, at ",
-                             positions[i], " and ", i);
-    }
-  }
-  return Status();
-}
-
-}  // namespace
-
 Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
                               const ParallelFor* parallel,
                               bool with_values) const try {
   // Rows stay where they are; updates go on.
-  ShardLocks locks(*this);
+  const ShardedRows& table = table_.rows;
+  ShardLocks locks(table);
   EmbeddingRows result;
   result.step = step();
-  result.seed = initializer_.seed();
-  result.salt = initializer_.salt();
-  result.own_step = own_step_.load(std::memory_order_relaxed);
-  if (with_slots && with_values) result.optimizer = optimizer_;
+  result.seed = table_.initializer.seed();
+  result.salt = table_.initializer.salt();
+  result.own_step = table_.step.own();
+  if (with_slots && with_values) {
+    result.optimizer = table_.optimizer.optimizer();
+  }
   const int64_t num_slots = result.optimizer.slot_inits.size();
   std::vector<std::pair<int64_t, RowRef>> order;
   order.reserve(size());
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    const RowStore& rows = shards_[s]->rows;
-    for (uint32_t row = 0; row < rows.high_water(); ++row) {
-      if (!rows.resident(row)) continue;
-      order.push_back({rows.meta(row)->id.load(std::memory_order_relaxed),
-                       RefTo(static_cast<uint32_t>(s), row)});
-    }
+  for (size_t s = 0; s < table.num_shards(); ++s) {
+    table.shard(s).ForEachRow([&](uint32_t row, int64_t id) {
+      order.push_back({id, table.RefTo(static_cast<uint32_t>(s), row)});
+    });
   }
   std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -65,31 +39,24 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
     for (size_t i = 0; i < order.size(); ++i) result.ids[i] = order[i].first;
     order.clear();
   }
-  result.values.Resize(type_, order.size() * dim_);
-  result.slots.Resize(ComputeType(type_), order.size() * dim_ * num_slots);
+  result.values.Resize(type(), order.size() * dim());
+  result.slots.Resize(ComputeType(type()), order.size() * dim() * num_slots);
   result.frequencies.resize(order.size());
   result.last_seen.resize(order.size());
   const int64_t count = static_cast<int64_t>(order.size());
-  RunParallel(parallel, count, 100 + dim_, [&](int64_t begin, int64_t end) {
+  RunParallel(parallel, count, 100 + dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t id = order[i].first;
-      const RowRef ref = order[i].second;
-      const RowStore& rows = shards_[ref.shard]->rows;
-      rows.Lock(ref.row, id);
+      const auto& [id, ref] = order[i];
+      const ShardedRows::Counts counts =
+          table.CopyOut(table.shard(ref.shard).rows, ref.row, id, i, count,
+                        num_slots, &result.values, &result.slots);
       result.ids[i] = id;
-      CopyRowOut(rows.values(ref.row), row_bytes_, result.values.at(i * dim_));
-      for (int64_t s = 0; s < num_slots; ++s) {
-        std::memcpy(result.slots.at((s * count + i) * dim_),
-                    rows.slot(ref.row, static_cast<int>(s)), slot_bytes_);
-      }
-      const RowMeta* meta = rows.meta(ref.row);
-      result.frequencies[i] = meta->frequency.load(std::memory_order_relaxed);
-      result.last_seen[i] = meta->last_seen.load(std::memory_order_relaxed);
-      rows.UnlockUnchanged(ref.row);
+      result.frequencies[i] = counts.frequency;
+      result.last_seen[i] = counts.last_seen;
     }
   });
-  ExportPending(&result);
-  ExportShared(&result);
+  table_.sightings.Export(&result);
+  if (table_.shared.any()) table_.shared.Export(&result);
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -97,98 +64,17 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
                            " rows are exported");
 }
 
-void EmbeddingStore::ExportPending(EmbeddingRows* out) const {
-  if (!UsesAdmission()) return;
-  struct Entry {
-    int64_t id;
-    int64_t sightings;
-    int64_t last_seen;
-  };
-  std::vector<Entry> entries;
-  for (const auto& shard : shards_) {
-    shard->pending->ForEach(
-        [&](int64_t id, uint32_t sightings, int64_t last_seen) {
-          // A sketch counts for itself but within a step.
-          if (sketch_ != nullptr && last_seen != out->step) return;
-          entries.push_back({id, sightings, last_seen});
-        });
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.id < b.id; });
-  for (const Entry& entry : entries) {
-    out->pending_ids.push_back(entry.id);
-    out->pending_sightings.push_back(entry.sightings);
-    out->pending_last_seen.push_back(entry.last_seen);
-  }
-  if (sketch_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
-  out->sketch = sketch_->counters();
-}
-
-// What an import with admission's state must be like.
-Status EmbeddingStore::CheckPending(const EmbeddingRowsView& rows) const {
-  const int64_t count = rows.pending_ids.size();
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("pending_sightings", rows.pending_sightings.size(), count));
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
-  // Without admission there is no one to wait: what is pending is left out.
-  if (!UsesAdmission()) return Status();
-  for (int64_t i = 0; i < count; ++i) {
-    if (rows.pending_sightings[i] < 0 ||
-        rows.pending_sightings[i] > 0xffffffffLL) {
-      return InvalidArgument("`pending_sightings[", i, "]` is ",
-                             rows.pending_sightings[i],
-                             ", wanted 0 to 2^32 - 1");
-    }
-  }
-  const int64_t wanted = sketch_ == nullptr ? 0 : sketch_->num_counters();
-  if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
-    return InvalidArgument("`sketch` has ", rows.sketch.size(),
-                           " counters, but the variable's admission has ",
-                           wanted);
-  }
-  if (sketch_ != nullptr && rows.sketch.empty() && count > 0) {
-    return InvalidArgument("`pending_ids` has ", count,
-                           " ids with exact counts, but the variable's "
-                           "admission counts in a sketch");
-  }
-  LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
-  if (count == 0) return Status();
-  std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
-  std::sort(resident.begin(), resident.end());
-  for (int64_t id : rows.pending_ids) {
-    if (std::binary_search(resident.begin(), resident.end(), id)) {
-      return InvalidArgument("`pending_ids` holds ", id,
-                             ", which `ids` holds too");
-    }
-  }
-  return Status();
-}
-
-void EmbeddingStore::WriteImported(const EmbeddingRowsView& rows, int64_t i,
-                                   const RowRef& ref) const {
-  const RowStore& store = shards_[ref.shard]->rows;
-  CopyRowIn(rows.values.at(i * dim_), row_bytes_, store.values(ref.row));
-  if (rows.slots.empty()) return;
-  const int64_t num_slots = rows.optimizer.slot_inits.size();
-  for (int64_t s = 0; s < num_slots; ++s) {
-    std::memcpy(store.slot(ref.row, static_cast<int>(s)),
-                rows.slots.at((s * rows.ids.size() + i) * dim_), slot_bytes_);
-  }
-}
-
-Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
-                              const ParallelFor* parallel) try {
+Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
   const int64_t count = rows.ids.size();
   const int64_t num_slots = rows.optimizer.slot_inits.size();
-  LODESTAR_RETURN_IF_ERROR(CheckSize("rows", rows.values.size(), count * dim_));
-  LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type_));
   LODESTAR_RETURN_IF_ERROR(
-      CheckSize("slots", rows.slots.size(), num_slots * count * dim_));
+      CheckSize("rows", rows.values.size(), count * dim()));
+  LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type()));
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("slots", rows.slots.size(), num_slots * count * dim()));
   if (!rows.slots.empty()) {
     LODESTAR_RETURN_IF_ERROR(
-        CheckType("slots", rows.slots, ComputeType(type_)));
+        CheckType("slots", rows.slots, ComputeType(type())));
   }
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("frequencies", rows.frequencies.size(), count));
@@ -212,93 +98,8 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows, bool replace,
     LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   }
   LODESTAR_RETURN_IF_ERROR(CheckDistinct("ids", rows.ids));
-  LODESTAR_RETURN_IF_ERROR(CheckPending(rows));
-  LODESTAR_RETURN_IF_ERROR(CheckShared(rows));
-  return replace ? ReplaceAll(rows, parallel) : Merge(rows, parallel);
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", rows.ids.size(),
-                           " rows are imported");
-}
-
-Status EmbeddingStore::ReplaceAll(const EmbeddingRowsView& rows,
-                                  const ParallelFor* parallel) {
-  LODESTAR_RETURN_IF_ERROR(CheckRoom(rows.ids.size()));
-  const int64_t num_shards = static_cast<int64_t>(shards_.size());
-  std::vector<std::vector<int64_t>> members(num_shards);
-  std::vector<std::vector<uint32_t>> tags(num_shards);
-  for (int64_t i : OrderOfImport(rows)) {
-    const Place place = PlaceOf(rows.ids[i]);
-    members[place.shard].push_back(i);
-    tags[place.shard].push_back(place.tag);
-  }
-  ShardLocks locks(*this, std::defer_lock);
-  LockBetweenSnapshots(&locks);
-  std::vector<std::unique_ptr<LeafIndex>> fresh(num_shards);
-  for (int64_t s = 0; s < num_shards; ++s) {
-    Shard& shard = *shards_[s];
-    fresh[s] = std::make_unique<LeafIndex>(&epochs_, s);
-    LODESTAR_RETURN_IF_ERROR(fresh[s]->Reserve(tags[s]));
-    LODESTAR_RETURN_IF_ERROR(shard.rows.ReserveCapacity(members[s].size()));
-    if (shard.order != nullptr) {
-      LODESTAR_RETURN_IF_ERROR(shard.order->Reserve(shard.rows.capacity()));
-    }
-  }
-  std::vector<std::unique_ptr<PendingIds>> pending(num_shards);
-  std::vector<uint8_t> sketch;
-  LODESTAR_RETURN_IF_ERROR(BuildPending(rows, &pending, &sketch));
-  LODESTAR_RETURN_IF_ERROR(ReserveOptimizer(rows.optimizer));
-  AttachedOptimizer optimizer = rows.optimizer;
-  std::optional<ShardLocks> shared_locks;
-  AttachedOptimizer shared_optimizer;
-  if (shared_ != nullptr) {
-    shared_locks.emplace(*shared_);
-    LODESTAR_RETURN_IF_ERROR(shared_->ReserveOptimizer(rows.optimizer));
-    shared_optimizer = rows.optimizer;
-  }
-  // Nothing from here on can fail.
-  ForgetBase();
-  const int64_t cost = rows.ids.size() / num_shards * 100 + 1;
-  RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) shards_[s]->rows.FreeAll();
-  });
-  Attach(std::move(optimizer));
-  if (rows.with_counters) initializer_.SetSeed(rows.seed, rows.salt);
-  RunParallel(parallel, num_shards, cost, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      Shard& shard = *shards_[s];
-      if (shard.order != nullptr) shard.order->Clear();
-      for (size_t k = 0; k < members[s].size(); ++k) {
-        const int64_t i = members[s][k];
-        const RowRef ref =
-            RefTo(static_cast<uint32_t>(s), shard.rows.Allocate());
-        WriteImported(rows, i, ref);
-        shard.rows.Publish(ref.row, rows.ids[i], rows.last_seen[i],
-                           static_cast<uint32_t>(rows.frequencies[i]));
-        fresh[s]->Insert(tags[s][k], ref.row);
-        if (shard.order != nullptr) shard.order->Add(ref.row);
-      }
-      shard.index.Replace(fresh[s].get());
-      if (shard.order != nullptr) shard.order->MarkSorted();
-      shard.pending.swap(pending[s]);
-      if (!rows.pending_last_seen.empty()) {
-        shard.pending_step = rows.pending_last_seen[0];
-      }
-    }
-  });
-  if (sketch_ != nullptr) {
-    std::lock_guard<std::mutex> lock(sketch_mutex_);
-    sketch_->Swap(&sketch);
-  }
-  if (shared_ != nullptr) {
-    shared_->Attach(std::move(shared_optimizer));
-    ImportShared(rows);
-  }
-  size_.store(rows.ids.size(), std::memory_order_relaxed);
-  if (rows.with_counters) {
-    step_.store(rows.step, std::memory_order_relaxed);
-    own_step_.store(rows.own_step, std::memory_order_relaxed);
-  }
-  return Status();
+  LODESTAR_RETURN_IF_ERROR(table_.sightings.Check(rows));
+  return table_.shared.Check(rows);
 }
 
 // Rows come in the order in which they are to go, if they go in one.
@@ -306,8 +107,8 @@ std::vector<int64_t> EmbeddingStore::OrderOfImport(
     const EmbeddingRowsView& rows) const {
   std::vector<int64_t> order(rows.ids.size());
   for (int64_t i = 0; i < rows.ids.size(); ++i) order[i] = i;
-  if (shards_[0]->order == nullptr) return order;
-  const bool lfu = shards_[0]->order->order() == EvictionPolicy::Order::kLfu;
+  if (!table_.rows.ordered()) return order;
+  const bool lfu = table_.rows.ordered_by(EvictionPolicy::Order::kLfu);
   const auto key_of = [&](int64_t i) {
     EvictionKey key;
     if (lfu) key.frequency = static_cast<uint32_t>(rows.frequencies[i]);
@@ -320,29 +121,54 @@ std::vector<int64_t> EmbeddingStore::OrderOfImport(
   return order;
 }
 
-Status EmbeddingStore::BuildPending(
-    const EmbeddingRowsView& rows,
-    std::vector<std::unique_ptr<PendingIds>>* pending,
-    std::vector<uint8_t>* sketch) const {
-  if (!UsesAdmission()) return Status();
-  std::vector<std::vector<uint32_t>> tags(shards_.size());
-  for (int64_t id : rows.pending_ids) {
-    const Place place = PlaceOf(id);
-    tags[place.shard].push_back(place.tag);
+Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
+                              const ParallelFor* parallel) try {
+  LODESTAR_RETURN_IF_ERROR(CheckImport(rows));
+  return Merge(rows, parallel);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while ", rows.ids.size(),
+                           " rows are imported");
+}
+
+Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
+                                  const EmbeddingStore& like,
+                                  const ParallelFor* parallel,
+                                  std::unique_ptr<EmbeddingStore>* out) try {
+  LODESTAR_RETURN_IF_ERROR(like.CheckImport(rows));
+  const TableParts& old = like.table_;
+  std::unique_ptr<EmbeddingStore> store;
+  LODESTAR_RETURN_IF_ERROR(CreateEmptyLike(
+      like, rows.with_counters ? rows.seed : old.initializer.seed(),
+      rows.with_counters ? rows.salt : old.initializer.salt(), &store));
+  TableParts& table = store->table_;
+  LODESTAR_RETURN_IF_ERROR(store->Merge(rows, parallel));
+  for (size_t s = 0; table.rows.ordered() && s < table.rows.num_shards(); ++s) {
+    table.rows.shard(s).order->MarkSorted();
   }
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    (*pending)[s] = std::make_unique<PendingIds>(&epochs_);
-    LODESTAR_RETURN_IF_ERROR((*pending)[s]->Reserve(tags[s]));
+  Sightings::State waiting;
+  LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &waiting));
+  table.sightings.Install(&waiting);
+  if (table.shared.any()) {
+    EmbeddingRows kept;
+    EmbeddingRowsView shared = rows;
+    if (rows.shared_values.empty()) {
+      ShardLocks locks(old.rows);
+      old.shared.Export(&kept);
+      shared.shared_values = kept.shared_values;
+    }
+    table.shared.Import(shared);
   }
-  for (int64_t i = 0; i < rows.pending_ids.size(); ++i) {
-    const Place place = PlaceOf(rows.pending_ids[i]);
-    (*pending)[place.shard]->Add(
-        place.tag, rows.pending_ids[i],
-        static_cast<uint32_t>(rows.pending_sightings[i]),
-        rows.pending_last_seen[i]);
+  if (rows.with_counters) {
+    table.step.Set(rows.step, rows.own_step);
+  } else {
+    table.step.Set(old.step.value(), old.step.own());
   }
-  sketch->assign(rows.sketch.begin(), rows.sketch.end());
+  table.events.CopyFrom(old.events);
+  *out = std::move(store);
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while ", rows.ids.size(),
+                           " rows are imported");
 }
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
@@ -356,39 +182,45 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     if (!refs[i].found()) missing.push_back(i);
   }
   std::vector<char> inserted(rows.ids.size(), 0);
-  ShardLocks locks(*this, std::defer_lock);
-  InsertOptions options;
-  options.refuse_excess = true;
-  options.last_seen = rows.last_seen;
-  options.frequencies = rows.frequencies;
-  LODESTAR_RETURN_IF_ERROR(InsertMissing(
-      rows.ids, missing, options, refs, parallel,
-      [&](int64_t i, const RowRef& ref) {
-        FillSlots(ref);
-        WriteImported(rows, i, ref);
-        inserted[i] = 1;
-      },
-      rows.optimizer.name.empty() ? nullptr : &rows.optimizer));
-  locks.Lock();
-  if (!rows.optimizer.name.empty() &&
-      AttachmentOf(rows.optimizer) == kNoAttachment) {
-    return Status();  // everything was replaced after this call, in effect
+  ShardLocks locks(table_.rows, std::defer_lock);
+  const auto write = [&](int64_t i, const RowRef& ref) {
+    RowStore* const store = &table_.rows.shard(ref.shard).rows;
+    // Whether or not it was there shows in nothing: slots start anew, too.
+    if (rows.slots.empty()) table_.optimizer.FillSlots(store, ref.row);
+    table_.rows.CopyIn(rows.values, rows.slots, i, rows.ids.size(), store,
+                       ref.row);
+  };
+  {
+    InsertPlan::Options options;
+    options.refuse_excess = true;
+    options.last_seen = rows.last_seen;
+    options.frequencies = rows.frequencies;
+    if (!rows.optimizer.name.empty()) options.optimizer = &rows.optimizer;
+    InsertPlan plan(
+        rows.ids, refs, options,
+        [&](int64_t i, const RowRef& ref) {
+          write(i, ref);
+          inserted[i] = 1;
+        },
+        &table_);
+    LODESTAR_RETURN_IF_ERROR(plan.Prepare(missing));
+    plan.Commit(parallel);
   }
+  locks.Lock();
   const auto assign = [&](int64_t i) {
     // New, or evicted before it found its place.
     if (inserted[i] || !refs[i].found()) return;
-    Shard& shard = *shards_[refs[i].shard];
-    EpochDomain::Guard guard(&epochs_);
+    RowShard& shard = table_.rows.shard(refs[i].shard);
+    EpochDomain::Guard guard(table_.rows.epochs());
     // Not there any more: removed after this call, in effect.
     if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
-        !LockAgain(rows.ids[i], &refs[i])) {
+        !shard.LockAgain(table_.rows.HashOf(rows.ids[i]).tag, rows.ids[i],
+                         &refs[i])) {
       return;
     }
     const uint32_t row = refs[i].row;
     shard.rows.BeforeWrite(row);
-    // Whether or not it was there shows in nothing: slots start anew, too.
-    if (rows.optimizer.name.empty()) FillSlots(refs[i]);
-    WriteImported(rows, i, refs[i]);
+    write(i, refs[i]);
     if (shard.order != nullptr) shard.order->Remove(row);
     RowMeta* meta = shard.rows.meta(row);
     meta->last_seen.store(rows.last_seen[i], std::memory_order_relaxed);
@@ -397,15 +229,113 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     if (shard.order != nullptr) shard.order->Add(row);
     shard.rows.Unlock(row);
   };
-  if (shards_[0]->order != nullptr) {
+  if (table_.rows.ordered()) {
     for (int64_t i : order) assign(i);
     return Status();
   }
-  RunParallel(parallel, rows.ids.size(), 100 + dim_,
+  RunParallel(parallel, rows.ids.size(), 100 + dim(),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) assign(i);
               });
   return Status();
+}
+
+namespace {
+
+// The field of each event.
+constexpr int64_t EmbeddingStats::* kEventFields[kNumEvents] = {
+    &EmbeddingStats::ids,
+    &EmbeddingStats::unique_ids,
+    &EmbeddingStats::padding,
+    &EmbeddingStats::hits,
+    &EmbeddingStats::misses,
+    &EmbeddingStats::inserts,
+    &EmbeddingStats::admitted,
+    &EmbeddingStats::refused,
+    &EmbeddingStats::evicted,
+    &EmbeddingStats::removed,
+    &EmbeddingStats::gradients_dropped,
+    &EmbeddingStats::nonfinite_gradients,
+};
+
+}  // namespace
+
+EmbeddingStats EmbeddingStore::Stats() const {
+  EmbeddingStats stats;
+  for (int e = 0; e < kNumEvents; ++e) {
+    stats.*kEventFields[e] = table_.events.count(static_cast<Event>(e));
+  }
+  stats.rows = size();
+  stats.max_rows = table_.policies.eviction.max_rows;
+  for (size_t s = 0; s < table_.rows.num_shards(); ++s) {
+    const RowShard& shard = table_.rows.shard(s);
+    std::lock_guard<std::mutex> lock(shard.mutex);
+    const int64_t waiting_bytes = table_.sightings.bytes(s);
+    stats.policy_bytes += waiting_bytes;
+    if (shard.order != nullptr) stats.policy_bytes += shard.order->bytes();
+    if (table_.sightings.uses_admission()) {
+      stats.pending += table_.sightings.waiting(s)->size();
+    }
+    stats.index_bytes += shard.index.bytes();
+    stats.row_bytes += shard.rows.row_bytes();
+    stats.slot_bytes += shard.rows.slot_bytes();
+    stats.capacity += shard.rows.capacity();
+    stats.shards.push_back({shard.rows.live(), shard.bytes() + waiting_bytes});
+    if (s == 0 && table_.shared.any()) {
+      const RowStore& shared = *table_.rows.shared();
+      stats.policy_bytes += shared.row_bytes() + shared.slot_bytes();
+    }
+  }
+  stats.policy_bytes += table_.sightings.sketch_bytes();
+  return stats;
+}
+
+void EmbeddingStore::SubtractEvents(const EmbeddingStats& stats) {
+  for (int e = 0; e < kNumEvents; ++e) {
+    table_.events.Add(static_cast<Event>(e), -(stats.*kEventFields[e]));
+  }
+}
+
+Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
+    try {
+  const ShardedRows& table = table_.rows;
+  ShardLocks locks(table);
+  const int64_t count = ids.size();
+  const AttachedOptimizer& optimizer = table_.optimizer.optimizer();
+  const int64_t num_slots = optimizer.slot_inits.size();
+  InspectedIds result;
+  result.slot_names = optimizer.slot_names;
+  result.values.Resize(type(), count * dim());
+  result.slots.Resize(ComputeType(type()), num_slots * count * dim());
+  result.frequencies.resize(count);
+  result.last_seen.resize(count, -1);
+  result.shards.resize(count);
+  result.states.resize(count, InspectedIds::kMissing);
+  for (int64_t i = 0; i < count; ++i) {
+    const ShardedRows::IdHash hash = table.HashOf(ids[i]);
+    const RowShard& shard = table.shard(hash.shard);
+    result.shards[i] = hash.shard;
+    const uint32_t row = shard.Find(hash.tag, ids[i]);
+    if (row != LeafIndex::kNoRow) {
+      const ShardedRows::Counts counts =
+          table.CopyOut(shard.rows, row, ids[i], i, count, num_slots,
+                        &result.values, &result.slots);
+      result.frequencies[i] = counts.frequency;
+      result.last_seen[i] = counts.last_seen;
+      result.states[i] = InspectedIds::kResident;
+      continue;
+    }
+    const Sightings::Count waiting =
+        table_.sightings.CountOf(hash.shard, hash.tag, ids[i]);
+    result.frequencies[i] = waiting.sightings;
+    result.last_seen[i] = waiting.last_seen;
+    if (waiting.sightings > 0) result.states[i] = InspectedIds::kPending;
+  }
+  *out = std::move(result);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while ", ids.size(),
+                           " ids are inspected");
 }
 
 }  // namespace lodestar

@@ -1,16 +1,21 @@
+// Look-ups, and those that make rows and count sightings.
+
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <new>
+#include <optional>
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/core/embedding/embedding_store_run.h"
 
 namespace lodestar {
-
 namespace {
+
+using Probe = ShardedRows::Probe;
 
 // What ForEachRun loads.
 void LoadMeta(const RowStore&, const RowRef& ref) {
@@ -23,57 +28,25 @@ void LoadRow(const RowStore& rows, const RowRef& ref) {
 
 }  // namespace
 
-void EmbeddingStore::FindEach(Span<const int64_t> ids,
-                              Span<RowRef> refs) const {
-  ForEachRun(ids, LoadMeta,
-             [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-               for (int i = 0; i < run.size(); ++i) {
-                 refs[first + i] = Confirm(run[i], probes + i);
-               }
-             });
-}
-
-void EmbeddingStore::FindAll(Span<const int64_t> ids, Span<RowRef> refs,
-                             const ParallelFor* parallel) const {
-  RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
-    FindEach(ids.subspan(begin, end - begin), refs.subspan(begin, end - begin));
-  });
-}
-
 void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
                                  void* row) const {
   switch (missing.kind) {
     case Missing::Kind::kZeros:
-      std::memset(row, 0, row_bytes_);
+      std::memset(row, 0, row_bytes());
       return;
     case Missing::Kind::kInitial:
-      DrawRow(id, row);
+      table_.rows.Draw(table_.initializer, id, row);
       return;
     case Missing::Kind::kVector:
-      std::memcpy(row, missing.vector, row_bytes_);
+      std::memcpy(row, missing.vector, row_bytes());
       return;
     case Missing::Kind::kShared:
-      if (shared_ == nullptr) {
-        std::memset(row, 0, row_bytes_);
+      if (table_.shared.any()) {
+        table_.shared.Read(id, row);
       } else {
-        shared_rows().Read(SharedRowOf(id), SharedRowOf(id), row);
+        std::memset(row, 0, row_bytes());
       }
       return;
-  }
-}
-
-void EmbeddingStore::DrawRow(int64_t id, void* row) const {
-  VisitRowType(type_, [&](auto zero) {
-    initializer_.Draw(id, dim_, static_cast<decltype(zero)*>(row));
-  });
-}
-
-bool EmbeddingStore::ReadAgain(const Shard& shard, int64_t id,
-                               void* row) const {
-  while (true) {
-    const uint32_t again = FindRow(shard, PlaceOf(id).tag, id);
-    if (again == LeafIndex::kNoRow) return false;
-    if (shard.rows.Read(again, id, row)) return true;
   }
 }
 
@@ -83,24 +56,26 @@ void EmbeddingStore::ReadRows(Span<const int64_t> ids,
                               int64_t end, const Missing& missing,
                               void* rows) const {
   char* row = static_cast<char*>(rows);
-  for (int64_t i = begin; i < end; ++i, row += row_bytes_) {
+  for (int64_t i = begin; i < end; ++i, row += row_bytes()) {
     const int64_t ahead = i + kAhead;
     if (ahead < positions.size() && positions[ahead] != kNoPosition) {
       const RowRef& next = refs[positions[ahead]];
-      if (next.found()) shards_[next.shard]->rows.Prefetch(next.meta);
+      if (next.found()) {
+        table_.rows.shard(next.shard).rows.Prefetch(next.meta);
+      }
     }
     if (positions[i] == kNoPosition) {
-      std::memset(row, 0, row_bytes_);
+      std::memset(row, 0, row_bytes());
       continue;
     }
     const RowRef& ref = refs[positions[i]];
     bool read = false;
     if (ref.found()) {
-      const Shard& shard = *shards_[ref.shard];
+      const RowShard& shard = table_.rows.shard(ref.shard);
       read = shard.rows.Read(ref.meta, ids[i], row);
       if (!read) {
-        EpochDomain::Guard guard(&epochs_);
-        read = ReadAgain(shard, ids[i], row);
+        EpochDomain::Guard guard(table_.rows.epochs());
+        read = shard.ReadAgain(table_.rows.HashOf(ids[i]).tag, ids[i], row);
       }
     }
     if (!read) ReadMissing(ids[i], missing, row);
@@ -114,48 +89,183 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
                          Probe* probes) {
     for (int i = 0; i < run.size(); ++i) {
       Probe& probe = probes[i];
-      char* row = static_cast<char*>(rows) + (first + i) * row_bytes_;
+      char* row = static_cast<char*>(rows) + (first + i) * row_bytes();
       bool is_found = false;
       if (padding_id != nullptr && run[i] == *padding_id) {
-        std::memset(row, 0, row_bytes_);
+        std::memset(row, 0, row_bytes());
       } else {
         const bool any = probe.ref.found();
         while (probe.ref.found() && !(is_found = probe.shard->rows.Read(
                                           probe.ref.meta, run[i], row))) {
-          Advance(&probe);
+          probe.Advance();
         }
-        if (any && !is_found) is_found = ReadAgain(*probe.shard, run[i], row);
+        if (any && !is_found) {
+          is_found = probe.shard->ReadAgain(probe.tag, run[i], row);
+        }
         if (!is_found) ReadMissing(run[i], missing, row);
       }
       if (found != nullptr) found[first + i] = is_found;
     }
   };
-  RunParallel(
-      parallel, ids.size(), RowCost(dim_), [&](int64_t begin, int64_t end) {
-        ForEachRun(ids.subspan(begin, end - begin), LoadRow,
-                   [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-                     visit(begin + first, run, probes);
-                   });
-      });
+  RunParallel(parallel, ids.size(), RowCost(dim()),
+              [&](int64_t begin, int64_t end) {
+                table_.rows.ForEachRun(
+                    ids.subspan(begin, end - begin), LoadRow,
+                    [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+                      visit(begin + first, run, probes);
+                    });
+              });
 }
 
 void EmbeddingStore::Frequency(Span<const int64_t> ids,
                                Span<int64_t> frequencies,
                                const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
-    ForEachRun(ids.subspan(begin, end - begin), LoadMeta,
-               [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-                 for (int i = 0; i < run.size(); ++i) {
-                   RowRef ref = Confirm(run[i], probes + i);
-                   uint32_t frequency = 0;
-                   while (ref.found() && !RowStore::ReadFrequency(
-                                             ref.meta, run[i], &frequency)) {
-                     ref = Confirm(run[i], probes + i);
-                   }
-                   frequencies[begin + first + i] = ref.found() ? frequency : 0;
-                 }
-               });
+    table_.rows.ForEachRun(
+        ids.subspan(begin, end - begin), LoadMeta,
+        [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+          for (int i = 0; i < run.size(); ++i) {
+            RowRef ref = probes[i].Confirm(run[i]);
+            uint32_t frequency = 0;
+            while (ref.found() &&
+                   !RowStore::ReadFrequency(ref.meta, run[i], &frequency)) {
+              ref = probes[i].Confirm(run[i]);
+            }
+            frequencies[begin + first + i] = ref.found() ? frequency : 0;
+          }
+        });
   });
+}
+
+struct EmbeddingStore::TableCall {
+  TableIds ids;
+  int64_t first = 0;  // of its ids among those of all tables
+  // One step for the whole call, whatever other callers do to it meanwhile.
+  int64_t now = 0;
+  std::vector<int64_t> missing;
+  // Of a table whose rows go in an order.
+  ShardedRows::IndexLists by_shard;
+  std::optional<ShardLocks> locks;
+};
+
+template <typename Body>
+void EmbeddingStore::ForEachRange(std::vector<TableCall>* calls, int64_t cost,
+                                  const ParallelFor* parallel,
+                                  const Body& body) {
+  if (calls->empty()) return;
+  const TableCall& last = calls->back();
+  const auto before = [](int64_t id, const TableCall& call) {
+    return id < call.first;
+  };
+  RunParallel(
+      parallel, last.first + last.ids.unique_ids.size(), cost,
+      [&](int64_t begin, int64_t end) {
+        auto call =
+            std::upper_bound(calls->begin(), calls->end(), begin, before) - 1;
+        for (; call != calls->end() && call->first < end; ++call) {
+          const int64_t from = std::max(begin, call->first) - call->first;
+          const int64_t to =
+              std::min(end - call->first, call->ids.unique_ids.size());
+          if (from < to) body(&*call, from, to - from);
+        }
+      });
+}
+
+Status EmbeddingStore::InsertInAll(Span<const TableCall> calls,
+                                   const SightingOptions& options,
+                                   const ParallelFor* parallel) {
+  std::deque<InsertPlan> plans;
+  for (const TableCall& call : calls) {
+    TableParts* const table = &call.ids.store->table_;
+    if (options.admit == SightingOptions::Admit::kNone &&
+        !table->sightings.uses_admission()) {
+      continue;
+    }
+    InsertPlan::Options insert;
+    insert.call = {call.now, options.count, /*admission=*/true, options.admit,
+                   call.ids.occurrences};
+    const Span<const int64_t> ids = call.ids.unique_ids;
+    plans.emplace_back(
+        ids, call.ids.refs, insert,
+        [table, ids](int64_t i, const RowRef& ref) {
+          table->FillNewRow(ids[i], ref);
+        },
+        table);
+    LODESTAR_RETURN_IF_ERROR(plans.back().Prepare(call.missing));
+  }
+  for (InsertPlan& plan : plans) plan.Commit(parallel);
+  return Status();
+}
+
+Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
+                                    const SightingOptions& options,
+                                    const ParallelFor* parallel) try {
+  // All callers lock them in one order.
+  std::vector<TableIds> tables(in_tables.begin(), in_tables.end());
+  std::sort(tables.begin(), tables.end(),
+            [](const TableIds& a, const TableIds& b) {
+              return std::less<>()(a.store, b.store);
+            });
+  std::vector<TableCall> calls(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) calls[t].ids = tables[t];
+  int64_t first_of_table = 0;
+  for (TableCall& call : calls) {
+    const TableParts& table = call.ids.store->table_;
+    call.first = first_of_table;
+    first_of_table += call.ids.unique_ids.size();
+    call.now = table.step.value();
+    if (options.count && table.rows.ordered()) {
+      call.by_shard = table.rows.GroupByShard(call.ids.unique_ids);
+      call.locks.emplace(table.rows, std::defer_lock);
+    }
+  }
+  ForEachRange(&calls, kFindCost, parallel,
+               [](TableCall* call, int64_t first, int64_t count) {
+                 const TableIds& ids = call->ids;
+                 ids.store->table_.rows.FindEach(
+                     ids.unique_ids.subspan(first, count),
+                     ids.refs.subspan(first, count));
+               });
+  for (TableCall& call : calls) {
+    for (int64_t i = 0; i < call.ids.refs.size(); ++i) {
+      const bool found = call.ids.refs[i].found();
+      if (!found) call.missing.push_back(i);
+      if (call.ids.resident != nullptr) call.ids.resident[i] = found;
+    }
+  }
+  if (options.insert) {
+    LODESTAR_RETURN_IF_ERROR(InsertInAll(calls, options, parallel));
+  }
+  if (options.count) {
+    ForEachRange(&calls, 20, parallel,
+                 [](TableCall* call, int64_t first, int64_t count) {
+                   if (call->locks.has_value()) return;
+                   const TableIds& ids = call->ids;
+                   Span<const uint32_t> occurrences = ids.occurrences;
+                   if (!occurrences.empty()) {
+                     occurrences = occurrences.subspan(first, count);
+                   }
+                   ids.store->table_.sightings.Touch(
+                       ids.unique_ids.subspan(first, count),
+                       ids.refs.subspan(first, count), call->now, occurrences);
+                 });
+  }
+  for (TableCall& call : calls) {
+    TableParts& table = call.ids.store->table_;
+    if (call.locks.has_value()) {
+      call.locks->Lock();
+      table.sightings.TouchInOrder(call.ids.unique_ids, call.by_shard,
+                                   call.ids.refs, call.now,
+                                   call.ids.occurrences, parallel);
+      call.locks.reset();
+    }
+    const int64_t missing = static_cast<int64_t>(call.missing.size());
+    table.events.Add(Event::kMisses, missing);
+    table.events.Add(Event::kHits, call.ids.unique_ids.size() - missing);
+  }
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of a batch");
 }
 
 }  // namespace lodestar

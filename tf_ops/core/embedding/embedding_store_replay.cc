@@ -1,12 +1,13 @@
 // Updates of EmbeddingStore that are computed outside of it.
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
-#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -26,14 +27,9 @@ Status CheckReplayed(const AttachedOptimizer& optimizer) {
 
 }  // namespace
 
-Status EmbeddingStore::CheckSharedNumber(Span<const int64_t> ids,
-                                         Span<const bool> shared,
-                                         int64_t i) const {
-  const int64_t count = policies_.shared_rows;
-  if (!shared[i] || (ids[i] >= 0 && ids[i] < count)) return Status();
-  return InvalidArgument("`ids[", i, "]` is ", ids[i],
-                         ", said to be a shared row, of which there are ",
-                         count);
+int64_t EmbeddingStore::NextVersionSalt() {
+  static std::atomic<uint64_t> number{0};
+  return static_cast<int64_t>(Mix64(number.fetch_add(1)));
 }
 
 Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
@@ -46,10 +42,11 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   std::vector<int64_t> indices;
   std::vector<int64_t> own_ids;
-  ColdIds cold;
+  SharedRows& shared_rows = table_.shared;
+  SharedRows::Readers cold;
   for (int64_t i = 0; i < ids.size(); ++i) {
-    LODESTAR_RETURN_IF_ERROR(CheckSharedNumber(ids, shared, i));
     if (shared[i]) {
+      LODESTAR_RETURN_IF_ERROR(shared_rows.CheckNumber(ids[i], i));
       cold.push_back({static_cast<uint32_t>(ids[i]), i});
     } else {
       indices.push_back(i);
@@ -64,8 +61,8 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
       indices[own] = indices[k];
       own_ids[own] = own_ids[k];
       refs[own++] = refs[k];
-    } else if (shared_ != nullptr) {
-      cold.push_back({SharedRowOf(own_ids[k]), indices[k]});
+    } else if (shared_rows.any()) {
+      cold.push_back({shared_rows.RowOf(own_ids[k]), indices[k]});
     }
   }
   const int64_t missing = static_cast<int64_t>(refs.size()) - own;
@@ -76,81 +73,71 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
   for (size_t i = 0; i < cold.size(); ++i) {
     count += i == 0 || cold[i].first != cold[i - 1].first;
   }
-  AttachedOptimizer of_shared;
-  if (shared_ != nullptr) {
-    of_shared = optimizer;
-    LODESTAR_RETURN_IF_ERROR(ReserveShared(optimizer));
-  }
   RowsForUpdate out;
-  const std::function<Status()> before_commit = [&] {
-    return allocate(count, &out);
-  };
-  InsertOptions attach;
-  attach.before_commit = &before_commit;
-  LODESTAR_RETURN_IF_ERROR(
-      InsertMissing(own_ids, {}, attach, refs, parallel, Fill(), &optimizer));
-  if (shared_ != nullptr) {
-    AttachShared(std::move(of_shared));
-  } else if (missing > 0) {
-    gradients_dropped_.fetch_add(missing, std::memory_order_relaxed);
+  {
+    InsertPlan::Options bind;
+    bind.optimizer = &optimizer;
+    InsertPlan plan(own_ids, refs, bind, nullptr, &table_);
+    LODESTAR_RETURN_IF_ERROR(plan.Prepare({}));
+    LODESTAR_RETURN_IF_ERROR(allocate(count, &out));
+    plan.Commit(parallel);
   }
-  const uint64_t attachment = AttachmentOf(optimizer);
+  if (!shared_rows.any() && missing > 0) {
+    table_.events.Add(Event::kGradientsDropped, missing);
+  }
   const int64_t num_slots = optimizer.slot_names.size();
+  const int64_t slot_bytes = table_.rows.slot_bytes();
   const auto number = [&](void* numbers, int64_t row) {
-    return static_cast<char*>(numbers) + row * slot_bytes_;
+    return static_cast<char*>(numbers) + row * slot_bytes;
   };
   const auto read = [&](const RowStore& rows, uint32_t row, int64_t id,
                         int64_t k) {
     out.ids[k] = id;
     void* values = number(out.values, k);
-    bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
-    if (held && attachment_.load(std::memory_order_relaxed) != attachment) {
-      rows.UnlockUnchanged(row);
-      held = false;
-    }
+    const bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
     // Gone since it was found: to be gathered again.
-    out.versions[k] = held ? rows.Version(row) : kNoVersion;
+    out.versions[k] = held ? VersionOf(rows, row) : kNoVersion;
     if (held) {
-      VisitRowType(type_, [&](auto zero) {
+      VisitRowType(type(), [&](auto zero) {
         using T = decltype(zero);
-        CopyComputedOut<T>(rows.values(row), dim_,
+        CopyComputedOut<T>(rows.values(row), dim(),
                            static_cast<ComputeOf<T>*>(values));
       });
     } else {
-      std::memset(values, 0, slot_bytes_);
+      std::memset(values, 0, slot_bytes);
     }
     for (int64_t s = 0; s < num_slots; ++s) {
       void* slot = number(out.slots, s * count + k);
       if (held) {
-        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes_);
+        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes);
       } else {
-        FillComputed(type_, optimizer.slot_inits[s], dim_, slot);
+        FillComputed(type(), optimizer.slot_inits[s], dim(), slot);
       }
     }
     if (held) rows.UnlockUnchanged(row);
   };
-  RunParallel(
-      parallel, own, RowCost(dim_ * (2 + num_slots)),
-      [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k) {
-          out.shared[k] = false;
-          std::memcpy(
-              number(out.gradients, k),
-              static_cast<const char*>(gradients) + indices[k] * slot_bytes_,
-              slot_bytes_);
-          read(shards_[refs[k].shard]->rows, refs[k].row, own_ids[k], k);
-        }
-      });
+  RunParallel(parallel, own, RowCost(dim() * (2 + num_slots)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t k = begin; k < end; ++k) {
+                  out.shared[k] = false;
+                  std::memcpy(number(out.gradients, k),
+                              static_cast<const char*>(gradients) +
+                                  indices[k] * slot_bytes,
+                              slot_bytes);
+                  read(table_.rows.shard(refs[k].shard).rows, refs[k].row,
+                       own_ids[k], k);
+                }
+              });
   int64_t k = own;
   for (size_t i = 0; i < cold.size(); ++k) {
     const uint32_t row = cold[i].first;
     out.shared[k] = true;
-    VisitRowType(ComputeType(type_), [&](auto zero) {
+    VisitRowType(ComputeType(type()), [&](auto zero) {
       using C = ComputeOf<decltype(zero)>;
-      i = SumShared(cold, i, static_cast<const C*>(gradients),
-                    static_cast<C*>(out.gradients) + k * dim_);
+      i = shared_rows.Sum(cold, i, static_cast<const C*>(gradients),
+                          static_cast<C*>(out.gradients) + k * dim());
     });
-    read(shared_rows(), row, row, k);
+    read(*shared_rows.rows(), row, row, k);
   }
   return Status();
 } catch (const std::bad_alloc&) {
@@ -166,44 +153,47 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   const int64_t count = rows.ids.size();
   for (int64_t k = 0; k < count; ++k) {
-    LODESTAR_RETURN_IF_ERROR(CheckSharedNumber(rows.ids, rows.shared, k));
+    if (!rows.shared[k]) continue;
+    LODESTAR_RETURN_IF_ERROR(table_.shared.CheckNumber(rows.ids[k], k));
   }
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);
   // Nothing from here on can fail.
-  const uint64_t attachment = AttachmentOf(optimizer);
+  const int64_t slot_bytes = table_.rows.slot_bytes();
+  // Not: another table has taken the place of that which they come from.
+  const bool bound = table_.optimizer.bound();
   const int64_t num_slots = optimizer.slot_names.size();
   RunParallel(
-      parallel, count, RowCost(dim_ * (2 + num_slots)),
+      parallel, count, RowCost(dim() * (2 + num_slots)),
       [&](int64_t begin, int64_t end) {
         for (int64_t k = begin; k < end; ++k) {
           changed[k] = true;
           const int64_t id = rows.ids[k];
           if (!rows.shared[k] && !refs[k].found()) continue;
-          const RowStore& store =
-              rows.shared[k] ? shared_rows() : shards_[refs[k].shard]->rows;
+          RowStore& store = rows.shared[k]
+                                ? *table_.shared.rows()
+                                : table_.rows.shard(refs[k].shard).rows;
           const uint32_t row =
               rows.shared[k] ? static_cast<uint32_t>(id) : refs[k].row;
           if (!store.Lock(row, id)) continue;
           const bool written = GuardHolds(StoreGuard::kRowVersion) &&
-                               store.Version(row) != rows.versions[k];
-          if (written || attachment == kNoAttachment ||
-              attachment_.load(std::memory_order_relaxed) != attachment) {
+                               VersionOf(store, row) != rows.versions[k];
+          if (written || !bound) {
             store.UnlockUnchanged(row);
             continue;
           }
           store.BeforeWrite(row);
-          VisitRowType(type_, [&](auto zero) {
+          VisitRowType(type(), [&](auto zero) {
             using T = decltype(zero);
             CopyComputedIn<T>(
-                static_cast<const ComputeOf<T>*>(rows.values) + k * dim_, dim_,
-                store.values(row));
+                static_cast<const ComputeOf<T>*>(rows.values) + k * dim(),
+                dim(), store.values(row));
           });
           for (int64_t s = 0; s < num_slots; ++s) {
             std::memcpy(store.slot(row, static_cast<int>(s)),
                         static_cast<const char*>(rows.slots) +
-                            (s * count + k) * slot_bytes_,
-                        slot_bytes_);
+                            (s * count + k) * slot_bytes,
+                        slot_bytes);
           }
           store.Unlock(row);
           changed[k] = false;

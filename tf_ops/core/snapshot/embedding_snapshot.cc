@@ -82,7 +82,6 @@ EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
 Status EmbeddingSnapshot::Begin(
     Span<const Source> sources,
     std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
-  using Locks = EmbeddingStore::ShardLocks;
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
   // All callers lock tables in one order.
   std::vector<int64_t> order;
@@ -93,36 +92,32 @@ Status EmbeddingSnapshot::Begin(
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return std::less<>()(sources[a].store.get(), sources[b].store.get());
   });
-  std::vector<Locks> locks;
+  std::vector<ShardLocks> locks;
   for (size_t k = 0; k < order.size(); ++k) {
     EmbeddingStore& store = *sources[order[k]].store;
     if (k > 0 && sources[order[k - 1]].store.get() == &store) {
       return InvalidArgument("a snapshot is to be taken of one table twice");
     }
-    if (store.changes_.running()) return Underway();
-    const auto with_shared = [&](const auto& visit) {
-      visit(store);
-      if (store.shared_ != nullptr) visit(*store.shared_);
-    };
-    with_shared([&](const EmbeddingStore& s) {
-      locks.emplace_back(s, std::defer_lock);
-    });
+    ShardedRows& rows = store.parts().rows;
+    if (rows.changes().running()) return Underway();
+    locks.emplace_back(rows, std::defer_lock);
     // Before steps are held up.
-    std::vector<Locks> held;
-    with_shared([&](const EmbeddingStore& s) { held.emplace_back(s); });
-    LODESTAR_RETURN_IF_ERROR(store.ReserveMarks());
+    ShardLocks held(rows);
+    LODESTAR_RETURN_IF_ERROR(rows.ReserveMarks());
   }
   const auto flip = [&]() -> Status {
     struct Unlocker {
-      std::vector<Locks>* locks;
+      std::vector<ShardLocks>* locks;
       ~Unlocker() {
-        for (Locks& lock : *locks) lock.Unlock();
+        for (ShardLocks& lock : *locks) lock.Unlock();
       }
     };
-    for (Locks& lock : locks) lock.Lock();
+    for (ShardLocks& lock : locks) lock.Lock();
     const Unlocker unlocker = {&locks};
     for (int64_t i : order) {
-      if (sources[i].store->changes_.running()) return Underway();
+      if (sources[i].store->parts().rows.changes().running()) {
+        return Underway();
+      }
     }
     try {
       for (int64_t i : order) snapshots[i]->Prepare(sources[i].base);
@@ -142,64 +137,55 @@ Status EmbeddingSnapshot::Begin(
 }
 
 void EmbeddingSnapshot::Prepare(const std::string& base) {
-  EmbeddingStore& store = *store_;
-  table_.dim = store.dim_;
-  table_.type = store.type_;
-  table_.whole = base.empty() || store.base() != base;
-  {
-    const std::lock_guard<std::mutex> lock(store.optimizer_mutex_);
-    table_.optimizer = store.optimizer_;
-  }
-  table_.step = store.step();
-  table_.seed = store.initializer_.seed();
-  table_.salt = store.initializer_.salt();
-  table_.own_step = store.own_step_.load(std::memory_order_relaxed);
-  table_.shared_rows = store.policies_.shared_rows;
+  TableParts& store = store_->parts();
+  table_.dim = store.rows.dim();
+  table_.type = store.rows.type();
+  table_.whole = base.empty() || store_->base() != base;
+  table_.optimizer = store.optimizer.optimizer();
+  table_.step = store.step.value();
+  table_.seed = store.initializer.seed();
+  table_.salt = store.initializer.salt();
+  table_.own_step = store.step.own();
+  table_.shared_rows = store.shared.count();
   int64_t bytes = 0;
   const auto add_part = [&](RowStore* rows, BlockKind kind) {
     const std::vector<float>& inits = table_.optimizer.slot_inits;
-    // Shared rows may not have got theirs yet.
-    const int stored = std::min<int>(rows->num_slots(), inits.size());
-    parts_.push_back(
-        {rows, kind, {table_.layout(), inits, stored}, rows->high_water()});
+    parts_.push_back({rows,
+                      kind,
+                      {table_.layout(), inits, rows->num_slots()},
+                      rows->high_water()});
     bytes += rows->row_bytes() + rows->slot_bytes();
   };
-  for (const auto& shard : store.shards_) {
-    add_part(&shard->rows, BlockKind::kRows);
-    if (shard->pending == nullptr) continue;
-    shard->pending->ForEach(
-        [&](int64_t id, uint32_t sightings, int64_t last_seen) {
-          // A sketch counts for itself but within a step.
-          if (store.sketch_ != nullptr && last_seen != table_.step) return;
-          pending_.push_back({id, last_seen, sightings, 0});
-        });
+  for (size_t s = 0; s < store.rows.num_shards(); ++s) {
+    add_part(&store.rows.shard(s).rows, BlockKind::kRows);
   }
-  if (store.shared_ != nullptr) {
-    add_part(&store.shared_->shards_[0]->rows, BlockKind::kSharedRows);
+  if (store.shared.any()) {
+    add_part(store.rows.shared(), BlockKind::kSharedRows);
   }
-  if (store.sketch_ != nullptr) {
-    const std::lock_guard<std::mutex> lock(store.sketch_mutex_);
-    sketch_ = store.sketch_->counters();
-  }
-  removed_.resize(store.shards_.size());
+  store.sightings.ForEachWaiting(
+      table_.step, [&](int64_t id, uint32_t sightings, int64_t last_seen) {
+        pending_.push_back({id, last_seen, sightings, 0});
+      });
+  sketch_ = store.sightings.sketch();
+  removed_.resize(store.rows.num_shards());
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }
 
 void EmbeddingSnapshot::Flip() {
-  EmbeddingStore& store = *store_;
-  if (store.base().empty()) store.StartMarking();
-  store.changes_.BeginSnapshot();
+  ShardedRows& rows = store_->parts().rows;
+  if (rows.changes().base().empty()) rows.StartMarking();
+  rows.changes().BeginSnapshot();
   ImageBudget::Global().RaiseLimit(image_limit_);
-  for (size_t s = 0; s < store.shards_.size(); ++s) {
-    removed_[s] = store.shards_[s]->removed.Take();
+  for (size_t s = 0; s < removed_.size(); ++s) {
+    removed_[s] = rows.shard(s).removed.Take();
   }
   const int64_t chunk =
       std::min(kMostChunkBytes,
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
   for (const Part& part : parts_) {
-    const int64_t rows =
+    const int64_t bound =
         part.rows->BeginSnapshot(table_.whole, part.format, chunk);
-    if (part.kind == BlockKind::kRows) rows_bound_ += rows;
+    if (part.kind == BlockKind::kRows) rows_bound_ += bound;
   }
   begun_ = true;
 }
@@ -300,19 +286,19 @@ void EmbeddingSnapshot::End(std::string* base) {
   ended_ = true;
   EndImages();
   ImageBudget::Global().LowerLimit(image_limit_);
-  EmbeddingStore& store = *store_;
-  TableChanges& changes = store.changes_;
+  ShardedRows& rows = store_->parts().rows;
+  TableChanges& changes = rows.changes();
   const bool marking = changes.HasBaseAfter(base);
   for (size_t p = 0; p < parts_.size(); ++p) {
     const bool shared = parts_[p].kind == BlockKind::kSharedRows;
-    EmbeddingStore::Shard& shard =
-        shared ? *store.shared_->shards_[0] : *store.shards_[p];
+    RowShard& shard = rows.shard(shared ? 0 : p);
     const std::lock_guard<std::mutex> lock(shard.mutex);
-    shard.rows.EndSnapshot(parts_[p].end, base == nullptr);
+    parts_[p].rows->EndSnapshot(parts_[p].end, base == nullptr);
+    if (!marking) parts_[p].rows->StopMarking();
+    if (shared) continue;
     if (!marking) {
-      shard.rows.StopMarking();
       shard.removed.Forget();
-    } else if (base == nullptr && !shared &&
+    } else if (base == nullptr &&
                !shard.removed.Restore(std::move(removed_[p]))) {
       changes.ForgetBase();
     }

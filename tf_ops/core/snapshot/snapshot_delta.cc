@@ -33,25 +33,20 @@ Status SnapshotDelta::CheckTable() const {
     return InvalidArgument("'", path, "' holds a whole table, wanted a delta");
   }
   LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table_, *store_));
-  {
-    std::lock_guard<std::mutex> lock(store_->shards_[0]->mutex);
-    const RowInitializer& initializer = store_->initializer_;
-    if (table_.seed != initializer.seed() ||
-        table_.salt != initializer.salt()) {
-      return InvalidArgument("'", path, "' is of a table of seed ", table_.seed,
-                             " and salt ", table_.salt, ", but this one has ",
-                             initializer.seed(), " and ", initializer.salt());
-    }
+  const RowInitializer& initializer = parts_.initializer;
+  if (table_.seed != initializer.seed() || table_.salt != initializer.salt()) {
+    return InvalidArgument("'", path, "' is of a table of seed ", table_.seed,
+                           " and salt ", table_.salt, ", but this one has ",
+                           initializer.seed(), " and ", initializer.salt());
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
       SnapshotLoading::CheckOptimizer(path, table_.optimizer, *store_));
-  std::lock_guard<std::mutex> lock(store_->optimizer_mutex_);
-  if (table_.optimizer.name.empty() && !store_->optimizer_.name.empty()) {
+  if (table_.optimizer.name.empty() && parts_.optimizer.bound()) {
     return FailedPrecondition("'", path,
                               "' holds no optimizer slots, but the table's are "
                               "those of '",
-                              store_->optimizer_.name, "'");
+                              parts_.optimizer.optimizer().name, "'");
   }
   return Status();
 }
@@ -62,7 +57,7 @@ Status SnapshotDelta::ReadAll() {
     int64_t offset;
   };
   std::vector<Place> places;
-  const bool with_shared = store_->shared_ != nullptr && table_.shared_rows > 0;
+  const bool with_shared = parts_.shared.any() && table_.shared_rows > 0;
   SharedRowsSeen shared(with_shared ? table_.shared_rows : 0);
   const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
@@ -116,8 +111,8 @@ Status SnapshotDelta::ReadAll() {
 Status SnapshotDelta::CheckPending() const {
   const std::string& path = file_->path();
   const EmbeddingRowsView view = pending_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, store_->CheckPending(view)));
-  if (!store_->UsesAdmission()) return Status();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.sightings.Check(view)));
+  if (!parts_.sightings.uses_admission()) return Status();
   std::vector<RowRef> refs(view.pending_ids.size());
   store_->FindAll(view.pending_ids, refs, nullptr);
   for (int64_t i = 0; i < view.pending_ids.size(); ++i) {
@@ -126,16 +121,15 @@ Status SnapshotDelta::CheckPending() const {
         refs[i].found() &&
         !std::binary_search(removed_.begin(), removed_.end(), id);
     if (stays || std::binary_search(ids_.begin(), ids_.end(), id)) {
-      return Status(
-          StatusCode::kDataLoss,
-          StrCat("'", path, "': id ", id, " waits for a row, but it has one"));
+      return DataLoss("'", path, "': id ", id,
+                      " waits for a row, but it has one");
     }
   }
   return Status();
 }
 
 Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
-  const int64_t max_rows = store_->policies_.eviction.max_rows;
+  const int64_t max_rows = parts_.policies.eviction.max_rows;
   if (max_rows == 0) return Status();
   std::vector<RowRef> gone(removed_.size());
   store_->FindAll(removed_, gone, nullptr);
@@ -154,46 +148,45 @@ Status SnapshotDelta::Reserve() {
   std::vector<RowRef> refs(ids_.size());
   store_->FindAll(ids_, refs, nullptr);
   LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
-  std::vector<std::vector<uint32_t>> tags(store_->shards_.size());
+  std::vector<std::vector<uint32_t>> tags(parts_.rows.num_shards());
   for (size_t i = 0; i < ids_.size(); ++i) {
     if (refs[i].found()) continue;
-    const EmbeddingStore::Place place = store_->PlaceOf(ids_[i]);
-    tags[place.shard].push_back(place.tag);
+    const ShardedRows::IdHash hash = parts_.rows.HashOf(ids_[i]);
+    tags[hash.shard].push_back(hash.tag);
   }
   for (size_t s = 0; s < tags.size(); ++s) {
-    std::lock_guard<std::mutex> lock(store_->shards_[s]->mutex);
-    LODESTAR_RETURN_IF_ERROR(ReserveShard(static_cast<uint32_t>(s), tags[s]));
+    RowShard& shard = parts_.rows.shard(s);
+    std::lock_guard<std::mutex> lock(shard.mutex);
+    LODESTAR_RETURN_IF_ERROR(ReserveShard(&shard, tags[s]));
   }
   return Status();
 }
 
-Status SnapshotDelta::ReserveShard(uint32_t number, Span<const uint32_t> tags) {
-  EmbeddingStore::Shard& shard = *store_->shards_[number];
-  LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(tags.size()));
-  LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(tags));
-  if (shard.order == nullptr) return Status();
-  return shard.order->Reserve(shard.rows.capacity());
+Status SnapshotDelta::ReserveShard(RowShard* shard, Span<const uint32_t> tags) {
+  LODESTAR_RETURN_IF_ERROR(shard->rows.Reserve(tags.size()));
+  LODESTAR_RETURN_IF_ERROR(shard->index.Reserve(tags));
+  if (shard->order == nullptr) return Status();
+  return shard->order->Reserve(shard->rows.capacity());
 }
 
 Status SnapshotDelta::Apply(Counts* counts) try {
-  SnapshotLoading::Pending pending;
-  LODESTAR_RETURN_IF_ERROR(pending.Build(pending_.View(), *store_));
-  LODESTAR_RETURN_IF_ERROR(Attach());
-  if (store_->policies_.eviction.max_rows == 0) {
+  Sightings::State waiting;
+  LODESTAR_RETURN_IF_ERROR(parts_.sightings.Build(pending_.View(), &waiting));
+  LODESTAR_RETURN_IF_ERROR(Bind());
+  if (parts_.policies.eviction.max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
     ImageBudget::Global().Wait();
-    const EmbeddingStore::ShardLocks locks(*store_);
+    const ShardLocks locks(parts_.rows);
     holds_shards_ = true;
     std::vector<RowRef> refs(ids_.size());
     store_->FindAll(ids_, refs, nullptr);
     LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
-  pending.Install(store_);
-  store_->step_.store(table_.step, std::memory_order_relaxed);
-  store_->own_step_.store(table_.own_step, std::memory_order_relaxed);
-  store_->epochs_.Collect();
+  parts_.sightings.Install(&waiting);
+  parts_.step.Set(table_.step, table_.own_step);
+  parts_.rows.epochs()->Collect();
   *counts = counts_;
   return Status();
 } catch (const std::bad_alloc&) {
@@ -203,7 +196,7 @@ Status SnapshotDelta::Apply(Counts* counts) try {
 
 Status SnapshotDelta::WriteAll() {
   Remove();
-  const SnapshotLoading records(store_, table_, options_.reset_slots);
+  SnapshotLoading records(store_, table_, options_.reset_slots);
   SnapshotScan scan(*file_, /*payloads=*/true);
   SnapshotFileReader::Block block;
   for (bool more = true; more;) {
@@ -214,7 +207,7 @@ Status SnapshotDelta::WriteAll() {
     // A snapshot of the table may be under way.
     if (!holds_shards_) ImageBudget::Global().Wait();
     if (block.kind == BlockKind::kRows) {
-      LODESTAR_RETURN_IF_ERROR(WriteRows(records, block));
+      LODESTAR_RETURN_IF_ERROR(WriteRows(&records, block));
     } else if (block.kind == BlockKind::kSharedRows) {
       records.WriteShared(block);
     }
@@ -222,45 +215,40 @@ Status SnapshotDelta::WriteAll() {
   return Status();
 }
 
-std::unique_lock<std::mutex> SnapshotDelta::LockShard(
-    EmbeddingStore::Shard* shard) const {
+std::unique_lock<std::mutex> SnapshotDelta::LockShard(RowShard* shard) const {
   return holds_shards_ ? std::unique_lock<std::mutex>()
                        : std::unique_lock<std::mutex>(shard->mutex);
 }
 
 // Rows from before the optimizer was attached get what its slots begin with.
-Status SnapshotDelta::Attach() {
+Status SnapshotDelta::Bind() {
   const AttachedOptimizer& optimizer = table_.optimizer;
   if (options_.reset_slots || optimizer.name.empty()) return Status();
-  for (EmbeddingStore* store : {store_, store_->shared_.get()}) {
-    if (store == nullptr) continue;
-    const EmbeddingStore::ShardLocks locks(*store);
-    LODESTAR_RETURN_IF_ERROR(store->CheckOptimizer(optimizer));
-    if (store->attached_.load(std::memory_order_relaxed)) continue;
-    LODESTAR_RETURN_IF_ERROR(store->ReserveOptimizer(optimizer));
-    store->Attach(optimizer);
-  }
+  const ShardLocks locks(parts_.rows);
+  LODESTAR_RETURN_IF_ERROR(parts_.optimizer.Check(optimizer));
+  if (parts_.optimizer.bound()) return Status();
+  LODESTAR_RETURN_IF_ERROR(parts_.optimizer.Reserve(optimizer));
+  parts_.optimizer.Bind(optimizer);
   return Status();
 }
 
-Status SnapshotDelta::WriteRows(const SnapshotLoading& records,
+Status SnapshotDelta::WriteRows(SnapshotLoading* records,
                                 const SnapshotFileReader::Block& block) {
   SnapshotLoading::Groups groups;
-  records.Group(block, &groups);
-  const uint32_t num_shards = static_cast<uint32_t>(store_->shards_.size());
-  for (uint32_t s = 0; s < num_shards; ++s) {
+  records->Group(block, &groups);
+  for (uint32_t s = 0; s < parts_.rows.num_shards(); ++s) {
     LODESTAR_RETURN_IF_ERROR(WriteRowsOfShard(records, s, &groups));
   }
   return Status();
 }
 
-Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
+Status SnapshotDelta::WriteRowsOfShard(SnapshotLoading* records,
                                        uint32_t number,
                                        SnapshotLoading::Groups* groups) {
   const uint32_t begin = groups->begins[number];
   const uint32_t end = groups->begins[number + 1];
   if (begin == end) return Status();
-  EmbeddingStore::Shard& shard = *store_->shards_[number];
+  RowShard& shard = parts_.rows.shard(number);
   if (shard.order != nullptr) SortByAge(begin, end, groups);
   const std::unique_lock<std::mutex> lock = LockShard(&shard);
   std::vector<uint32_t> found(end - begin);
@@ -270,10 +258,10 @@ Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
       LeafIndex::Prefetch(shard.index.Begin(groups->tags[k + kAhead]));
     }
     const int64_t id = HeadOf(groups->records[k]).id;
-    found[k - begin] = EmbeddingStore::FindRow(shard, groups->tags[k], id);
+    found[k - begin] = shard.Find(groups->tags[k], id);
     if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(groups->tags[k]);
   }
-  LODESTAR_RETURN_IF_ERROR(ReserveShard(number, tags));
+  LODESTAR_RETURN_IF_ERROR(ReserveShard(&shard, tags));
   for (uint32_t k = begin; k < end; ++k) {
     const char* const record = groups->records[k];
     const SnapshotRowHead head = HeadOf(record);
@@ -281,7 +269,7 @@ Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
     const bool is_new = row == LeafIndex::kNoRow;
     if (is_new) {
       row = shard.rows.Allocate();
-      records.Write(record, number, row);
+      records->Write(record, &shard.rows, row);
       shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
       shard.index.Insert(groups->tags[k], row);
     } else {
@@ -289,7 +277,7 @@ Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
       // No one frees or moves it: that takes the shard's mutex.
       shard.rows.Lock(row, head.id);
       shard.rows.BeforeWrite(row);
-      records.Write(record, number, row);
+      records->Write(record, &shard.rows, row);
       RowMeta* const meta = shard.rows.meta(row);
       meta->last_seen.store(head.last_seen, std::memory_order_relaxed);
       meta->frequency.store(head.frequency, std::memory_order_relaxed);
@@ -299,8 +287,8 @@ Status SnapshotDelta::WriteRowsOfShard(const SnapshotLoading& records,
   }
   counts_.written += end - begin;
   const int64_t added = static_cast<int64_t>(tags.size());
-  store_->size_.fetch_add(added, std::memory_order_relaxed);
-  store_->inserts_.fetch_add(added, std::memory_order_relaxed);
+  parts_.rows.AddToSize(added);
+  parts_.events.Add(Event::kInserts, added);
   return Status();
 }
 
@@ -327,16 +315,16 @@ void SnapshotDelta::SortByAge(uint32_t begin, uint32_t end,
 
 void SnapshotDelta::Remove() {
   for (int64_t id : removed_) {
-    const EmbeddingStore::Place place = store_->PlaceOf(id);
-    EmbeddingStore::Shard& shard = *store_->shards_[place.shard];
+    const ShardedRows::IdHash hash = parts_.rows.HashOf(id);
+    RowShard& shard = parts_.rows.shard(hash.shard);
     const std::unique_lock<std::mutex> lock = LockShard(&shard);
-    const uint32_t row = EmbeddingStore::FindRow(shard, place.tag, id);
+    const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
-    store_->RemoveRow(&shard, place.tag, row);
+    parts_.rows.Remove(&shard, hash.tag, row);
     ++counts_.removed;
   }
-  store_->size_.fetch_sub(counts_.removed, std::memory_order_relaxed);
-  store_->removed_.fetch_add(counts_.removed, std::memory_order_relaxed);
+  parts_.rows.AddToSize(-counts_.removed);
+  parts_.events.Add(Event::kRemoved, counts_.removed);
 }
 
 }  // namespace lodestar

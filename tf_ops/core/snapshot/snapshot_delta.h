@@ -49,7 +49,7 @@ class SnapshotDelta {
 
  private:
   SnapshotDelta(EmbeddingStore* store, const LoadOptions& options)
-      : store_(store), options_(options) {}
+      : store_(store), parts_(store->parts()), options_(options) {}
 
   Status CheckTable() const;
   Status ReadAll();
@@ -59,18 +59,19 @@ class SnapshotDelta {
   Status Reserve();
   Status WriteAll();
   // None if all of them are held.
-  std::unique_lock<std::mutex> LockShard(EmbeddingStore::Shard* shard) const;
-  Status ReserveShard(uint32_t number, Span<const uint32_t> tags);
-  Status Attach();
-  Status WriteRows(const SnapshotLoading& records,
+  std::unique_lock<std::mutex> LockShard(RowShard* shard) const;
+  static Status ReserveShard(RowShard* shard, Span<const uint32_t> tags);
+  Status Bind();
+  Status WriteRows(SnapshotLoading* records,
                    const SnapshotFileReader::Block& block);
-  Status WriteRowsOfShard(const SnapshotLoading& records, uint32_t number,
+  Status WriteRowsOfShard(SnapshotLoading* records, uint32_t number,
                           SnapshotLoading::Groups* groups);
   static void SortByAge(uint32_t begin, uint32_t end,
                         SnapshotLoading::Groups* groups);
   void Remove();
 
   EmbeddingStore* const store_;
+  TableParts& parts_;
   const LoadOptions options_;
   std::unique_ptr<SnapshotFileReader> file_;
   SnapshotTable table_;

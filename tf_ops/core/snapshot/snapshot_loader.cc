@@ -34,7 +34,6 @@ class SnapshotLoader {
   }
 
  private:
-  using Shard = EmbeddingStore::Shard;
   using Block = SnapshotFileReader::Block;
 
   // What is known of the rows of a shard while a delta is read.
@@ -49,15 +48,15 @@ class SnapshotLoader {
   Status Open();
   Status MakeStore();
   Status LoadFile(size_t number);
-  Status LoadRows(const SnapshotLoading& records, const Block& block);
-  Status LoadRowsOfShard(const SnapshotLoading& records, const Block& block,
+  Status LoadRows(SnapshotLoading* records, const Block& block);
+  Status LoadRowsOfShard(SnapshotLoading* records, const Block& block,
                          const SnapshotLoading::Groups& groups, uint32_t shard);
   Status NoteRemoved(const Block& block);
   void RemoveRows();
   Status CheckCap() const;
   Status InstallPending();
   Status MakeOrder();
-  Status MakeOrder(Shard* shard) const;
+  static Status MakeOrder(RowShard* shard);
   void SetCounters();
 
   const Span<const std::string> paths_;
@@ -66,6 +65,7 @@ class SnapshotLoader {
   const ParallelFor* const parallel_;
   std::vector<SnapshotTable> tables_;
   std::unique_ptr<EmbeddingStore> store_;
+  TableParts* table_ = nullptr;   // of store_
   std::vector<DeltaRows> delta_;  // by shard; empty: the file is whole
   // That is read; a chain may be longer than files can be open.
   std::unique_ptr<SnapshotFileReader> file_;
@@ -112,12 +112,10 @@ Status SnapshotLoader::Open() {
 Status SnapshotLoader::MakeStore() {
   LODESTAR_RETURN_IF_ERROR(EmbeddingStore::CreateEmptyLike(
       like_, last().seed, last().salt, &store_));
+  table_ = &store_->parts();
   if (options_.reset_slots || last().optimizer.name.empty()) return Status();
-  for (EmbeddingStore* store : {store_.get(), store_->shared_.get()}) {
-    if (store == nullptr) continue;
-    LODESTAR_RETURN_IF_ERROR(store->ReserveOptimizer(last().optimizer));
-    store->Attach(last().optimizer);
-  }
+  LODESTAR_RETURN_IF_ERROR(table_->optimizer.Reserve(last().optimizer));
+  table_->optimizer.Bind(last().optimizer);
   return Status();
 }
 
@@ -126,15 +124,15 @@ Status SnapshotLoader::LoadFile(size_t number) {
   const SnapshotTable& table = tables_[number];
   const bool is_last = number + 1 == tables_.size();
   delta_.clear();
-  if (!table.whole) delta_.resize(store_->shards_.size());
-  const SnapshotLoading records(store_.get(), table, options_.reset_slots);
-  const bool with_shared = store_->shared_ != nullptr && table.shared_rows > 0;
+  if (!table.whole) delta_.resize(table_->rows.num_shards());
+  SnapshotLoading records(store_.get(), table, options_.reset_slots);
+  const bool with_shared = table_->shared.any() && table.shared_rows > 0;
   SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const Block& block) -> Status {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table, block));
     switch (block.kind) {
       case BlockKind::kRows:
-        return LoadRows(records, block);
+        return LoadRows(&records, block);
       case BlockKind::kRemoved:
         return NoteRemoved(block);
       case BlockKind::kSharedRows:
@@ -170,11 +168,10 @@ Status SnapshotLoader::LoadFile(size_t number) {
   return Status();
 }
 
-Status SnapshotLoader::LoadRows(const SnapshotLoading& records,
-                                const Block& block) {
+Status SnapshotLoader::LoadRows(SnapshotLoading* records, const Block& block) {
   SnapshotLoading::Groups groups;
-  records.Group(block, &groups);
-  const uint32_t num_shards = static_cast<uint32_t>(store_->shards_.size());
+  records->Group(block, &groups);
+  const uint32_t num_shards = table_->rows.num_shards();
   // Threads begin at different shards, so that they seldom wait.
   const uint32_t first = static_cast<uint32_t>(
       Mix64(static_cast<uint64_t>(block.offset)) % num_shards);
@@ -185,14 +182,14 @@ Status SnapshotLoader::LoadRows(const SnapshotLoading& records,
   return Status();
 }
 
-Status SnapshotLoader::LoadRowsOfShard(const SnapshotLoading& records,
+Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
                                        const Block& block,
                                        const SnapshotLoading::Groups& groups,
                                        uint32_t number) {
   const uint32_t begin = groups.begins[number];
   const uint32_t end = groups.begins[number + 1];
   if (begin == end) return Status();
-  Shard& shard = *store_->shards_[number];
+  RowShard& shard = table_->rows.shard(number);
   DeltaRows* const delta = delta_.empty() ? nullptr : &delta_[number];
   std::lock_guard<std::mutex> lock(shard.mutex);
   LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(
@@ -207,7 +204,7 @@ Status SnapshotLoader::LoadRowsOfShard(const SnapshotLoading& records,
     const uint32_t tag = groups.tags[k];
     const char* const record = groups.records[k];
     const SnapshotRowHead head = HeadOf(record);
-    uint32_t row = EmbeddingStore::FindRow(shard, tag, head.id);
+    uint32_t row = shard.Find(tag, head.id);
     const bool is_new = row == LeafIndex::kNoRow;
     if (!is_new && (delta == nullptr ||
                     (delta->written[row / 64] >> (row % 64) & 1) != 0)) {
@@ -215,7 +212,7 @@ Status SnapshotLoader::LoadRowsOfShard(const SnapshotLoading& records,
                       "id ", head.id, " comes a second time");
     }
     if (is_new) row = shard.rows.Allocate();
-    records.Write(record, number, row);
+    records->Write(record, &shard.rows, row);
     shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
     if (is_new) {
       shard.index.Insert(tag, row);
@@ -230,8 +227,8 @@ Status SnapshotLoader::LoadRowsOfShard(const SnapshotLoading& records,
 Status SnapshotLoader::NoteRemoved(const Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t id = RemovedId(block, i);
-    const uint32_t shard = store_->PlaceOf(id).shard;
-    std::lock_guard<std::mutex> lock(store_->shards_[shard]->mutex);
+    const uint32_t shard = table_->rows.HashOf(id).shard;
+    std::lock_guard<std::mutex> lock(table_->rows.shard(shard).mutex);
     delta_[shard].removed.push_back(id);
   }
   return Status();
@@ -240,10 +237,10 @@ Status SnapshotLoader::NoteRemoved(const Block& block) {
 // Ids that a delta removes and then writes have their rows already.
 void SnapshotLoader::RemoveRows() {
   for (size_t s = 0; s < delta_.size(); ++s) {
-    Shard& shard = *store_->shards_[s];
+    RowShard& shard = table_->rows.shard(s);
     for (int64_t id : delta_[s].removed) {
-      const uint32_t tag = store_->PlaceOf(id).tag;
-      const uint32_t row = EmbeddingStore::FindRow(shard, tag, id);
+      const uint32_t tag = table_->rows.HashOf(id).tag;
+      const uint32_t row = shard.Find(tag, id);
       if (row == LeafIndex::kNoRow) continue;
       const std::vector<uint64_t>& written = delta_[s].written;
       if (row / 64 < written.size() &&
@@ -258,7 +255,7 @@ void SnapshotLoader::RemoveRows() {
 }
 
 Status SnapshotLoader::CheckCap() const {
-  const int64_t max_rows = store_->policies_.eviction.max_rows;
+  const int64_t max_rows = table_->policies.eviction.max_rows;
   if (max_rows == 0 || rows_ <= max_rows) return Status();
   return FailedPrecondition("'", paths_[paths_.size() - 1], "' leads to ",
                             rows_.load(), " rows, but the table's cap is ",
@@ -269,32 +266,31 @@ Status SnapshotLoader::InstallPending() {
   const std::string& path = paths_[paths_.size() - 1];
   pending_.Finish();
   const EmbeddingRowsView view = pending_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, store_->CheckPending(view)));
-  if (!store_->UsesAdmission()) return Status();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, table_->sightings.Check(view)));
+  if (!table_->sightings.uses_admission()) return Status();
   for (int64_t id : view.pending_ids) {
-    const EmbeddingStore::Place place = store_->PlaceOf(id);
-    if (EmbeddingStore::FindRow(*store_->shards_[place.shard], place.tag, id) !=
+    const ShardedRows::IdHash hash = table_->rows.HashOf(id);
+    if (table_->rows.shard(hash.shard).Find(hash.tag, id) !=
         LeafIndex::kNoRow) {
-      return Status(
-          StatusCode::kDataLoss,
-          StrCat("'", path, "': id ", id, " waits for a row, but it has one"));
+      return DataLoss("'", path, "': id ", id,
+                      " waits for a row, but it has one");
     }
   }
-  SnapshotLoading::Pending pending;
-  LODESTAR_RETURN_IF_ERROR(pending.Build(view, *store_));
-  pending.Install(store_.get());
+  Sightings::State state;
+  LODESTAR_RETURN_IF_ERROR(table_->sightings.Build(view, &state));
+  table_->sightings.Install(&state);
   return Status();
 }
 
 Status SnapshotLoader::MakeOrder() {
-  if (store_->shards_[0]->order == nullptr) return Status();
-  const int64_t num_shards = static_cast<int64_t>(store_->shards_.size());
+  if (!table_->rows.ordered()) return Status();
+  const int64_t num_shards = table_->rows.num_shards();
   std::mutex mutex;
   Status first;
   const int64_t cost = rows_ / num_shards * 100 + 1;
   RunParallel(parallel_, num_shards, cost, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
-      Status status = MakeOrder(store_->shards_[s].get());
+      Status status = MakeOrder(&table_->rows.shard(s));
       std::lock_guard<std::mutex> lock(mutex);
       if (first.ok()) first = std::move(status);
     }
@@ -303,18 +299,11 @@ Status SnapshotLoader::MakeOrder() {
 }
 
 // Rows go into the list in the order in which they are to leave it.
-Status SnapshotLoader::MakeOrder(Shard* shard) const try {
-  EvictionList* const order = shard->order.get();
-  LODESTAR_RETURN_IF_ERROR(order->Reserve(shard->rows.capacity()));
-  std::vector<std::pair<EvictionKey, uint32_t>> rows;
-  rows.reserve(shard->rows.live());
-  for (uint32_t row = 0; row < shard->rows.high_water(); ++row) {
-    if (shard->rows.resident(row)) rows.push_back({order->KeyOf(row), row});
-  }
-  std::sort(rows.begin(), rows.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& row : rows) order->Add(row.second);
-  order->MarkSorted();
+Status SnapshotLoader::MakeOrder(RowShard* shard) try {
+  LODESTAR_RETURN_IF_ERROR(shard->order->Reserve(shard->rows.capacity()));
+  OrderRebuild order;
+  order.Reserve(*shard);
+  order.Run(shard);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the order of ",
@@ -322,10 +311,9 @@ Status SnapshotLoader::MakeOrder(Shard* shard) const try {
 }
 
 void SnapshotLoader::SetCounters() {
-  store_->size_.store(rows_, std::memory_order_relaxed);
-  store_->step_.store(last().step, std::memory_order_relaxed);
-  store_->own_step_.store(last().own_step, std::memory_order_relaxed);
-  store_->CopyEvents(like_);
+  table_->rows.AddToSize(rows_);
+  table_->step.Set(last().step, last().own_step);
+  table_->events.CopyFrom(like_.parts().events);
 }
 
 Status LoadChain(Span<const std::string> files, const EmbeddingStore& like,

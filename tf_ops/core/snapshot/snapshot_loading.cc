@@ -62,37 +62,18 @@ EmbeddingRowsView PendingBlocks::View() const {
   return view;
 }
 
-Status SnapshotLoading::Pending::Build(const EmbeddingRowsView& view,
-                                       const EmbeddingStore& store) {
-  ids_.resize(store.shards_.size());
-  if (!view.pending_last_seen.empty()) step_ = view.pending_last_seen[0];
-  return store.BuildPending(view, &ids_, &sketch_);
-}
-
-void SnapshotLoading::Pending::Install(EmbeddingStore* store) {
-  if (!store->UsesAdmission()) return;
-  const EmbeddingStore::ShardLocks locks(*store);
-  for (size_t s = 0; s < ids_.size(); ++s) {
-    store->shards_[s]->pending.swap(ids_[s]);
-    store->shards_[s]->pending_step = step_;
-  }
-  if (store->sketch_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(store->sketch_mutex_);
-  store->sketch_->Swap(&sketch_);
-}
-
 Status SnapshotLoading::CheckTable(const std::string& path,
                                    const SnapshotTable& table,
                                    const EmbeddingStore& store) {
-  if (table.dim != store.dim_) {
+  if (table.dim != store.dim()) {
     return InvalidArgument("'", path, "' holds rows of ", table.dim,
-                           " numbers, but the table's have ", store.dim_);
+                           " numbers, but the table's have ", store.dim());
   }
-  if (table.type != store.type_) {
+  if (table.type != store.type()) {
     return InvalidArgument("'", path, "' holds ", NameOf(table.type),
-                           " rows, but the table's are ", NameOf(store.type_));
+                           " rows, but the table's are ", NameOf(store.type()));
   }
-  const int64_t shared_rows = store.policies_.shared_rows;
+  const int64_t shared_rows = store.parts().shared.count();
   if (table.shared_rows != shared_rows && table.shared_rows != 0 &&
       shared_rows != 0) {
     return InvalidArgument("'", path, "' holds ", table.shared_rows,
@@ -106,8 +87,7 @@ Status SnapshotLoading::CheckOptimizer(const std::string& path,
                                        const EmbeddingStore& store) {
   if (optimizer.name.empty()) return Status();
   LODESTAR_RETURN_IF_ERROR(InFile(path, optimizer.Check()));
-  std::lock_guard<std::mutex> lock(store.optimizer_mutex_);
-  const AttachedOptimizer& attached = store.optimizer_;
+  const AttachedOptimizer& attached = store.parts().optimizer.optimizer();
   if (attached.name.empty()) return Status();
   if (attached.name != optimizer.name) {
     return FailedPrecondition(
@@ -134,59 +114,50 @@ void SnapshotLoading::Group(const SnapshotFileReader::Block& block,
   const auto record = [&](int64_t i) {
     return block.payload.data() + i * layout_.bytes();
   };
-  const size_t num_shards = store_.shards_.size();
+  const size_t num_shards = table_.rows.num_shards();
   groups->begins.assign(num_shards + 2, 0);
   groups->tags.resize(count);
   groups->records.resize(count);
   // Counted two places ahead, so that placing them leaves the begins.
   for (int64_t i = 0; i < count; ++i) {
-    ++groups->begins[store_.PlaceOf(HeadOf(record(i)).id).shard + 2];
+    ++groups->begins[table_.rows.HashOf(HeadOf(record(i)).id).shard + 2];
   }
   for (size_t s = 2; s < groups->begins.size(); ++s) {
     groups->begins[s] += groups->begins[s - 1];
   }
   for (int64_t i = 0; i < count; ++i) {
-    const EmbeddingStore::Place place = store_.PlaceOf(HeadOf(record(i)).id);
-    const uint32_t to = groups->begins[place.shard + 1]++;
-    groups->tags[to] = place.tag;
+    const ShardedRows::IdHash hash = table_.rows.HashOf(HeadOf(record(i)).id);
+    const uint32_t to = groups->begins[hash.shard + 1]++;
+    groups->tags[to] = hash.tag;
     groups->records[to] = record(i);
   }
 }
 
-void SnapshotLoading::WriteNumbers(const EmbeddingStore& store,
-                                   const char* record, uint32_t shard,
-                                   uint32_t row) const {
-  const RowStore& rows = store.shards_[shard]->rows;
-  CopyRowIn(record + layout_.values(), layout_.value_bytes(), rows.values(row));
+void SnapshotLoading::Write(const char* record, RowStore* rows, uint32_t row) {
+  CopyRowIn(record + layout_.values(), layout_.value_bytes(),
+            rows->values(row));
   if (reset_slots_ || layout_.slots() == 0) {
-    store.FillSlots(store.RefTo(shard, row));
+    table_.optimizer.FillSlots(rows, row);
     return;
   }
   for (int s = 0; s < layout_.slots(); ++s) {
-    std::memcpy(rows.slot(row, s), record + layout_.slot(s),
+    std::memcpy(rows->slot(row, s), record + layout_.slot(s),
                 layout_.slot_bytes());
   }
 }
 
-void SnapshotLoading::Write(const char* record, uint32_t shard,
-                            uint32_t row) const {
-  WriteNumbers(store_, record, shard, row);
-}
-
-void SnapshotLoading::WriteShared(
-    const SnapshotFileReader::Block& block) const {
-  if (store_.shared_ == nullptr) return;
-  const EmbeddingStore& shared = *store_.shared_;
-  const RowStore& rows = shared.shards_[0]->rows;
+void SnapshotLoading::WriteShared(const SnapshotFileReader::Block& block) {
+  if (!table_.shared.any()) return;
+  RowStore* const rows = table_.shared.rows();
   for (int64_t i = 0; i < block.count; ++i) {
     const char* record = block.payload.data() + i * layout_.bytes();
     // Shared row number r is row r, and its id is r.
     const int64_t id = HeadOf(record).id;
     const uint32_t row = static_cast<uint32_t>(id);
-    rows.Lock(row, id);
-    rows.BeforeWrite(row);
-    WriteNumbers(shared, record, 0, row);
-    rows.Unlock(row);
+    rows->Lock(row, id);
+    rows->BeforeWrite(row);
+    Write(record, rows, row);
+    rows->Unlock(row);
   }
 }
 

@@ -69,15 +69,15 @@ class PendingBlocks {
   std::vector<uint8_t> sketch_;
 };
 
-// The part of the loaders that knows a store from within.
+// Records and the parts of a table.
 class SnapshotLoading {
  public:
-  using Shard = EmbeddingStore::Shard;
-
   // For the records of one file. Slots go with them unless `reset_slots`.
   SnapshotLoading(EmbeddingStore* store, const SnapshotTable& table,
                   bool reset_slots)
-      : store_(*store), layout_(table.layout()), reset_slots_(reset_slots) {}
+      : table_(store->parts()),
+        layout_(table.layout()),
+        reset_slots_(reset_slots) {}
 
   // InvalidArgument: the file is of rows that `store` cannot hold.
   static Status CheckTable(const std::string& path, const SnapshotTable& table,
@@ -97,32 +97,15 @@ class SnapshotLoading {
   };
   void Group(const SnapshotFileReader::Block& block, Groups* groups) const;
 
-  // Puts what a store's CheckPending has found good in place of what it has.
-  class Pending {
-   public:
-    // ResourceExhausted: out of memory.
-    Status Build(const EmbeddingRowsView& view, const EmbeddingStore& store);
-    // Cannot fail.
-    void Install(EmbeddingStore* store);
-
-   private:
-    std::vector<std::unique_ptr<PendingIds>> ids_;
-    std::vector<uint8_t> sketch_;
-    int64_t step_ = 0;
-  };
-
   // Value and slots of a row that the caller holds, or that no one can see yet.
-  void Write(const char* record, uint32_t shard, uint32_t row) const;
+  void Write(const char* record, RowStore* rows, uint32_t row);
   // The records of a SHARED_ROWS block, if the table has shared rows.
-  void WriteShared(const SnapshotFileReader::Block& block) const;
+  void WriteShared(const SnapshotFileReader::Block& block);
 
   int64_t record_bytes() const { return layout_.bytes(); }
 
  private:
-  void WriteNumbers(const EmbeddingStore& store, const char* record,
-                    uint32_t shard, uint32_t row) const;
-
-  EmbeddingStore& store_;
+  TableParts& table_;
   const SnapshotRowLayout layout_;
   const bool reset_slots_;
 };

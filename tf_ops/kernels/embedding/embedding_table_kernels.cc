@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/kernels/base/kernel.h"
@@ -364,7 +366,14 @@ class EmbeddingImportOp : public EmbeddingKernel {
     rows.shared_values = RowNumbers(ctx->input(14));
     rows.shared_slots = RowNumbers(ctx->input(15));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return ToTensorFlow(store->Import(rows, replace_, &parallel));
+    if (!replace_) return ToTensorFlow(store->Import(rows, &parallel));
+    std::unique_ptr<EmbeddingStore> table;
+    LODESTAR_TRY(ToTensorFlow(
+        EmbeddingStore::CreateFrom(rows, *store, &parallel, &table)));
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    resource->Replace(std::move(table));
+    return absl::OkStatus();
   }
 
  private:

@@ -343,9 +343,9 @@ pending_last_seen: [P].
 sketch: [C] or [0].
 shared_rows: [R, D], or [0, 0] to leave them as they are.
 shared_slots: [S, R, D], or none.
-mode: 'replace' makes this all that the variable holds; 'merge' adds rows, or
-  overwrites those of their ids. Rows without slots start with those of a new
-  row.
+mode: 'replace' makes this all that the variable holds, built beside the old
+  rows; 'merge' adds rows, or overwrites those of their ids. Rows without slots
+  start with those of a new row.
 INVALID_ARGUMENT if an id is there twice, a shape or dtype does not fit, or ids
 are pending for another admission.
 FAILED_PRECONDITION if the variable holds another optimizer's slots, or would

@@ -1,0 +1,53 @@
+#include "tf_ops/core/embedding/optimizer_binding.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lodestar {
+
+bool OptimizerBinding::IsBoundTo(const AttachedOptimizer& optimizer) const {
+  return bound() && optimizer_.name == optimizer.name &&
+         optimizer_.slot_names == optimizer.slot_names;
+}
+
+Status OptimizerBinding::Check(const AttachedOptimizer& optimizer) const {
+  if (!bound() || IsBoundTo(optimizer)) return Status();
+  if (optimizer_.name == optimizer.name) {
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string list;
+      for (const std::string& name : names) {
+        list += (list.empty() ? "" : ", ") + name;
+      }
+      return list;
+    };
+    return FailedPrecondition(
+        "the table holds the optimizer slots [", listed(optimizer_.slot_names),
+        "] of '", optimizer.name, "', but it is to be applied with [",
+        listed(optimizer.slot_names), "]");
+  }
+  return FailedPrecondition(
+      "the table holds the optimizer slots of '", optimizer_.name, "', but '",
+      optimizer.name,
+      "' is to be applied; a snapshot is restored without them by "
+      "optimizer_slots=\"reset\"");
+}
+
+Status OptimizerBinding::Reserve(const AttachedOptimizer& optimizer) {
+  return rows_.ReserveSlots(optimizer.slot_inits.size());
+}
+
+void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
+  rows_.AttachSlots(optimizer.slot_inits);
+  optimizer_ = std::move(optimizer);
+  bound_.store(true, std::memory_order_release);
+}
+
+void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) const {
+  const std::vector<float>& inits = optimizer_.slot_inits;
+  for (size_t s = 0; s < inits.size(); ++s) {
+    rows->FillSlot(row, static_cast<int>(s), inits[s]);
+  }
+}
+
+}  // namespace lodestar

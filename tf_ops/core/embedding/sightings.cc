@@ -1,0 +1,379 @@
+#include "tf_ops/core/embedding/sightings.h"
+
+#include <algorithm>
+
+#include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/embedding/embedding_run.h"
+
+namespace lodestar {
+namespace {
+
+template <typename T>
+void KeepSome(const std::vector<char>& kept, std::vector<T>* values) {
+  size_t count = 0;
+  for (size_t k = 0; k < values->size(); ++k) {
+    if (kept[k]) (*values)[count++] = (*values)[k];
+  }
+  values->resize(count);
+}
+
+// Whether a sighting of a row at step `now` is still to be counted.
+bool IsToCount(const RowMeta* meta, int64_t now,
+               Span<const uint32_t> occurrences) {
+  return !occurrences.empty() || !GuardHolds(StoreGuard::kSightingSet) ||
+         meta->last_seen.load(std::memory_order_relaxed) != now ||
+         meta->frequency.load(std::memory_order_relaxed) == 0;
+}
+
+void CountSighting(RowMeta* meta, int64_t now, int64_t i,
+                   Span<const uint32_t> occurrences) {
+  const uint32_t frequency = meta->frequency.load(std::memory_order_relaxed);
+  meta->last_seen.store(now, std::memory_order_relaxed);
+  meta->frequency.store(
+      SaturatingAdd(frequency, occurrences.empty() ? 1 : occurrences[i]),
+      std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void ShardPlan::Keep(const std::vector<char>& kept) {
+  KeepSome(kept, &indices);
+  KeepSome(kept, &tags);
+  if (!sighting_of.empty()) KeepSome(kept, &sighting_of);
+  if (!frequencies.empty()) KeepSome(kept, &frequencies);
+}
+
+Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows)
+    : policy_(policy), rows_(*rows), waiting_(rows->num_shards()) {
+  if (policy.kind == AdmissionPolicy::Kind::kCountingBloom) {
+    sketch_ = std::make_unique<CountingSketch>(
+        policy.num_counters, static_cast<int>(policy.num_hashes));
+  }
+  if (!uses_admission()) return;
+  for (Waiting& shard : waiting_) {
+    shard.ids = std::make_unique<PendingIds>(rows_.epochs());
+  }
+}
+
+void Sightings::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
+                      int64_t now, Span<const uint32_t> occurrences) {
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (i + kAhead < ids.size() && refs[i + kAhead].found()) {
+      const RowRef& ahead = refs[i + kAhead];
+      __builtin_prefetch(ahead.meta, 1);
+      rows_.shard(ahead.shard).rows.PrefetchMarks(ahead.row);
+    }
+    if (!refs[i].found()) continue;
+    RowRef ref = refs[i];
+    if (!IsToCount(ref.meta, now, occurrences) &&
+        RowStore::Holds(ref.meta, ids[i])) {
+      continue;
+    }
+    RowShard& shard = rows_.shard(ref.shard);
+    if (!RowStore::Lock(ref.meta, ids[i])) {
+      EpochDomain::Guard guard(rows_.epochs());
+      if (!shard.LockAgain(rows_.HashOf(ids[i]).tag, ids[i], &ref)) continue;
+    }
+    RowMeta* const meta = ref.meta;
+    if (IsToCount(meta, now, occurrences)) {
+      shard.rows.BeforeWrite(ref.row);
+      CountSighting(meta, now, i, occurrences);
+    }
+    RowStore::Unlock(meta);
+  }
+}
+
+void Sightings::TouchInOrder(Span<const int64_t> ids,
+                             const ShardedRows::IndexLists& members,
+                             Span<const RowRef> refs, int64_t now,
+                             Span<const uint32_t> occurrences,
+                             const ParallelFor* parallel) {
+  const int64_t num_shards = static_cast<int64_t>(members.size());
+  const auto body = [&](int64_t begin, int64_t end) {
+    constexpr size_t kListAhead = 8;
+    for (int64_t s = begin; s < end; ++s) {
+      RowShard& shard = rows_.shard(s);
+      for (size_t k = 0; k < members[s].size(); ++k) {
+        if (k + kListAhead < members[s].size()) {
+          const RowRef& ahead = refs[members[s][k + kListAhead]];
+          if (ahead.found()) {
+            __builtin_prefetch(ahead.meta, 1);
+            shard.order->Prefetch(ahead.row);
+          }
+        }
+        const int64_t i = members[s][k];
+        if (!refs[i].found()) continue;
+        uint32_t row = refs[i].row;
+        if (!shard.rows.Holds(row, ids[i])) {
+          // Evicted since it was found, or moved.
+          row = shard.Find(rows_.HashOf(ids[i]).tag, ids[i]);
+          if (row == LeafIndex::kNoRow) continue;
+        }
+        RowMeta* meta = shard.rows.meta(row);
+        if (!IsToCount(meta, now, occurrences)) continue;
+        const bool held =
+            shard.rows.IsUnsaved(row) && shard.rows.Lock(row, ids[i]);
+        shard.rows.BeforeWrite(row);
+        shard.order->Remove(row);
+        CountSighting(meta, now, i, occurrences);
+        if (held) shard.rows.Unlock(row);
+        shard.order->Add(row);
+      }
+    }
+  };
+  RunParallel(parallel, num_shards, ids.size() / num_shards * 60 + 1, body);
+}
+
+std::unique_lock<std::mutex> Sightings::LockSketch() const {
+  return sketch_ == nullptr ? std::unique_lock<std::mutex>()
+                            : std::unique_lock<std::mutex>(sketch_mutex_);
+}
+
+Status Sightings::ReserveSketch() {
+  return sketch_ == nullptr ? Status() : sketch_->Reserve();
+}
+
+void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
+                     ShardPlan* plan) {
+  PendingIds& pending = *waiting_[shard].ids;
+  if (sketch_ != nullptr) {
+    // Those of another step.
+    if (waiting_[shard].step != call.now) pending.Clear();
+    waiting_[shard].step = call.now;
+  }
+  plan->sighting_of.resize(plan->indices.size(), -1);
+  if (!call.admission) {
+    // Whoever waits here comes in now.
+    for (size_t k = 0; k < plan->indices.size(); ++k) {
+      const int64_t i = plan->indices[k];
+      const uint32_t entry = pending.Find(plan->tags[k], ids[i]);
+      if (entry == LeafIndex::kNoRow) continue;
+      plan->sighting_of[k] = plan->sightings.size();
+      plan->sightings.push_back({i, plan->tags[k], entry, 0, false, true});
+    }
+    return;
+  }
+  using Admit = SightingOptions::Admit;
+  const bool by_occurrence = !call.occurrences.empty();
+  std::vector<char> kept(plan->indices.size());
+  plan->frequencies.resize(plan->indices.size());
+  for (size_t k = 0; k < plan->indices.size(); ++k) {
+    PlannedSighting s;
+    s.index = plan->indices[k];
+    s.tag = plan->tags[k];
+    const int64_t id = ids[s.index];
+    s.entry = pending.Find(s.tag, id);
+    const bool there = s.entry != LeafIndex::kNoRow;
+    const bool this_step = GuardHolds(StoreGuard::kSightingSet) && there &&
+                           pending.last_seen(s.entry) == call.now;
+    s.fresh = call.count && (by_occurrence || !this_step);
+    if (sketch_ == nullptr || this_step) {
+      s.sightings = there ? pending.sightings(s.entry) : 0;
+    } else {
+      s.sightings = sketch_->Estimate(id);
+    }
+    const uint32_t before = s.sightings;
+    if (s.fresh) {
+      s.sightings = SaturatingAdd(
+          s.sightings, by_occurrence ? call.occurrences[s.index] : 1);
+    }
+    s.admitted =
+        call.admit == Admit::kAll ||
+        (call.admit == Admit::kByPolicy && s.sightings >= policy_.min_count);
+    kept[k] = s.admitted;
+    plan->frequencies[k] = by_occurrence ? before : s.sightings;
+    if (sketch_ != nullptr) {
+      // An estimate may count strangers.
+      plan->frequencies[k] = static_cast<uint32_t>(
+          std::min<int64_t>(plan->frequencies[k], policy_.min_count));
+    }
+    plan->sighting_of[k] = plan->sightings.size();
+    plan->sightings.push_back(s);
+  }
+  plan->Keep(kept);
+}
+
+Status Sightings::Reserve(size_t shard, const ShardPlan& plan,
+                          bool may_refuse) {
+  if (plan.sightings.empty()) return Status();
+  std::vector<uint32_t> tags;
+  for (const PlannedSighting& sighting : plan.sightings) {
+    if (sighting.entry == LeafIndex::kNoRow &&
+        (!sighting.admitted || may_refuse)) {
+      tags.push_back(sighting.tag);
+    }
+  }
+  return waiting(shard)->Reserve(tags);
+}
+
+void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
+                       const ShardPlan& plan) {
+  if (plan.sightings.empty()) return;
+  PendingIds& pending = *waiting(shard);
+  for (const PlannedSighting& s : plan.sightings) {
+    const bool there = s.entry != LeafIndex::kNoRow;
+    if (s.admitted) {
+      if (there) pending.Remove(s.tag, s.entry);
+    } else if (s.fresh && there) {
+      pending.Set(s.entry, s.sightings, now);
+    } else if (s.fresh) {
+      pending.Add(s.tag, ids[s.index], s.sightings, now);
+    }
+    if (s.fresh && sketch_ != nullptr) {
+      sketch_->Raise(ids[s.index], s.sightings);
+    }
+  }
+}
+
+Sightings::Count Sightings::CountOf(size_t shard, uint32_t tag,
+                                    int64_t id) const {
+  const PendingIds* pending = waiting(shard);
+  if (pending == nullptr) return {};
+  const uint32_t entry = pending->Find(tag, id);
+  if (entry != LeafIndex::kNoRow) {
+    return {pending->sightings(entry), pending->last_seen(entry)};
+  }
+  if (sketch_ == nullptr) return {};
+  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  return {sketch_->Estimate(id), -1};
+}
+
+std::vector<uint8_t> Sightings::sketch() const {
+  if (sketch_ == nullptr) return {};
+  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  return sketch_->counters();
+}
+
+void Sightings::Export(EmbeddingRows* out) const {
+  struct Entry {
+    int64_t id;
+    int64_t sightings;
+    int64_t last_seen;
+  };
+  std::vector<Entry> entries;
+  ForEachWaiting(out->step,
+                 [&](int64_t id, uint32_t sightings, int64_t last_seen) {
+                   entries.push_back({id, sightings, last_seen});
+                 });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  for (const Entry& entry : entries) {
+    out->pending_ids.push_back(entry.id);
+    out->pending_sightings.push_back(entry.sightings);
+    out->pending_last_seen.push_back(entry.last_seen);
+  }
+  out->sketch = sketch();
+}
+
+int64_t Sightings::sketch_bytes() const {
+  if (sketch_ == nullptr) return 0;
+  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  return sketch_->counters().size();
+}
+
+void Sightings::Forget(int64_t max_age, int64_t now) {
+  if (sketch_ != nullptr || !uses_admission()) return;
+  struct Entry {
+    uint32_t tag;
+    uint32_t entry;
+  };
+  std::vector<std::vector<Entry>> old(waiting_.size());
+  for (size_t s = 0; s < waiting_.size(); ++s) {
+    const PendingIds& pending = *waiting(s);
+    pending.ForEach([&](int64_t id, uint32_t, int64_t last_seen) {
+      if (!IsOlder(last_seen, now, max_age)) return;
+      const uint32_t tag = rows_.HashOf(id).tag;
+      old[s].push_back({tag, pending.Find(tag, id)});
+    });
+  }
+  for (size_t s = 0; s < waiting_.size(); ++s) {
+    for (const Entry& e : old[s]) waiting(s)->Remove(e.tag, e.entry);
+  }
+}
+
+void Sightings::Clear() {
+  for (Waiting& shard : waiting_) {
+    if (shard.ids != nullptr) shard.ids->Clear();
+  }
+  if (sketch_ == nullptr) return;
+  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  sketch_->Clear();
+}
+
+Status Sightings::Check(const EmbeddingRowsView& rows) const {
+  const int64_t count = rows.pending_ids.size();
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("pending_sightings", rows.pending_sightings.size(), count));
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
+  // Without admission there is no one to wait: what is pending is left out.
+  if (!uses_admission()) return Status();
+  for (int64_t i = 0; i < count; ++i) {
+    if (rows.pending_sightings[i] < 0 ||
+        rows.pending_sightings[i] > 0xffffffffLL) {
+      return InvalidArgument("`pending_sightings[", i, "]` is ",
+                             rows.pending_sightings[i],
+                             ", wanted 0 to 2^32 - 1");
+    }
+  }
+  const int64_t wanted = sketch_ == nullptr ? 0 : sketch_->num_counters();
+  if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
+    return InvalidArgument("`sketch` has ", rows.sketch.size(),
+                           " counters, but the variable's admission has ",
+                           wanted);
+  }
+  if (sketch_ != nullptr && rows.sketch.empty() && count > 0) {
+    return InvalidArgument("`pending_ids` has ", count,
+                           " ids with exact counts, but the variable's "
+                           "admission counts in a sketch");
+  }
+  LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
+  if (count == 0) return Status();
+  std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
+  std::sort(resident.begin(), resident.end());
+  for (int64_t id : rows.pending_ids) {
+    if (std::binary_search(resident.begin(), resident.end(), id)) {
+      return InvalidArgument("`pending_ids` holds ", id,
+                             ", which `ids` holds too");
+    }
+  }
+  return Status();
+}
+
+Status Sightings::Build(const EmbeddingRowsView& rows, State* state) const {
+  if (!uses_admission()) return Status();
+  std::vector<std::vector<uint32_t>> tags(waiting_.size());
+  for (int64_t id : rows.pending_ids) {
+    const ShardedRows::IdHash hash = rows_.HashOf(id);
+    tags[hash.shard].push_back(hash.tag);
+  }
+  state->waiting.resize(waiting_.size());
+  for (size_t s = 0; s < waiting_.size(); ++s) {
+    Waiting& waiting = state->waiting[s];
+    waiting.ids = std::make_unique<PendingIds>(rows_.epochs());
+    LODESTAR_RETURN_IF_ERROR(waiting.ids->Reserve(tags[s]));
+    if (!rows.pending_last_seen.empty()) {
+      waiting.step = rows.pending_last_seen[0];
+    }
+  }
+  for (int64_t i = 0; i < rows.pending_ids.size(); ++i) {
+    const ShardedRows::IdHash hash = rows_.HashOf(rows.pending_ids[i]);
+    state->waiting[hash.shard].ids->Add(
+        hash.tag, rows.pending_ids[i],
+        static_cast<uint32_t>(rows.pending_sightings[i]),
+        rows.pending_last_seen[i]);
+  }
+  state->sketch.assign(rows.sketch.begin(), rows.sketch.end());
+  return Status();
+}
+
+void Sightings::Install(State* state) {
+  if (!uses_admission()) return;
+  const ShardLocks locks(rows_);
+  waiting_.swap(state->waiting);
+  if (sketch_ == nullptr) return;
+  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  sketch_->Swap(&state->sketch);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,175 @@
+// Sightings: who was seen in which step, and how often; of ids that have a row,
+// in its metadata; of ids that wait for one, here.
+
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/embedding/sharded_rows.h"
+#include "tf_ops/core/rows/admission.h"
+#include "tf_ops/core/rows/row_store.h"
+#include "tf_ops/core/rows/table_policies.h"
+
+namespace lodestar {
+
+// What a look-up does with ids that have no row.
+struct SightingOptions {
+  // Who gets a row.
+  enum class Admit {
+    kByPolicy,
+    kAll,   // at once
+    kNone,  // only sightings are counted
+  };
+  bool insert = false;  // make rows of ids that have none
+  bool count = false;   // count sightings
+  Admit admit = Admit::kByPolicy;
+};
+
+// What becomes of an id that admission was asked for.
+struct PlannedSighting {
+  int64_t index;
+  uint32_t tag;
+  uint32_t entry;      // in PendingIds, or kNoRow
+  uint32_t sightings;  // this one included
+  bool fresh;          // the first of the step
+  bool admitted;
+};
+
+// The rows that one shard is to get.
+struct ShardPlan {
+  std::vector<int64_t> indices;
+  std::vector<uint32_t> tags;
+  // With admission only: those of rows to come and of ids that go on waiting,
+  // which of them belongs to a row (-1: none), and what a row begins with.
+  std::vector<PlannedSighting> sightings;
+  std::vector<int64_t> sighting_of;
+  std::vector<uint32_t> frequencies;
+
+  void Keep(const std::vector<char>& kept);
+};
+
+// Whether that is more than max_age steps ago.
+inline bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
+  return static_cast<__int128>(now) - last_seen > max_age;
+}
+
+class Sightings {
+ public:
+  // The ids of a shard that wait for a row; null: none ever does.
+  struct Waiting {
+    std::unique_ptr<PendingIds> ids;
+    int64_t step = 0;  // of all of them, with a sketch
+  };
+  // How a call sees ids.
+  struct Call {
+    int64_t now = 0;
+    bool count = false;      // it is a sighting
+    bool admission = false;  // of which an id may need several
+    SightingOptions::Admit admit = SightingOptions::Admit::kByPolicy;
+    // As many sightings of each id; empty: one a step.
+    Span<const uint32_t> occurrences = {};
+  };
+
+  Sightings(const AdmissionPolicy& policy, ShardedRows* rows);
+
+  // False: every id is admitted, and none waits.
+  bool uses_admission() const {
+    return policy_.kind != AdmissionPolicy::Kind::kAll;
+  }
+
+  // Rows, by anyone: counts a sighting of each at step `now`, once; or its
+  // `occurrences`.
+  void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
+             Span<const uint32_t> occurrences);
+  // The same of rows that go in an order, under all locks; `members` from
+  // GroupByShard(ids).
+  void TouchInOrder(Span<const int64_t> ids,
+                    const ShardedRows::IndexLists& members,
+                    Span<const RowRef> refs, int64_t now,
+                    Span<const uint32_t> occurrences,
+                    const ParallelFor* parallel);
+
+  // Ids that ask for a row. With admission, and with the locks of their shards;
+  // from before the first Plan to after the last Commit that of the sketch,
+  // too, which is none where there is no sketch.
+  std::unique_lock<std::mutex> LockSketch() const;
+  Status ReserveSketch();
+  // Fills sightings, and keeps the ids that are admitted.
+  void Plan(Span<const int64_t> ids, const Call& call, size_t shard,
+            ShardPlan* plan);
+  // Memory for Commit. may_refuse: even who is admitted may find no room.
+  Status Reserve(size_t shard, const ShardPlan& plan, bool may_refuse);
+  void Commit(Span<const int64_t> ids, int64_t now, size_t shard,
+              const ShardPlan& plan);
+
+  // Ids that wait for a row. Under the lock of the shard.
+
+  // Null: none ever does. With a sketch: those of one step.
+  PendingIds* waiting(size_t shard) { return waiting_[shard].ids.get(); }
+  const PendingIds* waiting(size_t shard) const {
+    return waiting_[shard].ids.get();
+  }
+  int64_t bytes(size_t shard) const {
+    return waiting(shard) == nullptr ? 0 : waiting(shard)->bytes();
+  }
+  // An id that waits; or an estimate of the sketch, whose step is not known.
+  struct Count {
+    int64_t sightings = 0;
+    int64_t last_seen = -1;
+  };
+  Count CountOf(size_t shard, uint32_t tag, int64_t id) const;
+
+  // Under all locks.
+
+  // fn(id, sightings, last_seen). A sketch counts for itself but within the
+  // step.
+  template <typename Fn>
+  void ForEachWaiting(int64_t step, const Fn& fn) const {
+    for (const Waiting& shard : waiting_) {
+      if (shard.ids == nullptr) continue;
+      shard.ids->ForEach([&](int64_t id, uint32_t count, int64_t last_seen) {
+        if (sketch_ == nullptr || last_seen == step) fn(id, count, last_seen);
+      });
+    }
+  }
+  // Its counters; empty if there is none.
+  std::vector<uint8_t> sketch() const;
+  // The ids, ascending, that wait at out->step, and the sketch.
+  void Export(EmbeddingRows* out) const;
+  // Ids that were last seen more than max_age steps before `now`.
+  void Forget(int64_t max_age, int64_t now);
+  void Clear();
+
+  // The pending ids and the sketch of `rows`, to go in here.
+  // InvalidArgument: they are of another kind of admission, or no such thing.
+  Status Check(const EmbeddingRowsView& rows) const;
+  struct State {
+    std::vector<Waiting> waiting;
+    std::vector<uint8_t> sketch;
+  };
+  Status Build(const EmbeddingRowsView& rows, State* state) const;
+  // Takes all locks; cannot fail.
+  void Install(State* state);
+
+  // Any thread.
+  int64_t sketch_bytes() const;
+
+ private:
+  const AdmissionPolicy policy_;
+  ShardedRows& rows_;
+  std::vector<Waiting> waiting_;  // by shard
+  mutable std::mutex sketch_mutex_;
+  std::unique_ptr<CountingSketch> sketch_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
