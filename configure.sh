@@ -318,6 +318,8 @@ write_settings() {
 build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python3
 build --repo_env=LODESTAR_TF=$package-$version
 build --repo_env=LODESTAR_CUDA=$cuda"
+  # Not by default: a newer compiler may warn of more.
+  [[ -z ${LODESTAR_WERROR:-} ]] || settings+=$'\nbuild --config=werror'
   if [[ ! -e .lodestar.bazelrc || $(<.lodestar.bazelrc) != "$settings" ]]; then
     echo "$settings" >.lodestar.bazelrc
     say "Settings: wrote .lodestar.bazelrc"
