@@ -231,22 +231,15 @@ class RecordMemoryMergeByInsIdOp : public RecordMemoryKernel {
   bool erase_duplicates_;
 };
 
-#define LODESTAR_REGISTER(name)                                           \
-  REGISTER_KERNEL_BUILDER(                                                \
-      Name("Lodestar>RecordMemory" #name).Device(tensorflow::DEVICE_CPU), \
-      RecordMemory##name##Op)
-
-LODESTAR_REGISTER(Create);
-LODESTAR_REGISTER(Forget);
-LODESTAR_REGISTER(Load);
-LODESTAR_REGISTER(WaitPreload);
-LODESTAR_REGISTER(Release);
-LODESTAR_REGISTER(Size);
-LODESTAR_REGISTER(GlobalShuffle);
-LODESTAR_REGISTER(SlotsShuffle);
-LODESTAR_REGISTER(MergeByInsId);
-
-#undef LODESTAR_REGISTER
+LODESTAR_REGISTER(RecordMemoryCreate);
+LODESTAR_REGISTER(RecordMemoryForget);
+LODESTAR_REGISTER(RecordMemoryLoad);
+LODESTAR_REGISTER(RecordMemoryWaitPreload);
+LODESTAR_REGISTER(RecordMemoryRelease);
+LODESTAR_REGISTER(RecordMemorySize);
+LODESTAR_REGISTER(RecordMemoryGlobalShuffle);
+LODESTAR_REGISTER(RecordMemorySlotsShuffle);
+LODESTAR_REGISTER(RecordMemoryMergeByInsId);
 
 }  // namespace
 }  // namespace lodestar

@@ -85,7 +85,7 @@ def test_json(tmp_path, capsys):
 
 
 def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(distinct_ids, "_PENDING", 100)
+    monkeypatch.setattr(distinct_ids, "_MOST_NEW", 100)
     monkeypatch.setattr(distinct_ids, "_MAX_DISTINCT", 3000)
     spec = SlotSpec([Slot.sparse("a"), Slot.sparse("b")])
     ids = np.arange(6000)
