@@ -161,18 +161,19 @@ def prepare(options: argparse.Namespace) -> PreparedFiles:
         return lodestar.data.prepare_once(path, source, generate)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        data = lodestar.data.prepare_files(
-            path,
-            options.data,
-            eval_files=options.eval_data,
-            fraction=options.eval_fraction,
-            seed=options.seed,
-            transform=lambda x: models.squash(x, np),
-            **lodestar.data.given_options(options),
-        )
-    for warning in caught:
-        print(f"Note: {warning.message}")
-    return data
+        try:
+            return lodestar.data.prepare_files(
+                path,
+                options.data,
+                eval_files=options.eval_data,
+                fraction=options.eval_fraction,
+                seed=options.seed,
+                transform=lambda x: models.squash(x, np),
+                **lodestar.data.given_options(options),
+            )
+        finally:
+            for warning in caught:
+                print(f"Note: {warning.message}")
 
 
 def train(

@@ -16,11 +16,19 @@ import lodestar  # noqa: E402
 # isort: split
 import numpy as np  # noqa: E402
 
-if __name__ == "__main__":
-    output, scores = map(pathlib.Path, sys.argv[1:])
+
+def serve(output: pathlib.Path, scores: pathlib.Path) -> None:
+    """Scores the examples to evaluate on."""
     data = lodestar.data.PreparedFiles.load(output / "data")
     with lodestar.serving.LiveModel(
         output / "saved_model", output / "snapshots"
     ) as model:
         parts = [model(features) for features, _ in data.eval_dataset()]
     np.save(scores, np.concatenate([p.popitem()[1].numpy() for p in parts]))
+
+
+if __name__ == "__main__":
+    try:
+        serve(*map(pathlib.Path, sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)  # the program that started it says so

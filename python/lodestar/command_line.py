@@ -61,11 +61,13 @@ def run(
             # So that a reader who has gone is noticed here, and not at exit.
             sys.stdout.flush()
             return code
-        except BrokenPipeError:
-            # The reader of our output has gone, as in `... | head`.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         except BaseException as error:
+            gone = isinstance(error, BrokenPipeError)
+            if gone:
+                # The reader of our output has gone, as in `... | head`.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if gone and not interrupt.seen:
+                return 0
             if interrupt.seen or isinstance(error, KeyboardInterrupt):
                 print(interrupted or f"{name}: interrupted", file=sys.stderr)
                 return _INTERRUPTED
@@ -83,16 +85,20 @@ class _Interrupt:
 
     def __init__(self):
         self.seen = False
-        # Python lets no other thread set a handler.
-        self._main = threading.current_thread() is threading.main_thread()
+        self._before = signal.getsignal(signal.SIGINT)
+        # Python lets no other thread set a handler; a program in the background
+        # of a shell goes on to ignore Ctrl-C.
+        self._set = callable(self._before) and (
+            threading.current_thread() is threading.main_thread()
+        )
 
     def __enter__(self) -> _Interrupt:
-        if self._main:
-            self._before = signal.signal(signal.SIGINT, self._raise)
+        if self._set:
+            signal.signal(signal.SIGINT, self._raise)
         return self
 
     def __exit__(self, exc_type, exc_value, traceback) -> None:
-        if self._main:
+        if self._set:
             signal.signal(signal.SIGINT, self._before)
 
     def _raise(self, number, frame):
@@ -163,4 +169,8 @@ def names(text: str) -> list[str]:
 def at_least_each(least: int) -> Callable[[str], list[int]]:
     """The type of arguments that are integers with a comma between them."""
     one = at_least(least)
-    return lambda text: [one(part) for part in text.split(",")]
+
+    def integers(text: str) -> list[int]:
+        return [one(part) for part in text.split(",")]
+
+    return integers

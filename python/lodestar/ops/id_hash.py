@@ -23,7 +23,7 @@ def stable_hash(text: str) -> int:
 
 
 def mix64(value: int) -> int:
-    """SplitMix64's finalizer on a signed 64-bit integer (core/hash.h)."""
+    """SplitMix64's finalizer on a signed 64-bit integer (tf_ops/core/base/hash.h)."""
     x = value & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

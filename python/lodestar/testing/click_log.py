@@ -125,7 +125,6 @@ def generate_click_log(
         raise ValueError(f"`seed` must be at least 0, found {seed}")
     directory = as_path(directory)
     is_new = not os.path.exists(directory)
-    os.makedirs(directory, exist_ok=True)
     stems = [
         os.path.join(directory, f"part-{part:05d}") for part in range(num_files)
     ]
@@ -134,15 +133,17 @@ def generate_click_log(
         [f"{stem}.npy" for stem in stems],
         os.path.join(directory, "slots.yaml"),
     )
-    written: list[str] = []
+    begun: list[str] = []
     try:
+        os.makedirs(directory, exist_ok=True)
         model = _Model(seed, one_id)
-        _write(log, num_samples, seed, model, writer, on_progress, written)
+        _write(log, num_samples, seed, model, writer, on_progress, begun)
     except BaseException:
-        with contextlib.suppress(OSError):
-            for path in written:
+        for path in begun:
+            with contextlib.suppress(OSError):
                 os.remove(path)
-            if is_new:
+        if is_new:
+            with contextlib.suppress(OSError):
                 os.rmdir(directory)
         raise
     return log
@@ -155,17 +156,18 @@ def _write(
     model: _Model,
     make_writer: Callable[[str, SlotSpec], SampleWriter],
     on_progress: Callable[[int], None] | None,
-    written: list[str],
+    begun: list[str],
 ) -> None:
-    """Writes the log, and to `written` the paths that are."""
+    """Writes the log; `begun` has a path before there is such a file."""
     spec = click_log_slots()
+    begun.append(log.slots_file)
     spec.to_yaml(log.slots_file)
-    written.append(log.slots_file)
     num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
         rng = np.random.default_rng([seed, 1, part])
         pairs = []
+        begun.append(log.files[part])
         with make_writer(log.files[part], spec) as writer:
             for first in range(begin, end, _CHUNK_ROWS):
                 rows = min(_CHUNK_ROWS, end - first)
@@ -175,10 +177,9 @@ def _write(
                 pairs.append(np.stack([probability, columns["click"]], axis=1))
                 if on_progress is not None:
                     on_progress(rows)
-        written.append(log.files[part])
+        begun.append(log.probability_files[part])
         with AtomicFile(log.probability_files[part]) as file:
             np.save(file, np.concatenate(pairs).astype(np.float32))
-        written.append(log.probability_files[part])
 
 
 class _Model:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -166,7 +167,7 @@ def prepare_files(
 
     Args:
         path: The folder to make; it appears whole or not at all.
-        files: To train on, as for `open_source`.
+        files: To train on, local ones, as for `open_source`.
         eval_files: To evaluate on, of the same format; None holds a part of
             `files` out.
         fraction: Of the examples to hold out, between 0 and 1.
@@ -176,7 +177,8 @@ def prepare_files(
             slots.
         format: As for `open_source`.
         transform: What is done to dense values, float64 `[N, V]`, before their
-            mean and variance are taken; default: nothing.
+            mean and variance are taken; default: nothing. Not compared with
+            that of an earlier call.
         **options: Those of the format's reader.
 
     Returns:
@@ -220,6 +222,10 @@ def prepare_files(
         except DataError as error:
             text = str(error)
             for name in own:
+                # The copy is gone, so its lines are counted as examples.
+                text = re.sub(
+                    rf"{re.escape(name)}:(\d+)", rf"{name}: example \1", text
+                )
                 text = text.replace(name, own[name])
             raise DataError(text) from error
 
@@ -249,6 +255,10 @@ def prepare_once(
     """
     path = pathlib.Path(path)
     with _data_errors():
+        try:
+            source = json.loads(json.dumps(source))  # tuples are lists
+        except TypeError as error:
+            raise DataError(f"{path}: `source` is no JSON: {error}") from error
         loaded = _load(path)
         if loaded is None:
             if path.exists():
@@ -261,11 +271,9 @@ def prepare_once(
                 content = {"source": source, "data": _moved(content, folder)}
                 (folder / _ABOUT).write_text(json.dumps(content, indent=2))
             loaded = _load(path)
-        # As JSON gives it back: tuples are lists.
-        if loaded[0] != json.loads(json.dumps(source)):
+        if loaded[0] != source:
             raise OtherFilesError(
-                f"{path}: was made of other data or with other options, as "
-                "--seed or --slots"
+                f"{path}: was made of other data or with other options"
             )
     return loaded[1]
 
@@ -480,8 +488,9 @@ def _moved(
         if new is not None:
             # A file outside the folder has an absolute path, which stays.
             return str(new / path)
-        inside = pathlib.Path(path).is_relative_to(old)
-        return os.path.relpath(path, old) if inside else os.path.abspath(path)
+        path = os.path.abspath(path)
+        inside = pathlib.Path(path).is_relative_to(os.path.abspath(old))
+        return os.path.relpath(path, old) if inside else path
 
     return {
         **content,
