@@ -136,6 +136,7 @@ class Snapshot(keras.callbacks.Callback):
         self._fresh = True  # the model is not where `_place` says
         self._passes = False  # an epoch is a pass over the data
         self._pass_ended = False
+        self._anew = False  # the reader has begun anew since the last snapshot
         self._stopped = False  # someone has ended the epoch before its end
 
     def fit(
@@ -323,12 +324,13 @@ class Snapshot(keras.callbacks.Callback):
         """
         if not self._pass_ended:
             self._iterator.begin_anew()
+            self._anew = True
         self._pass_ended = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Takes the last snapshot, and waits for it."""
         self._collect()
-        self._due = self._steps > 0
+        self._due = self._steps > 0 or self._anew
         deadline = time.monotonic() + _LOCK_SECONDS
         while self._due:
             self._take(wait_for_lock=time.monotonic() < deadline)
@@ -365,6 +367,7 @@ class Snapshot(keras.callbacks.Callback):
         # One that failed is tried again when the next is due.
         self._due = False
         self._steps = 0
+        self._anew = False
 
     def _is_delta(self) -> bool:
         with contextlib.suppress(SnapshotError):

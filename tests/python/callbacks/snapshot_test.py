@@ -181,12 +181,18 @@ OVER = ["over, ['loss', 'val_loss']"]
 
 
 @pytest.mark.parametrize(
-    "steps, data",
-    [(5, resume_trainer.repeated), (None, resume_trainer.once)]
-    + [(None, resume_trainer.of_unknown_length)],
+    "steps, data, at_once",
+    [(5, resume_trainer.repeated, False), (None, resume_trainer.once, False)]
+    # The last batch has a snapshot, taken before it shows that it was the last.
+    + [(None, resume_trainer.of_unknown_length, True)],
 )
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_fit_goes_on_where_it_was_stopped(path, steps, data):
+def test_fit_goes_on_where_it_was_stopped(
+    path, steps, data, at_once, monkeypatch
+):
+    if at_once:
+        _write_at_once(monkeypatch)
+
     def fit_on(seen, epochs, name=path):
         m, reader = model(), snapshot.ResumableDataset(data())
         callback = Snapshot(name, 2, iterator=reader)

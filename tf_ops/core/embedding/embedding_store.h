@@ -299,6 +299,8 @@ class EmbeddingStore {
                            const EmbeddingStore& like,
                            const ParallelFor* parallel,
                            std::unique_ptr<EmbeddingStore>* out);
+  // Its events, and its step, are those that `like` has by now.
+  void TakeOver(const EmbeddingStore& like, bool with_step);
 
   // The snapshot that the next delta follows; empty: the next one is whole.
   std::string base() const { return table_.rows.changes().base(); }

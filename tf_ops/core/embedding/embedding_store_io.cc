@@ -158,17 +158,19 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
     }
     table.shared.Import(shared);
   }
-  if (rows.with_counters) {
-    table.step.Set(rows.step, rows.own_step);
-  } else {
-    table.step.Set(old.step.value(), old.step.own());
-  }
-  table.events.CopyFrom(old.events);
+  if (rows.with_counters) table.step.Set(rows.step, rows.own_step);
+  store->TakeOver(like, !rows.with_counters);
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while ", rows.ids.size(),
                            " rows are imported");
+}
+
+void EmbeddingStore::TakeOver(const EmbeddingStore& like, bool with_step) {
+  const TableParts& old = like.table_;
+  if (with_step) table_.step.Set(old.step.value(), old.step.own());
+  table_.events.CopyFrom(old.events);
 }
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,

@@ -161,7 +161,7 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   // Nothing from here on can fail.
   const int64_t slot_bytes = table_.rows.slot_bytes();
   // Not: another table has taken the place of that which they come from.
-  const bool bound = table_.optimizer.bound();
+  const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
   RunParallel(
       parallel, count, RowCost(dim() * (2 + num_slots)),

@@ -160,7 +160,8 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
   // Those whose gradient has gone to a shared row.
   std::vector<char> is_cold;
-  if (create_missing || table_.shared.any() || !table_.optimizer.bound()) {
+  if (create_missing || table_.shared.any() ||
+      !table_.optimizer.IsBoundTo(attached)) {
     LODESTAR_RETURN_IF_ERROR(PrepareApply(unique_ids, gradients, attached,
                                           optimizer, create_missing, parallel,
                                           &is_cold));

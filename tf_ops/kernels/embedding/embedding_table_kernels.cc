@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_policies.h"
@@ -367,13 +368,22 @@ class EmbeddingImportOp : public EmbeddingKernel {
     rows.shared_slots = RowNumbers(ctx->input(15));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (!replace_) return ToTensorFlow(store->Import(rows, &parallel));
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
     std::unique_ptr<EmbeddingStore> table;
     LODESTAR_TRY(ToTensorFlow(
         EmbeddingStore::CreateFrom(rows, *store, &parallel, &table)));
-    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-    resource->Replace(std::move(table));
-    return absl::OkStatus();
+    // Between two steps, as a restore does.
+    return ToTensorFlow(StepGate::Global().Flip([&] {
+      if (resource->store().get() != store) {
+        return FailedPrecondition(
+            "another import or a restore has replaced the table meanwhile; it "
+            "is as that left it");
+      }
+      table->TakeOver(*store, !rows.with_counters);
+      resource->Replace(std::move(table));
+      return Status();
+    }));
   }
 
  private:
