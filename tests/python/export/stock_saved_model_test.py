@@ -10,6 +10,7 @@ import stock_served
 import tensorflow as tf
 
 import lodestar
+from lodestar.ops import id_hash
 
 EDGES = [2**63 - 1, -(2**63), -1, 0]
 BAGS = [[1, 2, 777], [], EDGES, [4, 4, -9]]
@@ -235,7 +236,7 @@ def test_which_tables_are_written(tmp_path):
             return self.first(ids) + self.second(ids)
 
     m = Two()
-    m.read.lookup([4, lodestar.embedding.ids.salted_id(4, "s")], training=True)
+    m.read.lookup([4, id_hash.salted_id(4, "s")], training=True)
     m.other.lookup([9], training=True)
     for tables in ("used", "all"):
         path = tmp_path / tables
