@@ -133,15 +133,16 @@ def generate_click_log(
         [f"{stem}.npy" for stem in stems],
         os.path.join(directory, "slots.yaml"),
     )
-    begun: list[str] = []
+    begun: dict[str, int | None] = {}
     try:
         os.makedirs(directory, exist_ok=True)
         model = _Model(seed, one_id)
         _write(log, num_samples, seed, model, writer, on_progress, begun)
     except BaseException:
-        for path in begun:
-            with contextlib.suppress(OSError):
-                os.remove(path)
+        for path, before in begun.items():
+            if _inode(path) != before:
+                with contextlib.suppress(OSError):
+                    os.remove(path)
         if is_new:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
@@ -156,18 +157,18 @@ def _write(
     model: _Model,
     make_writer: Callable[[str, SlotSpec], SampleWriter],
     on_progress: Callable[[int], None] | None,
-    begun: list[str],
+    begun: dict[str, int | None],
 ) -> None:
-    """Writes the log; `begun` has a path before there is such a file."""
+    """Writes the log; notes in `begun` what is at a path before it is written."""
     spec = click_log_slots()
-    begun.append(log.slots_file)
+    begun[log.slots_file] = _inode(log.slots_file)
     spec.to_yaml(log.slots_file)
     num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
         rng = np.random.default_rng([seed, 1, part])
         pairs = []
-        begun.append(log.files[part])
+        begun[log.files[part]] = _inode(log.files[part])
         with make_writer(log.files[part], spec) as writer:
             for first in range(begin, end, _CHUNK_ROWS):
                 rows = min(_CHUNK_ROWS, end - first)
@@ -177,9 +178,17 @@ def _write(
                 pairs.append(np.stack([probability, columns["click"]], axis=1))
                 if on_progress is not None:
                     on_progress(rows)
-        begun.append(log.probability_files[part])
-        with AtomicFile(log.probability_files[part]) as file:
+        probabilities = log.probability_files[part]
+        begun[probabilities] = _inode(probabilities)
+        with AtomicFile(probabilities) as file:
             np.save(file, np.concatenate(pairs).astype(np.float32))
+
+
+def _inode(path: str) -> int | None:
+    """Of the file there; None: there is none."""
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_ino
+    return None
 
 
 class _Model:
