@@ -32,7 +32,9 @@ void ExpectColumns(const SlotBatch& batch, const SlotRows& wanted) {
       SlotBatch::Copy(pieces, values.data());
       EXPECT_EQ(values, column.ints) << c;
     }
-    if (is_ragged) EXPECT_EQ(splits, column.row_splits) << c;
+    if (is_ragged) {
+      EXPECT_EQ(splits, column.row_splits) << c;
+    }
   }
 }
 
