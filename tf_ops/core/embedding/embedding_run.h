@@ -17,6 +17,8 @@ constexpr int64_t kAhead = 16;
 // The widest row; as many numbers fit a thread's stack where a row is worked on
 // and no memory may be asked for.
 constexpr int kMaxDim = 65536;
+// Columns of a row that are computed at a time: threads may have small stacks.
+constexpr int kPart = 1024;
 
 // Guesses of the nanoseconds to find one row, and to find and copy it.
 constexpr int64_t kFindCost = 40;

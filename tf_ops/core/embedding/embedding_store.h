@@ -333,10 +333,11 @@ class EmbeddingStore {
                             const ParallelFor* parallel);
 
   // The parts of Apply, for rows of T.
-  // By who holds the row's word. value: room for the row.
-  template <typename T>
-  void UpdateRow(RowStore* rows, uint32_t row, const ComputeOf<T>* gradient,
-                 const SparseOptimizer& optimizer, ComputeOf<T>* value);
+  // By who holds the row's word. gradient(first, count): its columns from
+  // `first` on.
+  template <typename T, typename Gradient>
+  void UpdateRow(RowStore* rows, uint32_t row, const Gradient& gradient,
+                 const SparseOptimizer& optimizer);
   template <typename T>
   void UpdateRows(Span<const int64_t> unique_ids,
                   const std::vector<char>& is_cold,

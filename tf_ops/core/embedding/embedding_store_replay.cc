@@ -134,7 +134,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     out.shared[k] = true;
     VisitRowType(ComputeType(type()), [&](auto zero) {
       using C = ComputeOf<decltype(zero)>;
-      i = shared_rows.Sum(cold, i, static_cast<const C*>(gradients),
+      i = shared_rows.Sum(cold, i, static_cast<const C*>(gradients), 0, dim(),
                           static_cast<C*>(out.gradients) + k * dim());
     });
     read(*shared_rows.rows(), row, row, k);

@@ -20,19 +20,23 @@ SharedRows::Readers EmbeddingStore::ReadersOfSharedRows(
   return readers;
 }
 
-template <typename T>
+template <typename T, typename Gradient>
 inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
-                                      const ComputeOf<T>* gradient,
-                                      const SparseOptimizer& optimizer,
-                                      ComputeOf<T>* value) {
-  ComputeOf<T>* slots[RowStore::kMaxSlots];
-  for (int s = 0; s < optimizer.num_slots(); ++s) {
-    slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s));
-  }
+                                      const Gradient& gradient,
+                                      const SparseOptimizer& optimizer) {
+  ComputeOf<T> value[kPart];
   rows->BeforeWrite(row);
-  CopyComputedOut<T>(rows->values(row), dim(), value);
-  optimizer.Update(gradient, dim(), value, slots);
-  CopyComputedIn<T>(value, dim(), rows->values(row));
+  for (int first = 0; first < dim(); first += kPart) {
+    const int count = std::min(kPart, dim() - first);
+    ComputeOf<T>* slots[RowStore::kMaxSlots];
+    for (int s = 0; s < optimizer.num_slots(); ++s) {
+      slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
+    }
+    T* const columns = static_cast<T*>(rows->values(row)) + first;
+    CopyComputedOut<T>(columns, count, value);
+    optimizer.Update(gradient(first, count), count, value, slots);
+    CopyComputedIn<T>(value, count, columns);
+  }
 }
 
 template <typename T>
@@ -40,13 +44,15 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
                                   const ComputeOf<T>* gradients,
                                   const SparseOptimizer& optimizer) {
   RowStore* const rows = table_.shared.rows();
-  ComputeOf<T> sum[kMaxDim];
-  ComputeOf<T> value[kMaxDim];
-  for (size_t i = 0; i < readers.size();) {
+  ComputeOf<T> sum[kPart];
+  for (size_t i = 0, next = 0; i < readers.size(); i = next) {
     const uint32_t row = readers[i].first;
-    i = table_.shared.Sum(readers, i, gradients, sum);
+    const auto gradient = [&](int first, int count) {
+      next = table_.shared.Sum(readers, i, gradients, first, count, sum);
+      return sum;
+    };
     rows->Lock(row, row);
-    UpdateRow<T>(rows, row, sum, optimizer, value);
+    UpdateRow<T>(rows, row, gradient, optimizer);
     rows->Unlock(row);
   }
 }
@@ -62,7 +68,6 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
     rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
   };
   const auto body = [&](int64_t begin, int64_t end) {
-    ComputeOf<T> value[kMaxDim];
     int64_t dropped = 0;
     const auto visit = [&](int64_t first, Span<const int64_t> run,
                            ShardedRows::Probe* probes) {
@@ -76,8 +81,10 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
           ++dropped;
           continue;
         }
-        UpdateRow<T>(&shard.rows, ref.row, gradients + u * dim(), optimizer,
-                     value);
+        const auto gradient = [&](int first, int) {
+          return gradients + u * dim() + first;
+        };
+        UpdateRow<T>(&shard.rows, ref.row, gradient, optimizer);
         RowStore::Unlock(ref.meta);
       }
     };

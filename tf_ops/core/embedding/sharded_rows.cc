@@ -276,9 +276,16 @@ void ShardedRows::Draw(const RowInitializer& initializer, int64_t id,
 
 void ShardedRows::DrawInto(const RowInitializer& initializer, int64_t id,
                            RowStore* rows, uint32_t row) {
-  double value[kMaxDim];  // of the widest type
-  Draw(initializer, id, value);
-  CopyRowIn(value, row_bytes_, rows->values(row));
+  VisitRowType(type_, [&](auto zero) {
+    using T = decltype(zero);
+    T part[kPart];
+    for (int first = 0; first < dim_; first += kPart) {
+      const int count = std::min(kPart, dim_ - first);
+      initializer.DrawColumns(id, first, count, part);
+      CopyRowIn(part, count * sizeof(T),
+                static_cast<T*>(rows->values(row)) + first);
+    }
+  });
 }
 
 }  // namespace lodestar

@@ -44,11 +44,12 @@ class SharedRows {
   // The shared row that each of some ids reads, with the id's index, in
   // ascending order.
   using Readers = std::vector<std::pair<uint32_t, int64_t>>;
-  // sum: that of the gradients [N, dim] of the readers of readers[first]'s row,
-  // in the order of the ids. Returns the next row's first.
+  // sum: that of `count` columns, from `column` on, of the gradients [N, dim]
+  // of the readers of readers[first]'s row, in the order of the ids. Returns
+  // the next row's first.
   template <typename C>
   size_t Sum(const Readers& readers, size_t first, const C* gradients,
-             C* sum) const;
+             int column, int count, C* sum) const;
 
   // Under all locks.
 
@@ -72,13 +73,13 @@ class SharedRows {
 
 template <typename C>
 size_t SharedRows::Sum(const Readers& readers, size_t first, const C* gradients,
-                       C* sum) const {
-  const int dim = rows_.dim();
-  std::fill_n(sum, dim, C{0});
+                       int column, int count, C* sum) const {
+  std::fill_n(sum, count, C{0});
   size_t i = first;
   for (; i < readers.size() && readers[i].first == readers[first].first; ++i) {
-    const C* gradient = gradients + readers[i].second * dim;
-    for (int c = 0; c < dim; ++c) sum[c] += gradient[c];
+    const C* const gradient =
+        gradients + readers[i].second * rows_.dim() + column;
+    for (int c = 0; c < count; ++c) sum[c] += gradient[c];
   }
   return i;
 }

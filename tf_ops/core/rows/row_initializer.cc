@@ -116,33 +116,34 @@ void RowInitializer::SetSeed(int64_t seed, int64_t salt) {
 }
 
 template <typename T>
-void RowInitializer::Draw(int64_t id, int dim, T* row) const {
+void RowInitializer::DrawColumns(int64_t id, int first, int count,
+                                 T* columns) const {
   if (kind_ == Kind::kConstant) {
-    std::fill_n(row, dim, RoundTo<T>(a_));
+    std::fill_n(columns, count, RoundTo<T>(a_));
     return;
   }
   const uint64_t key = __atomic_load_n(&key_, __ATOMIC_RELAXED);
   const uint64_t base = Mix64(Mix64(static_cast<uint64_t>(id)) ^ key);
-  for (int column = 0; column < dim; ++column) {
+  for (int c = 0; c < count; ++c) {
     const uint64_t word =
-        Mix64(base + (static_cast<uint64_t>(column) + 1) * kGoldenGamma);
+        Mix64(base + (static_cast<uint64_t>(first) + c + 1) * kGoldenGamma);
     if (kind_ == Kind::kUniform) {
       const float unit = static_cast<float>(word >> 40) * 0x1p-24f;
-      row[column] = RoundTo<T>(a_ + unit * (b_ - a_));
+      columns[c] = RoundTo<T>(a_ + unit * (b_ - a_));
     } else {
       // In the middle of one of 2^52 cells, so never 0 or 1.
       double p = (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;
       if (kind_ == Kind::kTruncatedNormal) {
         p = kBelowMinusTwo + p * (1.0 - 2.0 * kBelowMinusTwo);
       }
-      row[column] = RoundTo<T>(static_cast<float>(a_ + b_ * InverseNormal(p)));
+      columns[c] = RoundTo<T>(static_cast<float>(a_ + b_ * InverseNormal(p)));
     }
   }
 }
 
-template void RowInitializer::Draw(int64_t, int, float*) const;
-template void RowInitializer::Draw(int64_t, int, double*) const;
-template void RowInitializer::Draw(int64_t, int, Float16*) const;
-template void RowInitializer::Draw(int64_t, int, BFloat16*) const;
+template void RowInitializer::DrawColumns(int64_t, int, int, float*) const;
+template void RowInitializer::DrawColumns(int64_t, int, int, double*) const;
+template void RowInitializer::DrawColumns(int64_t, int, int, Float16*) const;
+template void RowInitializer::DrawColumns(int64_t, int, int, BFloat16*) const;
 
 }  // namespace lodestar

@@ -34,7 +34,12 @@ class RowInitializer {
   // Drawn as float, and rounded: a table starts alike in every type.
   // T: float, double, Float16 or BFloat16.
   template <typename T>
-  void Draw(int64_t id, int dim, T* row) const;
+  void Draw(int64_t id, int dim, T* row) const {
+    DrawColumns(id, 0, dim, row);
+  }
+  // Columns [first, first + count) of it.
+  template <typename T>
+  void DrawColumns(int64_t id, int first, int count, T* columns) const;
 
   int64_t seed() const { return seed_; }
   int64_t salt() const { return salt_; }

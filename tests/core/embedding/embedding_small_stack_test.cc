@@ -1,0 +1,87 @@
+// Updates on threads of a small stack, such as other runtimes start.
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+void OnSmallStack(const std::function<void()>& body) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
+  const auto run = [](void* argument) -> void* {
+    (*static_cast<const std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, &attributes, run,
+                           const_cast<std::function<void()>*>(&body)),
+            0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+class EmbeddingSmallStackTest : public testing::TestWithParam<RowType> {};
+
+// Adam's first step, with a rate of 1 and both moments half of what they
+// become.
+TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
+  constexpr int kDim = 65536;
+  RowInitializer initializer;
+  ASSERT_TRUE(
+      RowInitializer::Create("constant", 2, 0, 0, 0, &initializer).ok());
+  for (const int64_t shared_rows : {0, 1}) {
+    TablePolicies policies;
+    policies.shared_rows = shared_rows;
+    if (shared_rows > 0) {
+      policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+      policies.admission.min_count = 100;
+    }
+    std::unique_ptr<EmbeddingStore> store;
+    ASSERT_TRUE(EmbeddingStore::Create(kDim, 1, initializer, &store, policies,
+                                       GetParam())
+                    .ok());
+    SparseOptimizer adam;
+    ASSERT_TRUE(SparseOptimizer::Create(
+                    "adam", std::vector<float>{1, 0, 0.5, 0.5, 0, 1}, &adam)
+                    .ok());
+    const std::vector<int64_t> ids = {5, 7};
+    Status status;
+    OnSmallStack([&] {
+      VisitRowType(GetParam(), [&](auto zero) {
+        using C = ComputeOf<decltype(zero)>;
+        const std::vector<C> gradients(ids.size() * kDim, 1);
+        const std::vector<float> inits = {0, 0};
+        status = store->Apply(ids, gradients.data(), "adam", adam, inits,
+                              /*create_missing=*/true,
+                              EmbeddingStore::kSameStep, nullptr);
+      });
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    Missing missing;
+    missing.kind = Missing::Kind::kShared;
+    VisitRowType(GetParam(), [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> rows(ids.size() * kDim);
+      store->Find(ids, nullptr, missing, rows.data(), nullptr, nullptr);
+      for (const T x : rows) {
+        ASSERT_NEAR(ToCompute(x), 2 - std::sqrt(0.5), 0.01);
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EmbeddingSmallStackTest,
+                         testing::Values(RowType::kFloat32, RowType::kFloat64,
+                                         RowType::kBFloat16));
+
+}  // namespace
+}  // namespace lodestar
