@@ -5,13 +5,13 @@
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tf_ops/core/base/mutex.h"
 
 namespace lodestar {
 
@@ -67,53 +67,53 @@ class TableChanges {
   // The snapshot since which changes are marked; empty: they are not, or not
   // all of them, so that the next snapshot is one of everything.
   std::string base() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return base_;
   }
   void SetBase(std::string base) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     base_ = std::move(base);
     lost_ = false;
   }
   // Some change was not marked. Nor is a running snapshot to be a base.
   void ForgetBase() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     base_.clear();
     lost_ = true;
   }
 
   bool running() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return running_;
   }
   void BeginSnapshot() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     running_ = true;
     lost_ = false;
   }
   // base: the new one; nullptr: it stays as it is.
   void EndSnapshot(std::string* base) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (base != nullptr && !lost_) base_.swap(*base);
     running_ = false;
-    ended_.notify_all();
+    ended_.NotifyAll();
   }
   // Whether changes are of any use after that.
   bool HasBaseAfter(const std::string* base) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return !lost_ && !(base == nullptr ? base_ : *base).empty();
   }
   void WaitForEnd() const {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ended_.wait(lock, [this] { return !running_; });
+    MutexLock lock(&mutex_);
+    while (running_) ended_.Wait(&mutex_);
   }
 
  private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable ended_;
-  std::string base_;
-  bool running_ = false;
-  bool lost_ = false;
+  mutable Mutex mutex_;
+  mutable ConditionVariable ended_;
+  std::string base_ LODESTAR_GUARDED_BY(mutex_);
+  bool running_ LODESTAR_GUARDED_BY(mutex_) = false;
+  bool lost_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lodestar

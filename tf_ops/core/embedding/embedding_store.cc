@@ -252,7 +252,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
       while (true) {
         ImageBudget::Global().Wait();
         {
-          std::lock_guard<std::mutex> lock(shard.mutex);
+          MutexLock lock(&shard.mutex);
           const int64_t before = bytes();
           const bool last = part();
           *returned += before - bytes();

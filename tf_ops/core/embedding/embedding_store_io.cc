@@ -271,7 +271,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
   stats.max_rows = table_.policies.eviction.max_rows;
   for (size_t s = 0; s < table_.rows.num_shards(); ++s) {
     const RowShard& shard = table_.rows.shard(s);
-    std::lock_guard<std::mutex> lock(shard.mutex);
+    MutexLock lock(&shard.mutex);
     const int64_t waiting_bytes = table_.sightings.bytes(s);
     stats.policy_bytes += waiting_bytes;
     if (shard.order != nullptr) stats.policy_bytes += shard.order->bytes();

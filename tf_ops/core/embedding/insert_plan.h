@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -87,7 +88,7 @@ class InsertPlan {
   const Fill fill_;
   TableParts& table_;
   std::optional<ShardLocks> locks_;  // none: there is nothing to commit
-  std::unique_lock<std::mutex> sketch_lock_;
+  std::unique_lock<Mutex> sketch_lock_;
   std::optional<AttachedOptimizer> optimizer_;  // to be bound
   std::vector<ShardPlan> plans_;                // by shard
   int64_t excess_ = 0;                          // rows above the cap

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -91,7 +92,7 @@ struct RowShard {
            (order == nullptr ? 0 : order->bytes());
   }
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   LeafIndex index;
   // Rows that have moved. Told after the index, before the old place is free:
   // who finds a row gone, and the number as it was before he looked, may
@@ -116,7 +117,7 @@ class ShardLocks {
   void Unlock();
 
  private:
-  std::vector<std::unique_lock<std::mutex>> locks_;
+  std::vector<std::unique_lock<Mutex>> locks_;
 };
 
 // A shard's rows from the first to go on, to be listed in that order.

@@ -124,17 +124,19 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
   RunParallel(parallel, num_shards, ids.size() / num_shards * 60 + 1, body);
 }
 
-std::unique_lock<std::mutex> Sightings::LockSketch() const {
-  return sketch_ == nullptr ? std::unique_lock<std::mutex>()
-                            : std::unique_lock<std::mutex>(sketch_mutex_);
+std::unique_lock<Mutex> Sightings::LockSketch() const {
+  return sketch_ == nullptr ? std::unique_lock<Mutex>()
+                            : std::unique_lock<Mutex>(sketch_mutex_);
 }
 
 Status Sightings::ReserveSketch() {
+  sketch_mutex_.AssertHeld();  // where there is a sketch
   return sketch_ == nullptr ? Status() : sketch_->Reserve();
 }
 
 void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
                      ShardPlan* plan) {
+  sketch_mutex_.AssertHeld();  // where there is a sketch
   PendingIds& pending = *waiting_[shard].ids;
   if (sketch_ != nullptr) {
     // Those of another step.
@@ -209,6 +211,7 @@ Status Sightings::Reserve(size_t shard, const ShardPlan& plan,
 void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
                        const ShardPlan& plan) {
   if (plan.sightings.empty()) return;
+  sketch_mutex_.AssertHeld();  // where there is a sketch
   PendingIds& pending = *waiting(shard);
   for (const PlannedSighting& s : plan.sightings) {
     const bool there = s.entry != LeafIndex::kNoRow;
@@ -234,13 +237,13 @@ Sightings::Count Sightings::CountOf(size_t shard, uint32_t tag,
     return {pending->sightings(entry), pending->last_seen(entry)};
   }
   if (sketch_ == nullptr) return {};
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  MutexLock lock(&sketch_mutex_);
   return {sketch_->Estimate(id), -1};
 }
 
 std::vector<uint8_t> Sightings::sketch() const {
   if (sketch_ == nullptr) return {};
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  MutexLock lock(&sketch_mutex_);
   return sketch_->counters();
 }
 
@@ -267,7 +270,7 @@ void Sightings::Export(EmbeddingRows* out) const {
 
 int64_t Sightings::sketch_bytes() const {
   if (sketch_ == nullptr) return 0;
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  MutexLock lock(&sketch_mutex_);
   return sketch_->counters().size();
 }
 
@@ -296,7 +299,7 @@ void Sightings::Clear() {
     if (shard.ids != nullptr) shard.ids->Clear();
   }
   if (sketch_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  MutexLock lock(&sketch_mutex_);
   sketch_->Clear();
 }
 
@@ -316,7 +319,7 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
                              ", wanted 0 to 2^32 - 1");
     }
   }
-  const int64_t wanted = sketch_ == nullptr ? 0 : sketch_->num_counters();
+  const int64_t wanted = sketch_ == nullptr ? 0 : policy_.num_counters;
   if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
     return InvalidArgument("`sketch` has ", rows.sketch.size(),
                            " counters, but the variable's admission has ",
@@ -372,7 +375,7 @@ void Sightings::Install(State* state) {
   const ShardLocks locks(rows_);
   waiting_.swap(state->waiting);
   if (sketch_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(sketch_mutex_);
+  MutexLock lock(&sketch_mutex_);
   sketch_->Swap(&state->sketch);
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -100,7 +101,7 @@ class Sightings {
   // Ids that ask for a row. With admission, and with the locks of their shards;
   // from before the first Plan to after the last Commit that of the sketch,
   // too, which is none where there is no sketch.
-  std::unique_lock<std::mutex> LockSketch() const;
+  std::unique_lock<Mutex> LockSketch() const;
   Status ReserveSketch();
   // Fills sightings, and keeps the ids that are admitted.
   void Plan(Span<const int64_t> ids, const Call& call, size_t shard,
@@ -166,8 +167,9 @@ class Sightings {
   const AdmissionPolicy policy_;
   ShardedRows& rows_;
   std::vector<Waiting> waiting_;  // by shard
-  mutable std::mutex sketch_mutex_;
-  std::unique_ptr<CountingSketch> sketch_;
+  mutable Mutex sketch_mutex_;
+  // Null: there is none.
+  std::unique_ptr<CountingSketch> sketch_ LODESTAR_PT_GUARDED_BY(sketch_mutex_);
 };
 
 }  // namespace lodestar

@@ -191,7 +191,7 @@ void EmbeddingSnapshot::Flip() {
 }
 
 Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (ended_ || written_) {
     return FailedPrecondition("the snapshot has ended, or was written before");
   }
@@ -271,13 +271,13 @@ void EmbeddingSnapshot::EndImages() {
 }
 
 void EmbeddingSnapshot::Commit(std::string base) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   End(complete_ ? &base : nullptr);
 }
 
 void EmbeddingSnapshot::Abort() {
   aborted_ = true;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   End(nullptr);
 }
 
@@ -292,7 +292,7 @@ void EmbeddingSnapshot::End(std::string* base) {
   for (size_t p = 0; p < parts_.size(); ++p) {
     const bool shared = parts_[p].kind == BlockKind::kSharedRows;
     RowShard& shard = rows.shard(shared ? 0 : p);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
+    MutexLock lock(&shard.mutex);
     parts_[p].rows->EndSnapshot(parts_[p].end, base == nullptr);
     if (!marking) parts_[p].rows->StopMarking();
     if (shared) continue;

@@ -20,10 +20,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -87,7 +87,7 @@ class EmbeddingSnapshot {
   Status WriteImages(SnapshotFileWriter* file, bool all);
   void EndImages();
   // base: nullptr: it has failed.
-  void End(std::string* base);
+  void End(std::string* base) LODESTAR_REQUIRES(mutex_);
 
   const std::shared_ptr<EmbeddingStore> store_;
   SnapshotTable table_;
@@ -100,10 +100,11 @@ class EmbeddingSnapshot {
   bool begun_ = false;
 
   std::atomic<bool> aborted_{false};
-  std::mutex mutex_;  // held by who writes it or ends it
-  bool written_ = false;
-  bool complete_ = false;  // it was written without an error
-  bool ended_ = false;
+  Mutex mutex_;  // held by who writes it or ends it
+  bool written_ LODESTAR_GUARDED_BY(mutex_) = false;
+  // It was written without an error.
+  bool complete_ LODESTAR_GUARDED_BY(mutex_) = false;
+  bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lodestar

@@ -156,7 +156,7 @@ Status SnapshotDelta::Reserve() {
   }
   for (size_t s = 0; s < tags.size(); ++s) {
     RowShard& shard = parts_.rows.shard(s);
-    std::lock_guard<std::mutex> lock(shard.mutex);
+    MutexLock lock(&shard.mutex);
     LODESTAR_RETURN_IF_ERROR(ReserveShard(&shard, tags[s]));
   }
   return Status();
@@ -215,9 +215,9 @@ Status SnapshotDelta::WriteAll() {
   return Status();
 }
 
-std::unique_lock<std::mutex> SnapshotDelta::LockShard(RowShard* shard) const {
-  return holds_shards_ ? std::unique_lock<std::mutex>()
-                       : std::unique_lock<std::mutex>(shard->mutex);
+std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
+  return holds_shards_ ? std::unique_lock<Mutex>()
+                       : std::unique_lock<Mutex>(shard->mutex);
 }
 
 // Rows from before the optimizer was attached get what its slots begin with.
@@ -250,7 +250,7 @@ Status SnapshotDelta::WriteRowsOfShard(SnapshotLoading* records,
   if (begin == end) return Status();
   RowShard& shard = parts_.rows.shard(number);
   if (shard.order != nullptr) SortByAge(begin, end, groups);
-  const std::unique_lock<std::mutex> lock = LockShard(&shard);
+  const std::unique_lock<Mutex> lock = LockShard(&shard);
   std::vector<uint32_t> found(end - begin);
   std::vector<uint32_t> tags;
   for (uint32_t k = begin; k < end; ++k) {
@@ -317,7 +317,7 @@ void SnapshotDelta::Remove() {
   for (int64_t id : removed_) {
     const ShardedRows::IdHash hash = parts_.rows.HashOf(id);
     RowShard& shard = parts_.rows.shard(hash.shard);
-    const std::unique_lock<std::mutex> lock = LockShard(&shard);
+    const std::unique_lock<Mutex> lock = LockShard(&shard);
     const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
     parts_.rows.Remove(&shard, hash.tag, row);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -59,7 +60,7 @@ class SnapshotDelta {
   Status Reserve();
   Status WriteAll();
   // None if all of them are held.
-  std::unique_lock<std::mutex> LockShard(RowShard* shard) const;
+  std::unique_lock<Mutex> LockShard(RowShard* shard) const;
   static Status ReserveShard(RowShard* shard, Span<const uint32_t> tags);
   Status Bind();
   Status WriteRows(SnapshotLoading* records,

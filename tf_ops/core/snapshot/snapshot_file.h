@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/memory/arena.h"
@@ -86,7 +86,9 @@ class SnapshotFileWriter {
   Status Finish();
 
   const std::string& path() const { return path_; }
-  const SnapshotTotals& totals() const { return totals_; }
+  const SnapshotTotals& totals() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
+    return totals_;
+  }
   // Of what was added.
   int64_t bytes() const { return bytes_; }
   uint32_t crc() const { return crc_; }
@@ -202,24 +204,28 @@ class SnapshotScan {
   Status ForEach(const ParallelFor* parallel, const Visit& visit);
 
   // After the last block.
-  const SnapshotTotals& totals() const { return totals_; }
+  const SnapshotTotals& totals() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
+    return totals_;
+  }
   // Of the whole file, if its payloads were read.
-  uint32_t crc() const { return crc_; }
+  uint32_t crc() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS { return crc_; }
 
  private:
   void Stop();
   Status Claim(SnapshotFileReader::Block* block, bool* more);
-  Status CheckOrder(const SnapshotFileReader::Block& block) const;
-  Status CheckEnd(SnapshotFileReader::Block* end) const;
+  Status CheckOrder(const SnapshotFileReader::Block& block) const
+      LODESTAR_REQUIRES(mutex_);
+  Status CheckEnd(SnapshotFileReader::Block* end) const
+      LODESTAR_REQUIRES(mutex_);
 
   const SnapshotFileReader& reader_;
   const bool payloads_;
-  std::mutex mutex_;
-  int64_t next_;
-  bool is_table_ = false;
-  bool has_rows_ = false;
-  SnapshotTotals totals_;
-  uint32_t crc_;
+  Mutex mutex_;
+  int64_t next_ LODESTAR_GUARDED_BY(mutex_);
+  bool is_table_ LODESTAR_GUARDED_BY(mutex_) = false;
+  bool has_rows_ LODESTAR_GUARDED_BY(mutex_) = false;
+  SnapshotTotals totals_ LODESTAR_GUARDED_BY(mutex_);
+  uint32_t crc_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/crc32c.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_file_format.h"
 
@@ -240,7 +240,7 @@ Status SnapshotScan::Next(SnapshotFileReader::Block* block, bool* more) {
 }
 
 Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
-  std::mutex mutex;
+  Mutex mutex;
   Status first;
   int64_t first_offset = reader_.size();
   // However many threads there are, each takes blocks until none is left.
@@ -251,7 +251,7 @@ Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
       if (status.ok() && more) status = visit(block);
       if (status.ok()) continue;
       Stop();
-      std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(&mutex);
       if (block.offset < first_offset || first.ok()) {
         first_offset = block.offset;
         first = std::move(status);
@@ -266,12 +266,12 @@ Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
 }
 
 void SnapshotScan::Stop() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   next_ = -1;
 }
 
 Status SnapshotScan::Claim(SnapshotFileReader::Block* block, bool* more) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   *more = false;
   if (next_ < 0) return Status();
   const int64_t offset = next_;

@@ -1,12 +1,12 @@
 #include "tf_ops/core/snapshot/snapshot_loader.h"
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/snapshot/snapshot_loading.h"
 
@@ -191,7 +191,7 @@ Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
   if (begin == end) return Status();
   RowShard& shard = table_->rows.shard(number);
   DeltaRows* const delta = delta_.empty() ? nullptr : &delta_[number];
-  std::lock_guard<std::mutex> lock(shard.mutex);
+  MutexLock lock(&shard.mutex);
   LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(
       Span<const uint32_t>(groups.tags).subspan(begin, end - begin)));
   LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(end - begin));
@@ -228,7 +228,7 @@ Status SnapshotLoader::NoteRemoved(const Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t id = RemovedId(block, i);
     const uint32_t shard = table_->rows.HashOf(id).shard;
-    std::lock_guard<std::mutex> lock(table_->rows.shard(shard).mutex);
+    MutexLock lock(&table_->rows.shard(shard).mutex);
     delta_[shard].removed.push_back(id);
   }
   return Status();
@@ -285,13 +285,13 @@ Status SnapshotLoader::InstallPending() {
 Status SnapshotLoader::MakeOrder() {
   if (!table_->rows.ordered()) return Status();
   const int64_t num_shards = table_->rows.num_shards();
-  std::mutex mutex;
+  Mutex mutex;
   Status first;
   const int64_t cost = rows_ / num_shards * 100 + 1;
   RunParallel(parallel_, num_shards, cost, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
       Status status = MakeOrder(&table_->rows.shard(s));
-      std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(&mutex);
       if (first.ok()) first = std::move(status);
     }
   });

@@ -13,7 +13,7 @@ Status InFile(const std::string& path, const Status& status) {
 Status SharedRowsSeen::See(const SnapshotFileReader& file,
                            const SnapshotTable& table,
                            const SnapshotFileReader::Block& block) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t offset = i * table.record_bytes();
     const int64_t row = HeadOf(block.payload.data() + offset).id;
@@ -28,7 +28,7 @@ Status SharedRowsSeen::See(const SnapshotFileReader& file,
 }
 
 void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (block.kind == BlockKind::kSketch) {
     parts_.push_back({block.offset, block.payload});
     return;
@@ -44,6 +44,7 @@ void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
 }
 
 void PendingBlocks::Finish() {
+  MutexLock lock(&mutex_);
   std::sort(parts_.begin(), parts_.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& part : parts_) {
@@ -54,6 +55,7 @@ void PendingBlocks::Finish() {
 }
 
 EmbeddingRowsView PendingBlocks::View() const {
+  MutexLock lock(&mutex_);
   EmbeddingRowsView view;
   view.pending_ids = ids_;
   view.pending_sightings = sightings_;

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
@@ -42,12 +42,15 @@ class SharedRowsSeen {
   // DataLoss: one comes again. Any thread.
   Status See(const SnapshotFileReader& file, const SnapshotTable& table,
              const SnapshotFileReader::Block& block);
-  int64_t count() const { return count_; }
+  int64_t count() const {
+    MutexLock lock(&mutex_);
+    return count_;
+  }
 
  private:
-  std::mutex mutex_;
-  std::vector<bool> seen_;
-  int64_t count_ = 0;
+  mutable Mutex mutex_;
+  std::vector<bool> seen_ LODESTAR_GUARDED_BY(mutex_);
+  int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
 };
 
 // What a file holds of admission's state. It may be read by several threads.
@@ -61,12 +64,14 @@ class PendingBlocks {
   EmbeddingRowsView View() const;
 
  private:
-  std::mutex mutex_;
-  std::vector<int64_t> ids_;
-  std::vector<int64_t> sightings_;
-  std::vector<int64_t> last_seen_;
-  std::vector<std::pair<int64_t, std::vector<char>>> parts_;  // by offset
-  std::vector<uint8_t> sketch_;
+  mutable Mutex mutex_;
+  std::vector<int64_t> ids_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<int64_t> sightings_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<int64_t> last_seen_ LODESTAR_GUARDED_BY(mutex_);
+  // By offset.
+  std::vector<std::pair<int64_t, std::vector<char>>> parts_
+      LODESTAR_GUARDED_BY(mutex_);
+  std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 // Records and the parts of a table.
