@@ -27,14 +27,14 @@ import session_log  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import ops  # noqa: E402
 
-from lodestar.data import DataError, describe_error  # noqa: E402
+from lodestar.command_line import INPUT_ERRORS, Parser, path, positive  # noqa: E402
+from lodestar.data import DataError  # noqa: E402
 
 DIM = 32
 MAX_SESSIONS = 10  # of a history, the newest ones
 TOP_K = 20
 HELD_OUT_DAYS = 3
 _SERVED_USERS = 100
-_INTERRUPTED = 130  # as a shell says after Ctrl-C
 _MAX_SEED = 2**32 - 1  # NumPy's
 _TOLERANCE = 1e-5  # of two ways to run the same arithmetic
 
@@ -363,16 +363,9 @@ def _make_room(path: pathlib.Path) -> None:
         raise DataError(f"{path}: is no SavedModel, and would be replaced")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line; ends the process where it is wrong."""
-    parser = _Parser(
+    parser = Parser(
         prog="sequence_recommender",
         description="Trains a model that recommends the next item from what a "
         "user did in this session and in those before, on a generated log; "
@@ -393,7 +386,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         )
     parser.add_argument(
         "--learning-rate",
-        type=_positive,
+        type=positive,
         default=0.005,
         metavar="X",
         help="of Adam (default: %(default)s)",
@@ -407,8 +400,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--output",
-        type=_path,
-        default=_path("sequence_recommender_output"),
+        type=path,
+        default=path("sequence_recommender_output"),
         metavar="DIR",
         help="folder for the exported model (default: "
         "sequence_recommender_output)",
@@ -418,22 +411,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    # `bazel run` starts elsewhere than where the user stands.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
-    try:
-        return run(options)
-    except (DataError, OSError, tf.errors.OpError) as error:
-        print(f"sequence_recommender: {describe_error(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted.", file=sys.stderr)
-        return _INTERRUPTED
-
-
-def _path(text: str) -> pathlib.Path:
-    """Relative to where the user stands: `bazel run` starts elsewhere."""
-    if not text:
-        raise argparse.ArgumentTypeError("a path is empty")
-    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ""), text)
+    return lodestar.command_line.run(
+        "sequence_recommender",
+        lambda: run(options),
+        errors=INPUT_ERRORS,
+        interrupted="\nInterrupted.",
+    )
 
 
 def _between(least: int, most: int):
@@ -446,13 +432,6 @@ def _between(least: int, most: int):
         return value
 
     return integer
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
 
 
 if __name__ == "__main__":

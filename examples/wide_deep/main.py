@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     look_ups = models.dynamic_look_ups(slots, *tables)
     model = models.wide_and_deep(slots, *look_ups, data.mean, data.variance)
     models.compile_model(model, options.learning_rate)
-    speed = train(model, batches, options)
+    speed = train(model, batches, data.train_examples, options)
 
     evaluation = data.eval_dataset()
     labels = np.concatenate([label for _, label in evaluation])
@@ -177,7 +177,10 @@ def prepare(options: argparse.Namespace) -> PreparedFiles:
 
 
 def train(
-    model: keras.Model, batches: tf.data.Dataset, options: argparse.Namespace
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    examples: int,
+    options: argparse.Namespace,
 ) -> float | None:
     """Trains on from the last snapshot; returns examples a second."""
     path = options.output / "snapshots"
@@ -189,7 +192,8 @@ def train(
         iterator=lodestar.snapshot.ResumableDataset(batches),
         metadata=settings,
     )
-    steps = options.epochs * int(batches.cardinality())
+    steps_a_pass = int(batches.cardinality())
+    steps = options.epochs * steps_a_pass
     done = 0
     if versions := lodestar.snapshot.list(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
@@ -215,7 +219,14 @@ def train(
     )
     if len(times) < 2:
         return None
-    return (len(times) - 1) * options.batch_size / (times[-1] - times[0])
+
+    def examples_until(step: int) -> int:
+        # The last batch of a pass may be a smaller one.
+        passes, rest = divmod(step, steps_a_pass)
+        return passes * examples + rest * options.batch_size
+
+    timed = examples_until(steps) - examples_until(done + 1)
+    return timed / (times[-1] - times[0])
 
 
 def baseline(slots, data, batches, options) -> keras.Model:

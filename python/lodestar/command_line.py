@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import select
 import signal
 import sys
 import threading
@@ -62,9 +63,9 @@ def run(
             sys.stdout.flush()
             return code
         except BaseException as error:
-            gone = isinstance(error, BrokenPipeError)
+            gone = isinstance(error, BrokenPipeError) and _reader_is_gone()
             if gone:
-                # The reader of our output has gone, as in `... | head`.
+                # Python flushes stdout again as it ends, and would complain.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if gone and not interrupt.seen:
                 return 0
@@ -75,6 +76,17 @@ def run(
                 raise
             print(f"{name}: {describe_error(error)}", file=sys.stderr)
             return failure
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads stdout any more, as in `... | head`."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:
+        return False  # no file, so no reader
+    poll = select.poll()
+    poll.register(descriptor, 0)  # an end that is gone is told anyway
+    return bool(poll.poll(0))
 
 
 class _Interrupt:

@@ -1,8 +1,11 @@
 """examples/wide_deep, from its command line to the table it ends with."""
 
+import itertools
 import pathlib
 import re
 import signal
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -102,7 +105,11 @@ def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
     assert "with dense tables" in found
 
 
-def test_csv_files(main, tmp_path, rng, capsys):
+def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
+    # Its clock: each step takes a second.
+    clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
+    monkeypatch.setattr(sys.modules["main"], "time", clock)
+
     def write(name, rows):
         file = tmp_path / name
         lines = [
@@ -114,10 +121,13 @@ def test_csv_files(main, tmp_path, rng, capsys):
 
     command = ["--data", write("train.csv", 400), "--label", "bought=yes"]
     command += ["--eval-data", write("eval.csv", 100), "--epochs", 3]
+    command += ["--batch-size", 150]
     assert main(*command, "--output", tmp_path / "out") == 0
     found = table(capsys.readouterr().out)
     assert float(found["AUC, held-out data"]) > 0.95
     assert found["100 served scores"].startswith("differ by at most")
+    # Batches of 150, 150 and 100, of which the first one is not timed.
+    assert found["examples a second"] == f"{(3 * 400 - 150) / 8:,.0f}"
 
 
 def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):

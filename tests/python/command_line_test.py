@@ -1,6 +1,7 @@
 """command_line: errors in one line, exit codes, types of arguments."""
 
 import argparse
+import os
 import signal
 import threading
 
@@ -55,6 +56,19 @@ def test_an_interrupt_that_a_library_turns_into_another_error(capsys):
     assert command_line.run("job", command, interrupted="Gone.") == 130
     assert capsys.readouterr().err == "job: interrupted\nGone.\n"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_only_a_reader_of_stdout_that_is_gone_is_no_error(monkeypatch, capsys):
+    broken = raising(BrokenPipeError(32, "Broken pipe"))
+    assert command_line.run("job", broken) == 2  # of another pipe
+    assert capsys.readouterr().err == "job: [Errno 32] Broken pipe\n"
+    reader, writer = os.pipe()
+    with open(writer, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert command_line.run("job", broken) == 2
+        os.close(reader)
+        assert command_line.run("job", lambda: print("text") or 3) == 0
+        print("goes nowhere", flush=True)
 
 
 def test_it_runs_in_any_thread():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -260,17 +261,18 @@ def prepare_once(
         except TypeError as error:
             raise DataError(f"{path}: `source` is no JSON: {error}") from error
         loaded = _load(path)
-        if loaded is None:
-            if path.exists():
-                raise OtherFilesError(
-                    f"{path}: there is such a folder, but it holds no data of "
-                    "this program"
-                )
+        if loaded is None and not path.exists():
             with _new_folder(path) as folder:
-                content = dataclasses.asdict(make(folder))
-                content = {"source": source, "data": _moved(content, folder)}
-                (folder / _ABOUT).write_text(json.dumps(content, indent=2))
+                if folder is not None:
+                    data = _moved(dataclasses.asdict(make(folder)), folder)
+                    content = {"source": source, "data": data}
+                    (folder / _ABOUT).write_text(json.dumps(content, indent=2))
             loaded = _load(path)
+        if loaded is None:
+            raise OtherFilesError(
+                f"{path}: there is such a folder, but it holds no data of this "
+                "program"
+            )
         if loaded[0] != source:
             raise OtherFilesError(
                 f"{path}: was made of other data or with other options"
@@ -521,30 +523,66 @@ def _load(path: pathlib.Path) -> tuple[Any, PreparedFiles] | None:
 
 
 @contextlib.contextmanager
-def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path | None]:
     """Gives a folder to fill, which becomes `path` when the block ends.
 
     If the block raises, nothing of it is left, nor are folders above `path`
-    that were made for it.
+    that were made for it. None: another process has made `path` meanwhile.
     """
-    partial = path.with_name(path.name + ".partial")
     made = [p for p in path.parents if not p.exists()]
-    try:
+    with contextlib.ExitStack() as held:
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        except OSError as error:
-            raise DataError(
-                f"{path.parent}: cannot be written: {error.strerror}"
-            ) from error
-        yield partial
-        os.replace(partial, path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+            try:
+                partial = path.with_name(path.name + ".partial")
+                held.enter_context(_held(partial))
+                folder = partial / path.name
+                # Of a process that was killed.
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+            except OSError as error:
+                raise DataError(
+                    f"{path.parent}: cannot be written: {error.strerror}"
+                ) from error
+            if path.exists():
+                yield None
+            else:
+                yield folder
+                os.replace(folder, path)
+        except BaseException:
+            held.close()
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+@contextlib.contextmanager
+def _held(folder: pathlib.Path) -> Iterator[None]:
+    """Makes a folder for the block, when no other process has it any more.
+
+    The system says so when a process has died, too.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # removed by the one who had it
+        try:
+            with contextlib.suppress(OSError):  # some systems lock no folders
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # It may have been removed, and made anew, before it was free.
+            if (
+                folder.exists()
+                and folder.stat().st_ino == os.fstat(descriptor).st_ino
+            ):
+                try:
+                    yield
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+                return
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -171,6 +172,35 @@ def test_files_made_by_a_function(tmp_path):
     with pytest.raises(DataError, match="^no more$"):
         prepare_once(tmp_path / "above" / "data", {}, fail)
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_two_that_make_a_folder_at_once(tmp_path):
+    """The second one waits, and finds what the first one has made."""
+    (tmp_path / "data.partial" / "data").mkdir(parents=True)
+    (
+        tmp_path / "data.partial" / "data" / "of a process that was killed"
+    ).touch()
+    found = []
+
+    def second():
+        found.append(prepare_once(tmp_path / "data", {}, None))
+
+    thread = threading.Thread(target=second)
+
+    def make(folder):
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        files = [write(folder, f"{i}.txt", 40, seed=i) for i in range(2)]
+        return read_files(files[:1], files[1:], folder / "slots.yaml")
+
+    made = prepare_once(tmp_path / "data", {}, make)
+    thread.join()
+    assert found == [made]
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
+        "0.txt", "1.txt", "data.json", "slots.yaml"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
