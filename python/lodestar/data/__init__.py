@@ -33,9 +33,9 @@ from lodestar.data.sample_writer import Column, SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.source import Source
 from lodestar.data.tool.convert_csv import convert_csv
 from lodestar.data.tool.find_format import expand_inputs, one_format
-from lodestar.data.tool.formats import Source
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import slots_path
 from lodestar.data.tool.prepare_files import (

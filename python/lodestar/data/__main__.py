@@ -16,17 +16,22 @@ from lodestar import command_line
 from lodestar._errors import DataError
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.tool.convert import Target, convert
+from lodestar.data.source import Source
+from lodestar.data.tool.convert import convert
 from lodestar.data.tool.find_format import (
-    SUFFIXES,
     expand_inputs,
     format_of_name,
     one_format,
 )
-from lodestar.data.tool.formats import FORMATS, Format, Source
+from lodestar.data.tool.formats import FORMATS, Format
 from lodestar.data.tool.inspect_files import as_text, inspect_files
 from lodestar.data.tool.open_files import slots_of
-from lodestar.data.tool.output import FILE_LIST, check_target, slots_path
+from lodestar.data.tool.output import (
+    FILE_LIST,
+    Target,
+    check_target,
+    slots_path,
+)
 from lodestar.data.tool.progress import Progress
 from lodestar.data.tool.tool_options import (
     build_parser,
@@ -73,7 +78,7 @@ def _convert(options: argparse.Namespace) -> int:
     if (
         target_format.name == "parquet"
         and options.num_files is None
-        and not options.target.endswith(SUFFIXES["parquet"])
+        and not options.target.endswith(target_format.suffixes)
     ):
         raise DataError(
             f"{options.target}: wanted a name that ends in .parquet, or --files "
@@ -94,7 +99,6 @@ def _convert(options: argparse.Namespace) -> int:
             target_format,
             write_options(options, target_format, source_format),
             options.num_files,
-            SUFFIXES[target_format.name][0],
         )
         count = convert(source, target, limit=options.limit, progress=progress)
     if skipped is not None:
@@ -182,7 +186,7 @@ def _generate(options: argparse.Namespace) -> int:
             seed=options.seed,
             one_id=options.one_id or made.name == "raw",
             writer=writer,
-            suffix=SUFFIXES[made.name][0],
+            suffix=made.suffixes[0],
             on_progress=progress.update,
         )
     if made.listed:

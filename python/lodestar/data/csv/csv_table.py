@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 import warnings
@@ -19,7 +18,9 @@ from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.paths import open_input
 from lodestar.data.sample_columns import choose, lengths, num_rows
+from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.source import Source
 
 # How the cells of an id slot are ids.
 ID_FORMS = ("hash", "hex", "int")
@@ -65,15 +66,14 @@ def is_criteo_line(line: str) -> bool:
     return _CRITEO_LINE.fullmatch(line) is not None
 
 
-class CsvTable:
+class CsvTable(Source):
     """CSV files whose columns are slots.
 
     Without `slots` the files are read once to see which columns are numbers,
     see `CsvColumns`: those become dense slots, the others id slots.
-
-    Attributes:
-        spec: The slots.
     """
+
+    in_bytes = True
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CsvTable:
         numeric: Collection[str] = (),
         missing: Collection[str] = MISSING,
         ids: str | None = None,
-        skip: Callable[[str], None] | None = None,
+        skipped: SkippedRecords | None = None,
         on_progress: Callable[[int], None] | None = None,
     ):
         """Finds the slots.
@@ -101,17 +101,16 @@ class CsvTable:
             numeric: Columns that are numbers.
             missing: Texts that stand for a missing value.
             ids: One of `ID_FORMS`; None is "int" with `slots`, "hash" without.
-            skip: Called with what is wrong with a row that is left out; None
-                raises it.
+            skipped: Where to note rows that are left out; None raises an
+                error for the first.
             on_progress: Called with the number of bytes of each piece read.
 
         Raises:
             DataError: As `convert_csv`.
         """
+        super().__init__(paths, slots, skipped, on_progress)
         self._delimiter = delimiter
-        self._on_progress = on_progress
         self._missing = frozenset(missing)
-        self._skip = skip
         self._positive: str | None = None
         self._inferred = slots is None
         if delimiter is None and slots is not None:
@@ -123,7 +122,6 @@ class CsvTable:
         self._columns = reader.columns
         if slots is not None and not (categorical or numeric):
             self._check_columns(reader, slots)
-            self.spec = slots
             if label is not None:
                 self._label_column(reader, label)
             return
@@ -148,17 +146,17 @@ class CsvTable:
             ]
         )
 
-    def quiet(self) -> CsvTable:
-        """As this one, but that rows which are left out are not told."""
-        table = copy.copy(self)
-        if self._skip is not None:
-            table._skip = _ignore
-        return table
+    def size(self, path: str) -> int | None:
+        """A file's bytes, if they are known and are what is read."""
+        if path.endswith(".gz"):
+            return None
+        return tf.io.gfile.stat(path).length
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         """The columns of a file as `SampleWriter.write_batch` takes them."""
         reader = self._reader(path)
-        for chunk in _chunks(reader.rows(self._skip), len(self._columns)):
+        rows = reader.rows(self._skipped and self._skipped.add)
+        for chunk in _chunks(rows, len(self._columns)):
             columns = self._parsed(reader, chunk)
             if num_rows(columns):
                 yield columns
@@ -261,13 +259,15 @@ class CsvTable:
             for i, name in enumerate(self._columns)
             if name in parsers
         ]
-        for line, fields in reader.rows(self.quiet()._skip):
+        # What is left out is told when it is read again.
+        skipped = self.quiet()._skipped
+        for line, fields in reader.rows(skipped and skipped.add):
             faults: Faults = {}
             for i, name, parse in checked:
                 _parse_all(parse, [fields[i]], name, faults)
             if not faults:
                 yield line, fields
-            elif self._skip is None:
+            elif skipped is None:
                 raise DataError(f"{reader.path}:{line}: {faults[0]}")
 
     def _parsed(self, reader: CsvReader, chunk: list[Row]) -> dict[str, Any]:
@@ -294,9 +294,9 @@ class CsvTable:
             return columns
         for row in sorted(faults):
             text = f"{reader.path}:{chunk[row][0]}: {faults[row]}"
-            if self._skip is None:
+            if self._skipped is None:
                 raise DataError(text)
-            self._skip(text)
+            self._skipped.add(text)
         keep = np.ones(len(chunk), bool)
         keep[list(faults)] = False
         return choose(columns, keep)
@@ -397,10 +397,6 @@ class CsvTable:
 
     def _dense_id(self, text: str) -> int:
         return 0 if text in self._missing else _integer(text)
-
-
-def _ignore(text: str) -> None:
-    """Tells nobody."""
 
 
 class _LabelTexts:

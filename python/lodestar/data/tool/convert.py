@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,29 +10,9 @@ import numpy as np
 
 from lodestar._errors import DataError
 from lodestar.data.sample_columns import cut, num_rows
-from lodestar.data.tool.formats import Format, Options, Source
-from lodestar.data.tool.output import Output
+from lodestar.data.source import Source
+from lodestar.data.tool.output import Output, Target
 from lodestar.data.tool.progress import Progress
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """Where samples go.
-
-    Attributes:
-        path: The file, or the folder where `num_files` is given.
-        format: Of the file or files.
-        options: Of its writer.
-        num_files: How many files to spread the samples over; None for one file
-            at `path` itself.
-        suffix: Of the names of several files.
-    """
-
-    path: str
-    format: Format
-    options: Options
-    num_files: int | None = None
-    suffix: str = ""
 
 
 def convert(
@@ -79,15 +58,7 @@ def convert(
             )
         bounds = np.linspace(0, total, target.num_files + 1).astype(np.int64)
         rows = np.diff(bounds).tolist()
-    with Output(
-        target.path,
-        source.spec,
-        target.format.writer(target.options),
-        inputs=source.paths,
-        rows=rows,
-        suffix=target.suffix,
-        listed=target.format.listed,
-    ) as output:
+    with Output(target, source.spec, inputs=source.paths, rows=rows) as output:
         for columns in _limited(source, limit, "writing", progress):
             output.write_batch(columns)
         if output.num_samples == 0:

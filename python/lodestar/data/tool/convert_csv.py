@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from lodestar._files import as_path
 from lodestar.data.csv.csv_table import CsvTable
-from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.slot_spec import SlotSpec
-from lodestar.data.tool.output import Output
+from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.output import Output, Target
 
 
 def convert_csv(
@@ -82,7 +82,8 @@ def convert_csv(
     )
     if on_start is not None:
         on_start("writing", size)
-    with Output(target, table.spec, MultiSlotWriter, inputs=[path]) as output:
+    made = Target(target, FORMATS["multislot"])
+    with Output(made, table.spec, inputs=[path]) as output:
         for columns in table.batches(path):
             output.write_batch(columns)
     return table.spec

@@ -19,16 +19,9 @@ from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
 from lodestar.data.parquet.parquet_files import expand
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME
 from lodestar.data.paths import open_input
+from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.output import FILE_LIST
 
-SUFFIXES = {
-    "multislot": (".txt", ".multislot"),
-    "norm": (".norm", ".data"),
-    "raw": (".raw", ".bin"),
-    "parquet": (PARQUET,),
-    "csv": (".csv",),
-    "tsv": (".tsv",),
-}
 _NO_DATA = (".yaml", ".npy", ".json")
 _HEAD_BYTES = 1 << 16
 _NORM = struct.Struct("<8q")
@@ -82,7 +75,7 @@ def find_format(path: str) -> str:
         return by_name
     if found is None:
         raise DataError(
-            f"{path}: shows no format; say which it is of {', '.join(SUFFIXES)}"
+            f"{path}: shows no format; say which it is of {', '.join(FORMATS)}"
         )
     return found
 
@@ -107,9 +100,9 @@ def one_format(paths: Sequence[str]) -> str:
 def format_of_name(path: str) -> str | None:
     """The format that a name's end stands for, if any."""
     name = os.fspath(path).removesuffix(".gz").lower()
-    for format_name, suffixes in SUFFIXES.items():
-        if name.endswith(suffixes):
-            return format_name
+    for found in FORMATS.values():
+        if name.endswith(found.suffixes):
+            return found.name
     return None
 
 

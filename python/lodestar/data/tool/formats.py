@@ -6,9 +6,8 @@ FORMATS[name].writer(options)(path, slots)      a SampleWriter
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import os
+import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,57 +25,17 @@ from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
-from lodestar.data.parquet.parquet_files import read_footer
+from lodestar.data.parquet.parquet_files import SUFFIX, read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.paths import open_input
 from lodestar.data.sample_columns import choose, lengths, num_rows
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
-from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
+from lodestar.data.source import Source
 
 _BATCH = 2048
 Options = Mapping[str, Any]
-
-
-class Source:
-    """Files of one format, read as columns.
-
-    Attributes:
-        paths: The files.
-        spec: Their slots, unused ones included.
-        in_bytes: Whether progress counts bytes, and not samples.
-    """
-
-    in_bytes = False
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        spec: SlotSpec,
-        skipped: SkippedRecords | None,
-        on_progress: Callable[[int], None] | None,
-    ):
-        """Takes what all formats share."""
-        self.paths = list(paths)
-        self.spec = spec
-        self._skipped = skipped
-        self._on_progress = on_progress
-
-    def quiet(self) -> Source:
-        """As this one, but that what it leaves out is not noted."""
-        source = copy.copy(self)
-        if self._skipped is not None:
-            source._skipped = SkippedRecords()
-        return source
-
-    def size(self, path: str) -> int | None:
-        """What the progress of a file adds up to, if that is known."""
-        return None
-
-    def batches(self, path: str) -> Iterator[dict[str, Any]]:
-        """The columns of all slots, as `SampleWriter.write_batch` takes them."""
-        raise NotImplementedError
 
 
 class _DatasetSource(Source):
@@ -86,19 +45,15 @@ class _DatasetSource(Source):
         self,
         paths: Sequence[str],
         spec: SlotSpec,
+        options: Options,
         skipped: SkippedRecords | None,
         on_progress: Callable[[int], None] | None,
         dataset: Callable[..., tf.data.Dataset],
-        size: Callable[[str, SlotSpec], int | None],
     ):
         super().__init__(paths, spec, skipped, on_progress)
-        self._dataset = dataset
-        self._size = size
-        self._read_spec = SlotSpec(map(_as_read, spec))
+        self._dataset = functools.partial(dataset, **options)
+        self._read_spec: SlotSpec | None = SlotSpec(map(_as_read, spec))
         self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
-
-    def size(self, path: str) -> int | None:
-        return self._size(path, self.spec)
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         options: dict[str, Any] = {"columns": True}
@@ -140,139 +95,44 @@ class _DatasetSource(Source):
         return columns if keep.all() else choose(columns, keep)
 
 
+class _NormSource(_DatasetSource):
+    """Reads Norm, whose header says how many samples follow."""
+
+    def size(self, path: str) -> int | None:
+        if path.endswith(".gz"):
+            return None
+        with open_input(path) as file:
+            head = file.read(20)
+        # Behind the length of a file with check sums.
+        at = 12 if head[:12] == struct.pack("<iq", 64, 1) else 8
+        count = int.from_bytes(head[at : at + 8], "little", signed=True)
+        return count if count > 0 else None
+
+
+class _ParquetSource(_DatasetSource):
+    """Reads Parquet, which may say by itself what its slots are."""
+
+    def __init__(self, paths, slots, *others, **dataset):
+        spec = slots or parquet_slots(paths)
+        super().__init__(paths, spec, *others, **dataset)
+        if slots is None:
+            # By name only where asked for: a column may hold several labels.
+            self._read_spec = None
+
+    def size(self, path: str) -> int | None:
+        return read_footer(path).num_rows
+
+    def batches(self, path: str) -> Iterator[dict[str, Any]]:
+        if self._read_spec is None:
+            _check_slots(path, parquet_slots(path), self.paths[0], self.spec)
+        yield from super().batches(path)
+
+
 def _as_read(slot: Slot) -> Slot:
     """The slot with which all of its values come, whatever it is used for."""
     if slot.kind == "dense" and -1 in slot.shape:
         return Slot.sparse(slot.name, dtype=slot.dtype)
     return dataclasses.replace(slot, used=True)
-
-
-class _CsvSource(Source):
-    """Reads CSV or TSV."""
-
-    in_bytes = True
-
-    def __init__(self, paths, table: CsvTable, skipped, on_progress):
-        super().__init__(paths, table.spec, skipped, on_progress)
-        self._table = table
-
-    def quiet(self) -> Source:
-        source = super().quiet()
-        source._table = self._table.quiet()
-        return source
-
-    def size(self, path: str) -> int | None:
-        return file_size(path)
-
-    def batches(self, path: str) -> Iterator[dict[str, Any]]:
-        return self._table.batches(path)
-
-
-def file_size(path: str) -> int | None:
-    """A file's bytes, if they are known and are what is read."""
-    if path.endswith(".gz"):
-        return None
-    return tf.io.gfile.stat(path).length
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a format is read and written.
-
-    Attributes:
-        name: What it is called.
-        open: Takes (paths, slots or None, options, skipped, on_progress);
-            returns a `Source`.
-        make: Takes (path, slots, options); returns a `SampleWriter`.
-        reads: The options of reading.
-        writes: The options of writing.
-        dataset: The format's dataset function, if it has one.
-        finds_slots: Whether files without a slot file can be read.
-        listed: Whether HugeCTR reads several of them by a file list.
-    """
-
-    name: str
-    open: Callable[..., Source]
-    make: Callable[..., SampleWriter]
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    dataset: Callable[..., tf.data.Dataset] | None = None
-    finds_slots: bool = False
-    listed: bool = False
-
-    def writer(
-        self, options: Options
-    ) -> Callable[[str, SlotSpec], SampleWriter]:
-        """What makes the writer of a file."""
-        return lambda path, spec: self.make(path, spec, options)
-
-
-def find_slots(paths: Sequence[str]) -> SlotSpec | None:
-    """The slot file beside the files: `PATH.slots.yaml`, or `slots.yaml`.
-
-    Raises:
-        DataError: Two files have different slots.
-        ValueError: A slot file is not valid.
-    """
-    first: tuple[str, SlotSpec] | None = None
-    read: dict[str, SlotSpec] = {}
-    for path in paths:
-        beside = os.path.join(os.path.dirname(path), FOLDER_SLOTS)
-        for candidate in (slots_path(path), beside):
-            if candidate not in read:
-                if not tf.io.gfile.exists(candidate):
-                    continue
-                read[candidate] = SlotSpec.from_yaml(candidate)
-            spec = read[candidate]
-            if first is None:
-                first = (candidate, spec)
-            elif first[1] != spec:
-                raise DataError(
-                    f"{candidate}: the slots differ from those of {first[0]}; "
-                    "give --slots YAML"
-                )
-            break
-    return first[1] if first else None
-
-
-def _dataset_source(
-    dataset: Callable[..., tf.data.Dataset],
-    size: Callable[[str, SlotSpec, Options], int | None],
-) -> Callable[..., Source]:
-    def open_source(paths, slots, options, skipped, on_progress) -> Source:
-        def read(path, spec, batch_size, **more):
-            return dataset(path, spec, batch_size, **options, **more)
-
-        return _DatasetSource(
-            paths,
-            slots,
-            skipped,
-            on_progress,
-            read,
-            lambda path, spec: size(path, spec, options),
-        )
-
-    return open_source
-
-
-def _open_parquet(paths, slots, options, skipped, on_progress) -> Source:
-    spec = slots or parquet_slots(paths)
-
-    def read(path, given, batch_size, **more):
-        # By name only where asked for: a column may hold several labels.
-        if slots is None:
-            given = None
-            _check_slots(path, parquet_slots(path), paths[0], spec)
-        return ParquetDataset(path, given, batch_size, **options, **more)
-
-    return _DatasetSource(
-        paths,
-        spec,
-        skipped,
-        on_progress,
-        read,
-        lambda path, spec: read_footer(path).num_rows,
-    )
 
 
 def _check_slots(
@@ -303,70 +163,71 @@ def _slot_text(slot: Slot | None) -> str:
     return f"a {slot.kind} slot of {slot.dtype}{shape}"
 
 
-def _writer(make: Callable[..., SampleWriter]) -> Callable[..., SampleWriter]:
-    return lambda path, spec, options: make(path, spec, **options)
-
-
-def _csv_format(name: str, read: str | None, written: str) -> Format:
-    """Text whose delimiter is `read`, unless it is found, and `written`."""
-
-    def open_source(paths, slots, options, skipped, on_progress) -> Source:
-        # The suffix says tab; Criteo's layout and --delimiter come before.
-        table = CsvTable(
-            paths,
-            slots,
-            skip=None if skipped is None else skipped.add,
-            on_progress=on_progress,
-            **{"delimiter": read, **options},
-        )
-        return _CsvSource(paths, table, skipped, on_progress)
-
-    def make(path: str, spec: SlotSpec, options: Options) -> SampleWriter:
-        return CsvWriter(path, spec, **{"delimiter": written, **options})
-
-    return Format(
-        name,
-        open_source,
-        make,
-        reads=(
-            "label",
-            "categorical",
-            "numeric",
-            "missing",
-            "delimiter",
-            "ids",
-        ),
-        writes=("delimiter",),
-        finds_slots=True,
+def _open_csv(
+    paths, slots, options, skipped, on_progress, *, delimiter=None
+) -> Source:
+    # The suffix says tab; Criteo's layout and --delimiter come before.
+    return CsvTable(
+        paths,
+        slots,
+        skipped=skipped,
+        on_progress=on_progress,
+        **{"delimiter": delimiter, **options},
     )
 
 
-def _norm_samples(path: str, spec: SlotSpec, options: Options) -> int | None:
-    if path.endswith(".gz"):
-        return None
-    with open_input(path) as file:
-        head = file.read(20)
-    # Behind the length of a file with check sums.
-    at = 12 if head[:12] == struct.pack("<iq", 64, 1) else 8
-    count = int.from_bytes(head[at : at + 8], "little", signed=True)
-    return count if count > 0 else None
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a format is read and written.
+
+    Attributes:
+        name: What it is called.
+        suffixes: How names of its files end, the first one of those we name.
+        open: Takes (paths, slots or None, options, skipped, on_progress);
+            returns a `Source`.
+        make: Takes (path, slots, **options); returns a `SampleWriter`.
+        reads: The options of reading.
+        writes: The options of writing.
+        dataset: The format's dataset function, if it has one.
+        finds_slots: Whether files without a slot file can be read.
+        listed: Whether HugeCTR reads several of them by a file list.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    open: Callable[..., Source]
+    make: Callable[..., SampleWriter]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    dataset: Callable[..., tf.data.Dataset] | None = None
+    finds_slots: bool = False
+    listed: bool = False
+
+    def writer(
+        self, options: Options
+    ) -> Callable[[str, SlotSpec], SampleWriter]:
+        """What makes the writer of a file."""
+        return functools.partial(self.make, **options)
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
+_CSV = ("label", "categorical", "numeric", "missing", "delimiter", "ids")
 
 FORMATS = {
     f.name: f
     for f in (
         Format(
             "multislot",
-            _dataset_source(MultiSlotDataset, lambda *_: None),
-            _writer(MultiSlotWriter),
+            (".txt", ".multislot"),
+            functools.partial(_DatasetSource, dataset=MultiSlotDataset),
+            MultiSlotWriter,
             dataset=MultiSlotDataset,
         ),
         Format(
             "norm",
-            _dataset_source(NormDataset, _norm_samples),
-            _writer(NormWriter),
+            (".norm", ".data"),
+            functools.partial(_NormSource, dataset=NormDataset),
+            NormWriter,
             dataset=NormDataset,
             reads=("key_type",),
             writes=("key_type", "check"),
@@ -374,23 +235,41 @@ FORMATS = {
         ),
         Format(
             "raw",
-            _dataset_source(RawDataset, lambda *_: None),
-            _writer(RawWriter),
+            (".raw", ".bin"),
+            functools.partial(_DatasetSource, dataset=RawDataset),
+            RawWriter,
             dataset=RawDataset,
             reads=(*_RAW, "num_samples", "slot_size_array"),
             writes=_RAW,
         ),
         Format(
             "parquet",
-            _open_parquet,
-            _writer(ParquetWriter),
+            (SUFFIX,),
+            functools.partial(_ParquetSource, dataset=ParquetDataset),
+            ParquetWriter,
             dataset=ParquetDataset,
             reads=("slot_size_array",),
             writes=("row_group_size", "compression"),
             finds_slots=True,
             listed=True,
         ),
-        _csv_format("csv", None, ","),
-        _csv_format("tsv", "\t", "\t"),
+        Format(
+            "csv",
+            (".csv",),
+            _open_csv,
+            CsvWriter,
+            reads=_CSV,
+            writes=("delimiter",),
+            finds_slots=True,
+        ),
+        Format(
+            "tsv",
+            (".tsv",),
+            functools.partial(_open_csv, delimiter="\t"),
+            functools.partial(CsvWriter, delimiter="\t"),
+            reads=_CSV,
+            writes=("delimiter",),
+            finds_slots=True,
+        ),
     )
 }

@@ -9,8 +9,8 @@ import numpy as np
 
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.source import Source
 from lodestar.data.tool.distinct_ids import DistinctIds, unsigned
-from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
 
 

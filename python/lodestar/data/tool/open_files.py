@@ -14,15 +14,10 @@ from lodestar.data.multislot.multislot_writer import multislot_lines
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.source import Source
 from lodestar.data.tool.find_format import expand_inputs, one_format
-from lodestar.data.tool.formats import (
-    FORMATS,
-    Format,
-    Options,
-    Source,
-    find_slots,
-)
-from lodestar.data.tool.output import slots_path
+from lodestar.data.tool.formats import FORMATS, Format, Options
+from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
 
 # With one of these, the slots of CSV files are found in the files.
 _INFERRING = ("label", "categorical", "numeric")
@@ -128,6 +123,34 @@ def open_source(
     return found.open(paths, spec, options, skipped, on_progress)
 
 
+def _slots_beside(paths: Sequence[str]) -> SlotSpec | None:
+    """The slot file beside the files: `PATH.slots.yaml`, or `slots.yaml`.
+
+    Raises:
+        DataError: Two files have different slots.
+        ValueError: A slot file is not valid.
+    """
+    first: tuple[str, SlotSpec] | None = None
+    read: dict[str, SlotSpec] = {}
+    for path in paths:
+        beside = os.path.join(os.path.dirname(path), FOLDER_SLOTS)
+        for candidate in (slots_path(path), beside):
+            if candidate not in read:
+                if not tf.io.gfile.exists(candidate):
+                    continue
+                read[candidate] = SlotSpec.from_yaml(candidate)
+            spec = read[candidate]
+            if first is None:
+                first = (candidate, spec)
+            elif first[1] != spec:
+                raise DataError(
+                    f"{candidate}: the slots differ from those of {first[0]}; "
+                    "give --slots YAML"
+                )
+            break
+    return first[1] if first else None
+
+
 def slots_of(
     paths: Sequence[str],
     found: Format,
@@ -146,7 +169,7 @@ def slots_of(
         return as_slot_spec(slots)
     if found.finds_slots and any(name in options for name in _INFERRING):
         return None
-    spec = find_slots(paths)
+    spec = _slots_beside(paths)
     if spec is None and not found.finds_slots:
         raise DataError(
             f"{paths[0]}: which slots? Give a slot file (slots, --slots); there is no "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool.formats import Format, Options
 
 FILE_LIST = "file_list.txt"
 FOLDER_SLOTS = "slots.yaml"
@@ -23,6 +25,24 @@ FOLDER_SLOTS = "slots.yaml"
 def slots_path(target: str | os.PathLike) -> str:
     """The slot file beside a file of samples."""
     return os.fspath(target) + ".slots.yaml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where samples go.
+
+    Attributes:
+        path: The file, or the folder where `num_files` is given.
+        format: Of the file or files.
+        options: Of its writer.
+        num_files: How many files to spread the samples over; None for one file
+            at `path` itself.
+    """
+
+    path: str | os.PathLike
+    format: Format
+    options: Options = dataclasses.field(default_factory=dict)
+    num_files: int | None = None
 
 
 class Output:
@@ -36,34 +56,28 @@ class Output:
 
     def __init__(
         self,
-        target: str | os.PathLike,
+        target: Target,
         spec: SlotSpec,
-        writer: Callable[[str, SlotSpec], SampleWriter],
         *,
         inputs: Sequence[str] = (),
         rows: Sequence[int] | None = None,
-        suffix: str = "",
-        listed: bool = True,
     ):
         """Opens what is to be written.
 
         Args:
             target: The file or, with `rows`, the folder.
             spec: The slots.
-            writer: Makes the writer of a file.
             inputs: Files that `target` must not be.
             rows: The samples of each of several files.
-            suffix: Of the names of several files.
-            listed: Whether several files get a file list.
 
         Raises:
             DataError: `target` cannot be written.
         """
-        self._target = as_path(target)
+        self._target = as_path(target.path)
         self._spec = spec
-        self._make_writer = writer
-        self._suffix = suffix
-        self._listed = listed
+        self._make_writer = target.format.writer(target.options)
+        self._suffix = target.format.suffixes[0]
+        self._listed = target.format.listed
         self._rows = None if rows is None else list(rows)
         self._parts: list[str] = []
         self._writer: SampleWriter | None = None
@@ -72,7 +86,7 @@ class Output:
         check_target(self._target, inputs, rows is not None)
         with self._named():
             if rows is None:
-                self._writer = writer(self._target, spec)
+                self._writer = self._make_writer(self._target, spec)
             else:
                 folder = f"{self._target}.tmp-{os.getpid()}"
                 tf.io.gfile.makedirs(folder)

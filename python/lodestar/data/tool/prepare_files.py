@@ -21,8 +21,8 @@ from lodestar._errors import DataError, describe_error
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.source import Source
 from lodestar.data.tool.find_format import expand_inputs, one_format
-from lodestar.data.tool.formats import Source
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import FOLDER_SLOTS
 from lodestar.data.tool.split_samples import split_samples

@@ -14,12 +14,12 @@ from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.parquet.parquet_metadata import metadata_path, read_metadata
 from lodestar.data.sample_columns import flat, lengths, num_rows
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.source import Source
 from lodestar.data.tool.distinct_ids import (
     DistinctIds,
     shared_ids,
     unsigned,
 )
-from lodestar.data.tool.formats import Source
 from lodestar.data.tool.progress import Progress
 
 _MAX_SHOWN = 3
