@@ -29,7 +29,8 @@ from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.sample_writer import Column, SampleWriter
+from lodestar.data.sample_columns import Column
+from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.sample_writer import Column
+from lodestar.data.sample_columns import Column
 from lodestar.ragged import LoDTensor
 
 # What an element has in the place of one of its tensors.

@@ -6,12 +6,26 @@ row_splits `[B + 1]`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 Columns = Mapping[str, Any]
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+class Column(NamedTuple):
+    """A slot's values in B samples.
+
+    Attributes:
+        values: `[N]`, of the dtype that the caller gave. Of a uint64 slot:
+            integers of 64 bits, with or without sign.
+        splits: int64 `[B + 1]`, from 0 to N.
+    """
+
+    values: np.ndarray
+    splits: np.ndarray
 
 
 def num_rows(columns: Columns) -> int:
@@ -20,32 +34,56 @@ def num_rows(columns: Columns) -> int:
     return len(column[1]) - 1 if isinstance(column, tuple) else len(column)
 
 
-def cut(columns: Columns, begin: int, end: int) -> dict[str, Any]:
-    """The samples [begin, end)."""
-    parts: dict[str, Any] = {}
+def cut(columns: Mapping[_Name, Any], begin: int, end: int) -> dict[_Name, Any]:
+    """The samples [begin, end), of the same memory."""
+    parts: dict[_Name, Any] = {}
     for name, column in columns.items():
         if isinstance(column, tuple):
             splits = np.asarray(column[1])[begin : end + 1]
             first, last = splits[0], splits[-1]
-            parts[name] = (column[0][first:last], splits - first)
+            parts[name] = Column(column[0][first:last], splits - first)
         else:
             parts[name] = column[begin:end]
     return parts
 
 
-def choose(columns: Columns, keep: np.ndarray) -> dict[str, Any]:
-    """The samples where `keep`, bool `[B]`, is True."""
-    parts: dict[str, Any] = {}
+def take(columns: Mapping[_Name, Any], rows: np.ndarray) -> dict[_Name, Any]:
+    """The samples of these numbers, in this order."""
+    parts: dict[_Name, Any] = {}
     for name, column in columns.items():
         if isinstance(column, tuple):
-            counts = lengths(column)
-            parts[name] = (
-                column[0][np.repeat(keep, counts)],
-                np.concatenate([[0], np.cumsum(counts[keep])]),
-            )
+            values, splits = column
+            splits = np.asarray(splits)
+            starts = splits[rows]
+            taken = _splits(splits[rows + 1] - starts)
+            places = np.repeat(starts - taken[:-1], np.diff(taken))
+            places += np.arange(len(places))
+            parts[name] = Column(values[places], taken)
         else:
-            parts[name] = column[keep]
+            parts[name] = column[rows]
     return parts
+
+
+def concat(parts: Sequence[Mapping[_Name, Any]]) -> dict[_Name, Any]:
+    """The samples of all parts, of which there is one, one after another."""
+    if len(parts) == 1:
+        return dict(parts[0])
+    columns: dict[_Name, Any] = {}
+    for name, first in parts[0].items():
+        pieces = [part[name] for part in parts]
+        if isinstance(first, tuple):
+            values, splits = zip(*pieces)
+            counts = np.concatenate([np.diff(s) for s in splits])
+            columns[name] = Column(np.concatenate(values), _splits(counts))
+        else:
+            columns[name] = np.concatenate(pieces)
+    return columns
+
+
+def _splits(counts: np.ndarray) -> np.ndarray:
+    splits = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=splits[1:])
+    return splits
 
 
 def lengths(column: Any) -> np.ndarray:

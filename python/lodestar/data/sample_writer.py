@@ -6,27 +6,15 @@ import abc
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._files import AtomicFile, as_path
+from lodestar.data.sample_columns import Column
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 from lodestar.ragged import LoDTensor
-
-
-class Column(NamedTuple):
-    """A slot's values in B samples.
-
-    Attributes:
-        values: `[N]`, of the dtype that the caller gave. Of a uint64 slot:
-            integers of 64 bits, with or without sign.
-        splits: int64 `[B + 1]`, from 0 to N.
-    """
-
-    values: np.ndarray
-    splits: np.ndarray
 
 
 class SampleWriter(abc.ABC):

@@ -17,7 +17,7 @@ from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.paths import open_input
-from lodestar.data.sample_columns import choose, lengths, num_rows
+from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
@@ -297,9 +297,8 @@ class CsvTable(Source):
             if self._skipped is None:
                 raise DataError(text)
             self._skipped.add(text)
-        keep = np.ones(len(chunk), bool)
-        keep[list(faults)] = False
-        return choose(columns, keep)
+        good = np.setdiff1d(np.arange(len(chunk)), list(faults))
+        return take(columns, good)
 
     def _column(self, slot: Slot, cells: list[Sequence[str]], faults: Faults):
         is_ids = slot.kind == "sparse" and slot.dtype != "float"

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from lodestar._checks import check_choice
-from lodestar.data.sample_writer import Column, SampleWriter, as_int64
+from lodestar.data.sample_columns import Column
+from lodestar.data.sample_writer import SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 # What a key is stored as.

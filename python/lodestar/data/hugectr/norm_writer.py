@@ -10,7 +10,7 @@ import numpy as np
 
 from lodestar._checks import check_choice
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
-from lodestar.data.sample_writer import Column
+from lodestar.data.sample_columns import Column
 from lodestar.data.slot_spec import Slot, SlotSpec
 
 CHECKS = ("sum", "none")

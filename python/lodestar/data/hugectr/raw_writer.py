@@ -9,7 +9,7 @@ import numpy as np
 
 from lodestar._checks import check_choice, is_integer
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
-from lodestar.data.sample_writer import Column
+from lodestar.data.sample_columns import Column
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 LAYOUTS = ("float", "int", "multi_hot_float", "multi_hot_int")

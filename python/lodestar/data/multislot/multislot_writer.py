@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lodestar.data.sample_writer import Column, SampleWriter
+from lodestar.data.sample_columns import Column
+from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 
 _BLOCK_ROWS = 4096  # bounds the memory of the text being put together

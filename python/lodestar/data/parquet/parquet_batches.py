@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError
-from lodestar.data.parquet.parquet_rows import Ragged, Rows
+from lodestar.data.parquet.parquet_rows import Rows
 from lodestar.data.parquet.parquet_schema import Binding
 from lodestar.data.slot_layout import dtype_of
 
@@ -81,9 +81,13 @@ class BatchPacker:
             pieces = [p.columns[i][begin:end] for p, begin, end in parts]
             own.append(self._joined(i, pieces, [0, self._bindings[i].width]))
         for row, i in enumerate(self._ragged):
-            pieces = [p.columns[i].cut(begin, end) for p, begin, end in parts]
-            _join_splits(pieces, splits[row])
-            values = self._joined(i, [p.values for p in pieces], [0])
+            bounds = [p.columns[i][1][a : b + 1] for p, a, b in parts]
+            _join_splits(bounds, splits[row])
+            pieces = [
+                p.columns[i][0][of_part[0] : of_part[-1]]
+                for (p, *_), of_part in zip(parts, bounds)
+            ]
+            values = self._joined(i, pieces, [0])
             if self._bindings[i].slot.kind == "dense":
                 self._check_one_size(i, splits[row, : rows + 1])
             own.append(values)
@@ -173,12 +177,12 @@ def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return buffer[begin : begin + size].view(dtype).reshape(shape)
 
 
-def _join_splits(pieces: Sequence[Ragged], splits: np.ndarray) -> None:
-    """Writes the splits of the pieces behind one another."""
+def _join_splits(bounds: Sequence[np.ndarray], splits: np.ndarray) -> None:
+    """Writes the splits of parts behind one another."""
     splits[0] = 0
     at = 0
-    for piece in pieces:
-        to = at + len(piece.offsets) - 1
-        shift = splits[at] - piece.offsets[0]
-        np.add(piece.offsets[1:], shift, out=splits[at + 1 : to + 1])
+    for of_part in bounds:
+        to = at + len(of_part) - 1
+        shift = splits[at] - of_part[0]
+        np.add(of_part[1:], shift, out=splits[at + 1 : to + 1])
         at = to

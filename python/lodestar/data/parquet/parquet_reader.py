@@ -15,8 +15,9 @@ import tensorflow as tf
 from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_files import ParquetFile
-from lodestar.data.parquet.parquet_rows import Rows, concat, read_row_group
+from lodestar.data.parquet.parquet_rows import Rows, read_row_group
 from lodestar.data.parquet.parquet_schema import Binding
+from lodestar.data.sample_columns import concat
 
 _MAX_CHUNKS = 4  # of iterators that were left before their end
 
@@ -261,8 +262,11 @@ class ParquetReader:
                 with self._lock:
                     self._groups.pop((piece.file, piece.group), None)
         if not kept:
-            return _Chunk(Rows(0, []), skipped)
-        rows = concat(kept)
+            return _Chunk(Rows(0, {}), skipped)
+        rows = Rows(
+            sum(part.num_rows for part in kept),
+            concat([part.columns for part in kept]),
+        )
         order = plan.order(number, rows.num_rows)
         return _Chunk(rows if order is None else rows.take(order), skipped)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,42 +15,10 @@ from lodestar.data.parquet.parquet_files import (
     open_parquet,
 )
 from lodestar.data.parquet.parquet_schema import FLOAT, Binding
+from lodestar.data.sample_columns import Column, cut, lengths, take
 from lodestar.data.sample_writer import is_int64
 from lodestar.data.slot_layout import dtype_of, limit
 from lodestar.data.slot_spec import Slot
-
-
-class Ragged(NamedTuple):
-    """Lists of any length, one a row.
-
-    Row r is `values[offsets[r] - offsets[0]:offsets[r + 1] - offsets[0]]`.
-
-    Attributes:
-        values: int64 or float32 `[N]`.
-        offsets: int32 or int64 `[rows + 1]`, from any number on.
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray
-
-    def cut(self, begin: int, end: int) -> Ragged:
-        """Rows [begin, end), of the same memory."""
-        offsets = self.offsets[begin : end + 1]
-        base = self.offsets[0]
-        return Ragged(
-            self.values[offsets[0] - base : offsets[-1] - base], offsets
-        )
-
-    def take(self, rows: np.ndarray) -> Ragged:
-        """These rows, in this order."""
-        starts = self.offsets[rows].astype(np.int64) - int(self.offsets[0])
-        lengths = self.offsets[rows + 1].astype(np.int64)
-        lengths -= self.offsets[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        places = np.repeat(starts - offsets[:-1], lengths)
-        places += np.arange(len(places))
-        return Ragged(self.values[places], offsets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,24 +27,19 @@ class Rows:
 
     Attributes:
         num_rows: How many.
-        columns: For each binding `[num_rows, width]`, or `Ragged`.
+        columns: From the number of each binding to its column `[num_rows,
+            width]`, or pair of values and row_splits; int64 or float32.
         bad: From a row that cannot be used to where it is and what was found;
             such a row's values mean nothing.
     """
 
     num_rows: int
-    columns: Sequence[np.ndarray | Ragged]
+    columns: Mapping[int, np.ndarray | Column]
     bad: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> Rows:
         """These rows, all of them good, in this order."""
-        return Rows(
-            len(rows),
-            [
-                c.take(rows) if isinstance(c, Ragged) else c[rows]
-                for c in self.columns
-            ],
-        )
+        return Rows(len(rows), take(self.columns, rows))
 
     def good(self, begin: int, end: int) -> Rows:
         """The good ones of the rows [begin, end)."""
@@ -87,31 +50,7 @@ class Rows:
             rows = np.setdiff1d(rows, list(self.bad), assume_unique=True)
         if len(rows) != end - begin:
             return self.take(rows)
-        return Rows(
-            end - begin,
-            [
-                c.cut(begin, end) if isinstance(c, Ragged) else c[begin:end]
-                for c in self.columns
-            ],
-        )
-
-
-def concat(parts: Sequence[Rows]) -> Rows:
-    """Puts rows behind one another."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = []
-    for pieces in zip(*(part.columns for part in parts)):
-        if not isinstance(pieces[0], Ragged):
-            columns.append(np.concatenate(pieces))
-            continue
-        lengths = np.concatenate([np.diff(p.offsets) for p in pieces])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        columns.append(
-            Ragged(np.concatenate([p.values for p in pieces]), offsets)
-        )
-    return Rows(sum(part.num_rows for part in parts), columns)
+        return Rows(end - begin, cut(self.columns, begin, end))
 
 
 def read_row_group(
@@ -128,16 +67,16 @@ def read_row_group(
     table = _read(file, group, names)
     first = sum(file.row_groups[:group])
     rows = file.row_groups[group]
-    columns = []
+    columns: dict[int, np.ndarray | Column] = {}
     faults = Faults(group, first)
-    for binding in bindings:
+    for number, binding in enumerate(bindings):
         array = table.column(table.schema.get_field_index(binding.column))
         if len(array) != rows:
             raise DataError(
                 f"{file.path}: row group {group}: column {binding.column!r}: "
                 f"found {len(array)} rows, wanted {rows} as the footer counts"
             )
-        columns.append(decode_column(binding, array, faults))
+        columns[number] = decode_column(binding, array, faults)
     _check_weights(bindings, columns, faults)
     return Rows(rows, columns, faults.found)
 
@@ -188,10 +127,11 @@ class Faults:
 
 def decode_column(
     binding: Binding, array: Any, faults: Faults
-) -> np.ndarray | Ragged:
+) -> np.ndarray | Column:
     """A `pyarrow.ChunkedArray` of the bound column as the slot's values.
 
-    Returns `[rows, width]`, or `Ragged` where the width is not fixed.
+    Returns `[rows, width]`, or values and row_splits where the width is not
+    fixed.
     """
     if array.num_chunks == 1:
         array = array.chunk(0)
@@ -209,8 +149,9 @@ def decode_column(
         offsets = np.arange(len(array) + 1) * width
         values = array.values.slice(array.offset * width, len(array) * width)
     else:
-        offsets = array.offsets.to_numpy()
+        offsets = array.offsets.to_numpy().astype(np.int64)
         begin, end = int(offsets[0]), int(offsets[-1])
+        offsets -= begin
         values = array.values.slice(begin, end - begin)
     if offsets is not None and values.null_count:
         nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
@@ -226,7 +167,7 @@ def decode_column(
             return numbers[:, np.newaxis]
         if binding.slot.kind == "dense":
             _check_multiple(binding, offsets, faults)
-        return Ragged(numbers, offsets)
+        return Column(numbers, offsets)
     if offsets is not None:
         numbers = _fixed(binding, numbers, offsets, faults)
     return _check_fixed(binding, numbers, faults)
@@ -245,8 +186,8 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _rows_of(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The rows of values at `places`, counted from the first one's."""
-    return np.searchsorted(offsets - offsets[0], places, side="right") - 1
+    """The rows of the values at `places`."""
+    return np.searchsorted(offsets, places, side="right") - 1
 
 
 def _fixed(
@@ -257,20 +198,20 @@ def _fixed(
 ) -> np.ndarray:
     """Lists that must all have the binding's width as `[rows * width]`."""
     width = binding.width
-    lengths = np.diff(offsets)
-    bad = np.flatnonzero(lengths != width)
+    counts = np.diff(offsets)
+    bad = np.flatnonzero(counts != width)
     if not len(bad):
         return numbers
     faults.add(
         bad,
         binding.column,
-        lambda row: f"found {lengths[row]} values, wanted {width}",
+        lambda row: f"found {counts[row]} values, wanted {width}",
     )
-    fixed = np.zeros((len(lengths), width), numbers.dtype)
-    good = np.flatnonzero(lengths == width)
+    fixed = np.zeros((len(counts), width), numbers.dtype)
+    good = np.flatnonzero(counts == width)
     if len(good):
-        starts = offsets[good] - offsets[0]
-        fixed[good] = numbers[starts[:, np.newaxis] + np.arange(width)]
+        starts = offsets[good, np.newaxis]
+        fixed[good] = numbers[starts + np.arange(width)]
     return fixed.reshape(-1)
 
 
@@ -338,27 +279,27 @@ def _check_multiple(
 ) -> None:
     """A dense slot with a free dim needs a multiple of the others' product."""
     multiple = binding.slot.multiple
-    lengths = np.diff(offsets)
+    counts = np.diff(offsets)
     faults.add(
-        np.flatnonzero(lengths % multiple),
+        np.flatnonzero(counts % multiple),
         binding.column,
         lambda row: (
-            f"found {lengths[row]} values, wanted a multiple of {multiple}"
+            f"found {counts[row]} values, wanted a multiple of {multiple}"
         ),
     )
 
 
 def _check_weights(
     bindings: Sequence[Binding],
-    columns: Sequence[np.ndarray | Ragged],
+    columns: Mapping[int, np.ndarray | Column],
     faults: Faults,
 ) -> None:
-    by_name = {b.slot.name: column for b, column in zip(bindings, columns)}
-    for binding, column in zip(bindings, columns):
+    by_name = {b.slot.name: columns[i] for i, b in enumerate(bindings)}
+    for binding, column in zip(bindings, columns.values()):
         of = binding.slot.weights_of
         if of not in by_name:
             continue
-        weights, ids = _lengths(column), _lengths(by_name[of])
+        weights, ids = lengths(column), lengths(by_name[of])
 
         def describe(row, weights=weights, ids=ids, of=of):
             return (
@@ -367,9 +308,3 @@ def _check_weights(
             )
 
         faults.add(np.flatnonzero(weights != ids), binding.column, describe)
-
-
-def _lengths(column: np.ndarray | Ragged) -> np.ndarray:
-    if isinstance(column, Ragged):
-        return np.diff(column.offsets)
-    return np.full(len(column), column.shape[1])

@@ -21,7 +21,8 @@ from lodestar.data.parquet.parquet_metadata import (
     read_metadata,
     write_metadata,
 )
-from lodestar.data.sample_writer import Column, SampleWriter, as_int64
+from lodestar.data.sample_columns import Column, concat, cut
+from lodestar.data.sample_writer import SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 
@@ -76,7 +77,7 @@ class ParquetWriter(SampleWriter):
         self._merged(path, 0)
         self._compression = compression
         self._row_group_size = row_group_size
-        self._held: list[list[Column]] = []
+        self._held: list[dict[int, Column]] = []
         self._held_rows = 0
         self._parquet: Any = None
         super().__init__(path, slots)
@@ -115,7 +116,11 @@ class ParquetWriter(SampleWriter):
         begin = 0
         while begin < rows:
             end = min(rows, begin + self._row_group_size - self._held_rows)
-            self._held.append([_cut(c, begin, end) for c in columns])
+            part = cut(dict(enumerate(columns)), begin, end)
+            self._held.append(
+                # The caller may write to the memory of theirs.
+                {i: Column(c.values.copy(), c.splits) for i, c in part.items()}
+            )
             self._held_rows += end - begin
             begin = end
             if self._held_rows == self._row_group_size:
@@ -138,10 +143,11 @@ class ParquetWriter(SampleWriter):
                 compression=self._compression,
                 write_page_checksum=True,
             )
+        held = concat(self._held)
         arrays = [
-            _array(field, slot, _join(columns))
-            for field, slot, columns in zip(
-                self._schema, self._spec, zip(*self._held)
+            _array(field, slot, column)
+            for field, slot, column in zip(
+                self._schema, self._spec, held.values()
             )
         ]
         self._held, self._held_rows = [], 0
@@ -254,20 +260,6 @@ def _field(slot: Slot) -> Any:
     inner = pa.field("element", element, nullable=False)
     size = -1 if slot.num_values is None else slot.num_values
     return pa.field(slot.name, pa.list_(inner, size), nullable=False)
-
-
-def _cut(column: Column, begin: int, end: int) -> Column:
-    """Samples [begin, end), in memory that the caller does not write to."""
-    splits = column.splits[begin : end + 1]
-    values = column.values[splits[0] : splits[-1]].copy()
-    return Column(values, splits - splits[0])
-
-
-def _join(columns: Iterable[Column]) -> Column:
-    columns = list(columns)
-    splits = np.concatenate([[0], *(np.diff(c.splits) for c in columns)])
-    values = np.concatenate([c.values for c in columns])
-    return Column(values, np.cumsum(splits))
 
 
 def _array(field: Any, slot: Slot, column: Column) -> Any:

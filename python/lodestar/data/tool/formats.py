@@ -28,7 +28,7 @@ from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
 from lodestar.data.parquet.parquet_files import SUFFIX, read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.paths import open_input
-from lodestar.data.sample_columns import choose, lengths, num_rows
+from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -92,7 +92,9 @@ class _DatasetSource(Source):
                 if keep[row]:
                     self._skipped.add(text)
                 keep[row] = False
-        return columns if keep.all() else choose(columns, keep)
+        if keep.all():
+            return columns
+        return take(columns, np.flatnonzero(keep))
 
 
 class _NormSource(_DatasetSource):

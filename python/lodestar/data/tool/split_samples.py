@@ -13,7 +13,7 @@ from lodestar import _files
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile, as_path
 from lodestar.data.paths import open_input
-from lodestar.data.sample_columns import choose, num_rows
+from lodestar.data.sample_columns import num_rows, take
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import Slots, open_source
 
@@ -71,19 +71,18 @@ def split_samples(
         return _split_lines(source, targets, rng, fraction)
     made = FORMATS[format]
     columns_of = open_source(source, slots, format=format, **options)
-    writer = made.writer(
+    make_writer = made.writer(
         {name: options[name] for name in made.writes if name in options}
     )
     with contextlib.ExitStack() as stack:
         writers = [
-            stack.enter_context(writer(target, columns_of.spec))
+            stack.enter_context(make_writer(target, columns_of.spec))
             for target in targets
         ]
         for columns in columns_of.batches(source):
             tested = rng.random(num_rows(columns)) < fraction
-            for part, chosen in enumerate((~tested, tested)):
-                if chosen.any():
-                    writers[part].write_batch(choose(columns, chosen))
+            for writer, chosen in zip(writers, (~tested, tested)):
+                writer.write_batch(take(columns, np.flatnonzero(chosen)))
         counts = [writer.num_samples for writer in writers]
         _check_counts(source, counts, fraction)
     return counts[0], counts[1]

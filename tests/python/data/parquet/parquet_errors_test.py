@@ -28,6 +28,7 @@ from lodestar.data.parquet.parquet_schema import (
     check_same_columns,
     column_type,
 )
+from lodestar.data.sample_columns import cut, take
 
 
 def first_error(path, slots=None, **options):
@@ -542,8 +543,10 @@ def test_slices_and_chunks(arrow_type):
         if flat:
             assert column.tolist() == [[i] for i in want]
             continue
-        assert column.cut(1, 3).values.tolist() == [3, 4, 5, 6]
-        assert column.take(np.array([3, 0])).values.tolist() == [7, 8, 1, 2]
+        (middle,) = cut({"x": column}, 1, 3).values()
+        assert middle.values.tolist() == [3, 4, 5, 6]
+        (taken,) = take({"x": column}, np.array([3, 0])).values()
+        assert taken.values.tolist() == [7, 8, 1, 2]
     if not flat and column_type(arrow_type).width is None:
         dense = Binding(
             Slot.dense("x", (2,), dtype="uint64"),
@@ -596,7 +599,7 @@ def test_mutated_files_raise_or_are_read(tmp_path, rng, options):
             check_same_columns(bindings, found, good)
             for group in range(len(found.row_groups)):
                 rows = read_row_group(found, group, bindings)
-                for column in rows.columns:
+                for column in rows.columns.values():
                     values = getattr(column, "values", column)
                     assert np.asarray(values).dtype in (np.float32, np.int64)
         except DataError as error:
