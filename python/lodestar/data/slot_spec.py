@@ -520,11 +520,7 @@ def _parse(content: Any) -> list[Slot]:
     slots: dict[str, Slot] = {}
 
     def add(section: str, make, name: Any, **options):
-        if not isinstance(name, str):
-            raise ValueError(
-                f"key '{section}': a slot's name must be a string, found "
-                f"{name!r}; put it in quotes"
-            )
+        _check_name(section, name)
         if name in slots:
             raise ValueError(
                 f"key '{section}': slot {name!r} is declared twice"
@@ -587,6 +583,14 @@ def _parse(content: Any) -> list[Slot]:
     return [slots[name] for name in order]
 
 
+def _check_name(section: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise ValueError(
+            f"key '{section}': a slot's name must be a string, found {name!r}; "
+            "put it in quotes"
+        )
+
+
 def _dense_options(name: Any, value: Any) -> dict[str, Any]:
     options = {"shape": value}
     if isinstance(value, Mapping):
@@ -622,12 +626,8 @@ def _inverse(weights: Mapping) -> dict[str, str]:
     """From the weights' slot to the id slot."""
     inverse: dict[str, str] = {}
     for name, weights_name in weights.items():
-        for slot in (name, weights_name):
-            if not isinstance(slot, str):
-                raise ValueError(
-                    f"key 'weights': a slot's name must be a string, found "
-                    f"{slot!r}; put it in quotes"
-                )
+        _check_name("weights", name)
+        _check_name("weights", weights_name)
         if weights_name in inverse:
             raise ValueError(
                 f"key 'weights': {weights_name!r} holds the weights of both "
@@ -654,11 +654,7 @@ def _names(content: Mapping, section: str) -> dict[str, None]:
         )
     names: dict[str, None] = {}
     for name in found:
-        if not isinstance(name, str):
-            raise ValueError(
-                f"key '{section}': a slot's name must be a string, found "
-                f"{name!r}; put it in quotes"
-            )
+        _check_name(section, name)
         if name in names:
             raise ValueError(f"key '{section}': {name!r} occurs twice")
         names[name] = None

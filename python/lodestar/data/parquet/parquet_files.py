@@ -13,11 +13,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list
-from lodestar.data.parquet.parquet_metadata import (
-    METADATA_NAME,
-    ParquetMetadata,
-    read_metadata,
-)
+from lodestar.data.parquet.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.data.paths import as_input, open_input
 
 SUFFIX = ".parquet"
@@ -146,31 +142,31 @@ def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
         return list(pool.map(read, paths))
 
 
-def in_directory(path: str, metadata: ParquetMetadata | None) -> list[str]:
-    """The data files of a directory: those of its `_metadata.json`, or all."""
-    if metadata is not None:
-        return [os.path.join(path, name) for name in metadata.num_rows]
-    names = sorted(tf.io.gfile.listdir(path))
-    found = [name for name in names if name.endswith(SUFFIX)]
-    if not found:
-        raise DataError(
-            f"{path}: has neither {METADATA_NAME} nor a file that ends in "
-            f"{SUFFIX}"
-        )
-    return [os.path.join(path, name) for name in found]
-
-
 def expand(paths: Iterable[str]) -> list[str]:
-    """Puts the files of directories, and of file lists, in their place."""
+    """Puts the files of directories, and of file lists, in their place.
+
+    A directory's are those of its `_metadata.json`, or all that end so.
+    """
     found = []
     for path in paths:
         if path.endswith(_LIST_SUFFIX):
             found += read_file_list(path)
-        elif tf.io.gfile.isdir(path):
-            listed = read_metadata(os.path.join(path, METADATA_NAME))
-            found += in_directory(path, listed)
-        else:
+            continue
+        if not tf.io.gfile.isdir(path):
             found.append(path)
+            continue
+        metadata = read_metadata(os.path.join(path, METADATA_NAME))
+        if metadata is not None:
+            names = list(metadata.num_rows)
+        else:
+            listed = sorted(tf.io.gfile.listdir(path))
+            names = [name for name in listed if name.endswith(SUFFIX)]
+            if not names:
+                raise DataError(
+                    f"{path}: has neither {METADATA_NAME} nor a file that ends "
+                    f"in {SUFFIX}"
+                )
+        found += [os.path.join(path, name) for name in names]
     return found
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import is_integer
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile
 from lodestar.data.paths import open_input
 
 METADATA_NAME = "_metadata.json"
 GROUPS = ("labels", "conts", "cats")
+_NAMES = ("file_name", "col_name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +114,8 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
     num_rows: dict[str, int] = {}
     for i, entry in enumerate(_list(path, content, "file_stats")):
         where = f"{path}: file_stats[{i}]"
-        name = os.path.basename(_string(where, entry, "file_name"))
-        rows = _count(where, entry, "num_rows")
+        name = os.path.basename(_member(where, entry, "file_name"))
+        rows = _member(where, entry, "num_rows")
         if name in num_rows:
             raise DataError(f"{where}: the file {name!r} occurs twice")
         num_rows[name] = rows
@@ -123,8 +125,8 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
         found = []
         for i, entry in enumerate(_list(path, content, group)):
             where = f"{path}: {group}[{i}]"
-            name = _string(where, entry, "col_name")
-            index = _count(where, entry, "index")
+            name = _member(where, entry, "col_name")
+            index = _member(where, entry, "index")
             if index in groups:
                 raise DataError(
                     f"{where}: 'index' {index} occurs twice, first in "
@@ -145,23 +147,15 @@ def _list(path: str, content: Mapping, key: str) -> list:
 
 
 def _member(where: str, entry: Any, key: str) -> Any:
+    """The value of a key, a string or where it counts a whole number."""
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"{where}: key {key!r} is missing, found {entry!r}")
-    return entry[key]
-
-
-def _string(where: str, entry: Any, key: str) -> str:
-    value = _member(where, entry, key)
-    if not isinstance(value, str) or not value:
-        raise DataError(f"{where}: {key!r} must be a string, found {value!r}")
-    return value
-
-
-def _count(where: str, entry: Any, key: str) -> int:
-    value = _member(where, entry, key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise DataError(
-            f"{where}: {key!r} must be a whole number of at least 0, found "
-            f"{value!r}"
-        )
+    value = entry[key]
+    if key in _NAMES:
+        wanted, good = "a string", isinstance(value, str) and value
+    else:
+        wanted = "a whole number of at least 0"
+        good = is_integer(value) and value >= 0
+    if not good:
+        raise DataError(f"{where}: {key!r} must be {wanted}, found {value!r}")
     return value

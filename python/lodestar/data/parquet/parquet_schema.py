@@ -120,12 +120,7 @@ def bind_metadata(
             found = _type_of(file, column, wanted)
             if (found.element == FLOAT) != (group != "cats"):
                 raise _wrong_type(file, column, wanted)
-            if group == "labels":
-                bindings += _labels(file, column, found)
-            elif group == "conts":
-                bindings.append(_dense(file, column, found))
-            else:
-                bindings.append(_sparse(column, found))
+            bindings += _bound(file, column, found, group)
     if not bindings:
         raise DataError(
             f"{metadata.path}: labels, conts and cats are all empty"
@@ -147,14 +142,14 @@ def bind_schema(file: ParquetFile) -> list[Binding]:
         name = field.name
         wanted = f"{_FLOATS_WANTED}, {_KEYS_WANTED}"
         found = _type_of(file, name, wanted)
+        group = "cats"
         if name == _LABEL:
+            group = "labels"
             if found.element != FLOAT:
                 raise _wrong_type(file, name, _FLOATS_WANTED)
-            bindings += _labels(file, name, found)
         elif found.element == FLOAT and found.width is not None:
-            bindings.append(_dense(file, name, found))
-        else:
-            bindings.append(_sparse(name, found))
+            group = "conts"
+        bindings += _bound(file, name, found, group)
     if not bindings:
         raise DataError(f"{file.path}: has no columns")
     return bindings
@@ -264,27 +259,23 @@ def _wrong_type(file: ParquetFile, column: str, wanted: str) -> DataError:
     )
 
 
-def _labels(
-    file: ParquetFile, column: str, found: ColumnType
+def _bound(
+    file: ParquetFile, column: str, found: ColumnType, group: str
 ) -> Iterator[Binding]:
+    """The slots of a column of one of the groups of a `_metadata.json`."""
+    if group == "cats":
+        dtype = FLOAT if found.element == FLOAT else "uint64"
+        slot = Slot.sparse(column, dtype=dtype)
+        yield Binding(slot, column, found, None)
+        return
     width = _width(file, column, found)
-    options = {"dtype": FLOAT, "binary": False}
-    if width == 1:
-        yield Binding(Slot.label(column, **options), column, found, 1)
+    if group == "conts":
+        yield Binding(Slot.dense(column, (width,)), column, found, width)
         return
     for part in range(width):
-        slot = Slot.label(f"{column}_{part}", **options)
-        yield Binding(slot, column, found, width, part)
-
-
-def _dense(file: ParquetFile, column: str, found: ColumnType) -> Binding:
-    width = _width(file, column, found)
-    return Binding(Slot.dense(column, (width,)), column, found, width)
-
-
-def _sparse(column: str, found: ColumnType) -> Binding:
-    dtype = FLOAT if found.element == FLOAT else "uint64"
-    return Binding(Slot.sparse(column, dtype=dtype), column, found, None)
+        name = column if width == 1 else f"{column}_{part}"
+        slot = Slot.label(name, dtype=FLOAT, binary=False)
+        yield Binding(slot, column, found, width, None if width == 1 else part)
 
 
 def _width(file: ParquetFile, column: str, found: ColumnType) -> int:
