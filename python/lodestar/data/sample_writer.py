@@ -31,6 +31,9 @@ class SampleWriter(abc.ABC):
     them `_check_column`, `_check_rows` and `_finish`.
     """
 
+    # Bounds the memory of what `_put` puts together.
+    _block_rows = 4096
+
     def __init__(
         self,
         path: str | os.PathLike,
@@ -143,7 +146,8 @@ class SampleWriter(abc.ABC):
         ]
         self._check_rows(ready, rows)
         try:
-            self._put(ready, rows)
+            for begin in range(0, rows, self._block_rows):
+                self._put(ready, begin, min(rows, begin + self._block_rows))
         except BaseException:
             # Part of the batch may be in the file.
             self.discard()
@@ -175,8 +179,8 @@ class SampleWriter(abc.ABC):
         self._file.discard()
 
     @abc.abstractmethod
-    def _put(self, columns: list[Column], rows: int) -> None:
-        """Writes `rows` > 0 samples: a column for each slot, in order."""
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        """Writes the samples [begin, end): a column for each slot, in order."""
 
     def _check_column(self, slot: Slot, column: Column) -> Column:
         """The column as `_put` takes it; ValueError if the format cannot."""

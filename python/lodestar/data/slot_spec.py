@@ -439,8 +439,14 @@ def label_slots(
 
 def as_slot_spec(
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    weights: Mapping[str, str] | None = None,
 ) -> SlotSpec:
-    """Returns `slots` itself, or what a slot file's path or a list stands for."""
+    """Returns `slots` itself, or what a slot file's path or a list stands for.
+
+    With `weights`, as `SlotSpec.with_weights` takes them, of these pairs, too.
+    """
+    if weights:
+        return as_slot_spec(slots).with_weights(weights)
     if isinstance(slots, SlotSpec):
         return slots
     if isinstance(slots, (str, os.PathLike)):

@@ -110,7 +110,7 @@ def test_close_may_be_called_within_the_block(tmp_path):
 class _Failing(MultiSlotWriter):
     """Fails after part of a batch."""
 
-    def _put(self, columns, rows):
+    def _put(self, columns, begin, end):
         self._file.write(b"part of")
         raise tf.errors.ResourceExhaustedError(None, None, "disk full")
 

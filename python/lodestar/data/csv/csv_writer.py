@@ -14,8 +14,6 @@ from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 
-_BLOCK_ROWS = 4096  # bounds the memory of the text being put together
-
 
 def column_names(slot: Slot) -> list[str]:
     """The columns of a slot: one, or of a dense slot `name_0`, `name_1`, ..."""
@@ -96,14 +94,12 @@ class CsvWriter(SampleWriter):
             )
         return column
 
-    def _put(self, columns: list[Column], rows: int) -> None:
-        for begin in range(0, rows, _BLOCK_ROWS):
-            end = min(rows, begin + _BLOCK_ROWS)
-            cells: list[list[str]] = []
-            for slot, column in zip(self._spec, columns):
-                cells += _cells(slot, column, begin, end)
-            lines = map(self._delimiter.join, zip(*cells))
-            self._file.write(("\n".join(lines) + "\n").encode())
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        cells: list[list[str]] = []
+        for slot, column in zip(self._spec, columns):
+            cells += _cells(slot, column, begin, end)
+        lines = map(self._delimiter.join, zip(*cells))
+        self._file.write(("\n".join(lines) + "\n").encode())
 
 
 def _cells(slot: Slot, column: Column, begin: int, end: int) -> list[list[str]]:

@@ -30,16 +30,12 @@ def NormDataset(
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from HugeCTR's Norm files (docs/data.md).
 
-    The elements are those of `MultiSlotDataset`. In the file all labels come
+    The elements are those of `MultiSlotDataset`, and so are their order and how
+    an iterator is saved. In the file all labels come
     first, then the values of all dense slots, then the keys of the sparse and
     one-hot slots, each in the order of `slots`. Labels and dense values are
     float32; where a slot is declared uint64 they must be whole numbers, and a
     dense slot comes as int64.
-
-    Records are parsed in C++ by threads that run ahead of the training. With
-    `deterministic=True`, samples come in the order of files and records
-    whatever the number of threads, and `tf.train.Checkpoint(iterator)` resumes
-    at the next sample.
 
     >>> dataset = NormDataset("file_list.txt", spec, 1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP

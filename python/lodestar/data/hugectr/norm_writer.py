@@ -18,7 +18,6 @@ NORM_KEY_TYPES = ("uint32", "int64")
 _HEADER = struct.Struct("<8q")
 _LENGTH = struct.Struct("<i")
 _FRAME = _LENGTH.size + 1  # bytes around a payload: its length and its sum
-_BLOCK_ROWS = 4096  # bounds the memory of the records being put together
 _MAX_RECORD = 2**31 - 1  # bytes: lengths and numbers of keys are int32
 
 
@@ -85,15 +84,12 @@ class NormWriter(KeyRecordWriter):
                 f"{sizes[row]} bytes, wanted at most {_MAX_RECORD}"
             )
 
-    def _put(self, columns: list[Column], rows: int) -> None:
-        for begin in range(0, rows, _BLOCK_ROWS):
-            words, lengths = self._records(
-                columns, begin, min(rows, begin + _BLOCK_ROWS)
-            )
-            records = words.view(np.uint8)
-            if self._sum:
-                records = _framed(records, lengths * WORD.itemsize)
-            self._file.write(records.tobytes())
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        words, lengths = self._records(columns, begin, end)
+        records = words.view(np.uint8)
+        if self._sum:
+            records = _framed(records, lengths * WORD.itemsize)
+        self._file.write(records.tobytes())
 
     def _records(
         self, columns: list[Column], begin: int, end: int
@@ -163,3 +159,16 @@ def _framed(data: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     )
     framed[ends] = np.add.reduceat(data, starts, dtype=np.uint8)
     return framed
+
+
+def norm_header(data: bytes) -> tuple[int, ...] | None:
+    """The numbers of a Norm file's header, of the file's first bytes.
+
+    Whether it has check sums, its samples and the dims of a sample. None if
+    `data` is too short; that it is of a Norm file at all is not sure.
+    """
+    if data[:12] == struct.pack("<iq", _HEADER.size, 1):
+        data = data[_LENGTH.size :]
+    elif data[:8] != bytes(8):
+        return None
+    return _HEADER.unpack_from(data) if len(data) >= _HEADER.size else None

@@ -32,7 +32,8 @@ def RawDataset(
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from HugeCTR's Raw files (docs/data.md).
 
-    The elements are those of `MultiSlotDataset`. Every sample takes as many
+    The elements are those of `MultiSlotDataset`, and so are their order and how
+    an iterator is saved. Every sample takes as many
     bytes: all labels come first, then the values of all dense slots, then the
     keys of the sparse and one-hot slots, each in the order of `slots`. Nothing
     in the file says so; `layout`, `key_type` and `nnz_per_slot` mean what they
@@ -40,11 +41,6 @@ def RawDataset(
 
     A dense int32 x is read as log(x + 1) in float32, and must be 0 or more; by
     a slot declared uint64 as x itself.
-
-    Records are parsed in C++ by threads that run ahead of the training. With
-    `deterministic=True`, samples come in the order of files and records
-    whatever the number of threads, and `tf.train.Checkpoint(iterator)` resumes
-    at the next sample.
 
     >>> dataset = RawDataset(path, spec, 1024, layout="int")  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP

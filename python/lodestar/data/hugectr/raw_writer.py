@@ -104,6 +104,8 @@ class RawWriter(KeyRecordWriter):
             (i, self._nnz[slots_in_order[i].name] * self._key_words)
             for i in self._keys
         ]
+        self._stride = sum(words for _, words in self._parts)
+        self._block_rows = max(1, _BLOCK_WORDS // self._stride)
 
     def _check_column(self, slot: Slot, column: Column) -> Column:
         if slot.name in self._nnz:
@@ -163,18 +165,14 @@ class RawWriter(KeyRecordWriter):
         )
         return column._replace(values=x.view(WORD))
 
-    def _put(self, columns: list[Column], rows: int) -> None:
-        stride = sum(words for _, words in self._parts)
-        block = max(1, _BLOCK_WORDS // stride)
-        for begin in range(0, rows, block):
-            end = min(rows, begin + block)
-            records = np.empty((end - begin, stride), WORD)
-            at = 0
-            for i, words in self._parts:
-                values = columns[i].values[begin * words : end * words]
-                records[:, at : at + words] = values.reshape(-1, words)
-                at += words
-            self._file.write(records.tobytes())
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        records = np.empty((end - begin, self._stride), WORD)
+        at = 0
+        for i, words in self._parts:
+            values = columns[i].values[begin * words : end * words]
+            records[:, at : at + words] = values.reshape(-1, words)
+            at += words
+        self._file.write(records.tobytes())
 
 
 def raw_nnz(

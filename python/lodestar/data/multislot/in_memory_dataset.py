@@ -114,9 +114,7 @@ class InMemoryDataset:
                     "`shuffle`, `seed` and `repeat`."
                 )
         check_at_least("num_queues", num_queues, 1)
-        spec = as_slot_spec(slots)
-        if weights:
-            spec = spec.with_weights(weights)
+        spec = as_slot_spec(slots, weights)
         self._options = ReadOptions(batch_size, **options)
         self._pipe_words = pipe_words(pipe_command)
         self._num_queues = num_queues

@@ -95,9 +95,7 @@ def MultiSlotDataset(
         RuntimeError: `"in_memory"` inside a `tf.function`.
     """
     check_choice("mode", mode, MODES)
-    spec = as_slot_spec(slots)
-    if weights:
-        spec = spec.with_weights(weights)
+    spec = as_slot_spec(slots, weights)
     if mode == "in_memory":
         return _in_memory(
             files,

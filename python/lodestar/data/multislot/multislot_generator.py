@@ -417,10 +417,18 @@ class MultiSlotStringGenerator(MultiSlotGenerator):
     _wanted_values = "strings"
 
     def _number(self, value: Any) -> tuple[int | float | None, str]:
-        return (_parsed(value), value) if isinstance(value, str) else (None, "")
+        return (
+            (parse_number(value), value)
+            if isinstance(value, str)
+            else (None, "")
+        )
 
 
-def _parsed(text: str) -> int | float | None:
+def parse_number(text: str) -> int | float | None:
+    """The number that a word of MultiSlot text is, None if it is none.
+
+    One that no float32 holds is the least of these.
+    """
     if _INTEGER.fullmatch(text):
         return int(text)
     if _HEX_FLOAT.fullmatch(text):

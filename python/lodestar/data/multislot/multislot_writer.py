@@ -12,7 +12,6 @@ from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
 
-_BLOCK_ROWS = 4096  # bounds the memory of the text being put together
 _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 
 
@@ -23,10 +22,8 @@ class MultiSlotWriter(SampleWriter):
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 
-    def _put(self, columns: list[Column], rows: int) -> None:
-        for begin in range(0, rows, _BLOCK_ROWS):
-            end = min(rows, begin + _BLOCK_ROWS)
-            self._file.write(_format(self._spec, columns, begin, end))
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        self._file.write(_format(self._spec, columns, begin, end))
 
 
 def multislot_lines(spec: SlotSpec, columns: Mapping[str, Any]) -> list[str]:

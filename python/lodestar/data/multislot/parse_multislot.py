@@ -48,9 +48,7 @@ def parse_multislot(
         tf.errors.InvalidArgumentError: A line is not as declared
             ("`text[3]`: slot 'C1' at byte 5: ..."; 3 is its index, from 0).
     """
-    spec = as_slot_spec(slots)
-    if weights:
-        spec = spec.with_weights(weights)
+    spec = as_slot_spec(slots, weights)
     with tf.name_scope(name or "parse_multislot"):
         if not tf.is_tensor(lines):
             one = isinstance(lines, (str, bytes))

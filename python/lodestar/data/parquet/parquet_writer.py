@@ -76,7 +76,7 @@ class ParquetWriter(SampleWriter):
         self._metadata = _metadata_of(metadata_path(path), as_slot_spec(slots))
         self._merged(path, 0)
         self._compression = compression
-        self._row_group_size = row_group_size
+        self._row_group_size = self._block_rows = row_group_size
         self._held: list[dict[int, Column]] = []
         self._held_rows = 0
         self._parquet: Any = None
@@ -112,17 +112,16 @@ class ParquetWriter(SampleWriter):
             return self._narrow(slot, column)
         return column._replace(values=as_int64(column.values))
 
-    def _put(self, columns: list[Column], rows: int) -> None:
-        begin = 0
-        while begin < rows:
-            end = min(rows, begin + self._row_group_size - self._held_rows)
-            part = cut(dict(enumerate(columns)), begin, end)
+    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+        while begin < end:
+            until = min(end, begin + self._row_group_size - self._held_rows)
+            part = cut(dict(enumerate(columns)), begin, until)
             self._held.append(
                 # The caller may write to the memory of theirs.
                 {i: Column(c.values.copy(), c.splits) for i, c in part.items()}
             )
-            self._held_rows += end - begin
-            begin = end
+            self._held_rows += until - begin
+            begin = until
             if self._held_rows == self._row_group_size:
                 self._write_row_group()
 

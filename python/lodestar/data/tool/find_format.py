@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import struct
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -15,6 +13,8 @@ from lodestar._files import as_path
 from lodestar.data.csv.csv_reader import DELIMITERS
 from lodestar.data.csv.csv_table import is_criteo_line
 from lodestar.data.hugectr.file_list import read_file_list
+from lodestar.data.hugectr.norm_writer import norm_header
+from lodestar.data.multislot.multislot_generator import parse_number
 from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
 from lodestar.data.parquet.parquet_files import expand
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME
@@ -24,13 +24,7 @@ from lodestar.data.tool.output import FILE_LIST
 
 _NO_DATA = (".yaml", ".npy", ".json")
 _HEAD_BYTES = 1 << 16
-_NORM = struct.Struct("<8q")
 _MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
-_NUMBER = re.compile(
-    r"[-+]?(0x[0-9a-f]*\.?[0-9a-f]*(p[-+]?[0-9]+)?|[0-9]+\.?[0-9]*(e[-+]?[0-9]+)?"
-    r"|\.[0-9]+(e[-+]?[0-9]+)?|inf|infinity|nan)",
-    re.ASCII | re.IGNORECASE,
-)
 
 
 def expand_inputs(paths: Iterable[str]) -> list[str]:
@@ -145,15 +139,12 @@ def _head(path: str) -> bytes:
 
 
 def _is_norm(head: bytes) -> bool:
-    check = 0
-    if head[:12] == struct.pack("<iq", 64, 1):
-        check, head = 1, head[4:]
-    if len(head) < _NORM.size:
+    header = norm_header(head)
+    if header is None:
         return False
-    kind, count, *dims = _NORM.unpack_from(head)
+    _, count, *dims = header
     return (
-        kind == check
-        and count >= 0
+        count >= 0
         and all(0 <= dim <= _MAX_DIM for dim in dims[:3])
         and dims[3:] == [0, 0, 0]
     )
@@ -170,7 +161,7 @@ def _text_format(head: bytes) -> str | None:
     if is_criteo_line(text):
         return "tsv"
     words = text.split()
-    if words and all(map(_NUMBER.fullmatch, words)):
+    if words and all(parse_number(word) is not None for word in words):
         return "multislot" if words[0].isdigit() else None
     if any(delimiter in text for delimiter in DELIMITERS):
         return "tsv" if "\t" in text and "," not in text else "csv"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from lodestar._errors import DataError
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.hugectr.norm_dataset import NormDataset
-from lodestar.data.hugectr.norm_writer import NormWriter
+from lodestar.data.hugectr.norm_writer import NormWriter, norm_header
 from lodestar.data.hugectr.raw_dataset import RawDataset
 from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
@@ -35,6 +34,7 @@ from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 
 _BATCH = 2048
+_NORM_HEAD_BYTES = 100
 Options = Mapping[str, Any]
 
 
@@ -104,11 +104,8 @@ class _NormSource(_DatasetSource):
         if path.endswith(".gz"):
             return None
         with open_input(path) as file:
-            head = file.read(20)
-        # Behind the length of a file with check sums.
-        at = 12 if head[:12] == struct.pack("<iq", 64, 1) else 8
-        count = int.from_bytes(head[at : at + 8], "little", signed=True)
-        return count if count > 0 else None
+            header = norm_header(file.read(_NORM_HEAD_BYTES))
+        return header[1] if header and header[1] > 0 else None
 
 
 class _ParquetSource(_DatasetSource):
