@@ -102,20 +102,24 @@ def ParquetDataset(
             "give it by name."
         )
     read = ReadOptions(batch_size, **options)
-    spec = None if slots is None else as_slot_spec(slots)
+    spec = None if slots is None else as_slot_spec(slots, weights)
     skip = _skip(read)
     paths = expand(as_paths(files))
     metadata = read_metadata(metadata_path(paths[0]))
     opened = _open(paths, metadata, skip)
     bindings = _bind(opened, spec, metadata)
-    if weights:
-        bindings = _pair(bindings, weights, spec)
+    if weights and spec is None:
+        paired = _spec_of(bindings).with_weights(weights)
+        bindings = [
+            dataclasses.replace(binding, slot=slot)
+            for binding, slot in zip(bindings, paired)
+        ]
     if slot_size_array is not None:
         bindings = limit_keys(bindings, slot_size_array)
     opened = _same_schema(opened, bindings, spec, metadata, skip)
 
     opened, num_shards, shard_index = read.shard_of(opened)
-    layout = read.layout(SlotSpec(binding.slot for binding in bindings))
+    layout = read.layout(_spec_of(bindings))
     reader = ParquetReader(
         opened,
         bindings,
@@ -167,8 +171,7 @@ def parquet_slots(
     """
     paths = expand(as_paths(files))
     metadata = read_metadata(metadata_path(paths[0]))
-    bindings = _bind(_open(paths, metadata, None), None, metadata)
-    return SlotSpec(binding.slot for binding in bindings)
+    return _spec_of(_bind(_open(paths, metadata, None), None, metadata))
 
 
 def _skip(read: ReadOptions) -> _Skip | None:
@@ -229,18 +232,8 @@ def _bind(
     return bind_schema(first)
 
 
-def _pair(
-    bindings: list[Binding],
-    weights: Mapping[str, str],
-    spec: SlotSpec | None,
-) -> list[Binding]:
-    if spec is None:
-        spec = SlotSpec(binding.slot for binding in bindings)
-    spec = spec.with_weights(weights)
-    return [
-        dataclasses.replace(binding, slot=spec[binding.slot.name])
-        for binding in bindings
-    ]
+def _spec_of(bindings: list[Binding]) -> SlotSpec:
+    return SlotSpec(binding.slot for binding in bindings)
 
 
 def _same_schema(

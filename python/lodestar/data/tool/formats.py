@@ -60,13 +60,8 @@ class _DatasetSource(Source):
         if self._skipped is not None:
             options |= {"on_error": "skip", "skipped": self._skipped}
         done = 0
-        for element in self._dataset(path, self._read_spec, _BATCH, **options):
-            columns = {
-                name: (column[0].numpy(), column[1].numpy())
-                if isinstance(column, tuple)
-                else column.numpy()
-                for name, column in element.items()
-            }
+        dataset = self._dataset(path, self._read_spec, _BATCH, **options)
+        for columns in dataset.as_numpy_iterator():
             rows = num_rows(columns)
             if self._free:
                 columns = self._good(path, done, columns)

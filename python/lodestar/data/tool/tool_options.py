@@ -45,11 +45,13 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
         reader, only those given: all as `open_source` and `prepare_files` take
         them.
     """
-    found = {"format": options.format, "slots": options.slots}
-    for name in _reads():
-        if getattr(options, name) is not None:
-            found[name] = getattr(options, name)
-    return found
+    reads = dict.fromkeys(n for f in FORMATS.values() for n in f.reads)
+    given = {name: getattr(options, name) for name in reads}
+    return {
+        "format": options.format,
+        "slots": options.slots,
+        **{n: value for n, value in given.items() if value is not None},
+    }
 
 
 def read_options(
@@ -60,16 +62,15 @@ def read_options(
     Raises:
         DataError: One is for another format.
     """
-    found = {}
-    for name in _reads():
-        value = getattr(options, name)
-        if value is None:
-            continue
+    found = given_options(options)
+    del found["format"], found["slots"]
+    for name in list(found):
         if name in source.reads:
-            found[name] = value
-        elif target is None or name not in target.writes:
+            continue
+        if target is None or name not in target.writes:
             formats = [f.name for f in FORMATS.values() if name in f.reads]
             raise _misplaced(name, formats, source)
+        del found[name]
     return found
 
 
@@ -96,11 +97,6 @@ def write_options(
             formats = [f.name for f in FORMATS.values() if name in f.writes]
             raise _misplaced(_OUT + name if own else name, formats, target)
     return found
-
-
-def _reads() -> list[str]:
-    """The options of reading, of all formats."""
-    return list(dict.fromkeys(n for f in FORMATS.values() for n in f.reads))
 
 
 def option_name(name: str) -> str:

@@ -98,8 +98,11 @@ class Validation:
         Of bad records only the first 100 are told.
         """
         if self._format == "parquet":
+            first_of_folder: dict[str, str] = {}
             for path in self._source.paths:
-                for text in _metadata_errors(path, self._source.paths):
+                first_of_folder.setdefault(os.path.dirname(path), path)
+            for path in first_of_folder.values():
+                for text in _metadata_errors(path):
                     yield self._other(text)
         for path in self._source.paths:
             with warnings.catch_warnings(record=True) as caught:
@@ -156,12 +159,8 @@ class Validation:
         return text
 
 
-def _metadata_errors(path: str, paths: list[str]) -> Iterator[str]:
-    """Where a `_metadata.json` and the data files differ."""
-    if path != next(
-        p for p in paths if os.path.dirname(p) == os.path.dirname(path)
-    ):
-        return  # told for the folder's first file
+def _metadata_errors(path: str) -> Iterator[str]:
+    """Where the `_metadata.json` beside a file and the data files differ."""
     where = metadata_path(path)
     try:
         metadata = read_metadata(where)
