@@ -25,6 +25,14 @@ class CsvReader:
     Blanks around fields are stripped, quoted fields may hold delimiters and
     newlines, blank lines are skipped. The text must be UTF-8; a name that ends
     in `.gz` is decompressed.
+
+    Attributes:
+        path: The file.
+        columns: Their names.
+        delimiter: Given or found.
+        line_number: The line that was read last, from 1.
+        ends_without_newline: Whether the last line, once read, had no newline:
+            perhaps cut.
     """
 
     def __init__(
@@ -50,9 +58,8 @@ class CsvReader:
         """
         self.path = as_path(path)
         self._on_progress = on_progress
-        self._delimiter = delimiter
+        self.delimiter = delimiter
         self.ends_without_newline = False
-        """Whether the last line, once read, had no newline: perhaps cut."""
         if delimiter is not None and len(delimiter) != 1:
             raise DataError(
                 f"the delimiter must be one character, found {delimiter!r}"
@@ -71,16 +78,6 @@ class CsvReader:
                 + ", ".join(self.columns)
             )
         return self._index[name]
-
-    @property
-    def delimiter(self) -> str | None:
-        """The delimiter, given or found."""
-        return self._delimiter
-
-    @property
-    def line_number(self) -> int:
-        """The line that was read last, from 1."""
-        return self._line_number
 
     def rows(
         self, skip: Callable[[str], None] | None = None
@@ -143,8 +140,8 @@ class CsvReader:
         first = next((line for line in lines if line.strip()), None)
         if first is None:
             return
-        if self._delimiter is None:
-            self._delimiter = max(DELIMITERS, key=first.count)
+        if self.delimiter is None:
+            self.delimiter = max(DELIMITERS, key=first.count)
 
         def all_lines():
             yield first
@@ -155,11 +152,11 @@ class CsvReader:
         csv.field_size_limit(max(csv.field_size_limit(), _MAX_LINE_BYTES))
         reader = csv.reader(
             all_lines(),
-            delimiter=self._delimiter,
+            delimiter=self.delimiter,
             skipinitialspace=True,
             strict=True,
         )
-        skipped = self._line_number - 1
+        skipped = self.line_number - 1
         try:
             for fields in reader:
                 if fields and (len(fields) > 1 or fields[0].strip()):
@@ -169,17 +166,17 @@ class CsvReader:
             raise DataError(f"{self.path}:{line}: {error}") from error
 
     def _lines(self) -> Iterator[str]:
-        self._line_number = 0
+        self.line_number = 0
         blank = 0
         with reading(self.path), open_input(self.path) as file:
             stream = _files.gzip_reader(self.path, file)
             while raw := stream.readline():
-                self._line_number += 1
+                self.line_number += 1
                 self.ends_without_newline = not raw.endswith(b"\n")
                 blank = 0 if raw.strip() else blank + 1
                 if blank > _MAX_BLANK_LINES:
                     raise DataError(
-                        f"{self.path}:{self._line_number}: more than "
+                        f"{self.path}:{self.line_number}: more than "
                         f"{_MAX_BLANK_LINES} blank lines in a row"
                     )
                 yield self._decode(raw)
@@ -187,7 +184,7 @@ class CsvReader:
                     self._on_progress(len(raw))
 
     def _decode(self, raw: bytes) -> str:
-        where = f"{self.path}:{self._line_number}: not text: "
+        where = f"{self.path}:{self.line_number}: not text: "
         if len(raw) > _MAX_LINE_BYTES:
             raise DataError(f"{where}a line of {len(raw)} bytes")
         if b"\0" in raw:
@@ -199,4 +196,4 @@ class CsvReader:
                 f"{where}byte {error.start + 1} is not UTF-8"
             ) from error
         # A byte order mark, as spreadsheets write it.
-        return text.removeprefix("\ufeff") if self._line_number == 1 else text
+        return text.removeprefix("\ufeff") if self.line_number == 1 else text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import io
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +13,7 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME, read_metadata
-from lodestar.data.paths import as_input, open_input
+from lodestar.data.paths import as_input
 
 SUFFIX = ".parquet"
 _LIST_SUFFIX = ".txt"
@@ -43,38 +42,20 @@ class ParquetFile:
         return sum(self.row_groups)
 
 
-class _GFileReader(io.RawIOBase):
+class _GFileReader(tf.io.gfile.GFile):
     """What pyarrow asks of a Python file, over a GFile."""
 
+    closed = False
+
     def __init__(self, path: str):
-        self._file = open_input(path)
-        self._size = self._file.size()
+        super().__init__(path, "rb")
+        self._end = self.size()
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence == os.SEEK_CUR:
-            offset += self._file.tell()
-        elif whence == os.SEEK_END:
-            offset += self._size
-        # A file system may refuse what is beyond the end.
-        self._file.seek(min(max(offset, 0), self._size))
-        return self._file.tell()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        return self._file.read(size)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
+        if whence == os.SEEK_SET:
+            # A file system may refuse what is beyond the end.
+            offset = min(offset, self._end)
+        super().seek(offset, whence)
 
 
 def open_parquet(path: str, footer: Any = None) -> Any:
