@@ -54,7 +54,7 @@ def run(
 
     Returns:
         What `command` returns; `failure`; 130 after Ctrl-C; 0 where the reader
-        of its output has gone.
+        of stdout has gone.
     """
     with _Interrupt() as interrupt:
         try:

@@ -161,7 +161,8 @@ def prepare_files(
     nothing else is given to evaluate on, a random part of each file is held out:
     both parts are copied to the folder `path`. CSV becomes MultiSlot text there,
     which is read faster and whose iterators can be saved. Other files stay where
-    they are. Called again, it finds the folder and reads nothing.
+    they are. Called again, it finds the folder and reads nothing; called by
+    several processes at once, one makes it and the others wait.
 
     >>> data = prepare_files("prepared", "clicks.parquet")  # doctest: +SKIP
     >>> model.fit(data.train_dataset(512))  # doctest: +SKIP
