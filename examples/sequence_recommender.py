@@ -376,6 +376,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         ("--items", 100, 100_000, 4000, "items of the generated log"),
         ("--epochs", 1, 1000, 4, "passes over the training events"),
         ("--batch-size", 2, 65536, 512, "events a step"),
+        ("--seed", 0, _MAX_SEED, 0, "of everything random"),
     ):
         parser.add_argument(
             flag,
@@ -392,19 +393,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="of Adam (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed",
-        type=_between(0, _MAX_SEED),
-        default=0,
-        metavar="N",
-        help="of everything random (default: %(default)s)",
-    )
-    parser.add_argument(
         "--output",
         type=path,
         default=path("sequence_recommender_output"),
         metavar="DIR",
-        help="folder for the exported model (default: "
-        "sequence_recommender_output)",
+        help="folder for the exported model (default: %(default)s)",
     )
     return parser.parse_args(arguments)
 
