@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/core/testing/allocation_failure.h"
+#include "tests/core/testing/rows_view.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -428,14 +429,7 @@ TEST(EmbeddingStoreMemoryTest, Import) {
   const Store from = MakeStore(2, 5000, true);
   EmbeddingRows rows;
   ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
-  EmbeddingRowsView view;
-  view.ids = rows.ids;
-  view.values = rows.values;
-  view.slots = rows.slots;
-  view.frequencies = rows.frequencies;
-  view.last_seen = rows.last_seen;
-  view.optimizer = rows.optimizer;
-  view.with_counters = true;
+  EmbeddingRowsView view = View(rows);
   view.step = 17;
   view.seed = 18;
   view.salt = 19;

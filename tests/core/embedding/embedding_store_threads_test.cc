@@ -51,6 +51,16 @@ Status Subtract(EmbeddingStore* store, const std::vector<int64_t>& ids,
                       nullptr);
 }
 
+Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
+               const std::vector<float>& gradients) {
+  SparseOptimizer optimizer;
+  const std::vector<float> h = {1.0f, 0.0f, 1e-7f};
+  LODESTAR_RETURN_IF_ERROR(SparseOptimizer::Create("adagrad", h, &optimizer));
+  const std::vector<float> inits = {0.1f};
+  return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits, false,
+                      -1, nullptr);
+}
+
 TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
   auto store = MakeStore();
   std::vector<int64_t> ids(64);
@@ -68,6 +78,34 @@ TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
   store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
   for (float value : rows) ASSERT_EQ(value, kRounds * kCallers);
   EXPECT_EQ(store->step(), kRounds * kCallers);
+}
+
+// Whichever comes first stays, though the other has looked before it came.
+TEST(EmbeddingStoreThreadsTest, OfTwoFirstOptimizersOneIsRefused) {
+  const std::vector<int64_t> ids = {1, 2, 3};
+  const std::vector<float> ones(ids.size() * kDim, 1.0f);
+  for (int round = 0; round < 5000; ++round) {
+    auto store = MakeStore();
+    ASSERT_TRUE(store->InsertOrAssign(ids, ones.data(), nullptr).ok());
+    std::atomic<int> ready{0};
+    const auto meet = [&] {
+      ready.fetch_add(1);
+      for (int spins = 0; ready.load() < 2; ++spins) {
+        if (spins > 10000) std::this_thread::yield();
+      }
+    };
+    Status first, second;
+    std::thread other([&] {
+      meet();
+      second = Adagrad(store.get(), ids, ones);
+    });
+    meet();
+    first = Subtract(store.get(), ids, ones);
+    other.join();
+    ASSERT_NE(first.ok(), second.ok()) << "round " << round;
+    ASSERT_EQ((first.ok() ? second : first).code(),
+              StatusCode::kFailedPrecondition);
+  }
 }
 
 TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
