@@ -213,6 +213,21 @@ TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
   }
 }
 
+TEST(EmbeddingPoliciesTest, AnImportLeavesTheSightingsOfItsStep) {
+  auto from = MakeStore(TablePolicies(), 1);
+  See(from.get(), {8});
+  const EmbeddingRows rows = Export(*from);
+  for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
+    auto store = MakeStore(policies, 1);
+    Advance(store.get());
+    EXPECT_FALSE(See(store.get(), {7})[0]);
+    ASSERT_TRUE(store->Import(View(rows), nullptr).ok());
+    EXPECT_FALSE(See(store.get(), {7})[0]);  // still the first step of two
+    Advance(store.get());
+    EXPECT_TRUE(See(store.get(), {7})[0]);
+  }
+}
+
 TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   auto exact = MakeStore(MinCount(2));
   auto sketch = MakeStore(CountingBloom(2, 5000));

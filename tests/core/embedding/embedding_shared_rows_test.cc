@@ -138,6 +138,26 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
             std::vector<float>(kShared * kDim, 0.1f));
 }
 
+// What is trained while the table is built is not lost.
+TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
+  auto store = Make();
+  const std::vector<int64_t> ids = Range(0, 10);
+  const std::vector<float> gradients(10 * kDim, 1.0f);
+  ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+  EmbeddingRows own = Export(*store);
+  own.shared_values = own.shared_slots = Numbers();
+  std::unique_ptr<EmbeddingStore> table;
+  ASSERT_TRUE(
+      EmbeddingStore::CreateFrom(View(own), *store, nullptr, &table).ok());
+  EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
+  ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
+  EXPECT_FALSE(Export(*table).shared_values == Export(*store).shared_values);
+  table->TakeOver(*store, View(own));
+  EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
+  EXPECT_EQ(Floats(Export(*table).shared_slots),
+            std::vector<float>(kShared * kDim, 0.1f));
+}
+
 // Another optimizer comes while gradients are on their way.
 TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   const std::vector<int64_t> ids = Range(0, 10);

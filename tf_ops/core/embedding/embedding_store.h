@@ -299,8 +299,10 @@ class EmbeddingStore {
                            const EmbeddingStore& like,
                            const ParallelFor* parallel,
                            std::unique_ptr<EmbeddingStore>* out);
-  // Its events, and its step, are those that `like` has by now.
-  void TakeOver(const EmbeddingStore& like, bool with_step);
+  // Its events are those that `like` has by now, and so are the step and the
+  // values of shared rows where `rows` do not give them.
+  // REQUIRES: CreateFrom made it of the two, and no one else has it yet.
+  void TakeOver(const EmbeddingStore& like, const EmbeddingRowsView& rows);
 
   // The snapshot that the next delta follows; empty: the next one is whole.
   std::string base() const { return table_.rows.changes().base(); }

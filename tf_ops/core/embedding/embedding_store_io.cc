@@ -148,18 +148,9 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   Sightings::State waiting;
   LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &waiting));
   table.sightings.Install(&waiting);
-  if (table.shared.any()) {
-    EmbeddingRows kept;
-    EmbeddingRowsView shared = rows;
-    if (rows.shared_values.empty()) {
-      ShardLocks locks(old.rows);
-      old.shared.Export(&kept);
-      shared.shared_values = kept.shared_values;
-    }
-    table.shared.Import(shared);
-  }
+  if (table.shared.any()) table.shared.Import(rows);
   if (rows.with_counters) table.step.Set(rows.step, rows.own_step);
-  store->TakeOver(like, !rows.with_counters);
+  store->TakeOver(like, rows);
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -167,9 +158,11 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
                            " rows are imported");
 }
 
-void EmbeddingStore::TakeOver(const EmbeddingStore& like, bool with_step) {
+void EmbeddingStore::TakeOver(const EmbeddingStore& like,
+                              const EmbeddingRowsView& rows) {
   const TableParts& old = like.table_;
-  if (with_step) table_.step.Set(old.step.value(), old.step.own());
+  if (!rows.with_counters) table_.step.Set(old.step.value(), old.step.own());
+  if (rows.shared_values.empty()) table_.shared.CopyValues(old.shared);
   table_.events.CopyFrom(old.events);
 }
 
@@ -194,6 +187,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   };
   {
     InsertPlan::Options options;
+    options.call.now = step();
     options.refuse_excess = true;
     options.last_seen = rows.last_seen;
     options.frequencies = rows.frequencies;

@@ -37,6 +37,16 @@ Status SharedRows::Make() {
   return Status();
 }
 
+void SharedRows::CopyValues(const SharedRows& from) {
+  for (int64_t r = 0; r < count_; ++r) {
+    const uint32_t row = static_cast<uint32_t>(r);
+    const RowStore& old = *from.rows_.shared();
+    old.Lock(row, r);
+    CopyRowIn(old.values(row), rows_.row_bytes(), rows()->values(row));
+    old.UnlockUnchanged(row);
+  }
+}
+
 Status SharedRows::CheckNumber(int64_t id, int64_t i) const {
   if (id >= 0 && id < count_) return Status();
   return InvalidArgument("`ids[", i, "]` is ", id,

@@ -38,6 +38,8 @@ class SharedRows {
   void Read(int64_t id, void* row) const {
     rows_.shared()->Read(RowOf(id), RowOf(id), row);
   }
+  // From a table with as many of one type. By who alone has these.
+  void CopyValues(const SharedRows& from);
   // InvalidArgument: there is no number `id`, ids[i] of a call.
   Status CheckNumber(int64_t id, int64_t i) const;
 

@@ -380,7 +380,7 @@ class EmbeddingImportOp : public EmbeddingKernel {
             "another import or a restore has replaced the table meanwhile; it "
             "is as that left it");
       }
-      table->TakeOver(*store, !rows.with_counters);
+      table->TakeOver(*store, rows);
       resource->Replace(std::move(table));
       return Status();
     }));
