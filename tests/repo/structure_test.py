@@ -36,12 +36,11 @@ _OF_CORE = {
 _MOST_FILES = 30
 # Headers of core that a test of another name has for its subject.
 _TESTED_BY = {
+    "embedding/shared_rows": "embedding/embedding_shared_rows_test",
     "lookup/integer_map": "lookup/id_maps_test",
     "lookup/string_map": "lookup/id_maps_test",
     "snapshot/snapshot_loading": "snapshot/snapshot_loader_test",
 }
-# The parts of a store are tested as the store that they make.
-_TESTED_AS_ONE = ("embedding",)
 
 
 def _included_rooms(layer):
@@ -103,12 +102,11 @@ def test_targets_list_what_they_include_and_no_more():
 
 
 def _headers_of_core():
-    """Returns {"room/name": its header}, but for rooms tested as one."""
-    headers = {}
-    for path in checkout.files(".h", under="tf_ops/core"):
-        if path.parent.name not in _TESTED_AS_ONE:
-            headers[f"{path.parent.name}/{path.stem}"] = checkout.label(path)
-    return headers
+    """Returns {"room/name": its header}."""
+    return {
+        f"{path.parent.name}/{path.stem}": checkout.label(path)
+        for path in checkout.files(".h", under="tf_ops/core")
+    }
 
 
 def test_headers_of_core_have_a_test():

@@ -44,6 +44,8 @@ void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
 }
 
 void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) const {
+  // Else Bind fills them, of this row too.
+  if (!bound()) return;
   const std::vector<float>& inits = optimizer_.slot_inits;
   for (size_t s = 0; s < inits.size(); ++s) {
     rows->FillSlot(row, static_cast<int>(s), inits[s]);

@@ -39,7 +39,7 @@ class OptimizerBinding {
   void Bind(AttachedOptimizer optimizer);
 
   // The slots of a row that the caller holds, or that no one can see yet, begin
-  // anew. Under the lock of its shard.
+  // anew.
   void FillSlots(RowStore* rows, uint32_t row) const;
 
  private:

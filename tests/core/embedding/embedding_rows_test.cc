@@ -1,0 +1,27 @@
+#include "tf_ops/core/embedding/embedding_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+TEST(EmbeddingRowsTest, ASizeThatDoesNotFitIsNamed) {
+  EXPECT_TRUE(CheckSize("rows", 6, 6).ok());
+  const Status status = CheckSize("rows", 5, 6);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "`rows` has 5 numbers, wanted 6");
+}
+
+TEST(EmbeddingRowsTest, AnIdThatComesTwiceIsNamed) {
+  EXPECT_TRUE(CheckDistinct("ids", {}).ok());
+  EXPECT_TRUE(CheckDistinct("ids", std::vector<int64_t>{3, 1, 2}).ok());
+  const Status status =
+      CheckDistinct("ids", std::vector<int64_t>{3, 1, 2, 1, 3});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "`ids` holds 1 twice, at 1 and 3");
+}
+
+}  // namespace
+}  // namespace lodestar

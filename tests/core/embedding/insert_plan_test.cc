@@ -1,0 +1,220 @@
+#include "tf_ops/core/embedding/insert_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 2;
+
+TablePolicies Cap(int64_t max_rows) {
+  TablePolicies policies;
+  policies.eviction.max_rows = max_rows;
+  return policies;
+}
+
+struct Table {
+  explicit Table(const TablePolicies& policies = TablePolicies())
+      : parts(kDim, 2, RowInitializer(), policies, RowType::kFloat32) {}
+
+  // Rows of [id, id] for ids that have none. Begins the call, too.
+  struct Call {
+    Call(Table* table, std::vector<int64_t> of_ids,
+         const InsertPlan::Options& options)
+        : ids(std::move(of_ids)),
+          refs(ids.size()),
+          plan(
+              ids, refs, options,
+              [this, table](int64_t i, const RowRef& ref) {
+                const float number = static_cast<float>(ids[i]);
+                const float value[kDim] = {number, number};
+                RowStore& rows = table->parts.rows.shard(ref.shard).rows;
+                CopyRowIn(value, sizeof(value), rows.values(ref.row));
+                table->parts.optimizer.FillSlots(&rows, ref.row);
+              },
+              &table->parts) {
+      table->parts.rows.FindAll(ids, refs, nullptr);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (!refs[i].found()) missing.push_back(i);
+      }
+    }
+    Status Prepare() { return plan.Prepare(missing); }
+
+    const std::vector<int64_t> ids;
+    std::vector<RowRef> refs;
+    std::vector<int64_t> missing;
+    InsertPlan plan;
+  };
+
+  Status Insert(const std::vector<int64_t>& ids,
+                const InsertPlan::Options& options = {}) {
+    Call call(this, ids, options);
+    LODESTAR_RETURN_IF_ERROR(call.Prepare());
+    call.plan.Commit(nullptr);
+    return Status();
+  }
+  // Those of [0, 100) that have a row.
+  std::vector<int64_t> Resident() const {
+    std::vector<int64_t> resident;
+    for (int64_t id = 0; id < 100; ++id) {
+      std::vector<RowRef> ref(1);
+      parts.rows.FindEach(std::vector<int64_t>{id}, ref);
+      if (ref[0].found()) resident.push_back(id);
+    }
+    return resident;
+  }
+
+  TableParts parts;
+};
+
+InsertPlan::Options At(int64_t now) {
+  InsertPlan::Options options;
+  options.call.now = now;
+  return options;
+}
+
+TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
+  Table table;
+  {
+    Table::Call call(&table, {5, 6, 7}, At(3));
+    ASSERT_TRUE(call.Prepare().ok());
+    EXPECT_EQ(table.Resident(), std::vector<int64_t>());
+    // And it need not be.
+  }
+  EXPECT_EQ(table.parts.rows.size(), 0);
+  Table::Call call(&table, {5, 6, 7}, At(3));
+  ASSERT_TRUE(call.Prepare().ok());
+  call.plan.Commit(nullptr);
+  EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5, 6, 7}));
+  EXPECT_EQ(table.parts.rows.size(), 3);
+  EXPECT_EQ(table.parts.events.count(Event::kInserts), 3);
+  for (size_t i = 0; i < call.ids.size(); ++i) {
+    const RowRef& ref = call.refs[i];
+    ASSERT_TRUE(ref.found());
+    float value[kDim];
+    RowStore& rows = table.parts.rows.shard(ref.shard).rows;
+    ASSERT_TRUE(rows.Read(ref.row, call.ids[i], value));
+    EXPECT_EQ(value[1], static_cast<float>(call.ids[i]));
+    EXPECT_EQ(ref.meta->last_seen.load(), 3);
+    EXPECT_EQ(ref.meta->frequency.load(), 0u);
+  }
+}
+
+TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
+  Table table;
+  Table::Call late(&table, {5, 6}, At(0));
+  ASSERT_TRUE(table.Insert({5}).ok());
+  ASSERT_TRUE(late.Prepare().ok());
+  EXPECT_TRUE(late.refs[0].found());
+  late.plan.Commit(nullptr);
+  EXPECT_EQ(table.parts.rows.size(), 2);
+  EXPECT_EQ(table.parts.events.count(Event::kInserts), 2);
+}
+
+TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
+  Table first, second(Cap(2));
+  InsertPlan::Options refusing = At(0);
+  refusing.refuse_excess = true;
+  for (const bool fits : {false, true}) {
+    Table::Call one(&first, {1, 2, 3}, At(0));
+    Table::Call two(
+        &second,
+        fits ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 2, 3},
+        refusing);
+    ASSERT_TRUE(one.Prepare().ok());
+    const Status status = two.Prepare();
+    EXPECT_EQ(status.ok(), fits);
+    if (!fits) {
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_EQ(status.message(),
+                "the import makes 3 rows, but the variable's cap is 2 rows");
+      continue;
+    }
+    one.plan.Commit(nullptr);
+    two.plan.Commit(nullptr);
+  }
+  EXPECT_EQ(first.parts.rows.size(), 3);
+  EXPECT_EQ(second.parts.rows.size(), 2);
+}
+
+TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
+  Table table(Cap(4));
+  InsertPlan::Options seen = At(0);
+  seen.call.count = true;  // a row without a sighting may go at any time
+  ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
+  seen.call.now = 1;
+  ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
+  // 10 is asked for; 20 and 21 are of this step.
+  ASSERT_TRUE(table.Insert({10, 30}, seen).ok());
+  EXPECT_EQ(table.Resident(), (std::vector<int64_t>{10, 20, 21, 30}));
+  EXPECT_EQ(table.parts.events.count(Event::kEvicted), 1);
+  // Nothing may go: what comes is refused.
+  Table::Call refused(&table, {10, 40}, seen);
+  ASSERT_TRUE(refused.Prepare().ok());
+  refused.plan.Commit(nullptr);
+  EXPECT_FALSE(refused.refs[1].found());
+  EXPECT_EQ(table.parts.events.count(Event::kRefused), 1);
+  EXPECT_EQ(table.parts.rows.size(), 4);
+}
+
+TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
+  AttachedOptimizer optimizer;
+  optimizer.name = "replay:mine";
+  optimizer.slot_names = {"velocity"};
+  optimizer.slot_inits = {0.5f};
+  Table table(Cap(1));
+  InsertPlan::Options options = At(0);
+  options.optimizer = &optimizer;
+  options.refuse_excess = true;
+  EXPECT_FALSE(table.Insert({1, 2}, options).ok());
+  EXPECT_FALSE(table.parts.optimizer.bound());
+  ASSERT_TRUE(table.Insert({1}, options).ok());
+  EXPECT_TRUE(table.parts.optimizer.IsBoundTo(optimizer));
+  // Without rows, too.
+  Table empty;
+  ASSERT_TRUE(empty.Insert({}, options).ok());
+  EXPECT_TRUE(empty.parts.optimizer.bound());
+  optimizer.name = "replay:other";
+  EXPECT_EQ(empty.Insert({}, options).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(empty.Insert({1}, options).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(empty.parts.rows.size(), 0);
+}
+
+TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
+  Table table;
+  const std::vector<int64_t> last_seen = {7, 8};
+  const std::vector<int64_t> frequencies = {70, 80};
+  InsertPlan::Options options = At(9);
+  options.last_seen = last_seen;
+  options.frequencies = frequencies;
+  Table::Call call(&table, {1, 2}, options);
+  ASSERT_TRUE(call.Prepare().ok());
+  call.plan.Commit(nullptr);
+  EXPECT_EQ(call.refs[0].meta->last_seen.load(), 7);
+  EXPECT_EQ(call.refs[1].meta->last_seen.load(), 8);
+  EXPECT_EQ(call.refs[1].meta->frequency.load(), 80u);
+}
+
+TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
+  TablePolicies policies;
+  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  policies.admission.min_count = 2;
+  Table table(policies);
+  InsertPlan::Options options;
+  options.call.count = options.call.admission = true;
+  for (int64_t now = 0; now < 2; ++now) {
+    EXPECT_EQ(table.parts.rows.size(), 0);
+    options.call.now = now;
+    ASSERT_TRUE(table.Insert({5}, options).ok());
+  }
+  EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
+  EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
+  const size_t shard = table.parts.rows.HashOf(5).shard;
+  EXPECT_EQ(table.parts.sightings.waiting(shard)->size(), 0);
+}
+
+}  // namespace
+}  // namespace lodestar

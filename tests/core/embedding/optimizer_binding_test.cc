@@ -1,0 +1,120 @@
+#include "tf_ops/core/embedding/optimizer_binding.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 2;
+constexpr uint32_t kRow = 0;  // of id 0
+
+AttachedOptimizer Momentum(const std::string& name = "replay:momentum") {
+  AttachedOptimizer optimizer;
+  optimizer.name = name;
+  optimizer.slot_names = {"velocity", "steps"};
+  optimizer.slot_inits = {0.5f, 2.0f};
+  return optimizer;
+}
+
+TablePolicies OneSharedRow() {
+  TablePolicies policies;
+  policies.shared_rows = 1;
+  return policies;
+}
+
+struct Table {
+  Table() {
+    EXPECT_TRUE(shared()->Reserve(1).ok());
+    EXPECT_EQ(shared()->Allocate(), kRow);
+    shared()->Publish(kRow, 0, 0, 0);
+  }
+  RowStore* shared() { return rows.shared(); }
+  void Bind(const AttachedOptimizer& optimizer) {
+    const ShardLocks locks(rows);
+    ASSERT_TRUE(binding.Reserve(optimizer).ok());
+    binding.Bind(optimizer);
+  }
+  std::vector<float> Slot(int s) {
+    const auto* numbers = static_cast<const float*>(shared()->slot(kRow, s));
+    return {numbers, numbers + kDim};
+  }
+
+  ShardedRows rows{kDim, RowType::kFloat32, 2, OneSharedRow()};
+  OptimizerBinding binding{&rows};
+};
+
+class OptimizerBindingTest : public testing::Test, protected Table {};
+
+TEST_F(OptimizerBindingTest, RowsThatAreThereGetWhatSlotsBeginWith) {
+  EXPECT_FALSE(binding.bound());
+  EXPECT_EQ(binding.optimizer().name, "");
+  Bind(Momentum());
+  EXPECT_TRUE(binding.bound());
+  EXPECT_EQ(binding.optimizer().name, "replay:momentum");
+  EXPECT_EQ(shared()->num_slots(), 2);
+  EXPECT_EQ(rows.shard(1).rows.num_slots(), 2);
+  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
+  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
+}
+
+TEST_F(OptimizerBindingTest, AnotherOneIsRefusedByName) {
+  EXPECT_TRUE(binding.Check(Momentum()).ok());
+  EXPECT_FALSE(binding.IsBoundTo(Momentum()));
+  Bind(Momentum());
+  EXPECT_TRUE(binding.IsBoundTo(Momentum()));
+  AttachedOptimizer again = Momentum();
+  again.slot_inits = {0, 0};
+  EXPECT_TRUE(binding.Check(again).ok());  // these are of its first call
+  const Status other = binding.Check(Momentum("adam"));
+  EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(other.message().find("'replay:momentum', but 'adam'"),
+            std::string::npos)
+      << other.message();
+  AttachedOptimizer fewer = Momentum();
+  fewer.slot_names.pop_back();
+  const Status slots = binding.Check(fewer);
+  EXPECT_EQ(slots.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(slots.message().find("[velocity, steps]"), std::string::npos);
+  EXPECT_NE(slots.message().find("[velocity]"), std::string::npos);
+}
+
+TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
+  binding.FillSlots(shared(), kRow);  // of no optimizer
+  Bind(Momentum());
+  ASSERT_TRUE(shared()->Lock(kRow, 0));
+  static_cast<float*>(shared()->slot(kRow, 1))[1] = 7;
+  binding.FillSlots(shared(), kRow);
+  shared()->Unlock(kRow);
+  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
+  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
+}
+
+// Run it under --config=tsan: who writes to a shared row holds that alone.
+TEST(OptimizerBindingThreadsTest, OneMayComeWhileSlotsBeginAnew) {
+  for (int round = 0; round < 200; ++round) {
+    Table table;
+    std::atomic<bool> filled{false};
+    std::thread filling([&] {
+      do {
+        ASSERT_TRUE(table.shared()->Lock(kRow, 0));
+        table.binding.FillSlots(table.shared(), kRow);
+        table.shared()->Unlock(kRow);
+        filled.store(true, std::memory_order_relaxed);
+      } while (!table.binding.bound());
+    });
+    while (!filled.load(std::memory_order_relaxed)) std::this_thread::yield();
+    table.Bind(Momentum());
+    filling.join();
+    ASSERT_EQ(table.Slot(0), std::vector<float>(kDim, 0.5f));
+    ASSERT_EQ(table.Slot(1), std::vector<float>(kDim, 2.0f));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

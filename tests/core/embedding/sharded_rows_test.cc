@@ -1,0 +1,264 @@
+#include "tf_ops/core/embedding/sharded_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 2;
+constexpr int kShards = 3;
+
+std::vector<int64_t> Range(int64_t end) {
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < end; ++id) ids.push_back(id);
+  return ids;
+}
+
+class ShardedRowsTest : public testing::Test {
+ protected:
+  // id i: [i, -i], seen at step i % 5.
+  void Add(Span<const int64_t> ids) {
+    for (int64_t id : ids) {
+      const ShardedRows::IdHash hash = rows_.HashOf(id);
+      RowShard& shard = rows_.shard(hash.shard);
+      MutexLock lock(&shard.mutex);
+      ASSERT_TRUE(shard.rows.Reserve(1).ok());
+      ASSERT_TRUE(shard.index.Reserve(std::vector<uint32_t>{hash.tag}).ok());
+      ASSERT_TRUE(shard.order->Reserve(shard.rows.capacity()).ok());
+      const uint32_t row = shard.rows.Allocate();
+      const float value[kDim] = {static_cast<float>(id),
+                                 -static_cast<float>(id)};
+      CopyRowIn(value, sizeof(value), shard.rows.values(row));
+      shard.rows.Publish(row, id, id % 5, 1);
+      shard.index.Insert(hash.tag, row);
+      shard.order->Add(row);
+    }
+    rows_.AddToSize(ids.size());
+  }
+  void Remove(int64_t id) {
+    const ShardedRows::IdHash hash = rows_.HashOf(id);
+    RowShard& shard = rows_.shard(hash.shard);
+    MutexLock lock(&shard.mutex);
+    rows_.Remove(&shard, hash.tag, shard.Find(hash.tag, id));
+    rows_.AddToSize(-1);
+  }
+  std::vector<RowRef> Find(Span<const int64_t> ids) {
+    std::vector<RowRef> refs(ids.size());
+    rows_.FindAll(ids, refs, nullptr);
+    return refs;
+  }
+  static TablePolicies Policies() {
+    TablePolicies policies;
+    policies.eviction.max_rows = 1000;
+    policies.shared_rows = 1;
+    return policies;
+  }
+  std::vector<bool> Locked() {
+    std::vector<bool> locked;
+    // A mutex that this thread holds is not tried by it.
+    std::thread([&] {
+      for (size_t s = 0; s < rows_.num_shards(); ++s) {
+        std::unique_lock<Mutex> lock(rows_.shard(s).mutex, std::try_to_lock);
+        locked.push_back(!lock.owns_lock());
+      }
+    }).join();
+    return locked;
+  }
+
+  ShardedRows rows_{kDim, RowType::kFloat32, kShards, Policies()};
+};
+
+TEST_F(ShardedRowsTest, IdsAreFoundWhereTheirHashSays) {
+  const std::vector<int64_t> ids = Range(200);
+  Add(ids);
+  EXPECT_EQ(rows_.size(), 200);
+  std::vector<int64_t> asked = ids;
+  asked.push_back(1000);
+  const std::vector<RowRef> refs = Find(asked);
+  EXPECT_FALSE(refs[200].found());
+  for (int64_t id : ids) {
+    ASSERT_TRUE(refs[id].found());
+    EXPECT_EQ(refs[id].shard, rows_.HashOf(id).shard);
+    EXPECT_TRUE(RowStore::Holds(refs[id].meta, id));
+    float value[kDim];
+    RowStore& store = rows_.shard(refs[id].shard).rows;
+    ASSERT_TRUE(store.Read(refs[id].row, id, value));
+    EXPECT_EQ(value[1], -static_cast<float>(id));
+  }
+  const ShardedRows::IndexLists lists = rows_.GroupByShard(ids);
+  ASSERT_EQ(lists.size(), kShards);
+  size_t total = 0;
+  for (size_t s = 0; s < lists.size(); ++s) {
+    total += lists[s].size();
+    for (size_t k = 0; k < lists[s].size(); ++k) {
+      EXPECT_EQ(rows_.HashOf(ids[lists[s][k]]).shard, s);
+      if (k > 0) {
+        EXPECT_LT(lists[s][k - 1], lists[s][k]);
+      }
+    }
+  }
+  EXPECT_EQ(total, ids.size());
+}
+
+TEST_F(ShardedRowsTest, WhoLooksAgainFindsWhatHasMovedOrGone) {
+  const std::vector<int64_t> ids = Range(300);
+  Add(ids);
+  std::vector<RowRef> refs = Find(ids);
+  const std::vector<RowRef> before = refs;
+  for (int64_t id = 0; id < 150; ++id) Remove(id);
+  for (size_t s = 0; s < rows_.num_shards(); ++s) {
+    RowShard& shard = rows_.shard(s);
+    MutexLock lock(&shard.mutex);
+    uint32_t low = 0;
+    ASSERT_TRUE(rows_.Compact(&shard, 1000, &low));
+    EXPECT_EQ(shard.rows.high_water(), shard.rows.live());
+    EXPECT_GT(shard.moves.load(), 0u);
+  }
+  const ShardLocks locks(rows_);
+  rows_.LookAgain(ids, refs);
+  int64_t moved = 0;
+  for (int64_t id : ids) {
+    ASSERT_EQ(refs[id].found(), id >= 150);
+    if (id < 150) continue;
+    EXPECT_TRUE(RowStore::Holds(refs[id].meta, id));
+    moved += refs[id].row != before[id].row;
+  }
+  EXPECT_GT(moved, 0);
+}
+
+TEST_F(ShardedRowsTest, LocksAreThoseOfTheShardsThatAreCounted) {
+  EXPECT_EQ(Locked(), std::vector<bool>({false, false, false}));
+  {
+    const ShardLocks locks(rows_, {2, 0, 1});
+    EXPECT_EQ(Locked(), std::vector<bool>({true, false, true}));
+  }
+  ShardLocks all(rows_, std::defer_lock);
+  EXPECT_EQ(Locked(), std::vector<bool>({false, false, false}));
+  all.Lock();
+  EXPECT_EQ(Locked(), std::vector<bool>({true, true, true}));
+  all.Unlock();
+  EXPECT_EQ(Locked(), std::vector<bool>({false, false, false}));
+}
+
+TEST_F(ShardedRowsTest, RemovedIdsAreToldSinceTheBase) {
+  Add(Range(30));
+  Remove(1);
+  {
+    const ShardLocks locks(rows_);
+    rows_.SetBase("first");
+  }
+  EXPECT_EQ(rows_.changes().base(), "first");
+  Remove(2);
+  Remove(3);
+  std::vector<int64_t> removed;
+  for (size_t s = 0; s < rows_.num_shards(); ++s) {
+    RowShard& shard = rows_.shard(s);
+    MutexLock lock(&shard.mutex);
+    for (int64_t id : shard.removed.Take()) removed.push_back(id);
+  }
+  std::sort(removed.begin(), removed.end());
+  EXPECT_EQ(removed, (std::vector<int64_t>{2, 3}));
+  // All of them are too many to tell.
+  const ShardLocks locks(rows_);
+  EXPECT_EQ(rows_.FreeAll(), 27);
+  EXPECT_EQ(rows_.size(), 0);
+  EXPECT_EQ(rows_.changes().base(), "");
+  EXPECT_FALSE(rows_.shard(0).rows.marking());
+}
+
+TEST_F(ShardedRowsTest, WhatChangesEveryRowWaitsForTheSnapshot) {
+  rows_.changes().BeginSnapshot();
+  std::atomic<bool> ended{false};
+  std::thread waiting([&] {
+    ShardLocks locks(rows_, std::defer_lock);
+    rows_.LockBetweenSnapshots(&locks);
+    EXPECT_TRUE(ended);
+    EXPECT_EQ(Locked(), std::vector<bool>({true, true, true}));
+  });
+  ended = true;
+  rows_.changes().EndSnapshot(nullptr);
+  waiting.join();
+}
+
+TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
+  Add(Range(2));
+  ASSERT_TRUE(rows_.ReserveSlots(1).ok());
+  rows_.AttachSlots(std::vector<float>{0.5f});
+  const RowRef ref = Find(Range(2))[1];
+  RowStore& store = rows_.shard(ref.shard).rows;
+  // Row 1 of two, with one slot.
+  Numbers values, slots;
+  values.Resize(RowType::kFloat32, 2 * kDim);
+  slots.Resize(RowType::kFloat32, 2 * kDim);
+  const ShardedRows::Counts counts =
+      rows_.CopyOut(store, ref.row, 1, 1, 2, 1, &values, &slots);
+  EXPECT_EQ(counts.frequency, 1u);
+  EXPECT_EQ(counts.last_seen, 1);
+  EXPECT_EQ(values.as<float>()[2], 1.0f);
+  EXPECT_EQ(values.as<float>()[3], -1.0f);
+  EXPECT_EQ(slots.as<float>()[3], 0.5f);
+  const float eight = 8;
+  std::memcpy(values.at(2), &eight, sizeof(eight));
+  ASSERT_TRUE(store.Lock(ref.row, 1));
+  rows_.CopyIn(values, slots, 1, 2, &store, ref.row);
+  store.Unlock(ref.row);
+  float value[kDim];
+  ASSERT_TRUE(store.Read(ref.row, 1, value));
+  EXPECT_EQ(value[0], 8.0f);
+  EXPECT_EQ(value[1], -1.0f);
+}
+
+TEST_F(ShardedRowsTest, AListIsBuiltAgainInTheOrderOfItsKeys) {
+  Add(Range(100));
+  RowShard& shard = rows_.shard(0);
+  MutexLock lock(&shard.mutex);
+  OrderRebuild order;
+  order.Reserve(shard);
+  order.Run(&shard);
+  EXPECT_TRUE(rows_.ordered_by(EvictionPolicy::Order::kLru));
+  int64_t listed = 0;
+  EvictionKey last;
+  for (uint32_t row = shard.order->oldest(); row != EvictionList::kNone;
+       row = shard.order->after(row), ++listed) {
+    const EvictionKey key = shard.order->KeyOf(row);
+    if (listed > 0) {
+      EXPECT_TRUE(last < key);
+    }
+    last = key;
+  }
+  EXPECT_EQ(listed, shard.rows.live());
+}
+
+// However many parts a row is drawn in.
+TEST(ShardedRowsOfWideRowsTest, ARowBeginsWithItsIdsFirstValue) {
+  constexpr int kWide = 2 * kPart + 5;
+  for (const RowType type :
+       {RowType::kFloat32, RowType::kFloat64, RowType::kBFloat16}) {
+    ShardedRows rows(kWide, type, 1, TablePolicies());
+    RowInitializer initializer;
+    ASSERT_TRUE(
+        RowInitializer::Create("normal", 0, 1, 3, 4, &initializer).ok());
+    RowStore& store = rows.shard(0).rows;
+    ASSERT_TRUE(store.Reserve(1).ok());
+    const uint32_t row = store.Allocate();
+    rows.DrawInto(initializer, 9, &store, row);
+    store.Publish(row, 9, 0, 0);
+    std::vector<char> wanted(rows.row_bytes());
+    rows.Draw(initializer, 9, wanted.data());
+    std::vector<char> found(rows.row_bytes());
+    ASSERT_TRUE(store.Read(row, 9, found.data()));
+    EXPECT_EQ(found, wanted);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

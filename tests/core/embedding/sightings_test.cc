@@ -1,0 +1,241 @@
+#include "tf_ops/core/embedding/sightings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+using Admit = SightingOptions::Admit;
+
+AdmissionPolicy ByCount(int64_t min_count) {
+  AdmissionPolicy policy;
+  policy.kind = AdmissionPolicy::Kind::kMinCount;
+  policy.min_count = min_count;
+  return policy;
+}
+
+AdmissionPolicy BySketch(int64_t min_count) {
+  AdmissionPolicy policy = ByCount(min_count);
+  policy.kind = AdmissionPolicy::Kind::kCountingBloom;
+  policy.num_counters = 1000;
+  policy.num_hashes = 3;
+  return policy;
+}
+
+// A table of one shard whose ids wait for a row.
+struct Table {
+  explicit Table(const AdmissionPolicy& policy)
+      : rows(1, RowType::kFloat32, 1, TablePolicies()),
+        sightings(policy, &rows) {}
+
+  // Which of `ids` a call of theirs admits.
+  std::vector<int64_t> See(const std::vector<int64_t>& ids, int64_t now,
+                           std::vector<uint32_t> occurrences = {},
+                           Admit admit = Admit::kByPolicy) {
+    const ShardLocks locks(rows);
+    const std::unique_lock<Mutex> sketch = sightings.LockSketch();
+    EXPECT_TRUE(sightings.ReserveSketch().ok());
+    ShardPlan plan;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      plan.indices.push_back(i);
+      plan.tags.push_back(rows.HashOf(ids[i]).tag);
+    }
+    Sightings::Call call;
+    call.now = now;
+    call.count = call.admission = true;
+    call.admit = admit;
+    call.occurrences = occurrences;
+    sightings.Plan(ids, call, 0, &plan);
+    EXPECT_TRUE(sightings.Reserve(0, plan, /*may_refuse=*/false).ok());
+    sightings.Commit(ids, now, 0, plan);
+    std::vector<int64_t> admitted;
+    for (int64_t i : plan.indices) admitted.push_back(ids[i]);
+    frequencies = plan.frequencies;
+    return admitted;
+  }
+  Sightings::Count CountOf(int64_t id) const {
+    const ShardLocks locks(rows);
+    return sightings.CountOf(0, rows.HashOf(id).tag, id);
+  }
+  std::vector<int64_t> Waiting(int64_t step) const {
+    EmbeddingRows out;
+    out.step = step;
+    const ShardLocks locks(rows);
+    sightings.Export(&out);
+    return out.pending_ids;
+  }
+
+  ShardedRows rows;
+  Sightings sightings;
+  std::vector<uint32_t> frequencies;  // of those that See admitted
+};
+
+const std::vector<int64_t> kNone;
+
+TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
+  for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
+    Table table(policy);
+    for (int64_t now = 0; now < 2; ++now) {
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(table.See({7, 8}, now), kNone);
+      EXPECT_EQ(table.CountOf(7).sightings, now + 1);
+      EXPECT_EQ(table.CountOf(7).last_seen, now);
+      EXPECT_EQ(table.Waiting(now), (std::vector<int64_t>{7, 8}));
+    }
+    EXPECT_EQ(table.See({8}, 2), (std::vector<int64_t>{8}));
+    EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{3}));
+    EXPECT_EQ(table.CountOf(9).sightings, 0);
+  }
+  Table exact(ByCount(3));
+  exact.See({7, 8}, 0);
+  exact.See({7}, 1);
+  exact.See({7}, 2);
+  EXPECT_EQ(exact.Waiting(2), (std::vector<int64_t>{8}));  // 7 has its row
+  // Of another step than its ids a sketch knows the counts alone.
+  Table sketch(BySketch(3));
+  sketch.See({7}, 0);
+  sketch.See({8}, 1);
+  EXPECT_EQ(sketch.Waiting(1), (std::vector<int64_t>{8}));
+  EXPECT_EQ(sketch.CountOf(7).sightings, 1);
+  EXPECT_EQ(sketch.CountOf(7).last_seen, -1);
+}
+
+TEST(SightingsTest, OccurrencesCountByThemselves) {
+  Table table(ByCount(5));
+  EXPECT_EQ(table.See({7, 8}, 0, {4, 1}), kNone);
+  EXPECT_EQ(table.See({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
+  // The row itself is still to be counted by this call's.
+  EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
+  EXPECT_EQ(table.CountOf(8).sightings, 2);
+}
+
+TEST(SightingsTest, ACallMayAdmitAllOrNone) {
+  Table table(ByCount(2));
+  EXPECT_EQ(table.See({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
+  EXPECT_EQ(table.See({8}, 0, {}, Admit::kNone), kNone);
+  EXPECT_EQ(table.See({8}, 1, {}, Admit::kNone), kNone);
+  EXPECT_EQ(table.CountOf(8).sightings, 2);
+}
+
+TEST(SightingsTest, OldOnesAreForgotten) {
+  EXPECT_FALSE(IsOlder(3, 5, 2));
+  EXPECT_TRUE(IsOlder(2, 5, 2));
+  EXPECT_TRUE(IsOlder(std::numeric_limits<int64_t>::min(),
+                      std::numeric_limits<int64_t>::max(), 5));
+  Table table(ByCount(9));
+  table.See({7}, 1);
+  table.See({8}, 3);
+  {
+    const ShardLocks locks(table.rows);
+    table.sightings.Forget(/*max_age=*/1, /*now=*/3);
+  }
+  EXPECT_EQ(table.Waiting(3), (std::vector<int64_t>{8}));
+  const ShardLocks locks(table.rows);
+  table.sightings.Clear();
+  EXPECT_EQ(table.sightings.waiting(0)->size(), 0);
+}
+
+TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
+  for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
+    Table from(policy);
+    from.See({7, 8}, 4);
+    from.See({8}, 5);
+    EmbeddingRows rows;
+    rows.step = 5;
+    {
+      const ShardLocks locks(from.rows);
+      from.sightings.Export(&rows);
+    }
+    EmbeddingRowsView view;
+    view.pending_ids = rows.pending_ids;
+    view.pending_sightings = rows.pending_sightings;
+    view.pending_last_seen = rows.pending_last_seen;
+    view.sketch = rows.sketch;
+    Table to(policy);
+    ASSERT_TRUE(to.sightings.Check(view).ok());
+    Sightings::State state;
+    ASSERT_TRUE(to.sightings.Build(view, &state).ok());
+    to.sightings.Install(&state);
+    EXPECT_EQ(to.Waiting(5), from.Waiting(5));
+    // 8 was seen in this step already.
+    EXPECT_EQ(to.See({7, 8}, 5), kNone);
+    EXPECT_EQ(to.See({7, 8}, 6), (std::vector<int64_t>{7, 8}));
+  }
+}
+
+TEST(SightingsTest, PendingIdsOfAnotherAdmissionAreRefused) {
+  const std::vector<int64_t> ids = {7};
+  const std::vector<int64_t> ones = {1};
+  const std::vector<int64_t> negative = {-1};
+  const std::vector<uint8_t> sketch(10);
+  EmbeddingRowsView view;
+  view.pending_ids = ids;
+  view.pending_last_seen = ones;
+  const auto refused = [&](const Table& table, const std::string& message) {
+    const Status status = table.sightings.Check(view);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), message);
+  };
+  const Table exact(ByCount(3));
+  const Table by_sketch(BySketch(3));
+  refused(exact, "`pending_sightings` has 0 numbers, wanted 1");
+  view.pending_sightings = negative;
+  refused(exact, "`pending_sightings[0]` is -1, wanted 0 to 2^32 - 1");
+  view.pending_sightings = ones;
+  EXPECT_TRUE(exact.sightings.Check(view).ok());
+  refused(by_sketch,
+          "`pending_ids` has 1 ids with exact counts, but the variable's "
+          "admission counts in a sketch");
+  view.sketch = sketch;
+  refused(by_sketch,
+          "`sketch` has 10 counters, but the variable's admission has 1000");
+  view.sketch = {};
+  view.ids = ids;
+  refused(exact, "`pending_ids` holds 7, which `ids` holds too");
+  // Where every id has a row they are left out.
+  EXPECT_TRUE(Table(AdmissionPolicy()).sightings.Check(view).ok());
+}
+
+// One row, of id 7, at step 3.
+TEST(SightingsTest, ARowIsCountedOnceAStep) {
+  Table table(AdmissionPolicy{});
+  RowStore& store = table.rows.shard(0).rows;
+  ASSERT_TRUE(store.Reserve(1).ok());
+  const uint32_t row = store.Allocate();
+  store.Publish(row, 7, 3, 0);
+  const std::vector<int64_t> ids = {7, 8};
+  const std::vector<RowRef> refs = {table.rows.RefTo(0, row), RowRef()};
+  const auto frequency = [&] {
+    uint32_t found = 0;
+    EXPECT_TRUE(RowStore::ReadFrequency(store.meta(row), 7, &found));
+    return found;
+  };
+  for (int i = 0; i < 3; ++i) table.sightings.Touch(ids, refs, 3, {});
+  EXPECT_EQ(frequency(), 1u);
+  table.sightings.Touch(ids, refs, 4, {});
+  EXPECT_EQ(frequency(), 2u);
+  const std::vector<uint32_t> occurrences = {5, 1};
+  for (int i = 0; i < 2; ++i) table.sightings.Touch(ids, refs, 4, occurrences);
+  EXPECT_EQ(frequency(), 12u);
+  EXPECT_EQ(store.meta(row)->last_seen.load(), 4);
+}
+
+TEST(ShardPlanTest, KeepsWhatBelongsTogether) {
+  ShardPlan plan;
+  plan.indices = {4, 5, 6};
+  plan.tags = {40, 50, 60};
+  plan.sighting_of = {0, -1, 1};
+  plan.frequencies = {1, 2, 3};
+  plan.Keep({1, 0, 1});
+  EXPECT_EQ(plan.indices, (std::vector<int64_t>{4, 6}));
+  EXPECT_EQ(plan.tags, (std::vector<uint32_t>{40, 60}));
+  EXPECT_EQ(plan.sighting_of, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(plan.frequencies, (std::vector<uint32_t>{1, 3}));
+}
+
+}  // namespace
+}  // namespace lodestar
