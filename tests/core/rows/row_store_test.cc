@@ -83,7 +83,7 @@ TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
 }
 
 TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
-  const auto slot = [](const RowStore& store, uint32_t row, int s) {
+  const auto slot = [](RowStore& store, uint32_t row, int s) {
     return static_cast<float*>(store.slot(row, s));
   };
   Arena arena;

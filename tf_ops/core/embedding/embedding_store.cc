@@ -146,6 +146,7 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
     RowShard& shard = rows.shard(hash.shard);
     const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
+    shard.mutex.AssertHeld();
     rows.Remove(&shard, hash.tag, row);
     ++*removed;
   }
@@ -169,6 +170,7 @@ Status EmbeddingStore::RemoveAll() try {
     for (size_t s = 0; s < rows.num_shards(); ++s) {
       RowShard& shard = rows.shard(s);
       shard.ForEachRow([&](uint32_t row, int64_t id) {
+        shard.mutex.AssertHeld();
         rows.Remove(&shard, rows.HashOf(id).tag, row);
         ++removed;
       });
@@ -271,7 +273,10 @@ Status EmbeddingStore::Compact(int64_t* returned) {
       });
     };
     uint32_t low = 0;
-    in_parts([&] { return rows.Compact(&shard, kRowsAtOnce, &low); });
+    in_parts([&] {
+      shard.mutex.AssertHeld();
+      return rows.Compact(&shard, kRowsAtOnce, &low);
+    });
     in_parts([&] { return ReleaseSegments(&shard.rows); });
     in_parts([&] {
       if (shard.order != nullptr) shard.order->Shrink(shard.rows.capacity());

@@ -132,6 +132,7 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   if (policy.max_age >= 0) table_.sightings.Forget(policy.max_age, now);
   for (size_t s = 0; s < rows.num_shards(); ++s) {
     RowShard& shard = rows.shard(s);
+    shard.mutex.AssertHeld();
     for (uint32_t row : victims[s]) {
       const int64_t id =
           shard.rows.meta(row)->id.load(std::memory_order_relaxed);

@@ -192,6 +192,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
   int num_taken = 0;
   const auto remove_taken = [&] {
     for (int i = 0; i < num_taken; ++i) {
+      taken[i].shard->mutex.AssertHeld();
       taken[i].shard->index.Remove(taken[i].tag, taken[i].row);
       table_.rows.Free(taken[i].shard, taken[i].row);
     }

@@ -21,7 +21,7 @@ uint32_t RowShard::Find(uint32_t tag, int64_t id) const {
   }
 }
 
-bool RowShard::LockAgain(uint32_t tag, int64_t id, RowRef* ref) const {
+bool RowShard::LockAgain(uint32_t tag, int64_t id, RowRef* ref) {
   do {
     ref->row = Find(tag, id);
     if (!ref->found()) return false;
@@ -198,6 +198,7 @@ Status ShardedRows::ReserveMarks() {
 
 void ShardedRows::StartMarking() {
   for (const auto& shard : shards_) {
+    shard->mutex.AssertHeld();
     shard->removed.Take();
     shard->rows.StartMarking();
   }
@@ -206,6 +207,7 @@ void ShardedRows::StartMarking() {
 
 void ShardedRows::StopMarking() {
   for (const auto& shard : shards_) {
+    shard->mutex.AssertHeld();
     shard->rows.StopMarking();
     shard->removed.Forget();
   }

@@ -76,7 +76,7 @@ struct RowShard {
   uint32_t Find(uint32_t tag, int64_t id) const;
   // Holds the row of `id`, which has gone from where `ref` says, if it has one
   // by now; false (and not held): it has none.
-  bool LockAgain(uint32_t tag, int64_t id, RowRef* ref) const;
+  bool LockAgain(uint32_t tag, int64_t id, RowRef* ref);
   // The row went away since it was found; the id may have another now.
   bool ReadAgain(uint32_t tag, int64_t id, void* row) const;
   // fn(row, id) of the resident rows. With the mutex.
@@ -99,8 +99,8 @@ struct RowShard {
   // believe that the id has none.
   std::atomic<uint64_t> moves{0};
   RowStore rows;
-  std::unique_ptr<EvictionList> order;  // null: rows go in no order
-  RemovedIds removed;                   // since the base
+  std::unique_ptr<EvictionList> order;            // null: rows go in no order
+  RemovedIds removed LODESTAR_GUARDED_BY(mutex);  // since the base
 };
 
 class ShardedRows;
@@ -188,7 +188,7 @@ class ShardedRows {
   struct Probe {
     uint32_t tag;
     RowRef ref;
-    const RowShard* shard;
+    RowShard* shard;
     LeafIndex::Cursor cursor;  // behind ref's slot
 
     // To the next row of its tag.
@@ -212,11 +212,13 @@ class ShardedRows {
 
   // Under the lock of its shard.
 
-  void Remove(RowShard* shard, uint32_t tag, uint32_t row);
+  void Remove(RowShard* shard, uint32_t tag, uint32_t row)
+      LODESTAR_REQUIRES(shard->mutex);
   // The end of it: the row is in no list and in no index any more.
-  void Free(RowShard* shard, uint32_t row);
+  void Free(RowShard* shard, uint32_t row) LODESTAR_REQUIRES(shard->mutex);
   // Moves rows into the places of removed ones; see RowStore::Compact.
-  bool Compact(RowShard* shard, int64_t most, uint32_t* low);
+  bool Compact(RowShard* shard, int64_t most, uint32_t* low)
+      LODESTAR_REQUIRES(shard->mutex);
 
   // Under all locks.
 

@@ -105,7 +105,7 @@ bool RowStore::ReadFrequency(const RowMeta* m, int64_t id,
   }
 }
 
-uint32_t RowStore::Hold(RowMeta* meta) {
+uint32_t RowStore::Hold(const RowMeta* meta) {
   for (int spins = 0;; ++spins) {
     uint32_t word = meta->sequence.load(std::memory_order_relaxed);
     if ((word & kHeld) == 0 &&
@@ -125,7 +125,7 @@ void RowStore::Release(RowMeta* meta, uint32_t resident) {
                        std::memory_order_release);
 }
 
-bool RowStore::Lock(RowMeta* m, int64_t id) {
+bool RowStore::Lock(const RowMeta* m, int64_t id) {
   for (int spins = 0;; ++spins) {
     uint32_t word = m->sequence.load(std::memory_order_acquire);
     if ((word & kResident) == 0) return false;
@@ -231,13 +231,13 @@ void RowStore::UnlinkFree(uint32_t row) {
 }
 
 void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
-                       uint32_t frequency) const {
+                       uint32_t frequency) {
   BeforeWrite(row);
   Show(row, id, last_seen, frequency);
 }
 
 void RowStore::Show(uint32_t row, int64_t id, int64_t last_seen,
-                    uint32_t frequency) const {
+                    uint32_t frequency) {
   RowMeta* m = meta(row);
   Hold(m);
   m->id.store(id, std::memory_order_relaxed);
@@ -264,7 +264,7 @@ void RowStore::FreeAll() {
   high_water_ = 0;
 }
 
-void RowStore::Copy(uint32_t from, uint32_t to) const {
+void RowStore::Copy(uint32_t from, uint32_t to) {
   RowMeta* const source = meta(from);
   RowMeta* const target = meta(to);
   Hold(source);
@@ -342,7 +342,7 @@ void RowStore::AttachSlots(Span<const float> inits) {
   }
 }
 
-void RowStore::FillSlot(uint32_t row, int s, float init) const {
+void RowStore::FillSlot(uint32_t row, int s, float init) {
   FillComputed(type_, init, dim_, slot(row, s));
 }
 

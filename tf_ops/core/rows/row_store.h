@@ -55,7 +55,7 @@ namespace lodestar {
 struct RowMeta {
   std::atomic<int64_t> id;
   std::atomic<int64_t> last_seen;
-  std::atomic<uint32_t> sequence;
+  mutable std::atomic<uint32_t> sequence;  // who only reads holds it, too
   std::atomic<uint32_t> frequency;
 };
 
@@ -106,20 +106,15 @@ class RowStore {
   RowStore(const RowStore&) = delete;
   RowStore& operator=(const RowStore&) = delete;
 
-  RowMeta* meta(uint32_t row) const {
-    const Place place = PlaceOf(row);
-    return reinterpret_cast<RowMeta*>(segment(place).rows +
-                                      place.offset * stride_);
-  }
+  RowMeta* meta(uint32_t row) { return MetaOf(row); }
+  const RowMeta* meta(uint32_t row) const { return MetaOf(row); }
   // Numbers of the store's type.
-  void* values(uint32_t row) const { return meta(row) + 1; }
+  void* values(uint32_t row) { return meta(row) + 1; }
+  const void* values(uint32_t row) const { return meta(row) + 1; }
   // Numbers of the type that its rows are computed as.
   // REQUIRES: AttachSlots was called for it at some time.
-  void* slot(uint32_t row, int s) const {
-    const Place place = PlaceOf(row);
-    return segment(place).slots[s].load(std::memory_order_acquire) +
-           place.offset * slot_bytes_;
-  }
+  void* slot(uint32_t row, int s) { return SlotOf(row, s); }
+  const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
   // Begins to load what a look-up needs of a row.
   void Prefetch(const RowMeta* meta) const { Load<0>(meta, stride_); }
   // What an update writes of it.
@@ -149,10 +144,10 @@ class RowStore {
 
   // Waits for the row's word and holds it; false (and not held): the row does
   // not hold `id`.
-  static bool Lock(RowMeta* meta, int64_t id);
+  static bool Lock(const RowMeta* meta, int64_t id);
   static void Unlock(RowMeta* meta) { Release(meta, kResident); }
   bool Lock(uint32_t row, int64_t id) const { return Lock(meta(row), id); }
-  void Unlock(uint32_t row) const { Unlock(meta(row)); }
+  void Unlock(uint32_t row) { Unlock(meta(row)); }
   // The same of a row that was only read.
   void UnlockUnchanged(uint32_t row) const {
     meta(row)->sequence.store(WordOf(row), std::memory_order_release);
@@ -164,7 +159,7 @@ class RowStore {
   }
   // By who holds the word of a resident row, before he writes to value, slot or
   // metadata.
-  void BeforeWrite(uint32_t row) const {
+  void BeforeWrite(uint32_t row) {
     const Marking marking = marking_.load(std::memory_order_acquire);
     if (marking == Marking::kNone ||
         (marking == Marking::kChanges && Has(RowMark::kChanged, row))) {
@@ -194,8 +189,7 @@ class RowStore {
   // A row that no reader takes for resident until Publish.
   uint32_t Allocate();
   // The row now holds `id`; its data are written.
-  void Publish(uint32_t row, int64_t id, int64_t last_seen,
-               uint32_t frequency) const;
+  void Publish(uint32_t row, int64_t id, int64_t last_seen, uint32_t frequency);
   // From here on no reader takes it for resident; the index forgets it next.
   void Free(uint32_t row);
   // Frees all rows; their memory is kept for the next ones.
@@ -217,7 +211,7 @@ class RowStore {
   // From here on rows have these slots; existing rows hold the inits.
   // REQUIRES: as many are reserved.
   void AttachSlots(Span<const float> inits);
-  void FillSlot(uint32_t row, int s, float init) const;
+  void FillSlot(uint32_t row, int s, float init);
   int num_slots() const { return num_slots_; }
 
   // Memory for marks beside every row there is and will be. ResourceExhausted:
@@ -241,9 +235,9 @@ class RowStore {
   // to `most`, from row *next on, of which it began with `end`. Returns how
   // many; *next is `end` after the last one.
   int64_t SaveRows(int64_t end, const SnapshotRowFormat& format, int64_t most,
-                   int64_t* next, char* out) const;
+                   int64_t* next, char* out);
   // Any thread: no more images are kept, and those there are are forgotten.
-  void EndImages(int64_t end) const;
+  void EndImages(int64_t end);
   // After EndImages. failed: what was changed when the snapshot began is so
   // again.
   void EndSnapshot(int64_t end, bool failed);
@@ -302,6 +296,16 @@ class RowStore {
     return {block, bits, static_cast<uint32_t>(within >> bits),
             static_cast<int64_t>(within & ((uint64_t{1} << bits) - 1))};
   }
+  RowMeta* MetaOf(uint32_t row) const {
+    const Place place = PlaceOf(row);
+    return reinterpret_cast<RowMeta*>(segment(place).rows +
+                                      place.offset * stride_);
+  }
+  void* SlotOf(uint32_t row, int s) const {
+    const Place place = PlaceOf(row);
+    return segment(place).slots[s].load(std::memory_order_acquire) +
+           place.offset * slot_bytes_;
+  }
   Segment& segment(const Place& place) const {
     return blocks_[place.block].load(std::memory_order_acquire)[place.segment];
   }
@@ -323,7 +327,7 @@ class RowStore {
         static_cast<uint64_t>(meta(row)->id.load(std::memory_order_relaxed));
     return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
   }
-  void SetFreeLinks(uint32_t row, FreeLinks links) const {
+  void SetFreeLinks(uint32_t row, FreeLinks links) {
     const uint64_t word = (uint64_t{links.previous} << 32) | links.next;
     meta(row)->id.store(static_cast<int64_t>(word), std::memory_order_relaxed);
   }
@@ -343,40 +347,39 @@ class RowStore {
   bool Has(RowMark kind, uint32_t row) const {
     return (mark(kind, row).load(std::memory_order_acquire) & BitOf(row)) != 0;
   }
-  void Set(RowMark kind, uint32_t row) const {
+  void Set(RowMark kind, uint32_t row) {
     mark(kind, row).fetch_or(BitOf(row), std::memory_order_relaxed);
   }
-  void Unset(RowMark kind, uint32_t row) const {
+  void Unset(RowMark kind, uint32_t row) {
     mark(kind, row).fetch_and(~BitOf(row), std::memory_order_release);
   }
   static int64_t MarkBytes(int64_t rows) {
     return rows / kMarkedRows * kRowMarks *
            static_cast<int64_t>(sizeof(MarkWord));
   }
-  void MarkWritten(uint32_t row, Marking marking) const;
+  void MarkWritten(uint32_t row, Marking marking);
   // By who holds the row's word.
-  void SaveImage(uint32_t row) const;
+  void SaveImage(uint32_t row);
   // A free row is given out: no snapshot wants what will be written to it.
-  void ForgetUnsaved(uint32_t row) const;
-  void MoveMarks(uint32_t from, uint32_t to) const;
+  void ForgetUnsaved(uint32_t row);
+  void MoveMarks(uint32_t from, uint32_t to);
   // The word of a row that is resident, whichever id it has; false (and not
   // held): it is not.
   bool LockResident(uint32_t row) const;
   bool AddMarks(Segment* segment, int bits);
   // Publish without a mark.
-  void Show(uint32_t row, int64_t id, int64_t last_seen,
-            uint32_t frequency) const;
+  void Show(uint32_t row, int64_t id, int64_t last_seen, uint32_t frequency);
 
   void LinkFree(uint32_t row);
   void UnlinkFree(uint32_t row);
   // Both rows hold the content of `from`, which stays held.
-  void Copy(uint32_t from, uint32_t to) const;
+  void Copy(uint32_t from, uint32_t to);
 
   // Of a held row, without the bit that says so.
   uint32_t WordOf(uint32_t row) const {
     return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
   }
-  static uint32_t Hold(RowMeta* meta);
+  static uint32_t Hold(const RowMeta* meta);
   static void Release(RowMeta* meta, uint32_t resident);
   bool AddSegment();
   bool AddSlotArrays(Segment* segment, int bits, int count);

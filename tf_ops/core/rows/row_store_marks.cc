@@ -42,7 +42,7 @@ void RowStore::StartMarking() {
   marking_.store(Marking::kChanges, std::memory_order_release);
 }
 
-void RowStore::MarkWritten(uint32_t row, Marking marking) const {
+void RowStore::MarkWritten(uint32_t row, Marking marking) {
   // A snapshot that begins meanwhile saves the row once its word is free.
   if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
     Set(RowMark::kChanged, row);
@@ -53,7 +53,7 @@ void RowStore::MarkWritten(uint32_t row, Marking marking) const {
   }
 }
 
-void RowStore::SaveImage(uint32_t row) const {
+void RowStore::SaveImage(uint32_t row) {
   MutexLock lock(&images_->mutex());
   // The snapshot may have ended.
   if (!Has(RowMark::kUnsaved, row)) return;
@@ -85,11 +85,11 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
   }
 }
 
-void RowStore::ForgetUnsaved(uint32_t row) const {
+void RowStore::ForgetUnsaved(uint32_t row) {
   if (IsUnsaved(row)) Unset(RowMark::kUnsaved, row);
 }
 
-void RowStore::MoveMarks(uint32_t from, uint32_t to) const {
+void RowStore::MoveMarks(uint32_t from, uint32_t to) {
   if (IsUnsaved(from)) SaveImage(from);
   ForgetUnsaved(to);
   for (const RowMark kind : {RowMark::kChanged, RowMark::kTaken}) {
@@ -103,7 +103,7 @@ void RowStore::MoveMarks(uint32_t from, uint32_t to) const {
 }
 
 bool RowStore::LockResident(uint32_t row) const {
-  RowMeta* const m = meta(row);
+  const RowMeta* const m = meta(row);
   for (int spins = 0;; ++spins) {
     uint32_t word = m->sequence.load(std::memory_order_acquire);
     if ((word & kResident) == 0) return false;
@@ -143,7 +143,7 @@ int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
 }
 
 int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
-                           int64_t most, int64_t* next, char* out) const {
+                           int64_t most, int64_t* next, char* out) {
   int64_t count = 0;
   while (*next < end && count < most) {
     const uint32_t first = static_cast<uint32_t>(*next);
@@ -172,7 +172,7 @@ int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
   return count;
 }
 
-void RowStore::EndImages(int64_t end) const {
+void RowStore::EndImages(int64_t end) {
   RowImages::Chunk* chunks;
   {
     MutexLock lock(&images_->mutex());

@@ -177,7 +177,9 @@ void EmbeddingSnapshot::Flip() {
   rows.changes().BeginSnapshot();
   ImageBudget::Global().RaiseLimit(image_limit_);
   for (size_t s = 0; s < removed_.size(); ++s) {
-    removed_[s] = rows.shard(s).removed.Take();
+    RowShard& shard = rows.shard(s);
+    shard.mutex.AssertHeld();
+    removed_[s] = shard.removed.Take();
   }
   const int64_t chunk =
       std::min(kMostChunkBytes,

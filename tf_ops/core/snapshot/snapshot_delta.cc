@@ -320,6 +320,7 @@ void SnapshotDelta::Remove() {
     const std::unique_lock<Mutex> lock = LockShard(&shard);
     const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
+    shard.mutex.AssertHeld();
     parts_.rows.Remove(&shard, hash.tag, row);
     ++counts_.removed;
   }
