@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-void PrefetchSlot(const RowShard& shard, uint32_t tag) {
+void PrefetchCell(const RowShard& shard, uint32_t tag) {
   LeafIndex::Prefetch(shard.index.Begin(tag));
 }
 
@@ -60,7 +60,7 @@ Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
   for (size_t k = 0; k < indices.size(); ++k) {
     if (k + kAhead < indices.size()) {
       const ShardedRows::IdHash ahead = rows.HashOf(ids_[indices[k + kAhead]]);
-      PrefetchSlot(rows.shard(ahead.shard), ahead.tag);
+      PrefetchCell(rows.shard(ahead.shard), ahead.tag);
     }
     const int64_t i = indices[k];
     const ShardedRows::IdHash hash = rows.HashOf(ids_[i]);
@@ -152,7 +152,7 @@ void InsertPlan::CommitShard(size_t number) {
   const Sightings::Call& call = options_.call;
   for (size_t k = 0; k < plan.indices.size(); ++k) {
     if (k + kAhead < plan.indices.size()) {
-      PrefetchSlot(shard, plan.tags[k + kAhead]);
+      PrefetchCell(shard, plan.tags[k + kAhead]);
     }
     const int64_t i = plan.indices[k];
     const uint32_t row = shard.rows.Allocate();
@@ -181,7 +181,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     if (row != EvictionList::kNone) heads_.push_back({order->KeyOf(row), s});
   }
   std::make_heap(heads_.begin(), heads_.end(), later);
-  // Off the list first; then out of the index, whose slots are on their way
+  // Off the list first; then out of the index, whose cells are on their way
   // meanwhile: rows that go together lie anywhere in it.
   struct Victim {
     RowShard* shard;
@@ -207,7 +207,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     const uint32_t row = victims.Peek();
     victims.Pop();
     const uint32_t tag = static_cast<uint32_t>(head.key.mixed_id);
-    PrefetchSlot(shard, tag);
+    PrefetchCell(shard, tag);
     taken[num_taken++] = {&shard, tag, row};
     if (num_taken == kRun) remove_taken();
     ++evicted;
@@ -253,10 +253,10 @@ void InsertPlan::MakeRoom() {
     for (const NewRow& row : new_rows_) {
       if (excess == 0) break;
       --excess;
-      kept_[row.place] = 0;
+      kept_[row.in_plan] = 0;
       // Goes on waiting.
       if (plan.sighting_of.empty()) continue;
-      const int64_t sighting = plan.sighting_of[row.place];
+      const int64_t sighting = plan.sighting_of[row.in_plan];
       if (sighting >= 0) plan.sightings[sighting].admitted = false;
     }
     plan.Keep(kept_);

@@ -66,7 +66,7 @@ class InsertPlan {
   };
   struct NewRow {
     uint64_t mixed_id;
-    size_t place;  // in its shard's plan
+    size_t in_plan;  // its number in its shard's
   };
 
   bool Binds() const {

@@ -189,7 +189,7 @@ class ShardedRows {
     uint32_t tag;
     RowRef ref;
     RowShard* shard;
-    LeafIndex::Cursor cursor;  // behind ref's slot
+    LeafIndex::Cursor cursor;  // behind ref's cell
 
     // To the next row of its tag.
     void Advance() {
@@ -291,7 +291,7 @@ inline RowRef ShardedRows::Probe::Confirm(int64_t id) {
 template <typename Load, typename Visit>
 void ShardedRows::ForEachRun(Span<const int64_t> ids, const Load& load,
                              const Visit& visit) const {
-  // Three runs are under way: one waits for its slots of the index, one for
+  // Three runs are under way: one waits for its cells of the index, one for
   // its rows, one is visited.
   constexpr int kStages = 3;
   Probe probes[kStages][kRun];

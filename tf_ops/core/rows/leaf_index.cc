@@ -45,9 +45,9 @@ LeafIndex::Leaf* LeafIndex::NewLeaf(int depth, uint32_t prefix,
       Mix64(Mix64((static_cast<uint64_t>(depth) << 32) | prefix) + salt_);
   leaf->limit = kMaxLeafEntries / 2 +
                 FastRange32(static_cast<uint32_t>(word), kMaxLeafEntries / 2);
-  std::atomic<uint64_t>* slots = leaf->slots();
+  std::atomic<uint64_t>* cells = leaf->cells();
   for (uint64_t i = 0; i < capacity; ++i) {
-    new (slots + i) std::atomic<uint64_t>(kEmpty);
+    new (cells + i) std::atomic<uint64_t>(kEmpty);
   }
   bytes_.fetch_add(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
   return leaf;
@@ -97,13 +97,13 @@ void LeafIndex::Publish(Leaf* leaf) {
   }
 }
 
-void LeafIndex::Put(Leaf* leaf, uint64_t slot) {
-  uint32_t position = leaf->Position(static_cast<uint32_t>(slot >> 32));
-  std::atomic<uint64_t>* slots = leaf->slots();
-  while (slots[position].load(std::memory_order_relaxed) != kEmpty) {
+void LeafIndex::Put(Leaf* leaf, uint64_t cell) {
+  uint32_t position = leaf->Position(static_cast<uint32_t>(cell >> 32));
+  std::atomic<uint64_t>* cells = leaf->cells();
+  while (cells[position].load(std::memory_order_relaxed) != kEmpty) {
     if (++position == leaf->capacity) position = 0;
   }
-  slots[position].store(slot, std::memory_order_release);
+  cells[position].store(cell, std::memory_order_release);
   ++leaf->used;
   ++leaf->live;
 }
@@ -113,8 +113,8 @@ bool LeafIndex::Rebuild(Leaf* leaf) {
                         static_cast<uint64_t>(leaf->live) + leaf->pending);
   if (grown == nullptr) return false;
   for (uint32_t i = 0; i < leaf->capacity; ++i) {
-    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
-    if (slot != kEmpty && slot != kRemoved) Put(grown, slot);
+    const uint64_t cell = leaf->cells()[i].load(std::memory_order_relaxed);
+    if (cell != kEmpty && cell != kRemoved) Put(grown, cell);
   }
   Publish(grown);
   Retire(leaf);
@@ -135,9 +135,9 @@ bool LeafIndex::Split(Leaf* leaf) {
   const int depth = leaf->depth + 1;
   uint64_t counts[2] = {0, 0};
   for (uint32_t i = 0; i < leaf->capacity; ++i) {
-    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
-    if (slot == kEmpty || slot == kRemoved) continue;
-    ++counts[(slot >> (64 - depth)) & 1];
+    const uint64_t cell = leaf->cells()[i].load(std::memory_order_relaxed);
+    if (cell == kEmpty || cell == kRemoved) continue;
+    ++counts[(cell >> (64 - depth)) & 1];
   }
   Leaf* halves[2] = {nullptr, nullptr};
   for (int half = 0; half < 2; ++half) {
@@ -151,9 +151,9 @@ bool LeafIndex::Split(Leaf* leaf) {
     }
   }
   for (uint32_t i = 0; i < leaf->capacity; ++i) {
-    const uint64_t slot = leaf->slots()[i].load(std::memory_order_relaxed);
-    if (slot == kEmpty || slot == kRemoved) continue;
-    Put(halves[(slot >> (64 - depth)) & 1], slot);
+    const uint64_t cell = leaf->cells()[i].load(std::memory_order_relaxed);
+    if (cell == kEmpty || cell == kRemoved) continue;
+    Put(halves[(cell >> (64 - depth)) & 1], cell);
   }
   Publish(halves[0]);
   Publish(halves[1]);
@@ -219,25 +219,25 @@ void LeafIndex::Insert(uint32_t tag, uint32_t row) {
   Put(LeafOf(tag), (static_cast<uint64_t>(tag) << 32) | row);
 }
 
-std::atomic<uint64_t>* LeafIndex::SlotOf(Leaf* leaf, uint32_t tag,
+std::atomic<uint64_t>* LeafIndex::CellOf(Leaf* leaf, uint32_t tag,
                                          uint32_t row) {
   const uint64_t wanted = (static_cast<uint64_t>(tag) << 32) | row;
-  std::atomic<uint64_t>* slots = leaf->slots();
+  std::atomic<uint64_t>* cells = leaf->cells();
   uint32_t position = leaf->Position(tag);
-  while (slots[position].load(std::memory_order_relaxed) != wanted) {
+  while (cells[position].load(std::memory_order_relaxed) != wanted) {
     if (++position == leaf->capacity) position = 0;
   }
-  return slots + position;
+  return cells + position;
 }
 
 void LeafIndex::Remove(uint32_t tag, uint32_t row) {
   Leaf* leaf = LeafOf(tag);
-  SlotOf(leaf, tag, row)->store(kRemoved, std::memory_order_release);
+  CellOf(leaf, tag, row)->store(kRemoved, std::memory_order_release);
   --leaf->live;
 }
 
 void LeafIndex::Move(uint32_t tag, uint32_t from, uint32_t to) {
-  SlotOf(LeafOf(tag), tag, from)
+  CellOf(LeafOf(tag), tag, from)
       ->store((static_cast<uint64_t>(tag) << 32) | to,
               std::memory_order_release);
 }

@@ -7,7 +7,7 @@
 //     +----+--> a leaf with fewer bits is shared
 //
 // The index holds no ids: a tag is the low half of the id's hash, and the
-// caller compares the id that the row itself stores. A slot's place in its leaf
+// caller compares the id that the row itself stores. A cell's place in its leaf
 // is its tag's next bits scaled to the capacity, so a leaf can be of any size
 // and growing it is one sequential sweep that reads no row.
 //
@@ -16,7 +16,7 @@
 // size) splits in two. So no call pays for more than the leaves it touches.
 //
 // Threads: any number of readers inside an EpochDomain::Guard, one writer at a
-// time. A reader sees each slot before or after a write, never between.
+// time. A reader sees each cell before or after a write, never between.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_LEAF_INDEX_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_LEAF_INDEX_H_
@@ -45,7 +45,7 @@ class LeafIndex {
 
   // Where a look-up begins. Valid inside the guard it was made in.
   struct Cursor {
-    const std::atomic<uint64_t>* slots = nullptr;
+    const std::atomic<uint64_t>* cells = nullptr;
     uint32_t capacity = 0;
     uint32_t position = 0;
   };
@@ -53,22 +53,22 @@ class LeafIndex {
     const Directory* directory = directory_.load(std::memory_order_seq_cst);
     if (directory == nullptr) return Cursor();
     const Leaf* leaf = directory->leaf(tag).load(std::memory_order_seq_cst);
-    return {leaf->slots(), leaf->capacity, leaf->Position(tag)};
+    return {leaf->cells(), leaf->capacity, leaf->Position(tag)};
   }
   static void Prefetch(const Cursor& cursor) {
-    __builtin_prefetch(cursor.slots + cursor.position);
+    __builtin_prefetch(cursor.cells + cursor.position);
   }
 
   // Moves to the next entry of this tag and returns its row; kNoRow: no more.
   static uint32_t Next(uint32_t tag, Cursor* cursor) {
-    if (cursor->slots == nullptr) return kNoRow;
+    if (cursor->cells == nullptr) return kNoRow;
     while (true) {
-      const uint64_t slot =
-          cursor->slots[cursor->position].load(std::memory_order_acquire);
-      if (slot == kEmpty) return kNoRow;
+      const uint64_t cell =
+          cursor->cells[cursor->position].load(std::memory_order_acquire);
+      if (cell == kEmpty) return kNoRow;
       if (++cursor->position == cursor->capacity) cursor->position = 0;
-      const uint32_t row = static_cast<uint32_t>(slot);
-      if (static_cast<uint32_t>(slot >> 32) == tag && row < kMaxRows) {
+      const uint32_t row = static_cast<uint32_t>(cell);
+      if (static_cast<uint32_t>(cell >> 32) == tag && row < kMaxRows) {
         return row;
       }
     }
@@ -101,12 +101,12 @@ class LeafIndex {
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // A free slot ends a search; a removed one does not.
+  // A free cell ends a search; a removed one does not.
   static constexpr uint64_t kEmpty = 0xffffffffffffffffULL;
   static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
   static constexpr int kMaxDepth = 20;
 
-  // Headers lie close together, apart from the slots: every look-up reads one.
+  // Headers lie close together, apart from the cells: every look-up reads one.
   struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
     uint32_t used;     // entries and removed ones
@@ -117,7 +117,7 @@ class LeafIndex {
     uint32_t prefix;  // the first `depth` bits of its tags
 
     // In the block.
-    std::atomic<uint64_t>* slots() const {
+    std::atomic<uint64_t>* cells() const {
       return static_cast<std::atomic<uint64_t>*>(block.address);
     }
     uint32_t Position(uint32_t tag) const {
@@ -148,8 +148,8 @@ class LeafIndex {
   void Uncount(const Directory* directory);
   void Retire(Leaf* leaf);
   void Retire(Directory* directory);
-  static void Put(Leaf* leaf, uint64_t slot);
-  static std::atomic<uint64_t>* SlotOf(Leaf* leaf, uint32_t tag, uint32_t row);
+  static void Put(Leaf* leaf, uint64_t cell);
+  static std::atomic<uint64_t>* CellOf(Leaf* leaf, uint32_t tag, uint32_t row);
   Leaf* LeafOf(uint32_t tag) const {
     return directory_.load(std::memory_order_relaxed)
         ->leaf(tag)

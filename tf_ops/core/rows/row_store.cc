@@ -155,25 +155,25 @@ bool RowStore::AddSlotArrays(Segment* segment, int bits, int count) {
 }
 
 bool RowStore::AddSegment() {
-  const Place place = PlaceOf(static_cast<uint32_t>(capacity_));
-  if (place.block >= kBlocks) return false;
-  if (blocks_[place.block].load(std::memory_order_relaxed) == nullptr) {
-    const int count = 1 << (place.block + kSegmentBits - place.bits);
+  const Address address = AddressOf(static_cast<uint32_t>(capacity_));
+  if (address.level >= kLevels) return false;
+  if (levels_[address.level].load(std::memory_order_relaxed) == nullptr) {
+    const int count = 1 << (address.level + kSegmentBits - address.bits);
     void* memory = arena_->Allocate(count * sizeof(Segment));
     if (memory == nullptr) return false;
     Segment* segments = static_cast<Segment*>(memory);
     for (int i = 0; i < count; ++i) new (segments + i) Segment();
-    blocks_[place.block].store(segments, std::memory_order_release);
+    levels_[address.level].store(segments, std::memory_order_release);
   }
   // What an attempt that failed left is used, and what was given back.
-  Segment& added = segment(place);
+  Segment& added = segment(address);
   if (added.rows == nullptr) {
-    added.rows = static_cast<char*>(arena_->Allocate(stride_ << place.bits));
+    added.rows = static_cast<char*>(arena_->Allocate(stride_ << address.bits));
     if (added.rows == nullptr) return false;
   }
-  if (!AddSlotArrays(&added, place.bits, slot_arrays_)) return false;
-  if (images_ != nullptr && !AddMarks(&added, place.bits)) return false;
-  capacity_ += int64_t{1} << place.bits;
+  if (!AddSlotArrays(&added, address.bits, slot_arrays_)) return false;
+  if (images_ != nullptr && !AddMarks(&added, address.bits)) return false;
+  capacity_ += int64_t{1} << address.bits;
   return true;
 }
 
@@ -287,7 +287,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
 
 bool RowStore::ReleaseSegment() {
   if (capacity_ == 0) return false;
-  const Place last = PlaceOf(static_cast<uint32_t>(capacity_ - 1));
+  const Address last = AddressOf(static_cast<uint32_t>(capacity_ - 1));
   const int64_t rows = int64_t{1} << last.bits;
   const int64_t first = capacity_ - rows;
   if (first < high_water_) return false;
@@ -312,12 +312,13 @@ bool RowStore::ReleaseSegment() {
 Status RowStore::ReserveSlots(int64_t count) {
   if (count <= slot_arrays_) return Status();
   for (int64_t row = 0; row < capacity_;) {
-    const Place place = PlaceOf(static_cast<uint32_t>(row));
-    if (!AddSlotArrays(&segment(place), place.bits, static_cast<int>(count))) {
+    const Address address = AddressOf(static_cast<uint32_t>(row));
+    if (!AddSlotArrays(&segment(address), address.bits,
+                       static_cast<int>(count))) {
       return ResourceExhausted("out of memory for ", count,
                                " optimizer slots of ", capacity_, " rows");
     }
-    row += int64_t{1} << place.bits;
+    row += int64_t{1} << address.bits;
   }
   slot_arrays_ = static_cast<int>(count);
   return Status();

@@ -3,12 +3,12 @@
 //   segment   rows     [ id, last seen, sequence, frequency, D numbers ]...
 //             slot s   [ D numbers ]...   once an optimizer came
 //
-// What a look-up needs of a row is in one place. Segments hang in blocks, of
+// What a look-up needs of a row is in one place. Segments hang in levels, of
 // which each holds as many rows as all before it and one more segment: 1024
-// rows a segment, from 65536 rows on a sixty-fourth of its block. So a row's
+// rows a segment, from 65536 rows on a sixty-fourth of its level. So a row's
 // address is two loads away for ever, of a table that stays in the first
 // caches, and growth copies nothing. Stores of one table that grow alike begin
-// at different places of the first blocks, so that they do not all come to the
+// at different places of the first levels, so that they do not all come to the
 // end of a segment, and touch memory for the first time, in one call.
 //
 // The sequence word guards a row: bit 0 is held by a writer, bit 1 says that
@@ -268,10 +268,10 @@ class RowStore {
   static constexpr uint32_t kResident = 2;
   static constexpr uint32_t kWrite = 4;
   static constexpr uint32_t kNone = 0xffffffff;
-  static constexpr int kBlocks = 22;  // row numbers fit LeafIndex
+  static constexpr int kLevels = 22;  // row numbers fit LeafIndex
 
   static constexpr int kSegmentBits = 10;  // of the smallest segment
-  static constexpr int kSegmentsBits = 6;  // of a block's segments, at most
+  static constexpr int kSegmentsBits = 6;  // of a level's segments, at most
   static constexpr uint32_t kStarts = 16;
 
   struct Segment {
@@ -279,35 +279,36 @@ class RowStore {
     std::atomic<char*> slots[kMaxSlots];
     MarkWord* marks;  // all of a kind, then the next; null until there are any
   };
-  struct Place {
-    int block;
-    int bits;  // of a segment of the block
+  struct Address {
+    int level;
+    int bits;  // of a segment of the level
     uint32_t segment;
     int64_t offset;
   };
 
-  Place PlaceOf(uint32_t row) const {
+  Address AddressOf(uint32_t row) const {
     const uint64_t number = uint64_t{row} + first_;
     const int number_bits = 63 - __builtin_clzll(number);
-    const int block = number_bits - kSegmentBits;
+    const int level = number_bits - kSegmentBits;
     const int bits =
-        kSegmentBits + (block > kSegmentsBits ? block - kSegmentsBits : 0);
+        kSegmentBits + (level > kSegmentsBits ? level - kSegmentsBits : 0);
     const uint64_t within = number ^ (uint64_t{1} << number_bits);
-    return {block, bits, static_cast<uint32_t>(within >> bits),
+    return {level, bits, static_cast<uint32_t>(within >> bits),
             static_cast<int64_t>(within & ((uint64_t{1} << bits) - 1))};
   }
   RowMeta* MetaOf(uint32_t row) const {
-    const Place place = PlaceOf(row);
-    return reinterpret_cast<RowMeta*>(segment(place).rows +
-                                      place.offset * stride_);
+    const Address address = AddressOf(row);
+    return reinterpret_cast<RowMeta*>(segment(address).rows +
+                                      address.offset * stride_);
   }
   void* SlotOf(uint32_t row, int s) const {
-    const Place place = PlaceOf(row);
-    return segment(place).slots[s].load(std::memory_order_acquire) +
-           place.offset * slot_bytes_;
+    const Address address = AddressOf(row);
+    return segment(address).slots[s].load(std::memory_order_acquire) +
+           address.offset * slot_bytes_;
   }
-  Segment& segment(const Place& place) const {
-    return blocks_[place.block].load(std::memory_order_acquire)[place.segment];
+  Segment& segment(const Address& address) const {
+    return levels_[address.level].load(
+        std::memory_order_acquire)[address.segment];
   }
   // No more than its first lines: the processor sees where the rest is.
   template <int kWrite>
@@ -336,10 +337,10 @@ class RowStore {
 
   // The word of a row's mark. REQUIRES: ReserveMarks.
   MarkWord& mark(RowMark kind, uint32_t row) const {
-    const Place place = PlaceOf(row);
-    const int64_t words = (int64_t{1} << place.bits) / kMarkedRows;
-    return segment(place)
-        .marks[static_cast<int>(kind) * words + place.offset / kMarkedRows];
+    const Address address = AddressOf(row);
+    const int64_t words = (int64_t{1} << address.bits) / kMarkedRows;
+    return segment(address)
+        .marks[static_cast<int>(kind) * words + address.offset / kMarkedRows];
   }
   static uint64_t BitOf(uint32_t row) {
     return uint64_t{1} << (row % kMarkedRows);
@@ -388,10 +389,10 @@ class RowStore {
   const RowType type_;
   const int64_t value_bytes_;  // of a row's numbers
   const int64_t slot_bytes_;   // of a slot's
-  const uint32_t first_;       // where among the blocks row 0 lies
+  const uint32_t first_;       // where among the levels row 0 lies
   const int64_t stride_;       // bytes of a row with its metadata
   Arena* const arena_;
-  std::atomic<Segment*> blocks_[kBlocks] = {};
+  std::atomic<Segment*> levels_[kLevels] = {};
   std::atomic<Marking> marking_{Marking::kNone};
   int64_t capacity_ = 0;
   uint32_t high_water_ = 0;

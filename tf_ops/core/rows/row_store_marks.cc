@@ -22,9 +22,9 @@ Status RowStore::ReserveMarks() {
   std::unique_ptr<RowImages> images(new (std::nothrow) RowImages());
   bool reserved = images != nullptr;
   for (int64_t row = 0; reserved && row < capacity_;) {
-    const Place place = PlaceOf(static_cast<uint32_t>(row));
-    reserved = AddMarks(&segment(place), place.bits);
-    row += int64_t{1} << place.bits;
+    const Address address = AddressOf(static_cast<uint32_t>(row));
+    reserved = AddMarks(&segment(address), address.bits);
+    row += int64_t{1} << address.bits;
   }
   if (!reserved) {
     return ResourceExhausted("out of memory for the marks of ", capacity_,
