@@ -85,11 +85,8 @@ def check_at_least(name: str, value: Any, least: int) -> None:
 def check_size(name: str, value: Any, least: int = 1, owner: str = "") -> int:
     """As `check_count`, in the words of tables; returns `value` as an int.
 
-    Args:
-        name: What the error calls `value`.
-        value: An integer; of `owner`, also a whole number of another type.
-        least: The least one.
-        owner: A class of which `name` is an attribute.
+    Of an `owner`, a class whose attribute it is, a whole number of another
+    type will do.
     """
     whole = bool(owner) and is_number(value) and value == value // 1
     if not ((is_integer(value) or whole) and least <= value < 2**63):
@@ -151,15 +148,10 @@ def as_vector(name: str, vector: Any) -> tf.Tensor:
 
 
 def as_dtype_of(name: str, x: Any, dtype: tf.DType, of: str) -> tf.Tensor:
-    """Returns `x` as a tensor of `dtype`, every number as it is.
+    """Returns numbers or strings `x` as a tensor of `dtype`, each as it is.
 
-    TensorFlow wraps Python's and NumPy's integers around.
-
-    Args:
-        name: What messages call `x`.
-        x: A tensor of `dtype`, or numbers or strings of Python or NumPy.
-        dtype: Wanted.
-        of: What messages say has that dtype.
+    TensorFlow wraps Python's and NumPy's integers around. Messages say that `of`
+    has that dtype.
 
     Raises:
         TypeError: a tensor of another dtype.
@@ -192,15 +184,13 @@ def _is_whole(number: Any) -> bool:
     return isinstance(number, numbers.Real) and float(number).is_integer()
 
 
-def after(check: tf.Operation | None, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns `tensor`, in a graph not before the check has passed.
+def after(check: Any, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns `tensor`, in a graph not before a check, or all of a list, passed.
 
-    Args:
-        check: What `tf.debugging` returned; None if it was eager, as that has
-            raised already.
-        tensor: What to guard.
+    Of eager ones, which raise themselves, `tf.debugging` returns None.
     """
-    if check is None:
+    checks = [c for c in tf.nest.flatten(check) if c is not None]
+    if not checks:
         return tensor
-    with tf.control_dependencies([check]):
+    with tf.control_dependencies(checks):
         return tf.identity(tensor)

@@ -1,7 +1,5 @@
 """What is wrong with data, in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

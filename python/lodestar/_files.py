@@ -5,8 +5,6 @@ fsync. What a crash must not undo is written by `write_synced`, on local and
 mounted ones.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno
@@ -189,15 +187,10 @@ def sync(path: str) -> None:
 
 
 def write_synced(path: str, data: bytes, partial: str) -> None:
-    """Writes a file that gets its name when it is on the disk.
+    """Writes a file, called `partial` until it is on the disk.
 
     The names of the files beside it are brought there before its own, so that
     who sees it sees them.
-
-    Args:
-        path: The file.
-        data: What it holds.
-        partial: Its name until then, in the same folder.
     """
     folder = os.path.dirname(path)
     with errors_name(partial), open(partial, "wb") as file:

@@ -7,7 +7,6 @@ import tensorflow as tf
 from lodestar._checks import check_text
 from lodestar.embedding import ids as ids_lib
 from lodestar.ops import id_hash
-from lodestar.ops.flat_values import map_flat
 
 
 def hash_ids(
@@ -51,6 +50,4 @@ def hash_ids(
             "integers are ids as they are."
         )
     ids = ids_lib.to_int64(values, strings=True, column=column)
-    if salt is None:
-        return ids
-    return map_flat(lambda flat: id_hash.salted(flat, salt), ids)
+    return id_hash.salted(ids, salt)

@@ -170,9 +170,7 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
                 ],
             )
         )
-    checks = [check for check in checks if check is not None]
-    with tf.control_dependencies(checks):
-        return tf.identity(weights.flat_values)
+    return after(checks, weights.flat_values)
 
 
 def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
@@ -228,11 +226,9 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
             )
         )
         weights = _as_float(weights.values)
-    checks = [check for check in checks if check is not None]
-    with tf.control_dependencies(checks):
-        row_splits = tf.searchsorted(
-            bags, tf.range(bag_count + 1), out_type=tf.int64
-        )
+    row_splits = tf.searchsorted(
+        after(checks, bags), tf.range(bag_count + 1), out_type=tf.int64
+    )
 
     restore = functools.partial(_by_outer_axes, ids.shape, outer)
     return Bags(ids.values, row_splits, weights, restore)

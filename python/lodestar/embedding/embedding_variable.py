@@ -25,7 +25,7 @@ from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.tracked_table import TrackedTable
 from lodestar.ops import embedding_ops
-from lodestar.ops.flat_values import map_flat
+from lodestar.ops.flat_values import flat_values, map_flat
 
 _STATES = ("missing", "pending", "resident")
 
@@ -154,15 +154,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             num_shards=self._shard_count,
             table_name=self.name,
             **policies.attributes(
-                [
-                    policy
-                    for policy in (
-                        self._admission,
-                        self._shared_rows,
-                        *self._eviction,
-                    )
-                    if policy is not None
-                ]
+                [self._admission, self._shared_rows, *self._eviction]
             ),
         )
 
@@ -200,7 +192,6 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     # What Keras calls where a layer's config holds the table.
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments, without rows; the inverse of `from_config`."""
         initializer = self._initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
@@ -226,7 +217,6 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
-        """Makes an empty table of the same arguments."""
         return cls(**config)
 
     @property
@@ -370,13 +360,10 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         if isinstance(ids, tf.SparseTensor):
             raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
         hook, missing_row, _ = self._constants()
-        flat = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
         rows, found = embedding_ops.find(
-            self.resource_handle, hook, flat, missing_row
+            self.resource_handle, hook, flat_values(ids), missing_row
         )
-        if isinstance(ids, tf.RaggedTensor):
-            return ids.with_flat_values(rows), ids.with_flat_values(found)
-        return rows, found
+        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
         """Sets the rows of `ids`, adding those that are not there.

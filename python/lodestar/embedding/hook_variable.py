@@ -215,7 +215,6 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         self.table.save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
         self.table.load_own_variables(store, by_hook=True)
 
     def __dir__(self) -> list[str]:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import after
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.id_hash import fingerprint
 
@@ -87,18 +88,12 @@ def to_int64(
         if tf.executing_eagerly():
             raise ValueError(message)
         check = tf.debugging.Assert(tf.constant(False), [message])
-        with tf.control_dependencies([check]):
-            return map_flat(lambda x: tf.cast(x, tf.int64), ids)
+        return map_flat(lambda x: after(check, tf.cast(x, tf.int64)), ids)
     raise ValueError(f"`{name}` has dtype {dtype.name}, wanted integers.")
 
 
 def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
-    """As `to_int64`, of dense ids only.
-
-    Args:
-        ids: As of `to_int64`.
-        what: What takes no others, for the error.
-    """
+    """As `to_int64`, of dense ids only; errors say that `what` takes no others."""
     ids = to_int64(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(

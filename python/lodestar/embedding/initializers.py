@@ -15,6 +15,15 @@ _SUPPORTED = (
 )
 # Kinds whose rows are equal in all tables.
 CONSTANTS = ("zeros", "ones", "constant")
+# The op's name of a Keras initializer, and its attributes that are a and b.
+_KINDS = {
+    keras.initializers.Zeros: ("zeros",),
+    keras.initializers.Ones: ("ones",),
+    keras.initializers.Constant: ("constant", "value"),
+    keras.initializers.RandomUniform: ("uniform", "minval", "maxval"),
+    keras.initializers.RandomNormal: ("normal", "mean", "stddev"),
+    keras.initializers.TruncatedNormal: ("truncated_normal", "mean", "stddev"),
+}
 _KERAS_NAMES = {
     "uniform": "random_uniform",
     "normal": "random_normal",
@@ -53,28 +62,12 @@ def initializer_attrs(
             found = keras.initializers.get(name)
         except ValueError as error:
             raise _unsupported(initializer) from error
-    kinds = keras.initializers
-    if type(found) is kinds.Zeros:
-        return InitializerAttrs("zeros", 0.0, 0.0)
-    if type(found) is kinds.Ones:
-        return InitializerAttrs("ones", 0.0, 0.0)
-    if type(found) is kinds.Constant:
-        value = _scalar(found.value, "value", initializer)
-        return InitializerAttrs("constant", value, 0.0)
-    if type(found) is kinds.RandomUniform:
-        return InitializerAttrs(
-            "uniform",
-            _scalar(found.minval, "minval", initializer),
-            _scalar(found.maxval, "maxval", initializer),
-        )
-    if type(found) in (kinds.RandomNormal, kinds.TruncatedNormal):
-        normal = type(found) is kinds.RandomNormal
-        return InitializerAttrs(
-            "normal" if normal else "truncated_normal",
-            _scalar(found.mean, "mean", initializer),
-            _scalar(found.stddev, "stddev", initializer),
-        )
-    raise _unsupported(initializer)
+    if type(found) not in _KINDS:
+        raise _unsupported(initializer)
+    kind, *names = _KINDS[type(found)]
+    numbers = [_scalar(getattr(found, n), n, initializer) for n in names]
+    a, b = [*numbers, 0.0, 0.0][:2]
+    return InitializerAttrs(kind, a, b)
 
 
 def first_value_words(
@@ -82,15 +75,10 @@ def first_value_words(
 ) -> tuple[int, int]:
     """Returns seed and salt of a table, with what stands for those not given.
 
-    A name makes the first values, the same wherever the table is made. A table
-    without one draws its seed as an initializer of Keras does, which
-    `keras.utils.set_random_seed` repeats: numbers that count tables would be
-    others when a notebook's cell is run again.
-
-    Args:
-        seed: As of EmbeddingVariable.
-        init_salt: The same.
-        name: The one that was given, or None.
+    A name that was given makes the first values, the same wherever the table is
+    made. A table without one draws its seed as an initializer of Keras does,
+    which `keras.utils.set_random_seed` repeats: numbers that count tables would
+    be others when a notebook's cell is run again.
 
     Raises:
         ValueError: `seed` or `init_salt` is no int64.

@@ -27,12 +27,10 @@ class _Policy:
     """Serialization of policies, which are frozen dataclasses."""
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "_Policy":
-        """Makes a policy of the same arguments."""
         return cls(**config)
 
 
@@ -260,10 +258,11 @@ def check_eviction(
 
 
 def attributes(policies: Sequence[Any]) -> dict[str, Any]:
-    """Attributes of an op for all of `policies`."""
+    """Attributes of an op for all of `policies`; None is none."""
     merged: dict[str, Any] = {}
     for policy in policies:
-        merged.update(policy.attributes())
+        if policy is not None:
+            merged.update(policy.attributes())
     return merged
 
 

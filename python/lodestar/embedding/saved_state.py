@@ -60,13 +60,10 @@ def check_dim(table: Any, dim: int | None) -> None:
 
 
 def check(table: Any, saved: Mapping[str, Any]) -> None:
-    """Checks what is to be restored; sizes that a graph hides are the op's.
+    """Checks what `table` is to take; sizes that a graph hides are the op's.
 
-    Warns of what only one of the two has, and so is left out or as it was.
-
-    Args:
-        table: The EmbeddingVariable that is to take it.
-        saved: Arrays or tensors by the names of `NAMES`.
+    Warns of what only one of the two has, and so is left out or as it was. What
+    is saved has the names of `NAMES`.
 
     Raises:
         ValueError: Rows of another dim.

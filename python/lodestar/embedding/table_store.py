@@ -19,11 +19,14 @@ from lodestar.embedding import saved_state
 Table = Any
 
 _CHUNK_BYTES = 32 << 20
-# What is cut along the same axis, and so into as many chunks.
-_PER_ROW = ("ids", "rows", "frequencies", "last_seen")
-_PER_PENDING_ID = ("pending_ids", "pending_sightings", "pending_last_seen")
-_PER_COUNTER = ("sketch",)
-_PER_SHARED_ROW = ("shared_rows", "shared_slots")
+# What is cut along the same axis, and so into as many chunks: by the header's
+# name for their number.
+_CHUNKED = {
+    "chunks": ("ids", "rows", "frequencies", "last_seen", "optimizer_slots"),
+    "pending_chunks": ("pending_ids", "pending_sightings", "pending_last_seen"),
+    "sketch_chunks": ("sketch",),
+    "shared_chunks": ("shared_rows", "shared_slots"),
+}
 # Saved with the axis of rows first, as everything else.
 _SLOTS = ("optimizer_slots", "shared_slots")
 # Written as their bits where they are bfloat16, which not every file knows.
@@ -40,18 +43,17 @@ def save_table(
     slots = len(saved["slot_names"])
     row_bytes = table.dim * (table.dtype.size + slots * table.update_dtype.size)
     row_bytes = max(row_bytes, 8)  # of an id
+    item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
     if table.dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
     header = {
-        "chunks": _save(
-            saved, (*_PER_ROW, "optimizer_slots"), row_bytes, store, prefix
-        ),
-        "pending_chunks": _save(saved, _PER_PENDING_ID, 8, store, prefix),
-        "sketch_chunks": _save(saved, _PER_COUNTER, 1, store, prefix),
-        "shared_chunks": _save(
-            saved, _PER_SHARED_ROW, row_bytes, store, prefix
-        ),
+        **{
+            chunks: _save(
+                saved, names, item_bytes.get(chunks, row_bytes), store, prefix
+            )
+            for chunks, names in _CHUNKED.items()
+        },
         "dim": table.dim,
         "dtype": table.dtype.name,
         "optimizer": saved["optimizer"].decode(),
@@ -154,12 +156,7 @@ def _read(
         "slot_inits": np.array(store[f"{prefix}slot_inits"], np.float32),
         "counters": np.array(store[f"{prefix}counters"], np.int64),
     }
-    for names, chunks in (
-        ((*_PER_ROW, "optimizer_slots"), "chunks"),
-        (_PER_PENDING_ID, "pending_chunks"),
-        (_PER_COUNTER, "sketch_chunks"),
-        (_PER_SHARED_ROW, "shared_chunks"),
-    ):
+    for chunks, names in _CHUNKED.items():
         for name in names:
             saved[name] = np.concatenate(
                 [

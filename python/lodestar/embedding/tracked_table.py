@@ -103,18 +103,14 @@ class TrackedTable(keras.layers.Layer):
         )
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """As `call`."""
         return self.call()
 
     def keep_in(self, store: Any, kept: bool = True) -> None:
         """Says that who calls writes the table to a Keras file, or reads it.
 
         Keras comes to it several times: as the part of a layer that has
-        written it, as an attribute, by its hook.
-
-        Args:
-            store: Of the file; one object for all that it holds.
-            kept: False: was looked for in the file.
+        written it, as an attribute, by its hook. `store` is one object for all that
+        a file holds; with `kept` False the table was looked for in it.
         """
         try:
             self._file = weakref.ref(store)

@@ -10,7 +10,6 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_flag, check_size
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import first_value_words
 from lodestar.embedding.lookup_arguments import (
@@ -20,11 +19,7 @@ from lodestar.embedding.lookup_arguments import (
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
-from lodestar.layers.own_weights import (
-    copy_through_file,
-    load_own_weights,
-    save_own_weights,
-)
+from lodestar.layers.table_layer import TableLayer
 
 _REFUSED = {
     "embeddings_regularizer": (
@@ -46,6 +41,9 @@ _REFUSED = {
     ),
     "input_length": "ids come in any number. Leave it out",
 }
+# What the config of a layer has of its own table, beside what is called otherwise
+# there or may be absent.
+_OF_OWN_TABLE = ("missing", "seed", "init_salt", "admission", "eviction")
 # Above it a row is more likely meant to be a number of ids.
 _WIDE = 2048
 
@@ -57,17 +55,20 @@ def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
     check_bag_axis(name, ids, combiner)
 
 
-def symbolic_rows(
-    ids: Any, combiner: str | None, dim: int, dtype: str
-) -> keras.KerasTensor:
+def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
     """The symbolic result of looking `ids` up."""
     ragged = bool(getattr(ids, "ragged", False))
     shape = tuple(ids.shape)
-    if combiner is not None:
+    if feature.combiner is not None:
         shape = shape[:-1]
         ragged = ragged and len(shape) > 1
+    elif feature.max_length is not None and len(shape) > 1:
+        if shape[-1] is not None:
+            shape = (*shape[:-1], min(shape[-1], feature.max_length))
     return keras.KerasTensor(
-        (*shape, dim), dtype=dtype, **({"ragged": True} if ragged else {})
+        (*shape, feature.table.dim),
+        dtype=dtype,
+        **({"ragged": True} if ragged else {}),
     )
 
 
@@ -90,7 +91,7 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class DynamicEmbedding(keras.layers.Layer):
+class DynamicEmbedding(TableLayer):
     """Rows that appear when an id is first trained on; no vocabulary, no size.
 
     Train it with `lodestar.optimizers.DynamicEmbeddingOptimizer`; any other
@@ -172,59 +173,33 @@ class DynamicEmbedding(keras.layers.Layer):
             # None and False are what Keras's Embedding is given by default.
             if kwargs.pop(refused, None) not in (None, False):
                 raise ValueError(f"`{refused}` is not supported: {why}")
-        kwargs.pop("autocast", None)
-        super().__init__(dtype=dtype, name=name, autocast=False, **kwargs)
+        super().__init__(dtype=dtype, name=name, **kwargs)
         if (output_dim is None) == (table is None):
             raise ValueError(
                 f"`output_dim`={output_dim} and `table`={table!r}: give "
                 "exactly one of them."
             )
+        of_table = {
+            "initializer": embeddings_initializer,
+            "missing": missing,
+            "admission": admission,
+            "eviction": eviction,
+            "optimizer": optimizer,
+            "seed": seed,
+            "init_salt": init_salt,
+        }
+        self._owns_table = table is None
         if table is None:
             output_dim = check_size("output_dim", output_dim)
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=2)
-            seed, init_salt = first_value_words(seed, init_salt, name)
-            self._own = {
-                "output_dim": output_dim,
-                "embeddings_initializer": embeddings_initializer,
-                "missing": missing,
-                "seed": seed,
-                "init_salt": init_salt,
-            }
-            table = EmbeddingVariable(
-                output_dim,
-                initializer=embeddings_initializer,
-                missing=missing,
-                admission=admission,
-                eviction=eviction,
-                optimizer=optimizer,
-                seed=seed,
-                init_salt=init_salt,
-                name=self.name,
+            # By the name that was given, which is not the layer's if none was.
+            of_table["seed"], of_table["init_salt"] = first_value_words(
+                seed, init_salt, name
             )
+            table = EmbeddingVariable(output_dim, name=self.name, **of_table)
         else:
-            given = [
-                option
-                for option, is_given in (
-                    (
-                        "embeddings_initializer",
-                        embeddings_initializer != "uniform",
-                    ),
-                    ("missing", not _is_text(missing, "zeros")),
-                    ("admission", admission is not None),
-                    ("eviction", eviction is not None),
-                    ("optimizer", optimizer is not None),
-                    ("seed", seed is not None),
-                    ("init_salt", init_salt is not None),
-                )
-                if is_given
-            ]
-            if given:
-                raise ValueError(
-                    f"{', '.join(f'`{g}`' for g in given)} given beside "
-                    "`table`; they belong to the table."
-                )
-            self._own = None
+            _refuse_beside_table(of_table)
         self.feature = Feature(
             table,
             combiner=combiner,
@@ -234,14 +209,9 @@ class DynamicEmbedding(keras.layers.Layer):
             column=column,
         )
         self.table = self.feature.table
-        self.hook = self.table.hook_for_layer()
-        self.hook.in_layer = True
-        if not self.trainable:
-            self.hook.trainable = False  # as setting `trainable` later does
+        self.hook = self.hold(self.table)
         self.grow = check_flag("grow", grow)
         self.optimizer = self.hook.row_optimizer
-        self.supports_jit = False
-        self.supports_masking = True
         self.built = True  # the table depends on no input
 
     @property
@@ -257,7 +227,6 @@ class DynamicEmbedding(keras.layers.Layer):
     def call(
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
-        """See the class."""
         feature = self.feature
         check_training(training)
         if training is None:
@@ -277,11 +246,8 @@ class DynamicEmbedding(keras.layers.Layer):
     def compute_output_spec(
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> keras.KerasTensor:
-        """The symbolic result; see the class."""
         check_symbolic_ids(ids, "ids", self.combiner)
-        return symbolic_rows(
-            ids, self.combiner, self.output_dim, self.compute_dtype
-        )
+        return symbolic_rows(ids, self.feature, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
         """`ids_shape` + `[D]`, with a combiner without the innermost axis."""
@@ -296,15 +262,12 @@ class DynamicEmbedding(keras.layers.Layer):
             return None
         return padding_mask(ids, self.feature)
 
-    def count_params(self) -> int:
-        """Rows x dim: what `summary()` shows beside the layer."""
-        return self.table.count_params()
+    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+        """See TableLayer."""
+        return {"": self.table}
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments; the inverse of `from_config`."""
         config = super().get_config()
-        config.pop("autocast", None)
-        serialize = keras.saving.serialize_keras_object
         feature = self.feature
         config.update(
             combiner=feature.combiner,
@@ -314,23 +277,20 @@ class DynamicEmbedding(keras.layers.Layer):
             column=feature.column,
             grow=self.grow,
         )
-        if self._own is None:
+        if not self._owns_table:
             config["table"] = serialize_table(self.table)
             return config
-        config.update(self._own)
-        initializer = self._own["embeddings_initializer"]
-        if isinstance(initializer, keras.initializers.Initializer):
-            config["embeddings_initializer"] = serialize(initializer)
-        table_config = self.table.get_config()
-        for name in ("admission", "eviction", "missing"):
-            config[name] = table_config[name]
-        if self.optimizer is not None:
-            config["optimizer"] = serialize(self.optimizer)
+        own = self.table.get_config()
+        config["output_dim"] = own["dim"]
+        config["embeddings_initializer"] = own["initializer"]
+        for name in _OF_OWN_TABLE:
+            config[name] = own[name]
+        if own["optimizer"] is not None:
+            config["optimizer"] = own["optimizer"]
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
-        """Makes a layer of the same arguments, without rows."""
         config = dict(config)
         if isinstance(config.get("output_dim"), float):
             config["output_dim"] = int(config["output_dim"])
@@ -343,29 +303,23 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
         if type(self) is not DynamicEmbedding:
-            return copy_through_file(self, memo)
+            return self.copy_through_file(memo)
         # Keras copies through a file, so that what else is copied with the
         # layer and holds its table would get another one.
         config = self.get_config()
-        for name in (*(self._own or ()), "admission", "eviction", "optimizer"):
-            config.pop(name, None)
+        if self._owns_table:
+            for name in (
+                "output_dim",
+                "embeddings_initializer",
+                *_OF_OWN_TABLE,
+            ):
+                del config[name]
+            config.pop("optimizer", None)
         config["table"] = copy.deepcopy(self.table, memo)
         copied = DynamicEmbedding.from_config(config)
-        copied._own = self._own
+        copied._owns_table = self._owns_table
         memo[id(self)] = copied
         return copied
-
-    def save_own_variables(self, store: Any) -> None:
-        """Writes the table, for `.keras` and `.weights.h5` files."""
-        self.table.keep_in(store)
-        table_store.save_table(self.table, store)
-        save_own_weights(self, store)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
-        self.table.keep_in(store)
-        table_store.load_table(self.table, store)
-        load_own_weights(self, store)
 
 
 def _wide_rows(output_dim: int) -> str:
@@ -377,5 +331,19 @@ def _wide_rows(output_dim: int) -> str:
     )
 
 
-def _is_text(value: Any, text: str) -> bool:
-    return isinstance(value, str) and value == text
+def _refuse_beside_table(options: dict[str, Any]) -> None:
+    """Raises ValueError for options that a table has been made with."""
+    defaults = {"initializer": "uniform", "missing": "zeros"}
+    given = []
+    for name, value in options.items():
+        default = defaults.get(name)
+        # Never == of an array.
+        if value is default or (isinstance(value, str) and value == default):
+            continue
+        name = "embeddings_initializer" if name == "initializer" else name
+        given.append(f"`{name}`")
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} given beside `table`; they belong to the "
+            "table."
+        )

@@ -22,17 +22,13 @@ from lodestar.layers.dynamic_embedding import (
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
-from lodestar.layers.own_weights import (
-    copy_through_file,
-    load_own_weights,
-    save_own_weights,
-)
+from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingCollection(keras.layers.Layer):
+class EmbeddingCollection(TableLayer):
     """Looks up all features of a model in one op, forward and back.
 
     >>> embed = lodestar.layers.EmbeddingCollection({"user": 8, "item": 16})
@@ -80,8 +76,7 @@ class EmbeddingCollection(keras.layers.Layer):
         name: str | None = None,
         **kwargs: Any,
     ):
-        kwargs.pop("autocast", None)
-        super().__init__(dtype=dtype, name=name, autocast=False, **kwargs)
+        super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(features, Mapping):
             raise ValueError(
                 f"`features` is a {type(features).__name__}, wanted a dict of "
@@ -132,14 +127,9 @@ class EmbeddingCollection(keras.layers.Layer):
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
-            hook = table.hook_for_layer()
+            hook = self.hold(table)
             setattr(self, f"hook_{index}", hook)
             setattr(self, f"optimizer_{index}", hook.row_optimizer)
-            hook.in_layer = True
-            if not self.trainable:
-                hook.trainable = False
-        self.supports_jit = False
-        self.supports_masking = True
         self.built = True
 
     @property
@@ -158,7 +148,6 @@ class EmbeddingCollection(keras.layers.Layer):
         weights: Mapping[str, Any] | None = None,
         training: bool | None = None,
     ) -> dict[str, Any]:
-        """See the class."""
         weights = {} if weights is None else weights
         self._check_names(inputs, weights)
         check_training(training)
@@ -255,23 +244,12 @@ class EmbeddingCollection(keras.layers.Layer):
         weights: Mapping[str, Any] | None = None,
         training: bool | None = None,
     ) -> dict[str, keras.KerasTensor]:
-        """The symbolic results; see the class."""
         self._check_names(inputs, {} if weights is None else weights)
-        for name, feature in self._features:
-            check_symbolic_ids(
-                inputs[name], f"inputs[{name!r}]", feature.combiner
-            )
         specs = {}
         for name, feature in self._features:
-            rows = symbolic_rows(
-                inputs[name],
-                feature.combiner,
-                feature.table.dim,
-                self.compute_dtype,
-            )
-            if feature.combiner is None and feature.max_length is not None:
-                rows = _cut(rows, feature.max_length)
-            specs[name] = rows
+            ids = inputs[name]
+            check_symbolic_ids(ids, f"inputs[{name!r}]", feature.combiner)
+            specs[name] = symbolic_rows(ids, feature, self.compute_dtype)
         return specs
 
     def compute_mask(
@@ -285,14 +263,12 @@ class EmbeddingCollection(keras.layers.Layer):
             for name, feature in self._features
         }
 
-    def count_params(self) -> int:
-        """Rows x dim of all tables: what `summary()` shows beside the layer."""
-        return sum(table.count_params() for table in self._tables)
+    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+        """See TableLayer."""
+        return {f"table_{i}_": table for i, table in enumerate(self._tables)}
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments; the inverse of `from_config`."""
         config = super().get_config()
-        config.pop("autocast", None)
         places = {id(table): i for i, table in enumerate(self._tables)}
         config["tables"] = [serialize_table(t) for t in self._tables]
         config["features"] = {
@@ -311,7 +287,6 @@ class EmbeddingCollection(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingCollection":
-        """Makes a layer of the same arguments, without rows."""
         config = dict(config)
         tables = [
             keras.saving.deserialize_keras_object(table)
@@ -326,45 +301,22 @@ class EmbeddingCollection(keras.layers.Layer):
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
         # As DynamicEmbedding's.
         if type(self) is not EmbeddingCollection:
-            return copy_through_file(self, memo)
+            return self.copy_through_file(memo)
         config = self.get_config()
         del config["tables"]
         config["features"] = copy.deepcopy(self.features, memo)
         memo[id(self)] = copied = EmbeddingCollection(**config)
         return copied
 
-    def save_own_variables(self, store: Any) -> None:
-        """Writes the tables, for `.keras` and `.weights.h5` files."""
-        for index, table in enumerate(self._tables):
-            table.keep_in(store)
-            table_store.save_table(table, store, f"table_{index}_")
-        save_own_weights(self, store)
-
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
-        tables = self._tables
-        for table in tables:
-            table.keep_in(store)
-        prefixes = [f"table_{index}_" for index in range(len(tables) + 1)]
-        if table_store.holds_table(store, prefixes.pop()):
+        """As TableLayer; ValueError where more tables were saved."""
+        count = len(self._tables)
+        if table_store.holds_table(store, f"table_{count}_"):
             raise ValueError(
-                f"The layer `{self.name}` has {len(tables)} tables, but more "
-                "were saved; wanted as many."
+                f"The layer `{self.name}` has {count} tables, but more were "
+                "saved; wanted as many."
             )
-        table_store.load_tables(tables, store, prefixes)
-        load_own_weights(self, store)
-
-
-def _cut(rows: keras.KerasTensor, max_length: int) -> keras.KerasTensor:
-    """`rows` of ids that Feature.truncate has cut."""
-    *outer, length, dim = rows.shape
-    if outer and length is not None:
-        length = min(length, max_length)
-    return keras.KerasTensor(
-        (*outer, length, dim),
-        dtype=rows.dtype,
-        **({"ragged": True} if rows.ragged else {}),
-    )
+        super().load_own_variables(store)
 
 
 class _Batch(NamedTuple):
@@ -377,32 +329,25 @@ class _Batch(NamedTuple):
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
     ids = feature.to_ids(ids, f"inputs[{name!r}]")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
-    if feature.combiner is None:
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError(
-                f"the ids of {name!r} are sparse, which needs a combiner: one "
-                f"of {embedding_ops.COMBINERS}."
-            )
-        try:
-            ids = feature.truncate(ids)
-        except ValueError as error:
-            raise ValueError(f"feature {name!r}: {error}") from None
-        if isinstance(ids, tf.RaggedTensor):
-            flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
-            return _Batch(flat, ids.with_flat_values)
-        return _Batch(collection_ops.FeatureInputs(ids, None, None), _same)
+    if feature.combiner is None and isinstance(ids, tf.SparseTensor):
+        raise ValueError(
+            f"the ids of {name!r} are sparse, which needs a combiner: one of "
+            f"{embedding_ops.COMBINERS}."
+        )
     try:
-        if not isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
-            # The op pools the last axis, so no row_splits have to be made.
-            weights = bags_lib.dense_weights(ids, weights)
-            return _Batch(
-                collection_ops.FeatureInputs(ids, None, weights), _same
-            )
-        bags = bags_lib.to_bags(ids, weights)
+        if feature.combiner is None:
+            ids = feature.truncate(ids)
+            if isinstance(ids, tf.RaggedTensor):
+                flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
+                return _Batch(flat, ids.with_flat_values)
+        elif isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+            *inputs, restore = bags_lib.to_bags(ids, weights)
+            return _Batch(collection_ops.FeatureInputs(*inputs), restore)
+        # The op pools the last axis, so no row_splits have to be made.
+        weights = bags_lib.dense_weights(ids, weights)
     except ValueError as error:
         raise ValueError(f"feature {name!r}: {error}") from None
-    flat = collection_ops.FeatureInputs(bags.ids, bags.row_splits, bags.weights)
-    return _Batch(flat, bags.restore)
+    return _Batch(collection_ops.FeatureInputs(ids, None, weights), _same)
 
 
 def _same(rows: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,6 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_combiner, check_id
 from lodestar.ops import id_hash
-from lodestar.ops.flat_values import map_flat
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,10 +118,7 @@ class Feature:
 
     def table_ids(self, ids: Any) -> ids_lib.IdTensor:
         """The ids under which the table knows `ids`; strings are hashed."""
-        ids = self.to_ids(ids)
-        if self.salt is None:
-            return ids
-        return map_flat(lambda flat: id_hash.salted(flat, self.salt), ids)
+        return id_hash.salted(self.to_ids(ids), self.salt)
 
     @property
     def salt_word(self) -> int | None:

@@ -23,9 +23,6 @@ def encode(ids, mode: str, size: int, *, dtype: str, sparse: bool):
         dtype: Of the rows.
         sparse: Whether they are a SparseTensor.
 
-    Returns:
-        `[..., size]`.
-
     Raises:
         ValueError: ragged or sparse ids where they are not taken.
     """

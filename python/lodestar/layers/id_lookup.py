@@ -10,7 +10,7 @@ from lodestar._checks import after, check_count
 from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
-from lodestar.ops.flat_values import map_flat
+from lodestar.ops.flat_values import flat_values, map_flat
 
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
@@ -263,11 +263,7 @@ class IdLookup(keras.layers.Layer):
         for step, batch in enumerate(batches):
             if steps is not None and step == steps:
                 break
-            if isinstance(batch, tf.RaggedTensor):
-                batch = batch.flat_values
-            elif isinstance(batch, tf.SparseTensor):
-                batch = batch.values
-            keys = _as_keys(batch, self.vocabulary_dtype)
+            keys = _as_keys(flat_values(batch), self.vocabulary_dtype)
             keys, _, number = tf.unique_with_counts(keys, tf.int64)
             counts.insert(keys, counts.lookup(keys) + number)
         for token in (self.mask_token, self.oov_token):
@@ -313,7 +309,6 @@ class IdLookup(keras.layers.Layer):
         return self._first_key + size
 
     def call(self, inputs):
-        """Looks `inputs` up."""
         with tf.init_scope():
             if int(self._table.size()) == 0:
                 raise ValueError(
@@ -397,7 +392,6 @@ class IdLookup(keras.layers.Layer):
         )
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic input."""
         dtype = "int64" if self.output_mode == "int" else self.compute_dtype
         if self.invert:
             dtype = self.vocabulary_dtype

@@ -110,7 +110,6 @@ class SequenceConv(SequenceLayer):
         self.padding_initializer = keras.initializers.get(padding_initializer)
 
     def build(self, input_shape):
-        """Makes the kernel, the bias and the rows around sequences."""
         self._check_rows(input_shape)
         self.kernel = self.add_weight(
             name="kernel",
@@ -138,7 +137,6 @@ class SequenceConv(SequenceLayer):
             )
 
     def call(self, inputs):
-        """Convolves `inputs`."""
         self.check_ragged(inputs)
         dtype = self.compute_dtype
 
@@ -164,7 +162,6 @@ class SequenceConv(SequenceLayer):
         return (*input_shape[:-1], self.filters)
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(inputs, self.compute_dtype)
 
     def _check_rows(self, shape) -> None:
@@ -175,7 +172,6 @@ class SequenceConv(SequenceLayer):
             )
 
     def get_config(self):
-        """Returns what `from_config` needs."""
         config = super().get_config()
         for name, kind in _SERIALIZED.items():
             config[name] = kind.serialize(getattr(self, name))

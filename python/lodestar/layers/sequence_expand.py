@@ -11,8 +11,15 @@ from lodestar.layers.sequence_layer import (
 )
 
 
+class _Repetition(SequenceLayer):
+    def _x_and_y(self, inputs):
+        x, y = self.pair(inputs, "x, y")
+        self.check_ragged(y, "`y`")
+        return x, y
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceExpand(SequenceLayer):
+class SequenceExpand(_Repetition):
     """Repeats unit i of `x`, as a whole, as often as unit i of `y` is long.
 
     Takes `[x, y]`. `x` is ragged of one level, whose sequences are the units,
@@ -41,10 +48,7 @@ class SequenceExpand(SequenceLayer):
         self.ref_level = int(ref_level)
 
     def call(self, inputs):
-        """Repeats the first of `inputs`, which is `[x, y]`."""
-        self.check_pair(inputs, "x, y")
-        x, y = inputs
-        self.check_ragged(y, "`y`")
+        x, y = self._x_and_y(inputs)
         return sequence.expand(x, y, self.ref_level)
 
     def compute_output_shape(self, input_shape):
@@ -53,10 +57,7 @@ class SequenceExpand(SequenceLayer):
         return (None, *x[1:])
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of symbolic inputs."""
-        self.check_pair(inputs, "x, y")
-        x, y = inputs
-        self.check_ragged(y, "`y`")
+        x, y = self._x_and_y(inputs)
         levels = ragged_rank(y.shape)
         if not -1 <= self.ref_level < levels:
             raise ValueError(
@@ -76,7 +77,7 @@ class SequenceExpand(SequenceLayer):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceExpandAs(SequenceLayer):
+class SequenceExpandAs(_Repetition):
     """Gives each row of the innermost sequence i of `y` the row i of `x`.
 
     Takes `[x, y]`: `x` has a row for each innermost sequence of `y`, for
@@ -98,10 +99,7 @@ class SequenceExpandAs(SequenceLayer):
     """
 
     def call(self, inputs):
-        """Repeats the rows of the first of `inputs`, which is `[x, y]`."""
-        self.check_pair(inputs, "x, y")
-        x, y = inputs
-        self.check_ragged(y, "`y`")
+        x, y = self._x_and_y(inputs)
         return sequence.expand_as(x, y)
 
     def compute_output_shape(self, input_shape):
@@ -111,10 +109,7 @@ class SequenceExpandAs(SequenceLayer):
         return (*y[: ragged_rank(y) + 1], *x[levels_of_x + 1 :])
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of symbolic inputs."""
-        self.check_pair(inputs, "x, y")
-        x, y = inputs
-        self.check_ragged(y, "`y`")
+        x, y = self._x_and_y(inputs)
         return keras.KerasTensor(
             self.compute_output_shape([x.shape, y.shape]),
             dtype=x.dtype,

@@ -49,10 +49,10 @@ class SequenceLayer(keras.layers.Layer):
             "lodestar.export.saved_model"
         )
 
-    def check_pair(self, inputs: Any, names: str) -> None:
-        """Raises ValueError unless `inputs` is a list or tuple of two."""
+    def pair(self, inputs: Any, names: str) -> tuple[Any, Any]:
+        """Returns both; ValueError unless `inputs` is a list or tuple of two."""
         if isinstance(inputs, (list, tuple)) and len(inputs) == 2:
-            return
+            return tuple(inputs)
         found = type(inputs).__name__
         if isinstance(inputs, (list, tuple)):
             found = f"{len(inputs)} inputs"
@@ -63,11 +63,9 @@ class SequenceLayer(keras.layers.Layer):
         return tuple(input_shape)
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(inputs)
 
     def get_config(self):
-        """Returns what `from_config` needs."""
         own = {name: getattr(self, name) for name in self.arguments}
         return {**super().get_config(), **own}
 

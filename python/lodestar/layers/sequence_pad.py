@@ -28,7 +28,6 @@ class SequenceMask(keras.Operation):
         return tf.sequence_mask(lengths, _steps(lengths, self.maxlen))
 
     def compute_output_spec(self, x):
-        """Returns the symbolic mask of a symbolic ragged input."""
         return keras.KerasTensor(
             _padded_shape(x.shape, self.maxlen)[:2], "bool"
         )
@@ -79,7 +78,6 @@ class SequencePad(SequenceLayer):
         self.pad_value = pad_value
 
     def call(self, inputs):
-        """Pads `inputs`."""
         self.check_ragged(inputs)
         steps = _steps(_lengths(inputs), self.maxlen)
         padded, _ = sequence.pad(inputs, self.pad_value, steps)
@@ -94,7 +92,6 @@ class SequencePad(SequenceLayer):
         return _padded_shape(input_shape, self.maxlen)
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(inputs, ragged=False)
 
 

@@ -51,7 +51,6 @@ class SequencePool(SequenceLayer):
         self.level = int(level)
 
     def call(self, inputs):
-        """Pools `inputs`."""
         self.check_ragged(inputs)
         return sequence.pool(
             inputs, self.combiner, self.level, pad_value=self.pad_value
@@ -64,7 +63,6 @@ class SequencePool(SequenceLayer):
         return (*input_shape[: above + 1], *input_shape[levels + 1 :])
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
         return self.symbolic_output(
             inputs, ragged=self._levels_above(ragged_rank(inputs.shape)) > 0
         )

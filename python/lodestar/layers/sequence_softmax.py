@@ -24,12 +24,10 @@ class SequenceSoftmax(SequenceLayer):
     """
 
     def call(self, inputs):
-        """Takes the softmax of `inputs`."""
         self.check_ragged(inputs)
         return sequence.softmax(inputs)
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of a symbolic ragged input."""
         if not keras.backend.is_float_dtype(inputs.dtype):
             raise TypeError(
                 f"{self.name} needs an input of a float dtype, found "

@@ -32,7 +32,6 @@ class SequenceUnpad(SequenceLayer):
     """
 
     def call(self, inputs):
-        """Cuts `inputs`, which is `[padded, like]`."""
         padded, like = self._pair(inputs)
         if not is_ragged(like):
             return sequence.unpad(padded, like)
@@ -52,7 +51,6 @@ class SequenceUnpad(SequenceLayer):
         return (*nesting_shape, *padded[2:])
 
     def compute_output_spec(self, inputs):
-        """Returns the symbolic output of symbolic inputs."""
         padded, like = self._pair(inputs)
         return keras.KerasTensor(
             self.compute_output_shape([padded.shape, like.shape]),
@@ -61,8 +59,7 @@ class SequenceUnpad(SequenceLayer):
         )
 
     def _pair(self, inputs):
-        self.check_pair(inputs, "padded, like")
-        padded, like = inputs
+        padded, like = self.pair(inputs, "padded, like")
         if is_ragged(padded):
             raise ValueError(
                 f"{self.name} needs a dense `padded`, found a ragged one of "

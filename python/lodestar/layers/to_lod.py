@@ -31,6 +31,5 @@ class ToLoD(SequenceLayer):
         return ragged_to_lod(super().__call__(inputs, *args, **kwargs))
 
     def call(self, inputs):
-        """Returns `inputs`."""
         self.check_ragged(inputs)
         return inputs

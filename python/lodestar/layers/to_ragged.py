@@ -25,6 +25,5 @@ class ToRagged(SequenceLayer):
         return super().__call__(lod_to_ragged(inputs), *args, **kwargs)
 
     def call(self, inputs):
-        """Returns `inputs`."""
         self.check_ragged(inputs)
         return inputs

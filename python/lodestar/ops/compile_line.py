@@ -19,35 +19,28 @@ def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:
-    """Python that wraps the optimizer, ready to run.
+    """Python that wraps the optimizer of the compiled `model`, ready to run.
 
-    Args:
-        model: The compiled model, called `model` in the line; another thing
-            stands for one that is not known.
-        scaled: The loss is scaled, as under the mixed_float16 policy.
+    What is none stands for one that is not known. `scaled`: the loss is, as under
+    the mixed_float16 policy.
     """
     # Configs hold the values of variables, as a learning rate.
     with tf.init_scope():
-        return _compile_line(model, scaled)
-
-
-def _compile_line(model: Any, scaled: bool) -> str:
-    optimizer = compiled_optimizer(model)
-    if optimizer is None:
+        optimizer = compiled_optimizer(model)
         inner = "keras.optimizers.Adam(1e-3)"
-    else:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             scaled = True
             optimizer = optimizer.inner_optimizer
         if optimizer in wrappers:
             optimizer = optimizer.inner_optimizer
-        inner = _optimizer_text(optimizer)
-    text = f"lodestar.optimizers.DynamicEmbeddingOptimizer({inner})"
-    if scaled:
-        text = f"lodestar.optimizers.LossScaleOptimizer({text})"
-    if compiled_optimizer(model) is None:
-        return f"optimizer = {text}"
-    return f"model.compile(optimizer={text}{_other_arguments(model)})"
+        if optimizer is not None:
+            inner = _optimizer_text(optimizer)
+        text = f"lodestar.optimizers.DynamicEmbeddingOptimizer({inner})"
+        if scaled:
+            text = f"lodestar.optimizers.LossScaleOptimizer({text})"
+        if optimizer is None:
+            return f"optimizer = {text}"
+        return f"model.compile(optimizer={text}{_other_arguments(model)})"
 
 
 def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:

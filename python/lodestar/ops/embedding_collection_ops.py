@@ -4,6 +4,7 @@ The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
 ids of all its features, made as `lodestar.ops.embedding_ops` says.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -126,52 +127,46 @@ def collection_lookup(
     ).rows
 
 
-class _Lists:
-    """The inputs and outputs of a look-up op, list by list."""
-
-    def __init__(self, op: tf.Operation):
-        self.attrs = {name: op.get_attr(name) for name in _FEATURE_ATTRS}
-        tables = len(op.get_attr("missing"))
-        features = len(self.attrs["names"])
-        ragged = sum(self.attrs["ragged"])
-        weighted = sum(self.attrs["weighted"])
-        lengths = {
-            "handles": tables,
-            "hooks": tables,
-            "missing_rows": tables,
-            "ids": features,
-            "row_splits": ragged,
-            "weights": weighted,
-        }
-        self.first_weights = 3 * tables + features + ragged
-        self.inputs = self._split(op.inputs, lengths)
-        lengths = {
-            "rows": features,
-            "unique_ids": tables,
-            "positions": tables,
-            "winners": len(op.outputs) - features - 2 * tables,
-        }
-        self.outputs = self._split(op.outputs, lengths)
-
-    @staticmethod
-    def _split(
-        tensors: Sequence[tf.Tensor], lengths: dict[str, int]
-    ) -> dict[str, list[tf.Tensor]]:
-        begin, lists = 0, {}
-        for name, length in lengths.items():
-            lists[name] = list(tensors[begin : begin + length])
-            begin += length
-        return lists
+def _split(
+    tensors: Sequence[tf.Tensor], lengths: dict[str, int]
+) -> dict[str, list[tf.Tensor]]:
+    """Inputs or outputs of an op, list by list."""
+    left = iter(tensors)
+    return {
+        name: list(itertools.islice(left, length))
+        for name, length in lengths.items()
+    }
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingCollectionLookup")
 def _lookup_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    lists = _Lists(op)
-    inputs, outputs = lists.inputs, lists.outputs
+    attrs = {name: op.get_attr(name) for name in _FEATURE_ATTRS}
+    tables, features = len(op.get_attr("missing")), len(attrs["names"])
+    ragged, weighted = sum(attrs["ragged"]), sum(attrs["weighted"])
+    inputs = _split(
+        op.inputs,
+        {
+            "handles": tables,
+            "hooks": tables,
+            "missing_rows": tables,
+            "ids": features,
+            "row_splits": ragged,
+            "weights": weighted,
+        },
+    )
+    outputs = _split(
+        op.outputs,
+        {
+            "rows": features,
+            "unique_ids": tables,
+            "positions": tables,
+            "winners": len(op.outputs),  # what is left
+        },
+    )
     lost_gradients.reach(op, inputs["handles"])
-    gradients = list(grads[: len(inputs["ids"])])
+    gradients = list(grads[:features])
     batch = {name: inputs[name] for name in ("ids", "row_splits", "weights")}
     dims = [hook.shape[1] for hook in inputs["hooks"]]
     dtypes = [hook.dtype for hook in inputs["hooks"]]
@@ -184,7 +179,7 @@ def _lookup_gradient(
         dims=dims,
         table_dtypes=dtypes,
         deduplicated=op.get_attr("insert") or op.get_attr("count"),
-        **lists.attrs,
+        **attrs,
     )
     slices = [
         embedding_ops.table_gradient(values, ids, dim)
@@ -192,10 +187,10 @@ def _lookup_gradient(
             sums.sums, sums.summed_ids, dims, strict=True
         )
     ]
-    weight_gradients = [None] * len(inputs["weights"])
-    last = lists.first_weights + len(weight_gradients)
+    weight_gradients = [None] * weighted
+    first = 3 * tables + features + ragged
     unwanted = set(getattr(op, "skip_input_indices", None) or ())
-    if not unwanted.issuperset(range(lists.first_weights, last)):
+    if not unwanted.issuperset(range(first, first + weighted)):
         weight_gradients = (
             gen_ops.lodestar_embedding_collection_weights_gradient(
                 handles=inputs["handles"],
@@ -204,12 +199,12 @@ def _lookup_gradient(
                 gradients=gradients,
                 **batch,
                 missing=op.get_attr("missing"),
-                **lists.attrs,
+                **attrs,
             )
         )
     result = [None] * len(op.inputs)
     result[len(slices) : 2 * len(slices)] = slices
-    result[lists.first_weights : last] = weight_gradients
+    result[first : first + weighted] = weight_gradients
     return result
 
 
@@ -220,13 +215,22 @@ def _weights_gradient_gradient(
     """Of the same by stock ops, as that of a look-up in one table."""
     tables, features = len(op.get_attr("missing")), len(op.get_attr("names"))
     ragged = op.get_attr("ragged")
-    lengths = [tables] * 3 + [features] * 2 + [sum(ragged), len(grads)]
-    begins = [sum(lengths[:i]) for i in range(len(lengths))]
-    inputs = list(op.inputs)
+    inputs = _split(
+        op.inputs,
+        {
+            "handles": tables,
+            "hooks": tables,
+            "missing_rows": tables,
+            "gradients": features,
+            "ids": features,
+            "row_splits": sum(ragged),
+            "weights": len(grads),
+        },
+    )
     with tf.GradientTape() as tape:
-        tape.watch([x for x in inputs if x.dtype.is_floating])
-        results, splits = [], iter(inputs[begins[5] : begins[6]])
-        weights = iter(inputs[begins[6] :])
+        tape.watch([x for x in op.inputs if x.dtype.is_floating])
+        results, splits = [], iter(inputs["row_splits"])
+        weights = iter(inputs["weights"])
         for f, is_ragged in enumerate(ragged):
             row_splits = next(splits) if is_ragged else None
             if op.get_attr("weighted")[f]:
@@ -235,14 +239,16 @@ def _weights_gradient_gradient(
                     _feature_weights_gradient(
                         op,
                         f,
-                        *(inputs[begin + table] for begin in begins[:3]),
-                        grad=inputs[begins[3] + f],
-                        ids=inputs[begins[4] + f],
+                        inputs["handles"][table],
+                        inputs["hooks"][table],
+                        inputs["missing_rows"][table],
+                        grad=inputs["gradients"][f],
+                        ids=inputs["ids"][f],
                         row_splits=row_splits,
                         weights=next(weights),
                     )
                 )
-    return tape.gradient(results, inputs, output_gradients=grads)
+    return tape.gradient(results, list(op.inputs), output_gradients=grads)
 
 
 def _feature_weights_gradient(

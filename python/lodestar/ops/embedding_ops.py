@@ -75,22 +75,19 @@ def find_or_insert(
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tf.Tensor:
-    """Reads rows, making those that are missing. Differentiable in `hook`.
+    """As `find`, making rows that are missing; returns rows only.
 
     Args:
-        handle: Scalar resource, an embedding variable.
-        hook: `[0, D]`, of the table's dtype.
-        ids: int64, any shape.
-        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
+        handle: As in `find`, and so are the ones that follow it.
+        hook: Gets the gradient.
+        ids: Padding among them gets no row.
+        missing_row: What ids read that get no row.
         insert: Whether an unseen id gets a row.
         count: Whether frequencies and last-seen steps are written.
         admit: True: every unseen id gets a row; False: none does, its sighting
             is counted; None: as the table's admission says.
-        missing: As in `find`; what an id reads that gets no row.
-        padding_id: Reads zeros, gets neither row nor gradient.
-
-    Returns:
-        `ids.shape + [D]`, as the hook.
+        missing: As in `find`.
+        padding_id: As in `find`.
     """
     rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
         handle,
@@ -187,23 +184,27 @@ def table_gradient(
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
 def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
-    dim = op.inputs[1].shape[1]
-    unique_ids, positions = gen_ops.lodestar_embedding_unique(
+    unique = gen_ops.lodestar_embedding_unique(
         tf.reshape(op.inputs[2], [-1]),
         use_padding=op.get_attr("use_padding"),
         padding_id=op.get_attr("padding_id"),
     )
-    values = gen_ops.lodestar_embedding_gradient(
-        tf.reshape(grad, [-1, dim]), positions, unique_ids
-    )
-    return None, table_gradient(values, unique_ids, dim), None, None
+    return _rows_gradient(op, grad, *unique)
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFindOrInsert")
 def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
     lost_gradients.reach(op, op.inputs[:1])
+    return _rows_gradient(op, grad, *op.outputs[1:])
+
+
+def _rows_gradient(
+    op: tf.Operation,
+    grad: tf.Tensor,
+    unique_ids: tf.Tensor,
+    positions: tf.Tensor,
+) -> _Grads:
     dim = op.inputs[1].shape[1]
-    _, unique_ids, positions = op.outputs
     values = gen_ops.lodestar_embedding_gradient(
         tf.reshape(grad, [-1, dim]), positions, unique_ids
     )

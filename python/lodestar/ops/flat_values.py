@@ -1,4 +1,4 @@
-"""Elementwise functions over dense, ragged and sparse tensors."""
+"""The numbers of, and elementwise functions over, dense, ragged and sparse tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,3 +13,10 @@ def map_flat(function: Callable[[tf.Tensor], tf.Tensor], x: Any) -> Any:
     if isinstance(x, tf.SparseTensor):
         return x.with_values(function(x.values))
     return function(x)
+
+
+def flat_values(x: Any) -> tf.Tensor:
+    """The values of `x`, of any kind; a dense one as it is."""
+    if isinstance(x, tf.RaggedTensor):
+        return x.flat_values
+    return x.values if isinstance(x, tf.SparseTensor) else x

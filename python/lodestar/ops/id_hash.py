@@ -1,8 +1,11 @@
 """64-bit hashes that make ids of strings, and other ids of ids."""
 
 import hashlib
+from typing import Any
 
 import tensorflow as tf
+
+from lodestar.ops.flat_values import map_flat
 
 _MASK = (1 << 64) - 1
 
@@ -36,14 +39,16 @@ def salted_id(value: int, salt: str) -> int:
     return mix64(value ^ stable_hash(salt))
 
 
-def salted(ids: tf.Tensor, salt: str) -> tf.Tensor:
-    """Returns mix64(id xor hash(salt)), by stock ops: a bijection of all ids.
+def salted(ids: Any, salt: str | None) -> Any:
+    """Returns mix64(id xor hash(salt)) of int64 `ids`, dense, ragged or sparse.
 
-    Args:
-        ids: int64, any shape.
-        salt: Ids of different salts do not collide in a shared table.
+    By stock ops; without a salt the ids. A bijection of all ids; those of
+    different salts do not collide in a table.
     """
-    return mixed(tf.bitwise.bitwise_xor(ids, stable_hash(salt)))
+    if salt is None:
+        return ids
+    word = stable_hash(salt)
+    return map_flat(lambda x: mixed(tf.bitwise.bitwise_xor(x, word)), ids)
 
 
 def mixed(ids: tf.Tensor) -> tf.Tensor:

@@ -33,27 +33,15 @@ def find(handle: tf.Tensor, keys, default_value):
 
 
 @replaceable
-def find_or_hash(
-    handle: tf.Tensor,
-    keys,
-    *,
-    num_oov_buckets: int,
-    hasher: str,
-    hasher_key: list[int],
-    first_bucket: int = -1,
-):
+def find_or_hash(handle: tf.Tensor, keys, **options):
     """Returns int64 ids of the keys' shape; those of buckets on a miss.
 
-    The buckets' ids begin at `first_bucket`, or after the table's if it is -1.
+    Options are those of the op: `num_oov_buckets`, `hasher`, `hasher_key` and
+    `first_bucket`, by default the id after the table's.
     """
     return map_flat(
         lambda flat: gen_ops.lodestar_id_table_find_or_hash(
-            handle=handle,
-            keys=flat,
-            num_oov_buckets=num_oov_buckets,
-            hasher=hasher,
-            hasher_key=hasher_key,
-            first_bucket=first_bucket,
+            handle=handle, keys=flat, **options
         ),
         keys,
     )

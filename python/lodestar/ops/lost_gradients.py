@@ -97,11 +97,7 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    """Checks, where `optimizer` applies gradients of `variables`, a step.
-
-    Args:
-        optimizer: A wrapper.
-        variables: Hooks as such.
+    """Checks, where a wrapper applies gradients of hooks and variables, a step.
 
     Raises:
         RuntimeError: It lacks that of a table which the step trains.

@@ -192,9 +192,8 @@ def apply(
 
 def verify_file(path: str) -> VerifiedFile:
     """Reads a snapshot file and checks all that it says of itself."""
-    return VerifiedFile(
-        *_numbers(gen_ops.lodestar_snapshot_verify_file(os.fsencode(path)))
-    )
+    verified = gen_ops.lodestar_snapshot_verify_file(os.fsencode(path))
+    return VerifiedFile(*map(int, verified))
 
 
 def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
@@ -216,34 +215,23 @@ def read_label(path: str) -> bytes | None:
 
 def merge(files: Sequence[str], out: str, label: bytes = b"") -> MergedFile:
     """Merges a whole table file and deltas, in order, into a whole one."""
-    return MergedFile(
-        *_numbers(
-            gen_ops.lodestar_snapshot_merge(
-                _paths(files), os.fsencode(out), label
-            )
-        )
+    merged = gen_ops.lodestar_snapshot_merge(
+        _paths(files), os.fsencode(out), label
     )
+    return MergedFile(*map(int, merged))
 
 
 def write_blobs(
     path: str, blobs: Sequence[bytes], label: bytes = b""
 ) -> WrittenFile:
     """Writes a snapshot file of blobs, one behind the other."""
-    return WrittenFile(
-        *_numbers(
-            gen_ops.lodestar_snapshot_write_blobs(
-                os.fsencode(path), _texts(blobs), label
-            )
-        )
+    written = gen_ops.lodestar_snapshot_write_blobs(
+        os.fsencode(path), _texts(blobs), label
     )
+    return WrittenFile(*map(int, written))
 
 
 def file_crc(path: str) -> WrittenFile:
     """Returns the size and CRC32C of any file."""
-    return WrittenFile(
-        *_numbers(gen_ops.lodestar_snapshot_file_crc(os.fsencode(path)))
-    )
-
-
-def _numbers(tensors) -> list[int]:
-    return [int(tensor) for tensor in tensors]
+    found = gen_ops.lodestar_snapshot_file_crc(os.fsencode(path))
+    return WrittenFile(*map(int, found))

@@ -33,6 +33,28 @@ def as_values(values) -> tf.Tensor:
     return values
 
 
+def check_has_values(method: str, values: tf.Tensor) -> None:
+    """Raises ValueError, for `method`, in a graph, which has no values."""
+    if not hasattr(values, "numpy"):
+        raise ValueError(f"`{method}` needs eager values, found a graph's")
+
+
+def check_rows_like(
+    name: str, rows: tf.Tensor, of: str, wanted: tf.Tensor
+) -> None:
+    """Raises unless `rows` are as those of `of` in all that is known of them."""
+    if rows.dtype != wanted.dtype:
+        raise TypeError(
+            f"`{name}` has dtype {rows.dtype.name}, but {of} has "
+            f"{wanted.dtype.name}"
+        )
+    if not rows.shape[1:].is_compatible_with(wanted.shape[1:]):
+        raise ValueError(
+            f"`{name}` has rows of shape {rows.shape[1:]}, but {of} has "
+            f"{wanted.shape[1:]}"
+        )
+
+
 def nested(
     name: str,
     rows: tf.Tensor,
@@ -41,14 +63,8 @@ def nested(
 ) -> Parts:
     """Returns both, the levels as int64; there is one or more.
 
-    Args:
-        name: What messages call what has them.
-        rows: Of one of `dtypes`.
-        levels: Offset vectors, outermost level first.
-        dtypes: Those that rows may have; None is any.
-
     Raises:
-        TypeError: rows of another dtype.
+        TypeError: rows of another dtype than `dtypes`, calling them `name`.
         ValueError: no level.
     """
     if not levels:

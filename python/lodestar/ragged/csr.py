@@ -11,7 +11,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._checks import after, as_vector, check_least
-from lodestar.ragged.arguments import Parts, as_values, validated
+from lodestar.ragged.arguments import (
+    Parts,
+    as_values,
+    check_rows_like,
+    validated,
+)
 
 _ORDERS = ("sample_major", "slot_major")
 
@@ -92,7 +97,8 @@ def to_csr(
         values: `[N, ...]`, N the rows of all slots.
 
     Raises:
-        ValueError: another order, no slot, a slot that has not one level.
+        ValueError: another order, no slot, a slot that has not one level or
+            other rows.
         TypeError: one is no LoDTensor; slots of different dtypes.
         tf.errors.InvalidArgumentError: slots with different numbers of units
             (ValueError where that is known while tracing).
@@ -110,11 +116,9 @@ def to_csr(
             raise ValueError(
                 f"`slots[{s}]` has {len(slot.lod)} levels, wanted one"
             )
-        if slot.values.dtype != slots[0].values.dtype:
-            raise TypeError(
-                f"`slots[{s}]` has dtype {slot.values.dtype.name}, but "
-                f"`slots[0]` has {slots[0].values.dtype.name}"
-            )
+        check_rows_like(
+            f"slots[{s}]", slot.values, "`slots[0]`", slots[0].values
+        )
     if len(slots) == 1:
         return slots[0].lod[0], slots[0].values
     with tf.name_scope(name or "to_csr"):

@@ -20,6 +20,7 @@ from lodestar.ragged.arguments import (
     as_levels,
     as_one_level_or_more,
     as_values,
+    check_has_values,
     nested,
     validated,
 )
@@ -207,7 +208,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
             ValueError: no level.
         """
-        return sparse.to_sparse(self.to_ragged())
+        if not self.lod:
+            raise ValueError("`to_sparse` needs a level, found none")
+        return self.to_ragged().to_sparse()
 
     @classmethod
     def from_csr(
@@ -315,7 +318,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         Raises:
             ValueError: in a graph, which has no values.
         """
-        self._check_eager("to_list")
+        check_has_values("to_list", self.values)
         if not self.lod:
             return self.values.numpy().tolist()
         return self.to_ragged().to_list()
@@ -384,7 +387,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             ValueError: in a graph, which has no values.
             TypeError: a dtype that Paddle does not have, such as string.
         """
-        self._check_eager("to_paddle_stream")
+        check_has_values("to_paddle_stream", self.values)
         return paddle_stream.write(
             self.values.numpy(), [level.numpy() for level in self.lod]
         )
@@ -400,10 +403,6 @@ class LoDTensor(tf.experimental.ExtensionType):
         """
         values, levels = paddle_stream.read(stream)
         return cls._checked(as_values(values), as_levels("lod", levels))
-
-    def _check_eager(self, method: str) -> None:
-        if not hasattr(self.values, "numpy"):
-            raise ValueError(f"`{method}` needs eager values, found a graph's")
 
     @property
     def num_levels(self) -> int:

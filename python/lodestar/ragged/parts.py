@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._checks import as_int64, is_integer
-from lodestar.ragged.arguments import Parts
+from lodestar.ragged.arguments import Parts, check_rows_like
 
 
 def concat(parts: Sequence[Parts]) -> Parts:
@@ -19,16 +19,7 @@ def concat(parts: Sequence[Parts]) -> Parts:
                 f"`tensors[{i}]` has {len(levels)} levels, but `tensors[0]` "
                 f"has {len(first_levels)}"
             )
-        if values.dtype != first.dtype:
-            raise TypeError(
-                f"`tensors[{i}]` has dtype {values.dtype.name}, but "
-                f"`tensors[0]` has {first.dtype.name}"
-            )
-        if not values.shape[1:].is_compatible_with(first.shape[1:]):
-            raise ValueError(
-                f"`tensors[{i}]` has rows of shape {values.shape[1:]}, but "
-                f"`tensors[0]` has {first.shape[1:]}"
-            )
+        check_rows_like(f"tensors[{i}]", values, "`tensors[0]`", first)
     joined = []
     for k in range(len(first_levels)):
         pieces = [first_levels[k]]

@@ -6,9 +6,13 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import after, as_int64, as_vector
-from lodestar.ops import selected_rows_ops
+from lodestar._library import gen_ops
 from lodestar.ragged import paddle_stream
-from lodestar.ragged.arguments import as_values
+from lodestar.ragged.arguments import (
+    as_values,
+    check_has_values,
+    check_rows_like,
+)
 
 
 class SelectedRows(tf.experimental.ExtensionType):
@@ -47,7 +51,7 @@ class SelectedRows(tf.experimental.ExtensionType):
         """
         self.values = as_values(values)
         self.height = as_int64("height", height, 0)
-        self.rows = selected_rows_ops.selected_rows_validate(
+        self.rows = gen_ops.lodestar_selected_rows_validate(
             as_vector("rows", rows),
             tf.shape(self.values, out_type=tf.int64)[0],
             self.height,
@@ -109,7 +113,9 @@ class SelectedRows(tf.experimental.ExtensionType):
                 raise TypeError(
                     f"`tensors[{i}]` must be SelectedRows, found {type(x)}"
                 )
-            tensors[0]._check_like(x.values, f"tensors[{i}]", "`tensors[0]`")
+            check_rows_like(
+                f"tensors[{i}]", x.values, "`tensors[0]`", tensors[0].values
+            )
         checks = [
             tf.debugging.assert_equal(
                 x.height,
@@ -118,13 +124,10 @@ class SelectedRows(tf.experimental.ExtensionType):
             )
             for i, x in enumerate(tensors)
         ]
-        height = tensors[0].height
-        for check in checks:
-            height = after(check, height)
         return SelectedRows(
             tf.concat([x.rows for x in tensors], 0),
             tf.concat([x.values for x in tensors], 0),
-            height,
+            after(checks, tensors[0].height),
         )
 
     def index(self, keys) -> tf.Tensor:
@@ -195,7 +198,7 @@ class SelectedRows(tf.experimental.ExtensionType):
         in_place = isinstance(variable, tf.Variable)
         if not in_place:
             variable = tf.convert_to_tensor(dense)
-        self._check_like(variable, "dense", "the selected rows")
+        check_rows_like("dense", variable, "the selected rows", self.values)
         merged = self.merge()
         check = tf.debugging.assert_equal(
             tf.shape(variable, tf.int64),
@@ -210,20 +213,6 @@ class SelectedRows(tf.experimental.ExtensionType):
             variable, rows[:, tf.newaxis], merged.values
         )
 
-    def _check_like(self, x, name: str, like: str) -> None:
-        """Raises unless `x` has rows as these in all that is known of it."""
-        if x.dtype != self.values.dtype:
-            raise TypeError(
-                f"`{name}` has dtype {x.dtype.name}, but {like} "
-                f"has {self.values.dtype.name}"
-            )
-        wanted = self.values.shape[1:]
-        if not x.shape[1:].is_compatible_with(wanted):
-            raise ValueError(
-                f"`{name}` has rows of shape {x.shape[1:]}, but {like} has "
-                f"{wanted}"
-            )
-
     def to_paddle_stream(self) -> bytes:
         """Returns the bytes in which Paddle saves SelectedRows.
 
@@ -231,10 +220,7 @@ class SelectedRows(tf.experimental.ExtensionType):
             ValueError: in a graph, which has no values.
             TypeError: a dtype that Paddle does not have, such as string.
         """
-        if not hasattr(self.values, "numpy"):
-            raise ValueError(
-                "`to_paddle_stream` needs eager values, found a graph's"
-            )
+        check_has_values("to_paddle_stream", self.values)
         return paddle_stream.write_selected_rows(
             self.rows.numpy(), self.values.numpy(), int(self.height)
         )

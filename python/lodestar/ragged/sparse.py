@@ -1,4 +1,4 @@
-"""LoD from and to `tf.SparseTensor`."""
+"""LoD from `tf.SparseTensor`."""
 
 import tensorflow as tf
 
@@ -24,10 +24,3 @@ def from_sparse(sparse: tf.SparseTensor, columns: str) -> Parts:
         sparse.indices, sparse.dense_shape, rank - 1, columns == "drop"
     )
     return sparse.values, tuple(levels)
-
-
-def to_sparse(ragged: tf.RaggedTensor | tf.Tensor) -> tf.SparseTensor:
-    """Returns the rows as a sparse tensor; the levels are its first ranks."""
-    if not isinstance(ragged, tf.RaggedTensor):
-        raise ValueError("`to_sparse` needs a level, found none")
-    return ragged.to_sparse()

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar._checks import INT_DTYPES, as_dtype_of
-from lodestar.ops import sequence_erase_ops
+from lodestar._library import gen_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
@@ -47,7 +47,7 @@ def erase(
             f"`tokens` must have rank 1, found shape {tokens.shape}"
         )
     with tf.name_scope(name or "sequence_erase"):
-        left, left_splits = sequence_erase_ops.sequence_erase(
+        left, left_splits = gen_ops.lodestar_sequence_erase(
             rows, splits[-1], tokens
         )
         return nesting.pack_like(x, left, (*splits[:-1], left_splits))

@@ -28,13 +28,9 @@ def flatten(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Returns the rows of `x` and its int64 splits, outermost level first.
 
-    Args:
-        name: What messages call `x`.
-        x: RaggedTensor or LoDTensor.
-        dtypes: Those that its rows may have; None is any.
-
     Raises:
-        TypeError: x is neither, or of another dtype.
+        TypeError: x, which messages call `name`, is no RaggedTensor or
+            LoDTensor, or its rows are of none of `dtypes`.
         ValueError: x has no level.
     """
     if isinstance(x, LoDTensor):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, check_dtype
-from lodestar.ops import sequence_scatter_ops
+from lodestar._library import gen_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
@@ -73,7 +73,7 @@ def scatter(
         )
     with tf.name_scope(name or "sequence_scatter"):
         shape = tf.shape(x, out_type=tf.int64)
-        places = sequence_scatter_ops.sequence_scatter_places(
+        places = gen_ops.lodestar_sequence_scatter_places(
             tf.cast(nesting.one_a_row("index", columns, "number"), tf.int64),
             index_lod,
             updates_lod,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, check_count
-from lodestar.ops import lod_ops, sequence_topk_ops
+from lodestar._library import gen_ops
+from lodestar.ops import lod_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
@@ -72,7 +73,7 @@ def topk_avg_pooling(
             tf.shape(row_rows, out_type=tf.int64)[0], row_splits
         )
         values = nesting.one_a_row("x", values, "number")
-        index = sequence_topk_ops.sequence_topk(
+        index = gen_ops.lodestar_sequence_topk(
             values,
             x_splits[-1],
             row_splits[-1],

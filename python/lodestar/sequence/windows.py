@@ -57,13 +57,7 @@ def enumerate(
 
 
 def rows_around(filter_size: int, start: int | None) -> tuple[int, int]:
-    """Returns how far filters reach above a sequence's first row and below.
-
-    Args:
-        filter_size: Rows that a filter sees.
-        start: Where it begins, counted from its row; None is
-            `-(filter_size // 2)`.
-    """
+    """Returns how far filters reach above a sequence's first row and below."""
     start = _start(filter_size, start)
     return max(-start, 0), max(start + filter_size - 1, 0)
 

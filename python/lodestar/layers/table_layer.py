@@ -1,0 +1,100 @@
+"""What layers over tables share: how they hold, save and copy what is theirs."""
+
+import copy
+import warnings
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from lodestar import _private
+from lodestar.embedding import table_store
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import HookVariable, as_hook
+
+_KEY = "own_weight_{}"
+
+
+class TableLayer(keras.layers.Layer):
+    """A layer over tables, which it saves with the weights of a subclass."""
+
+    def __init__(self, **kwargs: Any):
+        kwargs.pop("autocast", None)
+        super().__init__(autocast=False, **kwargs)
+        self.supports_jit = False
+        self.supports_masking = True
+
+    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+        """The tables, by what their names in Keras's files begin with."""
+        raise NotImplementedError
+
+    def hold(self, table: EmbeddingVariable) -> HookVariable:
+        """Says that this layer trains and saves `table`; returns its hook."""
+        hook = table.hook_for_layer()
+        hook.in_layer = True
+        if not self.trainable:
+            hook.trainable = False  # as setting `trainable` later does
+        return hook
+
+    def count_params(self) -> int:
+        """Rows x dim of all tables: what `summary()` shows beside the layer."""
+        tables = self.tables_by_prefix().values()
+        return sum(table.count_params() for table in tables)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("autocast", None)
+        return config
+
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
+        """Writes the tables, for `.keras` and `.weights.h5` files."""
+        for prefix, table in self.tables_by_prefix().items():
+            table.keep_in(store)
+            table_store.save_table(table, store, prefix)
+        for i, weight in enumerate(self._own_weights()):
+            store[_KEY.format(i)] = keras.ops.convert_to_numpy(weight)
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Reads what `save_own_variables` wrote; warns where weights are not.
+
+        Raises:
+            ValueError: Others were saved, or of other dims, dtypes or shapes.
+        """
+        tables = self.tables_by_prefix()
+        for table in tables.values():
+            table.keep_in(store)
+        table_store.load_tables(list(tables.values()), store, list(tables))
+        self._load_own_weights(store)
+
+    def _own_weights(self) -> list[keras.Variable]:
+        return [v for v in _private.own_variables(self) if as_hook(v) is None]
+
+    def _load_own_weights(self, store: Mapping[str, Any]) -> None:
+        weights = self._own_weights()
+        saved = []
+        while (key := _KEY.format(len(saved))) in store.keys():
+            saved.append(np.asarray(store[key]))
+        shapes = [value.shape for value in saved]
+        wanted = [tuple(weight.shape) for weight in weights]
+        if weights and not saved:
+            # A file of a release that saved none.
+            warnings.warn(
+                f"The layer `{self.name}` has {len(weights)} weights of its "
+                "own, but none was saved: they stay as they are.",
+                stacklevel=2,
+            )
+            return
+        if shapes != wanted:
+            raise ValueError(
+                f"The layer `{self.name}` has weights of its own of shapes "
+                f"{wanted}, but those saved have {shapes}; wanted equal ones."
+            )
+        for weight, value in zip(weights, saved, strict=True):
+            weight.assign(value)
+
+    def copy_through_file(self, memo: dict[int, Any]) -> "TableLayer":
+        """A deep copy in Keras's way, which has all that the layer saves."""
+        make, arguments = self.__reduce__()
+        memo[id(self)] = copied = make(*copy.deepcopy(arguments))
+        return copied
