@@ -148,6 +148,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     global_clipnorm = _of_inner("global_clipnorm")
     loss_scale_factor = _of_inner("loss_scale_factor")
     weight_decay = _of_inner("weight_decay")
+    learning_rate = _of_inner("learning_rate")
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -158,15 +159,6 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     def iterations(self) -> Any:
         """The iterations of the inner optimizer, of the tables too."""
         return self.inner_optimizer.iterations
-
-    @property
-    def learning_rate(self) -> Any:
-        """The learning rate of the inner optimizer."""
-        return self.inner_optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, learning_rate: Any) -> None:
-        self.inner_optimizer.learning_rate = learning_rate
 
     def exclude_from_weight_decay(
         self, var_list: Any = None, var_names: Any = None
@@ -275,11 +267,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 _private.raw_iterations(self.inner_optimizer).assign_add(1)
 
     def _split(self, grads: Sequence[Gradient], variables: list[Any]) -> _Split:
-        if len(grads) != len(variables):
-            raise ValueError(
-                f"`grads` has {len(grads)} gradients, but there are "
-                f"{len(variables)} variables; wanted one for each."
-            )
+        gradients_lib.check_one_each(grads, variables)
         split = _Split([], [])
         for gradient, variable in zip(grads, variables):
             hook = as_hook(variable)
@@ -300,49 +288,47 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         Only the joint norm of global_clipnorm needs both.
         """
         inner = self.inner_optimizer
-        hooks, dense = split
-        if not hooks:
+        if not split.hooks:
             return split
+        gradients = [g for g, _ in split.hooks]
+        dense = [g for g, _ in split.dense]
         unscale = inner.loss_scale_factor
         if unscale is not None:
-            hooks = [
-                (gradients_lib.map_values(lambda g: g / unscale, g), h)
-                for g, h in hooks
+            gradients = [
+                gradients_lib.map_values(lambda g: g / unscale, g)
+                for g in gradients
             ]
-        if not (inner.clipnorm or inner.global_clipnorm or inner.clipvalue):
-            return _Split(hooks, dense)
-        hooks = [(gradients_lib.merge_duplicates(g), h) for g, h in hooks]
+        if inner.clipnorm or inner.global_clipnorm or inner.clipvalue:
+            gradients = [gradients_lib.merge_duplicates(g) for g in gradients]
         if inner.clipnorm:
-            hooks = [
-                (gradients_lib.clip_by_norm(g, inner.clipnorm), h)
-                for g, h in hooks
+            gradients = [
+                gradients_lib.clip_by_norm(g, inner.clipnorm) for g in gradients
             ]
         elif inner.clipvalue:
             limit = inner.clipvalue
-            hooks = [
-                (
-                    gradients_lib.map_values(
-                        lambda g: tf.clip_by_value(g, -limit, limit), g
-                    ),
-                    h,
+            gradients = [
+                gradients_lib.map_values(
+                    lambda g: tf.clip_by_value(g, -limit, limit), g
                 )
-                for g, h in hooks
+                for g in gradients
             ]
-        else:
+        elif inner.global_clipnorm:
             # The inner optimizer divides the dense ones by the loss scale
             # later; here their norm alone is needed without it.
             unscaled = [
                 g if unscale is None else gradients_lib.scale(g, 1.0 / unscale)
-                for g, _ in dense
+                for g in dense
             ]
-            norm = gradients_lib.global_norm([g for g, _ in hooks] + unscaled)
-            limit = inner.global_clipnorm
-            factor = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
-            hooks = [(gradients_lib.scale(g, factor), h) for g, h in hooks]
+            norm = gradients_lib.global_norm(gradients + unscaled)
+            factor = gradients_lib.clip_factor(norm, inner.global_clipnorm)
+            gradients = [gradients_lib.scale(g, factor) for g in gradients]
             # Their norm is then below the limit, and the inner optimizer's own
             # clipping leaves them alone.
-            dense = [(gradients_lib.scale(g, factor), v) for g, v in dense]
-        return _Split(hooks, dense)
+            dense = [gradients_lib.scale(g, factor) for g in dense]
+        return _Split(
+            [(g, hook) for g, (_, hook) in zip(gradients, split.hooks)],
+            [(g, variable) for g, (_, variable) in zip(dense, split.dense)],
+        )
 
     def _apply_to_tables(
         self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
@@ -449,7 +435,6 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             table_store.save_table(member.sums, store, _SUM.format(i))
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
         own = {k: store[k] for k in store.keys() if k.isdigit()}
         super().load_own_variables(own)
         sums = [member.sums for member in self._gradient_sums.members]
@@ -469,7 +454,6 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments; the inverse of `from_config`."""
         return {
             "name": self.name,
             "inner": keras.optimizers.serialize(self.inner_optimizer),
@@ -482,7 +466,6 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         config: dict[str, Any],
         custom_objects: dict[str, Any] | None = None,
     ) -> "DynamicEmbeddingOptimizer":
-        """Makes an optimizer of the same arguments."""
         config = dict(config)
         inner = keras.optimizers.deserialize(
             config.pop("inner"), custom_objects=custom_objects

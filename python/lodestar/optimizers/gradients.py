@@ -40,6 +40,17 @@ def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
 
 
+def check_one_each(
+    gradients: Sequence[Gradient], variables: Sequence[Any]
+) -> None:
+    """Raises ValueError unless there are as many of both."""
+    if len(gradients) != len(variables):
+        raise ValueError(
+            f"`grads` has {len(gradients)} gradients, but there are "
+            f"{len(variables)} variables; wanted one for each."
+        )
+
+
 def map_values(
     function: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient
 ) -> Gradient:
@@ -135,10 +146,14 @@ def clip_by_global_norm(
     """
     merged = [_merged(g) for g in gradients]
     norm = _norm(merged)
-    clip_norm = tf.cast(clip_norm, norm.dtype)
-    # The last term is 0, or NaN where the norm is not finite.
-    factor = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm) + (norm - norm)
+    factor = clip_factor(norm, tf.cast(clip_norm, norm.dtype))
     return [scale(g, factor) for g in merged], norm
+
+
+def clip_factor(norm: tf.Tensor, limit: Any) -> tf.Tensor:
+    """What makes gradients of this norm have one of at most `limit`."""
+    # The last term is 0, or NaN where the norm is not finite.
+    return limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
 
 
 def clip_by_norm(gradient: tf.IndexedSlices, clip_norm: float) -> Gradient:

@@ -68,11 +68,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
             variables = self._trainable_variables
         elif not self.built:
             self.build(list(variables))
-        if len(grads) != len(variables):
-            raise ValueError(
-                f"`grads` has {len(grads)} gradients, but there are "
-                f"{len(variables)} variables; wanted one for each."
-            )
+        gradients_lib.check_one_each(grads, variables)
         # Keras leaves the gradient of a variable that it overwrites, as a hook
         # is one, as it is; so it is unscaled here.
         inverse = 1.0 / tf.cast(

@@ -143,25 +143,12 @@ class ReplayUpdate(NamedTuple):
         """The optimizer slots."""
         return self.replay.slot_names
 
-    def apply(
-        self,
-        gradient: tf.IndexedSlices,
-        next_step: tf.Tensor,
-        nonfinite: str,
-    ) -> tf.Operation | tf.Tensor:
-        """Updates the rows of one step; returns what has then run."""
-        return self.replay.apply(self, gradient, next_step, nonfinite)
-
 
 class Replay:
     """A copy of an optimizer whose slots lie in one table.
 
     The copy has the original's iterations, learning rate and attributes as
     they are in each step, but no variables.
-
-    Args:
-        optimizer: The original.
-        hook: That of the table.
 
     Raises:
         NotRowWiseError: The optimizer keeps anything else than slots of one
@@ -191,11 +178,6 @@ class Replay:
     def hook(self) -> HookVariable | None:
         """That of the table; None when it is gone."""
         return self._hook()
-
-    @property
-    def original(self) -> keras.optimizers.Optimizer:
-        """The optimizer itself."""
-        return self._original
 
     def _make_copy(self) -> keras.optimizers.Optimizer:
         original, replay = self._original, self
@@ -385,7 +367,7 @@ class Replay:
         next_step: tf.Tensor,
         nonfinite: str,
     ) -> Any:
-        """As `ReplayUpdate.apply`."""
+        """Updates the rows of one step; returns what has then run."""
         self._follow_original()
         hook = self.hook
         assert hook is not None  # the gradient is that of it

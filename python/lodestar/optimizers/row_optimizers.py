@@ -276,9 +276,7 @@ def check_supported(
 ) -> None:
     """Raises NotImplementedError unless rows can be updated by `optimizer`.
 
-    Args:
-        optimizer: A Keras optimizer.
-        own: It is the optimizer of one layer, not the wrapped one.
+    `own`: it is the optimizer of one layer, not the wrapped one.
     """
     _rule_type(optimizer)
     if optimizer.use_ema:
@@ -335,13 +333,10 @@ def row_update(
     weight_decay: bool,
     u_product: tf.Tensor | None = None,
 ) -> RowUpdate:
-    """Returns how `optimizer` updates the rows of a table in one step.
+    """Returns how `optimizer` updates the rows of a table after `step` steps.
 
-    Args:
-        optimizer: A Keras optimizer; its learning rate is that of now.
-        step: Integer scalar, the number of steps already made.
-        weight_decay: Whether the optimizer's weight decay is for this table.
-        u_product: What `next_u_product` gave, if `has_u_product`.
+    By its learning rate of now, with its weight decay if that is for this table,
+    and with what `next_u_product` gave, if `has_u_product`.
 
     Raises:
         NotImplementedError: It has no row-wise update.

@@ -45,15 +45,10 @@ def apply_updates(
     nonfinite: str,
     emptied: Sequence[EmbeddingVariable] = (),
 ) -> list[tf.Operation]:
-    """Applies all `updates`, or none where `nonfinite` is "raise".
+    """Applies `updates` of several tables, or none where `nonfinite` is "raise".
 
-    Args:
-        updates: One for each of several tables.
-        nonfinite: As of DynamicEmbeddingOptimizer.
-        emptied: Tables that lose all their rows in the same step.
-
-    Returns:
-        In a graph, the operations that have then run.
+    Tables that are `emptied` lose all their rows in the same step. Returns, in a
+    graph, the operations that have then run.
     """
     checks = []
     if nonfinite == "raise" and (
@@ -120,7 +115,7 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     # The steps of all tables move at the end of what they are updated in.
     next_step = tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
     if isinstance(u.update, ReplayUpdate):
-        return u.update.apply(u.gradient, next_step, nonfinite)
+        return u.update.replay.apply(u.update, u.gradient, next_step, nonfinite)
     return gen_ops.lodestar_embedding_apply(
         u.table.resource_handle,
         tf.cast(u.gradient.indices, tf.int64),
