@@ -42,7 +42,7 @@ _ROOMS = {
     ),
     "testing": ("data", "data.multislot", "metrics", "sequence"),
     "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
-    "callbacks": ("embedding", "layers", "lookup", "snapshot"),
+    "callbacks": ("embedding", "layers", "snapshot"),
     "export.stock": ("embedding", "lookup", "ops"),
     "export": (
         *("embedding", "export.stock", "layers", "lookup", "ops"),

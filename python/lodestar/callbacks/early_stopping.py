@@ -8,9 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import as_hook
-from lodestar.lookup.id_table import IdTable
+from lodestar.snapshot.found_tables import tables_in
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
@@ -123,7 +122,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
                     weights=[
                         v for v in self.model.weights if as_hook(v) is None
                     ],
-                    tables=_tables(self.model),
+                    tables=list(tables_in(self.model)),
                 ),
                 self._folder.name,
                 max_to_keep=1,
@@ -135,18 +134,3 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-
-def _tables(model: keras.Model) -> list[EmbeddingVariable | IdTable]:
-    """Those that the model owns; not what its optimizer keeps in tables."""
-    optimizer = getattr(model, "optimizer", None)
-    others = (
-        set()
-        if optimizer is None
-        else {id(o) for o in tf.train.TrackableView(optimizer).descendants()}
-    )
-    return [
-        o
-        for o in tf.train.TrackableView(model).descendants()
-        if isinstance(o, (EmbeddingVariable, IdTable)) and id(o) not in others
-    ]

@@ -1,7 +1,5 @@
 """Snapshots while `model.fit` trains."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -278,7 +276,6 @@ class Snapshot(keras.callbacks.Callback):
     def on_epoch_begin(
         self, epoch: int, logs: Mapping[str, Any] | None = None
     ) -> None:
-        """Notes the epoch."""
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
         self._first_batch = 0
         self._fresh = False
@@ -383,14 +380,14 @@ class Snapshot(keras.callbacks.Callback):
         try:
             writing.wait()
             if self._keep is not None:
-                self._remove_old()
+                # Another writer does so, or the next snapshot will.
+                with (
+                    contextlib.suppress(SnapshotLockedError),
+                    self._folder.lock(),
+                ):
+                    remove_old(self._folder, self._keep)
         except Exception as error:
             self._failed(error)
-
-    def _remove_old(self) -> None:
-        # Another writer does so, or the next snapshot will.
-        with contextlib.suppress(SnapshotLockedError), self._folder.lock():
-            remove_old(self._folder, self._keep)
 
     def _failed(self, error: Exception) -> None:
         if self._on_error == "raise":

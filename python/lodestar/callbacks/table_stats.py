@@ -54,7 +54,6 @@ class TableStats(keras.callbacks.Callback):
         self._batches = 0
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Opens the event file."""
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
     def on_train_batch_end(
@@ -76,7 +75,6 @@ class TableStats(keras.callbacks.Callback):
             self._write()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Closes the event file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,7 +1,5 @@
 """Copies of a model that take turns, so that no call sees an update."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Functions of whichever copy of a model serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +13,7 @@ class LiveFunction:
     """A function of a loaded model, in the copy that serves when it is called.
 
     In a graph too: it is traced with both. Attributes are those of the
-    function.
-
-    Args:
-        copies: Of the model.
-        find: The function of one of them.
+    function, which `find` finds in a copy.
     """
 
     def __init__(

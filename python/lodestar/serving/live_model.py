@@ -1,7 +1,5 @@
 """A served model that follows a folder of snapshots."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -10,7 +8,7 @@ import time
 import types
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -21,7 +19,7 @@ from lodestar.export import features_json
 from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.live_function import LiveFunction
-from lodestar.serving.served_content import Served, ServedContent, Taken
+from lodestar.serving.served_content import ServedContent, Taken
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
@@ -137,7 +135,7 @@ class LiveModel(NotCopied):
         self._taken = Taken(0, 0, 0)
         self._update_seconds: float | None = None
         # What the idle copy was to catch up with.
-        self._caught_up: Served | None = None
+        self._caught_up: Manifest | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.poll()
@@ -247,23 +245,13 @@ class LiveModel(NotCopied):
         error = self._folder_error
         if failures:
             error = failures[max(failures)].error
-        result = {
-            "version": None,
-            "step": None,
-            "snapshot_time": None,
-            "metadata": None,
-            "seconds_since_update": None,
-        }
-        if served is not None:
-            result = {
-                "version": served.version,
-                "step": served.step,
-                "snapshot_time": served.time,
-                "metadata": dict(served.metadata),
-                "seconds_since_update": time.monotonic() - since,
-            }
+        known = served is not None
         return {
-            **result,
+            "version": served.version if known else None,
+            "step": served.step if known else None,
+            "snapshot_time": served.time if known else None,
+            "metadata": dict(served.metadata) if known else None,
+            "seconds_since_update": time.monotonic() - since if known else None,
             "rows": rows,
             "pinned": self._pinned,
             "following": self._thread is not None and not self._closed.is_set(),
@@ -289,7 +277,7 @@ class LiveModel(NotCopied):
         if self._thread is not None:
             self._thread.join()
 
-    def __enter__(self) -> LiveModel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *unused: object) -> None:

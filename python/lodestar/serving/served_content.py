@@ -4,10 +4,8 @@ An update is read and checked before anything is touched, so that a snapshot
 that is damaged, or of another model, changes nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +15,7 @@ from lodestar.ops import snapshot_ops
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
 from lodestar.snapshot import blobs, model_variables
-from lodestar.snapshot.errors import corrupt_files
+from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, TableEntry
 from lodestar.snapshot.model import WEIGHT
@@ -38,33 +36,11 @@ class Taken:
     removed: int
     bytes: int
 
-    def __add__(self, other: Taken) -> Taken:
+    def __add__(self, other: "Taken") -> "Taken":
         return Taken(
             self.written + other.written,
             self.removed + other.removed,
             self.bytes + other.bytes,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Served:
-    """The version that a loaded model has taken in."""
-
-    root: str
-    version: int
-    step: int
-    time: str
-    metadata: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> Served:
-        """That of a manifest."""
-        return cls(
-            manifest.root,
-            manifest.version,
-            manifest.step,
-            manifest.time,
-            manifest.metadata,
         )
 
 
@@ -84,11 +60,12 @@ class ServedContent:
         loaded: What `tf.saved_model.load` gave.
         document: Its features.json.
         rename: Table in the snapshots -> table of the model.
-        weights: `"require"` or `"keep"`; see `LiveModel`.
+        weights: As of LiveModel.
 
     Attributes:
         loaded: As above.
-        served: The version that it has taken in; None: its own content.
+        served: Manifest of the version that it has taken in; None: its own
+            content.
     """
 
     def __init__(
@@ -99,7 +76,7 @@ class ServedContent:
         weights: str,
     ):
         self.loaded = loaded
-        self.served: Served | None = None
+        self.served: Manifest | None = None
         self._tables = {
             entry["key"]: (loaded.tables[entry["key"]].resource_handle, entry)
             for entry in document["tables"]
@@ -115,7 +92,7 @@ class ServedContent:
             if new not in self._tables:
                 raise ValueError(
                     f"`rename` makes {name!r} {new!r}, but the tables of the "
-                    f"model are {_list(self._tables)}."
+                    f"model are {listed(self._tables)}."
                 )
         self._saved_names = {here: there for there, here in rename.items()}
         # Whether an update broke off halfway.
@@ -141,7 +118,7 @@ class ServedContent:
     def renumber(self, manifest: Manifest) -> None:
         """Notes a version that holds the same, made by compaction maybe."""
         if self.served.version != manifest.version:
-            self.served = Served.of(manifest)
+            self.served = manifest
 
     def take_whole(
         self,
@@ -175,7 +152,7 @@ class ServedContent:
                     optimizer_slots="reset",
                 )
         self._assign(others)
-        self.served = Served.of(chain[-1])
+        self.served = chain[-1]
         read = sum(e.bytes for files in chains for _, e in files)
         return Taken(sum(rows), 0, read + others.bytes)
 
@@ -194,7 +171,7 @@ class ServedContent:
                     self._handles(), paths, "", optimizer_slots="reset"
                 )
         self._assign(others)
-        self.served = Served.of(manifest)
+        self.served = manifest
         return Taken(
             sum(written for written, _ in counts),
             sum(removed for _, removed in counts),
@@ -229,7 +206,7 @@ class ServedContent:
             if entry is None:
                 raise OtherModelError(
                     f"{path}: has no table {name!r}, which the model reads; it "
-                    f"has {_list(t.name for t in manifest.tables)} (see "
+                    f"has {listed(t.name for t in manifest.tables)} (see "
                     "`rename`)"
                 )
             for what in ("dim", "dtype"):
@@ -271,8 +248,8 @@ class ServedContent:
         absent = [name for name in self._weights if name not in names]
         if absent:
             raise OtherModelError(
-                f"{path}: has no weights {_list(absent)}, which the model "
-                f"reads; it has {_list(saved)}. Save them (save_model, or "
+                f"{path}: has no weights {listed(absent)}, which the model "
+                f"reads; it has {listed(saved)}. Save them (save_model, or "
                 "`dense` of save), or use weights='keep' to serve those of the "
                 "SavedModel"
             )
@@ -286,7 +263,3 @@ class ServedContent:
                 )
             pairs.append((variable, tf.constant(array, variable.dtype)))
         return pairs
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

@@ -1,7 +1,5 @@
 """The id tables of a loaded model, and how a snapshot's take their place."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping
@@ -13,11 +11,10 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.lookup import text_arrays
 from lodestar.serving.errors import OtherModelError
-from lodestar.snapshot import blobs
+from lodestar.snapshot import id_contents
 from lodestar.snapshot.errors import CorruptSnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
-from lodestar.snapshot.saving import ID_TABLE
 
 
 @dataclasses.dataclass
@@ -46,12 +43,7 @@ class IdTableUpdate:
 
 
 class ServedIdTables:
-    """The id tables of a loaded model.
-
-    Args:
-        loaded: What `tf.saved_model.load` gave.
-        document: Its features.json.
-    """
+    """The id tables of a loaded model, which its features.json lists."""
 
     def __init__(self, loaded: Any, document: Mapping[str, Any]):
         self._tables = {
@@ -72,14 +64,11 @@ class ServedIdTables:
             OtherModelError: A table has keys of another type, or an IdLookup,
                 whose numbering is part of the model, another vocabulary.
         """
-        saved: dict[str, dict[str, np.ndarray]] = {}
-        for name, array in blobs.read(folder, manifest, ID_TABLE).items():
-            key, _, part = name.rpartition("/")
-            if key in self._tables:
-                saved.setdefault(key, {})[part] = array
         path = folder.version_path(manifest.version)
         updates = []
-        for key, arrays in saved.items():
+        for key, arrays in id_contents.read(folder, manifest).items():
+            if key not in self._tables:
+                continue
             table = self._tables[key]
             digest = _digest(arrays)
             if digest == table.digest:

@@ -4,8 +4,6 @@ A folder of snapshots holds versions, each in a folder of its own that is there
 whole or not at all; docs/snapshot.md describes them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lodestar.snapshot.compaction import CompactReport, compact

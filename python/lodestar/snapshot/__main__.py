@@ -4,8 +4,6 @@ Exit code 0, or 1 with one line on stderr that names what is wrong, or 2 for a
 command that is none.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -15,7 +13,7 @@ import numpy as np
 
 from lodestar import command_line
 from lodestar.snapshot import compaction, info, records, verifying
-from lodestar.snapshot.errors import SnapshotError
+from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, TableEntry
 from lodestar.snapshot.restoring import choose
@@ -150,25 +148,21 @@ def _inspect(options: argparse.Namespace) -> Iterator[str]:
     folder = SnapshotFolder(options.path)
     chain = folder.chain(choose(folder, None, options.version))
     tables = _tables(chain[-1], options.table, folder)
-    if options.id is not None:
-        for table in tables:
-            files = records.files_of(folder, chain, table.name)
-            yield from _id_lines(table, records.find_id(files, options.id))
-    elif options.top is not None:
-        for table in tables:
-            files = records.files_of(folder, chain, table.name)
-            yield f"table {table.name}"
-            columns = records.top(files, options.n)
-            lines = [("frequency", "id", "last seen")]
-            lines += [
-                (str(frequency), str(id_), str(last_seen))
-                for id_, frequency, last_seen in zip(*columns)
-            ]
-            yield from _columns(lines)
-    elif options.diff is not None:
+    if options.diff is not None:
         yield from _diff_lines(folder, chain, tables, options.diff)
-    else:
+        return
+    if options.id is None and options.top is None:
         yield from _version_lines(chain, tables)
+        return
+    for table in tables:
+        files = records.files_of(folder, chain, table.name)
+        if options.id is not None:
+            yield from _id_lines(table, records.find_id(files, options.id))
+            continue
+        yield f"table {table.name}"
+        rows = zip(*records.top(files, options.n))
+        lines = [(str(count), str(id_), str(seen)) for id_, count, seen in rows]
+        yield from _columns([("frequency", "id", "last seen"), *lines])
 
 
 def _tables(
@@ -178,10 +172,9 @@ def _tables(
         return manifest.tables
     table = manifest.table(name)
     if table is None:
-        names = ", ".join(repr(t.name) for t in manifest.tables) or "none"
         raise SnapshotError(
             f"{folder.version_path(manifest.version)}: has no table {name!r}; "
-            f"it has {names}"
+            f"it has {listed(t.name for t in manifest.tables)}"
         )
     return [table]
 

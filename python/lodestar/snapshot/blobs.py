@@ -1,11 +1,9 @@
 """Arrays in files of BLOB blocks: dense weights, optimizers, id tables."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import keras
 import numpy as np
@@ -53,13 +51,9 @@ def write(
     mark: str,
     arrays: Mapping[str, np.ndarray],
 ) -> tuple[FileEntry, tuple[BlobEntry, ...]]:
-    """Writes `arrays` to `FILE` of a version, and brings it to the disk.
+    """Writes `arrays`, by the names of their blobs, to `FILE` of a version.
 
-    Args:
-        folder: The folder of snapshots.
-        version: That is to be.
-        mark: Of its manifest.
-        arrays: By the names of the blobs.
+    Brings it to the disk. `mark` is that of the manifest that is to be.
 
     Raises:
         tf.errors.OpError: It cannot be written (names it).
@@ -79,7 +73,7 @@ def write(
         pieces,
         make_label(mark, version, FILE),
     )
-    return FileEntry(FILE, written.bytes, written.crc32c), tuple(entries)
+    return FileEntry(FILE, *written), tuple(entries)
 
 
 def copy(source: str, target: str, label: bytes) -> FileEntry:
@@ -90,7 +84,7 @@ def copy(source: str, target: str, label: bytes) -> FileEntry:
         tf.errors.OpError: It cannot be written (names it).
     """
     written = snapshot_ops.write_blobs(target, [_payloads(source)], label)
-    return FileEntry(os.path.basename(target), written.bytes, written.crc32c)
+    return FileEntry(os.path.basename(target), *written)
 
 
 def read(
@@ -116,16 +110,22 @@ def read(
     }
 
 
-def _payloads(path: str) -> bytes:
-    payloads = []
+def blocks(path: str) -> Iterator[snapshot_ops.Block]:
+    """All blocks of a file, each checked.
+
+    Raises:
+        CorruptSnapshotError: One is not what was written.
+    """
     offset: int | None = snapshot_ops.FIRST_BLOCK
     while offset is not None:
         with corrupt_files():
             block = snapshot_ops.read_block(path, offset)
         offset = block.next
-        if block.kind == _BLOB:
-            payloads.append(block.payload)
-    return b"".join(payloads)
+        yield block
+
+
+def _payloads(path: str) -> bytes:
+    return b"".join(b.payload for b in blocks(path) if b.kind == _BLOB)
 
 
 def _npy(array: np.ndarray) -> bytes:

@@ -1,7 +1,5 @@
 """Whether versions are whole: each byte that they need, against checksums."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Compaction: a chain merged into one full version, old versions removed."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
@@ -155,14 +153,7 @@ def _merge_table(
             folder.file_path(version, table.file),
             label,
         )
-    return dataclasses.replace(
-        table,
-        whole=True,
-        rows=merged.rows,
-        removed=0,
-        bytes=merged.bytes,
-        crc32c=merged.crc32c,
-    )
+    return dataclasses.replace(table, whole=True, removed=0, **merged._asdict())
 
 
 def _copy(

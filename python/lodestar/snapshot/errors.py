@@ -1,9 +1,7 @@
 """What is wrong with snapshots."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -23,6 +21,11 @@ class CorruptSnapshotError(SnapshotError):
 
 class SnapshotLockedError(SnapshotError):
     """Another process or thread writes to the folder of snapshots."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as errors show them."""
+    return ", ".join(map(repr, names)) or "none"
 
 
 @contextlib.contextmanager

@@ -6,8 +6,6 @@ ValueError where that is not as it must be.
     read_fields("a file", {"file": text(), "bytes": integer(0)}, found)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

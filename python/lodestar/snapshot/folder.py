@@ -9,8 +9,6 @@ A manifest gets its name when all that it lists is on the disk, so a version is
 there whole or not at all. Numbers only rise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -65,9 +63,6 @@ def local_path(path: str | os.PathLike) -> str:
 
 class SnapshotFolder:
     """The versions in a folder, which need not exist yet.
-
-    Args:
-        path: The folder.
 
     Raises:
         ValueError: As `local_path`.
@@ -130,14 +125,6 @@ class SnapshotFolder:
                 "its folder has it"
             )
         return found
-
-    def newest(self) -> Manifest:
-        """Reads the newest version's manifest.
-
-        Raises:
-            SnapshotError: As `manifest`, or there is no version.
-        """
-        return self.manifest(self.newest_version())
 
     def newest_version(self) -> int:
         """The newest version's number.
@@ -290,8 +277,8 @@ class SnapshotFolder:
         finally:
             lock.release()
 
-    def acquire(self) -> FolderLock:
-        """As `lock`; what it returns is for `release`."""
+    def acquire(self) -> "FolderLock":
+        """As `lock`, until the `release` of what it returns."""
         lock = FolderLock(self.path)
         try:
             lock.acquire()
@@ -300,17 +287,11 @@ class SnapshotFolder:
             raise
         return lock
 
-    def release(self, lock: FolderLock) -> None:
-        """Lets other writers in."""
-        lock.release()
-
     def begin_version(self, at_least: int = 1) -> int:
-        """Makes the folder of a new version, under the lock.
+        """Makes the folder of a new version, of `at_least` this number.
 
-        What writers that died have left goes; its numbers are not used again.
-
-        Args:
-            at_least: The least number it may have.
+        Under the lock. What writers that died have left goes; its numbers are
+        not used again.
         """
         numbers = self.numbers()
         version = max([at_least, *(n + 1 for n in numbers)])

@@ -1,7 +1,5 @@
 """The tables that a call is given, by name."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,6 +11,7 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import as_hook
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable
+from lodestar.ops.compile_line import compiled_optimizer
 
 IdKeys = IdTable | IdLookup
 
@@ -46,7 +45,7 @@ def find_tables(tables: Any) -> FoundTables:
     named: list[tuple[str, Any]] = []
     if isinstance(tables, Mapping):
         for name, value in tables.items():
-            inside = list(_tables_in(value))
+            inside = list(tables_in(value))
             if not isinstance(name, str) or not name:
                 raise ValueError(
                     f"`tables` has the key {name!r}, wanted a table's name."
@@ -58,7 +57,7 @@ def find_tables(tables: Any) -> FoundTables:
                 )
             named.append((name, inside[0]))
     else:
-        named = [(table.name, table) for table in _tables_in(tables)]
+        named = [(table.name, table) for table in tables_in(tables)]
     if not named:
         raise ValueError(f"`tables` holds no table: {tables!r}.")
     return _by_name(named)
@@ -68,7 +67,7 @@ def tables_of_optimizer(optimizer: Any) -> dict[str, EmbeddingVariable]:
     """The tables that an optimizer keeps for itself, by name."""
     if optimizer is None:
         return {}
-    found = [(table.name, table) for table in _tables_in(optimizer)]
+    found = [(table.name, table) for table in tables_in(optimizer)]
     return _by_name(found).embeddings
 
 
@@ -97,14 +96,14 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
     return found
 
 
-def _tables_in(value: Any) -> Iterator[Any]:
-    """Each table once, in the order in which they are tracked."""
+def tables_in(value: Any) -> Iterator[Any]:
+    """Each table in what `find_tables` takes once, in the order of tracking."""
     if isinstance(value, (EmbeddingVariable, IdTable, IdLookup)):
         yield value
         return
     if isinstance(value, (list, tuple)):
         for part in value:
-            yield from _tables_in(part)
+            yield from tables_in(part)
         return
     # What a layer or module tracks; its own tables are attributes.
     if not isinstance(
@@ -122,10 +121,9 @@ def _tables_in(value: Any) -> Iterator[Any]:
         hooks = [h for h in map(as_hook, value.variables) if h is not None]
         members += [h.table for h in hooks if id(h.table) not in known]
     hidden: set[int] = set()
-    if isinstance(value, keras.Model):
-        optimizer = getattr(value, "optimizer", None)
-        if optimizer is not None:
-            hidden |= {id(table) for table in _tables_in(optimizer)}
+    optimizer = compiled_optimizer(value)
+    if optimizer is not None:
+        hidden |= {id(table) for table in tables_in(optimizer)}
     for member in members:
         if isinstance(member, IdLookup):
             hidden |= {

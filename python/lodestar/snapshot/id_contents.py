@@ -1,7 +1,5 @@
 """What an id table holds, as arrays of numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +7,13 @@ import tensorflow as tf
 
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable, text_arrays
+from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.manifest import Manifest
+
+# What the names of an id table's arrays begin with, before its own.
+PREFIX = "id_table/"
 
 
 def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
@@ -25,19 +29,34 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
     return {"keys": joined, "lengths": lengths, "ids": ids}
 
 
+def read(
+    folder: SnapshotFolder, manifest: Manifest
+) -> dict[str, dict[str, np.ndarray]]:
+    """What a version has of id tables: name -> arrays, as `to_arrays` gives them.
+
+    Raises:
+        CorruptSnapshotError: A file is not what was written.
+    """
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    for path, array in blobs.read(folder, manifest, PREFIX).items():
+        name, _, part = path.rpartition("/")
+        tables.setdefault(name, {})[part] = array
+    return tables
+
+
+def count(arrays: Mapping[str, np.ndarray]) -> int:
+    """The number of keys."""
+    parts = ("lengths", "keys", "vocabulary")
+    return len(next(arrays[part] for part in parts if part in arrays))
+
+
 def check(
     path: str,
     name: str,
     table: IdTable | IdLookup,
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Raises unless `table` can take `arrays`.
-
-    Args:
-        path: Of the version, for what is raised.
-        name: Of the table.
-        table: That is to take them.
-        arrays: As `to_arrays` gives them.
+    """Raises unless a table, `name` of the version at `path`, can take `arrays`.
 
     Raises:
         SnapshotError: They are of another kind of table.
@@ -60,12 +79,10 @@ def check(
             raise CorruptSnapshotError(
                 f"{what} has {part} of {array.dtype}, wanted int64"
             )
-    keys = arrays["keys" if "keys" in arrays else "vocabulary"]
-    count = len(keys)
+    number = count(arrays)
     if "lengths" in arrays:
         lengths = arrays["lengths"]
-        count = len(lengths)
-        size = keys.nbytes
+        size = arrays["keys" if "keys" in arrays else "vocabulary"].nbytes
         fits = lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= size
         if not fits or sum(lengths.tolist()) != size:
             raise CorruptSnapshotError(
@@ -74,16 +91,16 @@ def check(
             )
     if (
         isinstance(table, IdLookup)
-        and count == 0
+        and number == 0
         and len(to_arrays(table)["vocabulary"]) > 0
     ):
         raise SnapshotError(
             f"{what} has no vocabulary in the snapshot, but one here, which it "
             "keeps"
         )
-    if "ids" in arrays and len(arrays["ids"]) != count:
+    if "ids" in arrays and len(arrays["ids"]) != number:
         raise CorruptSnapshotError(
-            f"{what} has {count} keys, but {len(arrays['ids'])} ids"
+            f"{what} has {number} keys, but {len(arrays['ids'])} ids"
         )
 
 

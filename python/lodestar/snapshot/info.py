@@ -1,7 +1,5 @@
 """What is known of a version, as calls return it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Two lines: JSON, and the CRC32C of the first line's bytes in 8 hex digits.
 docs/snapshot.md describes the fields, and the labels of files.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import datetime
@@ -168,12 +166,9 @@ _LABEL = struct.Struct("<Q16sI")
 
 
 def make_label(mark: str, version: int, name: str) -> bytes:
-    """The label of a file of blocks.
+    """The label of a file of blocks: of a table, or of a file of blobs, `name`.
 
-    Args:
-        mark: Of the manifest that lists it.
-        version: Of that manifest.
-        name: Of the table, or of a file of blobs.
+    `mark` and `version` are those of the manifest that lists it.
     """
     text = name.encode()
     head = _LABEL.pack(version, bytes.fromhex(mark), len(text))

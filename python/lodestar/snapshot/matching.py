@@ -6,8 +6,6 @@ have different ones of them, such tables are matched by their order in the model
 among those of one dim and dtype, if there are equally many on both sides.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 

@@ -1,10 +1,8 @@
 """Snapshots of a whole model: tables, weights, optimizer, reader's place."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -12,8 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.ops import snapshot_ops
+from lodestar.ops.compile_line import compiled_optimizer
 from lodestar.snapshot import blobs, model_variables
-from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    listed,
+)
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import (
     FoundTables,
@@ -71,19 +74,22 @@ def save_model(
     _check_model(model)
     tables = find_tables(model)
     checkpoint = _checkpoint(iterator)
-    optimizer = model_variables.optimizer_of(model)
+    optimizer = compiled_optimizer(model)
     if optimizer is not None and step is None:
         step = int(optimizer.iterations)
 
     def arrays() -> dict[str, np.ndarray]:
         variables = {
-            **_prefixed(WEIGHT, model_variables.weights(model)),
-            **_prefixed(
-                _OPTIMIZER,
-                model_variables.optimizer_variables(model, tables.embeddings),
+            WEIGHT: model_variables.weights(model),
+            _OPTIMIZER: model_variables.optimizer_variables(
+                model, tables.embeddings
             ),
         }
-        return {n: blobs.to_array(n, v) for n, v in variables.items()}
+        return {
+            prefix + name: blobs.to_array(prefix + name, variable)
+            for prefix, named in variables.items()
+            for name, variable in named.items()
+        }
 
     def write_files(folder: str) -> list[str]:
         if checkpoint is None:
@@ -141,7 +147,7 @@ def restore_model(
     _check_model(model)
     options = check_options(rename, missing, extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
-    optimizer = model_variables.optimizer_of(model)
+    optimizer = compiled_optimizer(model)
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     tables = find_tables(model)
@@ -198,7 +204,7 @@ class _Variables:
         saved = blobs.read(folder, manifest, _OPTIMIZER)
         if (
             options.optimizer_slots == "reset"
-            or model_variables.optimizer_of(model) is None
+            or compiled_optimizer(model) is None
         ):
             self.ignored += tuple(saved)
         else:
@@ -225,13 +231,13 @@ class _Variables:
         )
         if self.initial and options.missing == "error":
             raise SnapshotError(
-                f"{self._path}: has no weights {_list(self.initial)}; it has "
-                f"{_list(saved)}. Use missing='init' to leave them as they are"
+                f"{self._path}: has no weights {listed(self.initial)}; it has "
+                f"{listed(saved)}. Use missing='init' to leave them as they are"
             )
         if self.ignored and options.extra == "error":
             raise SnapshotError(
-                f"{self._path}: has the weights {_list(self.ignored)}, which "
-                f"are not among those here, {_list(here)}. Use extra='ignore'"
+                f"{self._path}: has the weights {listed(self.ignored)}, which "
+                f"are not among those here, {listed(here)}. Use extra='ignore'"
             )
         self._add({name: saved[names[name]] for name in names}, here)
 
@@ -242,7 +248,7 @@ class _Variables:
         if names is None:
             raise SnapshotError(
                 f"{self._path}: the optimizer has the variables "
-                f"{_list(saved)} in the snapshot, but {_list(here)} here; use "
+                f"{listed(saved)} in the snapshot, but {listed(here)} here; use "
                 "optimizer_slots='reset' to start anew"
             )
         self._add({name: saved[names[name]] for name in names}, here)
@@ -268,7 +274,7 @@ def _check_model(model: Any) -> None:
 
 def _with_optimizer(tables: FoundTables, model: keras.Model) -> FoundTables:
     """Adds the tables of gradients that the optimizer accumulates."""
-    own = tables_of_optimizer(model_variables.optimizer_of(model))
+    own = tables_of_optimizer(compiled_optimizer(model))
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
 
@@ -301,11 +307,3 @@ def _check_reader(folder: SnapshotFolder, manifest: Manifest) -> None:
                 f"{file_path}: bytes 0 to {file.bytes}: the checksum is not "
                 f"{file.crc32c:08x}, as the manifest has it"
             )
-
-
-def _prefixed(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}{name}": value for name, value in named.items()}
-
-
-def _list(names: Iterator[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

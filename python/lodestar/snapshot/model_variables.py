@@ -5,8 +5,6 @@ made a second time has other paths. So paths are matched as they are where one
 side has all of the other's, and by their order otherwise, numbers left out.
 """
 
-from __future__ import annotations
-
 import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +15,7 @@ import numpy as np
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.ops.compile_line import compiled_optimizer
 
 _NUMBER = re.compile(r"_\d+$")
 
@@ -31,17 +30,11 @@ def weights(model: keras.Model) -> dict[str, Any]:
     )
 
 
-def optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer | None:
-    """The optimizer, if `compile` has given the model one."""
-    # Keras sets the attribute there.
-    return getattr(model, "optimizer", None)
-
-
 def optimizer_variables(
     model: keras.Model, tables: Mapping[str, EmbeddingVariable]
 ) -> dict[str, Any]:
     """Path -> variable, of the optimizer and of those of single tables."""
-    optimizer = optimizer_of(model)
+    optimizer = compiled_optimizer(model)
     if optimizer is None:
         return {}
     found = list(optimizer.variables)

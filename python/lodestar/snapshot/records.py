@@ -4,16 +4,14 @@ What a table holds is in its newest file first: a row there is the row, an id
 that is removed there is gone, and all others are as the file before has them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from lodestar.ops import snapshot_ops
-from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
+from lodestar.snapshot import blobs
+from lodestar.snapshot.errors import CorruptSnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, TableEntry
 
@@ -64,15 +62,6 @@ class TableFile:
         dtype = tf.as_dtype(self.entry.dtype).as_numpy_dtype
         return np.ascontiguousarray(rows["values"]).view(dtype)
 
-    def blocks(self) -> Iterator[snapshot_ops.Block]:
-        """All blocks, each checked."""
-        offset: int | None = snapshot_ops.FIRST_BLOCK
-        while offset is not None:
-            with corrupt_files():
-                block = snapshot_ops.read_block(self.path, offset)
-            offset = block.next
-            yield block
-
     def contents(self) -> Iterator[tuple[str, np.ndarray]]:
         """("rows" | "removed" | "pending", records), in the file's order."""
         types = {
@@ -80,7 +69,7 @@ class TableFile:
             _REMOVED: ("removed", np.dtype("<i8")),
             _PENDING: ("pending", _PENDING_RECORD),
         }
-        for block in self.blocks():
+        for block in blobs.blocks(self.path):
             if block.kind not in types:
                 continue
             name, dtype = types[block.kind]
@@ -166,21 +155,6 @@ def find_id(files: Sequence[TableFile], id_: int) -> IdState:
     return waiting
 
 
-class _Seen:
-    """Ids that newer files have said what they are."""
-
-    def __init__(self):
-        self._ids = np.zeros(0, np.int64)
-
-    def unseen(self, ids: np.ndarray) -> np.ndarray:
-        """Which of `ids` are none of them."""
-        return ~np.isin(ids, self._ids)
-
-    def add(self, ids: Sequence[np.ndarray]) -> None:
-        """Adds the ids of a file."""
-        self._ids = np.unique(np.concatenate([self._ids, *ids]))
-
-
 def rows_of(
     files: Sequence[TableFile],
 ) -> Iterator[tuple[TableFile, np.ndarray]]:
@@ -188,16 +162,16 @@ def rows_of(
 
     Memory: the ids of all files but the oldest, and a block.
     """
-    seen = _Seen()
+    seen = np.zeros(0, np.int64)  # ids that newer files have said all of
     for number, file in enumerate(files):
         ids = []
         for name, records in file.contents():
             if name == "rows":
-                yield file, records[seen.unseen(records["id"])]
+                yield file, records[~np.isin(records["id"], seen)]
                 records = records["id"]
             if name != "pending" and number + 1 < len(files):
                 ids.append(records)
-        seen.add(ids)
+        seen = np.unique(np.concatenate([seen, *ids]))
 
 
 def top(

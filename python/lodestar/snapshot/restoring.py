@@ -1,7 +1,5 @@
 """Restoring: a version's content in place of what tables hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import warnings
@@ -21,11 +19,12 @@ from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
     corrupt_files,
+    listed,
 )
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables, find_tables
 from lodestar.snapshot.manifest import Manifest, TableEntry
-from lodestar.snapshot.saving import DENSE, ID_TABLE, check_step, note_saved
+from lodestar.snapshot.saving import DENSE, check_step, note_saved
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
@@ -198,13 +197,7 @@ def choose(
 
 
 class Plan:
-    """A restore, checked before anything is touched.
-
-    Args:
-        folder: The folder of snapshots.
-        chain: The manifests that the version needs, its own last.
-        tables: Those to restore.
-        options: How the sides may differ.
+    """A restore of the last of a chain, checked before anything is touched.
 
     Raises:
         SnapshotError: As `restore`.
@@ -222,7 +215,7 @@ class Plan:
         self._options = options
         self.manifest = chain[-1]
         self._path = folder.version_path(self.manifest.version)
-        self._id_arrays = self._read_id_tables()
+        self._id_arrays = id_contents.read(folder, self.manifest)
         saved = {
             **{t.name: f"{t.dim} {t.dtype}" for t in self.manifest.tables},
             **{
@@ -250,38 +243,28 @@ class Plan:
             if self.manifest.table(name) is not None
         }
 
-    def _read_id_tables(self) -> dict[str, dict[str, np.ndarray]]:
-        tables: dict[str, dict[str, np.ndarray]] = {}
-        read = blobs.read(self._folder, self.manifest, ID_TABLE)
-        for path, array in read.items():
-            name, _, part = path.rpartition("/")
-            tables.setdefault(name, {})[part] = array
-        return tables
-
     def _warn_of_names(
         self, saved: Mapping[str, str], here: Mapping[str, str]
     ) -> None:
         """Warns of tables that stay as they are where others are not taken."""
         if saved and not self._names:
-            warnings.warn(
-                f"{self._path}: no table was restored: it has {_list(saved)}, "
-                f"and those here are {_list(here)}",
-                RuntimeWarning,
-                stacklevel=6,
+            text = (
+                f"no table was restored: it has {listed(saved)}, and those "
+                f"here are {listed(here)}"
             )
-            return
-        kinds = {here[name] for name in self.initial}
-        left = [name for name in self.ignored if saved[name] in kinds]
-        if left:
+        else:
+            kinds = {here[name] for name in self.initial}
+            left = [name for name in self.ignored if saved[name] in kinds]
             kinds = {saved[name] for name in left}
             stay = [name for name in self.initial if here[name] in kinds]
-            warnings.warn(
-                f"{self._path}: the table {_list(stay)} stays as it is, and "
-                f"{_list(left)} of the snapshot, of the same kind, is not "
-                "taken. Use `rename` if they are the same",
-                RuntimeWarning,
-                stacklevel=6,
+            if not left:
+                return
+            text = (
+                f"the table {listed(stay)} stays as it is, and {listed(left)} "
+                "of the snapshot, of the same kind, is not taken. Use `rename` "
+                "if they are the same"
             )
+        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=6)
 
     def _match(
         self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]
@@ -311,15 +294,15 @@ class Plan:
         absent = [n for n in here if n not in taken]
         if absent and options.missing == "error":
             raise SnapshotError(
-                f"{self._path}: has no table {_list(absent)}; it has "
-                f"{_list(saved)}. Use `rename`, or missing='init' to leave "
+                f"{self._path}: has no table {listed(absent)}; it has "
+                f"{listed(saved)}. Use `rename`, or missing='init' to leave "
                 "them as they are"
             )
         surplus = [n for n in saved if n not in names]
         if surplus and options.extra == "error":
             raise SnapshotError(
-                f"{self._path}: has the table {_list(surplus)}, which is not "
-                f"among those here, {_list(here)}. Use `rename`, or "
+                f"{self._path}: has the table {listed(surplus)}, which is not "
+                f"among those here, {listed(here)}. Use `rename`, or "
                 "extra='ignore'"
             )
         return names
@@ -349,14 +332,7 @@ class Plan:
             arrays = self._id_arrays.get(name_there)
             if arrays is not None:
                 id_contents.assign(self._tables.id_tables[name_here], arrays)
-                sizes = arrays.get("lengths", arrays.get("keys"))
-                if sizes is None:
-                    sizes = arrays["vocabulary"]
-                restored[name_here] = len(sizes)
-        return self.report(restored)
-
-    def report(self, restored: Mapping[str, int]) -> RestoreReport:
-        """What `apply` returns."""
+                restored[name_here] = id_contents.count(arrays)
         return RestoreReport(
             path=self._path,
             version=self.manifest.version,
@@ -408,10 +384,6 @@ def _check_embedding(
                 f"{path}: the table {entry.name!r} has {what} {there}, but "
                 f"{table!r} is to take it; wanted equal {what}s"
             )
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
 
 
 def load_dense(

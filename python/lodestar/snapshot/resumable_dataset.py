@@ -1,7 +1,5 @@
 """A dataset that goes on where it stands, and whose place can be saved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

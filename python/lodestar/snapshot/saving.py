@@ -1,7 +1,5 @@
 """Saving: one moment of all tables, written while training goes on."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import dataclasses
@@ -41,7 +39,6 @@ from lodestar.snapshot.manifest import (
 )
 
 DENSE = "dense/"
-ID_TABLE = "id_table/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
 
 # Under which name, in which version of which time, each table's content is
@@ -57,11 +54,7 @@ def note_saved(
 ) -> None:
     """Says that the table is, but for what it notes, `name` in `base`.
 
-    Args:
-        table: The table.
-        base: Of the version, or "" if the table notes no changes.
-        name: Of the table there.
-        time: Of the version.
+    `base` is the version, of that time; "" if the table notes no changes.
     """
     _saved_as[table] = (base, name, time)
 
@@ -75,7 +68,7 @@ def save(
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
     blocking: bool = True,
-) -> SnapshotInfo | PendingSnapshot:
+) -> "SnapshotInfo | PendingSnapshot":
     """Writes what tables hold at this moment to a folder of snapshots.
 
     All tables are taken at one moment between two optimizer steps. Training
@@ -154,7 +147,7 @@ def begin(
     metadata: Mapping[str, Any] | None,
     step: int | None,
     blocking: bool,
-) -> SnapshotInfo | PendingSnapshot:
+) -> "SnapshotInfo | PendingSnapshot":
     """As `save`, of what `content` says."""
     check_eager("snapshot.save")
     for name, flag in (("delta", delta), ("blocking", blocking)):
@@ -426,7 +419,7 @@ class _Saving:
         self._arrays = content.arrays()
         for name, table in content.tables.id_tables.items():
             for part, array in id_contents.to_arrays(table).items():
-                self._arrays[f"{ID_TABLE}{name}/{part}"] = array
+                self._arrays[f"{id_contents.PREFIX}{name}/{part}"] = array
         self._file_names = content.write_files(
             self._folder.version_path(self._version)
         )
@@ -472,8 +465,7 @@ class _Saving:
         for name in self._file_names:
             path = folder.file_path(version, name)
             sync(path)
-            written = snapshot_ops.file_crc(path)
-            files.append(FileEntry(name, written.bytes, written.crc32c))
+            files.append(FileEntry(name, *snapshot_ops.file_crc(path)))
         tables = self._write_tables()
         full = all(table.whole for table in tables)
         return Manifest(
@@ -503,16 +495,13 @@ class _Saving:
         return tuple(
             TableEntry(
                 file=file,
-                bytes=out.bytes,
-                crc32c=out.crc32c,
                 name=name,
                 whole=begun.whole,
                 dim=begun.dim,
                 dtype=begun.dtype,
                 optimizer=begun.optimizer,
                 slot_names=tuple(begun.slot_names),
-                rows=out.rows,
-                removed=out.removed,
+                **out._asdict(),
             )
             for name, file, begun, out in zip(
                 self._names, names, self._begun, written, strict=True
@@ -545,7 +534,7 @@ class _Saving:
     def _release(self) -> None:
         self._snapshot = None
         if self._lock is not None:
-            self._folder.release(self._lock)
+            self._lock.release()
 
 
 class PendingSnapshot(NotCopied):

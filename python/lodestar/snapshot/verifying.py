@@ -1,7 +1,5 @@
 """Verifying: every byte of a version against its checksums."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 

@@ -333,7 +333,7 @@ def test_it_waits_for_another_writer(path, monkeypatch):
     def sleep(seconds):
         slept.append(seconds)
         if len(slept) == 3:
-            folder.release(lock)
+            lock.release()
 
     monkeypatch.setattr(module.time, "sleep", sleep)
     fit(model(), Snapshot(path), epochs=1)

@@ -67,7 +67,7 @@ def folder(tmp_path):
 def test_a_folder_that_is_not_there_is_empty(folder):
     assert folder.versions() == []
     with pytest.raises(SnapshotError, match="b: holds no snapshot"):
-        folder.newest()
+        folder.newest_version()
     assert not os.path.exists(folder.path)
 
 

@@ -118,9 +118,9 @@ def test_at_every_line(path, blocking, lines):
 def test_a_lock_is_released_once(path):
     folder = SnapshotFolder(path)
     lock = folder.acquire()
-    folder.release(lock)
+    lock.release()
     reused = os.open(os.devnull, os.O_RDONLY)
-    folder.release(lock)
+    lock.release()
     os.fstat(reused)
     os.close(reused)
     with folder.lock(), pytest.raises(snapshot.SnapshotLockedError):
