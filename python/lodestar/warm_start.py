@@ -311,7 +311,8 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     if gfile.exists(prefix + _KEYS):
         return [(prefix + _KEYS, prefix + _VALUES)]
     folder, name = os.path.split(prefix)
-    entries = set(gfile.listdir(folder or ".")) if _is_dir(folder) else set()
+    folder = folder or "."
+    entries = set(gfile.listdir(folder)) if gfile.isdir(folder) else set()
     found: dict[tuple[int, int, int, int], str] = {}
     for entry in entries:
         for end in (_KEYS, _VALUES):
@@ -325,7 +326,7 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
         raise ValueError(
             f"There are no files of {prefix!r}: wanted {name + _KEYS!r}, or "
             f"{name}_mht_<i>of<n>_rank<r>_size<s>{_KEYS}, in "
-            f"{folder or '.'!r}."
+            f"{folder!r}."
         )
     kinds = sorted({(n, s) for _, n, _, s in found})
     if len(kinds) > 1:
@@ -348,7 +349,7 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     ]
     if missing:
         raise ValueError(
-            f"Files of {prefix!r} are missing in {folder or '.'!r}: {missing}."
+            f"Files of {prefix!r} are missing in {folder!r}: {missing}."
         )
     others = sorted(name + stem for stem in set(found.values()) - set(wanted))
     if others:
@@ -357,10 +358,6 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
             f"processes: {others}."
         )
     return [(prefix + stem + _KEYS, prefix + stem + _VALUES) for stem in wanted]
-
-
-def _is_dir(folder: str) -> bool:
-    return tf.io.gfile.isdir(folder or ".")
 
 
 def _count(

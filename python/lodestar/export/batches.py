@@ -13,10 +13,8 @@ from lodestar.ragged import LoDTensor
 def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
     """The inputs in `batch`, eager tensors of the types in `specs`.
 
-    Args:
-        batch: A dict by name, which may hold more; a list in the order of
-            `specs`; or the one input.
-        specs: Name -> type.
+    A batch is a dict by name, which may hold more; a list in the order of
+    `specs`; or the one input.
 
     Raises:
         ValueError: An input is missing, or not of its type.
@@ -31,7 +29,8 @@ def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
     elif len(specs) == 1:
         values = [batch]
         if isinstance(batch, (list, tuple)) and len(batch) == 1:
-            if _is_tensor(batch[0]):
+            kinds = (np.ndarray, LoDTensor)
+            if tf.is_tensor(batch[0]) or isinstance(batch[0], kinds):
                 values = list(batch)
     else:
         if not isinstance(batch, (list, tuple)) or len(batch) != len(specs):
@@ -57,10 +56,6 @@ def size(inputs: Mapping[str, Any]) -> int:
         if x.shape.rank:
             return int(x.shape[0])
     return 1
-
-
-def _is_tensor(x: Any) -> bool:
-    return tf.is_tensor(x) or isinstance(x, (np.ndarray, LoDTensor))
 
 
 def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:

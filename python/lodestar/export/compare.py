@@ -34,17 +34,10 @@ class OutputDifference:
 def compare(
     name: str, wanted: Any, found: Any, signature: str, atol: float
 ) -> OutputDifference:
-    """Where the output `name` differs most.
-
-    Args:
-        name: Of the output.
-        wanted: Of the model; a tensor, dense or ragged.
-        found: Of the export, through `signature`.
-        signature: For the text of an error.
-        atol: How much two numbers may differ.
+    """Where the output `name` of the model and of the export differs most.
 
     Raises:
-        MismatchError: The outputs differ by more, or in kind, dtype or shape.
+        MismatchError: By more than `atol`, or in kind, dtype or shape.
     """
 
     def check(what: str, of_model: Any, of_export: Any) -> None:

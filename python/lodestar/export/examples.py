@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.export.input_parts import numbered
+from lodestar.ops.flat_values import flat_values
 
 _LISTS = {
     tf.int64: "int64_list",
@@ -188,16 +189,10 @@ def _from_example_dtype(name: str, spec: tf.TypeSpec, value: Any) -> Any:
     with tf.control_dependencies(
         [
             tf.debugging.assert_equal(
-                _values(tf.cast(cast, tf.int64)),
-                _values(value),
+                flat_values(tf.cast(cast, tf.int64)),
+                flat_values(value),
                 f"the feature {name} has values beyond {dtype.name}",
             )
         ]
     ):
         return tf.nest.map_structure(tf.identity, cast, expand_composites=True)
-
-
-def _values(x: Any) -> tf.Tensor:
-    if isinstance(x, tf.RaggedTensor):
-        return x.flat_values
-    return x.values if isinstance(x, tf.SparseTensor) else x

@@ -14,11 +14,7 @@ Padding = int | float | str | bytes
 
 
 def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]):
-    """What fills each ragged input, by name.
-
-    Args:
-        padding_id: One value for all, or a dict by name of the input.
-        specs: The inputs of the model.
+    """What fills each ragged input, by name, of one value for all or a dict.
 
     Raises:
         ValueError: A ragged input without one, one of another type than the

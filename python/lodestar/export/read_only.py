@@ -1,7 +1,8 @@
 """Refuses graphs that would change a table when they are served."""
 
-from collections.abc import Iterator
 from typing import Any
+
+from lodestar.export.stock.graph_check import all_nodes
 
 # Those that look ids up write where these attributes are true.
 _WRITING_ATTRIBUTES = ("insert", "count")
@@ -29,7 +30,7 @@ _WRITING_OPS = frozenset(
 
 def check_read_only(graph: Any) -> None:
     """Raises ValueError if an op of `graph`, or of its functions, writes."""
-    for node in _nodes(graph):
+    for node in all_nodes(graph):
         writes = node.op in _WRITING_OPS or (
             node.op.startswith("Lodestar>Embedding")
             and any(node.attr[name].b for name in _WRITING_ATTRIBUTES)
@@ -41,10 +42,3 @@ def check_read_only(graph: Any) -> None:
                 "with training=True, or a table is written to. Serving must "
                 "only read."
             )
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    graph_def = graph.as_graph_def()
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def

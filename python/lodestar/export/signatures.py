@@ -147,12 +147,7 @@ def named_outputs(outputs: Any) -> dict[str, Any]:
 def plain_tensors(
     specs: Specs, signature: str, padding_id: Any = None
 ) -> PlainTensors:
-    """Inputs as the plain tensors that `signature` takes.
-
-    Args:
-        specs: Name -> type.
-        signature: One of `SIGNATURES`, as of `saved_model`.
-        padding_id: As of `saved_model`.
+    """Inputs as the plain tensors that `signature` takes; see `saved_model`.
 
     Raises:
         ValueError: Another `signature`, a `padding_id` that does not go with
@@ -213,18 +208,15 @@ def plain_tensors(
 
     return PlainTensors(
         {
-            argument: _named(parts[name].specs[part], argument)
+            argument: tf.TensorSpec(spec.shape, spec.dtype, name=argument)
             for argument, (name, part) in flat.items()
+            for spec in (parts[name].specs[part],)
         },
         flat,
         unflatten,
         flatten,
         padding,
     )
-
-
-def _named(spec: tf.TensorSpec, name: str) -> tf.TensorSpec:
-    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
 
 
 def _one_tensor_of_examples(form: ExampleForm) -> PlainTensors:

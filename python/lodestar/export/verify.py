@@ -101,7 +101,11 @@ def verify(
     worst: dict[str, OutputDifference] = {}
     for signature, found in _results(loaded, document, inputs, features, rows):
         checked.append(signature)
-        _check_names(wanted, found, signature)
+        if set(wanted) != set(found):
+            raise MismatchError(
+                f"the model gives the outputs {sorted(wanted)}, the export "
+                f"{sorted(found)} through {signature!r}."
+            )
         for name in outputs:
             difference = compare(
                 name, wanted[name], found[name], signature, atol
@@ -204,13 +208,3 @@ def _rows_arguments(
                 f"looks up {list(rows)}."
             )
     return arguments
-
-
-def _check_names(
-    wanted: Mapping[str, Any], found: Mapping[str, Any], signature: str
-) -> None:
-    if set(wanted) != set(found):
-        raise MismatchError(
-            f"the model gives the outputs {sorted(wanted)}, the export "
-            f"{sorted(found)} through {signature!r}."
-        )

@@ -12,8 +12,6 @@ vocabulary of a slot grows with time: some ids are seen only late in the log.
 As the probabilities are known, so is the best AUC that any model can have.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -154,7 +152,7 @@ def _write(
     log: ClickLog,
     num_samples: int,
     seed: int,
-    model: _Model,
+    model: "_Model",
     make_writer: Callable[[str, SlotSpec], SampleWriter],
     on_progress: Callable[[int], None] | None,
     begun: dict[str, int | None],

@@ -1,7 +1,5 @@
 """The stock table to compare with: keras.layers.Embedding, ids known before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import keras
@@ -74,7 +72,6 @@ class DenseTable(keras.layers.Layer):
         self.supports_jit = False
 
     def build(self, input_shape=None):
-        """Makes the embedding."""
         self.embedding.build()
         self.built = True
 

@@ -13,13 +13,9 @@ from lodestar.ops import id_hash
 class EmbeddingTable(tf.Module):
     """Ids and rows of a table, which is read once and not changed.
 
-    Args:
-        table: The table.
-        index: A kind of `IdIndex`.
-        dtype: As of `StoredRows`.
-
     Raises:
-        ValueError: Rows, or values of missing ids, that cannot be kept.
+        ValueError: Rows, or values of missing ids, that cannot be kept as
+            `dtype` of StoredRows.
     """
 
     def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):

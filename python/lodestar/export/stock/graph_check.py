@@ -1,6 +1,7 @@
 """Finds our ops in traced functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,17 +13,11 @@ def check_stock_ops(
 ) -> None:
     """Raises ValueError if `function` or one that it calls has one of our ops.
 
-    Args:
-        function: A traced function.
-        layers: Names of the model's layers, one of which the error names.
+    It names the one of the model's `layers` that the op is in.
     """
-    graph = function.graph.as_graph_def()
-    nodes = list(graph.node)
-    for inner in graph.library.function:
-        nodes += inner.node_def
     layers = set(layers)
     found = {}
-    for node in nodes:
+    for node in all_nodes(function.graph):
         if node.op.startswith(_PREFIX):
             found.setdefault(_place(node.name, layers), set()).add(node.op)
     if not found:
@@ -35,6 +30,14 @@ def check_stock_ops(
         f"`model` has ops for which there is none in stock TensorFlow: {text}. "
         "lodestar.export.saved_model exports it with Lodestar's ops."
     )
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of its functions."""
+    graph_def = graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
 
 
 def captured(trace: tf.types.experimental.ConcreteFunction) -> set[int]:

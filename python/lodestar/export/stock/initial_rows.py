@@ -17,12 +17,7 @@ _BELOW_MINUS_TWO = 0.022750131948179195
 class InitialRows:
     """What an id's row starts with.
 
-    Args:
-        attrs: The initializer.
-        seed: Of the table, as it is, which may be that of a restored one.
-        salt: Its init_salt.
-        dim: Numbers in a row.
-        dtype: Of rows.
+    Seed and salt are the table's as they are, maybe those of a restored one.
     """
 
     def __init__(

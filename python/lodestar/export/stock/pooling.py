@@ -28,7 +28,7 @@ def pool(
     if padding_id is not None:
         real = tf.not_equal(ids, padding_id)
         bags = tf.where(real, bags, -1)
-    lengths = segments.sums(tf.cast(real, tf.int64), bags, count)
+    lengths = tf.math.unsorted_segment_sum(tf.cast(real, tf.int64), bags, count)
     if combiner in ("first", "last"):
         pooled = _pick(fetch, ids, bags, count, combiner)
         dtype = pooled.dtype
@@ -64,10 +64,10 @@ def _sums(
         weights = tf.cast(weights, rows.dtype)
         rows = rows * weights[:, tf.newaxis]
         squares = combiner == "sqrtn"
-        total = segments.sums(
+        total = tf.math.unsorted_segment_sum(
             weights * weights if squares else weights, bags, count
         )
-    pooled = segments.sums(rows, bags, count)
+    pooled = tf.math.unsorted_segment_sum(rows, bags, count)
     if combiner == "sum":
         return pooled
     if combiner == "sqrtn":
@@ -83,11 +83,11 @@ def _pick(
     combiner: str,
 ) -> tf.Tensor:
     """The row of the first or last id; any row where a bag is empty."""
+    pick = tf.math.unsorted_segment_max
     if combiner == "first":
-        places = segments.first_places(bags, count)
-    else:
-        places = segments.last_places(bags, count)
+        pick = tf.math.unsorted_segment_min
     size = tf.size(ids, tf.int64)
+    places = pick(tf.range(size), bags, count)
     inside = tf.logical_and(places >= 0, places < size)
     # The id at the end is there for a batch without ids.
     places = tf.where(inside, places, size)

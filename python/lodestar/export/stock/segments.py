@@ -7,6 +7,8 @@ segment id of -1 is in no segment.
 
 import tensorflow as tf
 
+from lodestar._checks import after
+
 
 def checked(row_splits: tf.Tensor, count: tf.Tensor, what: str) -> tf.Tensor:
     """`row_splits`; InvalidArgumentError if they are none of `count` `what`."""
@@ -23,8 +25,7 @@ def checked(row_splits: tf.Tensor, count: tf.Tensor, what: str) -> tf.Tensor:
             row_splits,
         ],
     )
-    with tf.control_dependencies([check]):
-        return tf.identity(row_splits)
+    return after(check, row_splits)
 
 
 def segment_ids(row_splits: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
@@ -36,11 +37,6 @@ def segment_ids(row_splits: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         )
         - 1
     )
-
-
-def sums(values: tf.Tensor, segments: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Sums `[count, ...]` of `values` `[N, ...]`."""
-    return tf.math.unsorted_segment_sum(values, segments, count)
 
 
 def maxima(
@@ -55,15 +51,3 @@ def maxima(
         tf.cast(values > -float("inf"), tf.int32), segments, count
     )
     return tf.where(finite > 0, found, -float("inf"))
-
-
-def first_places(segments: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Place of each segment's first row; out of range for an empty one."""
-    places = tf.range(tf.size(segments, tf.int64))
-    return tf.math.unsorted_segment_min(places, segments, count)
-
-
-def last_places(segments: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Place of each segment's last row; out of range for an empty one."""
-    places = tf.range(tf.size(segments, tf.int64))
-    return tf.math.unsorted_segment_max(places, segments, count)

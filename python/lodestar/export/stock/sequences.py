@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from lodestar._checks import after
 from lodestar.export.stock import segments
 from lodestar.ops import (
     lod_ops,
@@ -93,7 +94,7 @@ def sequence_pool(
             wide = tf.cast(values, tf.int64)
         elif dtype.size == 2:
             wide = tf.cast(values, tf.float32)
-        pooled = segments.sums(wide, sequences, count)
+        pooled = tf.math.unsorted_segment_sum(wide, sequences, count)
         pooled = _divide(pooled, lengths, combiner)
     pooled = tf.cast(pooled, dtype)
     empty = _over(tf.equal(lengths, 0), pooled)
@@ -152,10 +153,9 @@ def sequence_pad(
         longest <= steps,
         ["a sequence has", longest, "rows, more than `maxlen`:", steps],
     )
-    with tf.control_dependencies([check]):
-        ragged = tf.RaggedTensor.from_row_splits(
-            values, row_splits, validate=False
-        )
+    ragged = tf.RaggedTensor.from_row_splits(
+        values, after(check, row_splits), validate=False
+    )
     shape = [tf.size(lengths, tf.int64), steps]
     shape = tf.concat([shape, tf.shape(values, tf.int64)[1:]], 0)
     padded = ragged.to_tensor(default_value=pad_value, shape=shape)
@@ -178,8 +178,7 @@ def sequence_unpad(
         good,
         ["`lengths` are not", shape[0], "from 0 to", shape[1], "but:", lengths],
     )
-    with tf.control_dependencies([check]):
-        inside = tf.sequence_mask(lengths, shape[1])
+    inside = tf.sequence_mask(after(check, lengths), shape[1])
     # Of static ranks, as a mask must be.
     flat = tf.reshape(padded, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
     values = tf.boolean_mask(flat, tf.reshape(inside, [-1]))
@@ -199,7 +198,7 @@ def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     wide = tf.cast(values, tf.float32) if values.dtype.size == 2 else values
     largest = tf.math.unsorted_segment_max(wide, sequences, count)
     numbers = tf.exp(wide - tf.gather(largest, sequences))
-    totals = segments.sums(numbers, sequences, count)
+    totals = tf.math.unsorted_segment_sum(numbers, sequences, count)
     numbers /= tf.gather(totals, sequences)
     return _shaped(tf.cast(numbers, values.dtype), [None], values)
 
@@ -249,10 +248,8 @@ def sequence_expand(
         tf.equal(tf.size(times, tf.int64), count),
         ["`x` has", count, "units, but `y` has", units],
     )
-    with tf.control_dependencies([check]):
-        repetitions = segments.segment_ids(
-            _splits_of(times), tf.reduce_sum(times)
-        )
+    times = after(check, times)
+    repetitions = segments.segment_ids(_splits_of(times), tf.reduce_sum(times))
     begins = tf.gather(row_splits, repetitions)
     ends = tf.gather(row_splits, repetitions + 1)
     places = tf.ragged.range(begins, ends, row_splits_dtype=tf.int64)
@@ -267,6 +264,6 @@ def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
         tf.equal(tf.size(row_splits, tf.int64) - 1, size),
         ["`x` has", size, "rows, but there are splits", row_splits],
     )
-    with tf.control_dependencies([check]):
-        places = segments.segment_ids(row_splits, row_splits[-1])
+    row_splits = after(check, row_splits)
+    places = segments.segment_ids(row_splits, row_splits[-1])
     return tf.gather(values, places)
