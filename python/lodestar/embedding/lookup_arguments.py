@@ -78,21 +78,13 @@ def check_lookup(
 ) -> None:
     """Raises ValueError for arguments that do not go together."""
     check_training(training)
-    check_id("padding_id", padding_id)
-    check_id("default_id", default_id)
-    check_combiner(combiner)
+    check_bags(combiner, padding_id, default_id)
     check_bag_axis("ids", ids, combiner)
-    if combiner is None:
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError(
-                "`ids` is sparse, which needs a combiner: one of "
-                f"{embedding_ops.COMBINERS}."
-            )
-        if default_id is not None:
-            raise ValueError(
-                f"`default_id`={default_id} needs a combiner: it is what an "
-                "empty bag reads."
-            )
+    if combiner is None and isinstance(ids, tf.SparseTensor):
+        raise ValueError(
+            "`ids` is sparse, which needs a combiner: one of "
+            f"{embedding_ops.COMBINERS}."
+        )
     if weights is not None and combiner not in embedding_ops.WEIGHTED_COMBINERS:
         raise ValueError(
             f"`weights` are given with combiner={combiner!r}; they need one of "
@@ -112,10 +104,23 @@ def check_training(training: Any) -> None:
     )
 
 
-def check_id(name: str, value: Any) -> None:
-    """Raises ValueError unless `value` is an int64 or None."""
-    if value is not None:
-        check_integer(name, value)
+def check_bags(
+    combiner: str | None, padding_id: int | None, default_id: int | None
+) -> None:
+    """Raises ValueError unless bags can be combined so; ids are int64 or None."""
+    for name, value in (("padding_id", padding_id), ("default_id", default_id)):
+        if value is not None:
+            check_integer(name, value)
+    if combiner is not None and combiner not in embedding_ops.COMBINERS:
+        raise ValueError(
+            f"`combiner`={combiner!r} is not None or one of "
+            f"{embedding_ops.COMBINERS}."
+        )
+    if default_id is not None and combiner is None:
+        raise ValueError(
+            f"`default_id`={default_id} needs a combiner: it is what an empty "
+            "bag reads."
+        )
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:
@@ -175,15 +180,6 @@ def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
         f"by tf.expand_dims({name}, -1) or keras.Input((1,), dtype='int64'); "
         "or say combiner=None, which gives the row of each id."
     )
-
-
-def check_combiner(combiner: str | None) -> None:
-    """Raises ValueError unless `combiner` is None or known."""
-    if combiner is not None and combiner not in embedding_ops.COMBINERS:
-        raise ValueError(
-            f"`combiner`={combiner!r} is not None or one of "
-            f"{embedding_ops.COMBINERS}."
-        )
 
 
 def check_import(rows: Any, mode: str) -> None:

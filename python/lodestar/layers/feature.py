@@ -9,7 +9,7 @@ import tensorflow as tf
 from lodestar._checks import check_size, check_text
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_combiner, check_id
+from lodestar.embedding.lookup_arguments import check_bags
 from lodestar.ops import id_hash
 
 
@@ -77,14 +77,7 @@ class Feature:
             # Of a shallow copy the table itself: layers, and what saves them,
             # tell tables apart by object.
             object.__setattr__(self, "table", self.table.hook_for_layer().table)
-        check_combiner(self.combiner)
-        check_id("padding_id", self.padding_id)
-        check_id("default_id", self.default_id)
-        if self.default_id is not None and self.combiner is None:
-            raise ValueError(
-                f"`default_id`={self.default_id} needs a combiner: it is what "
-                "an empty bag reads."
-            )
+        check_bags(self.combiner, self.padding_id, self.default_id)
         check_text("salt", self.salt)
         check_text("column", self.column)
         if self.max_length is not None:

@@ -69,11 +69,7 @@ class SequenceExpand(_Repetition):
                 f"{self.name} needs an `x` of one level, found the shape "
                 f"{x.shape}"
             )
-        return keras.KerasTensor(
-            self.compute_output_shape([x.shape, y.shape]),
-            dtype=x.dtype,
-            ragged=is_ragged(x),
-        )
+        return self.symbolic_of_two(x, y, ragged=is_ragged(x))
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -110,8 +106,4 @@ class SequenceExpandAs(_Repetition):
 
     def compute_output_spec(self, inputs):
         x, y = self._x_and_y(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape([x.shape, y.shape]),
-            dtype=x.dtype,
-            ragged=True,
-        )
+        return self.symbolic_of_two(x, y)

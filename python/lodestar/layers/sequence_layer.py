@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from lodestar.ragged import LoDTensor
+from lodestar.sequence import nesting
 
 
 class SequenceLayer(keras.layers.Layer):
@@ -69,6 +70,13 @@ class SequenceLayer(keras.layers.Layer):
         own = {name: getattr(self, name) for name in self.arguments}
         return {**super().get_config(), **own}
 
+    def symbolic_of_two(
+        self, x: keras.KerasTensor, y: keras.KerasTensor, ragged: bool = True
+    ) -> keras.KerasTensor:
+        """Returns a symbolic output for two inputs, of the dtype of the first."""
+        shape = self.compute_output_shape([x.shape, y.shape])
+        return keras.KerasTensor(shape, x.dtype, ragged=ragged)
+
     def symbolic_output(
         self,
         x: keras.KerasTensor,
@@ -80,6 +88,12 @@ class SequenceLayer(keras.layers.Layer):
         return keras.KerasTensor(
             self.compute_output_shape(x.shape), dtype or x.dtype, ragged=ragged
         )
+
+
+def lengths_of(x: tf.RaggedTensor | LoDTensor) -> tf.Tensor:
+    """Returns the lengths of the innermost sequences."""
+    _, splits = nesting.flatten("input", x)
+    return splits[-1][1:] - splits[-1][:-1]
 
 
 def is_ragged(x: Any) -> bool:

@@ -5,9 +5,11 @@ import tensorflow as tf
 
 from lodestar import sequence
 from lodestar._checks import check_count
-from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
-from lodestar.ragged import LoDTensor
-from lodestar.sequence import nesting
+from lodestar.layers.sequence_layer import (
+    SequenceLayer,
+    lengths_of,
+    ragged_rank,
+)
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -24,7 +26,7 @@ class SequenceMask(keras.Operation):
 
     def call(self, x):
         """Returns bool `[B, T]`."""
-        lengths = _lengths(x)
+        lengths = lengths_of(x)
         return tf.sequence_mask(lengths, _steps(lengths, self.maxlen))
 
     def compute_output_spec(self, x):
@@ -79,7 +81,7 @@ class SequencePad(SequenceLayer):
 
     def call(self, inputs):
         self.check_ragged(inputs)
-        steps = _steps(_lengths(inputs), self.maxlen)
+        steps = _steps(lengths_of(inputs), self.maxlen)
         padded, _ = sequence.pad(inputs, self.pad_value, steps)
         return padded
 
@@ -93,11 +95,6 @@ class SequencePad(SequenceLayer):
 
     def compute_output_spec(self, inputs):
         return self.symbolic_output(inputs, ragged=False)
-
-
-def _lengths(x: tf.RaggedTensor | LoDTensor) -> tf.Tensor:
-    _, splits = nesting.flatten("input", x)
-    return splits[-1][1:] - splits[-1][:-1]
 
 
 def _steps(lengths: tf.Tensor, maxlen: int | None):

@@ -6,9 +6,9 @@ from lodestar import sequence
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
+    lengths_of,
     ragged_rank,
 )
-from lodestar.sequence import nesting
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -35,8 +35,7 @@ class SequenceUnpad(SequenceLayer):
         padded, like = self._pair(inputs)
         if not is_ragged(like):
             return sequence.unpad(padded, like)
-        _, splits = nesting.flatten("like", like)
-        return sequence.unpad(padded, splits[-1][1:] - splits[-1][:-1], like)
+        return sequence.unpad(padded, lengths_of(like), like)
 
     def compute_mask(self, inputs, previous_mask=None):
         """Returns None: sequences have no padding."""
@@ -52,11 +51,7 @@ class SequenceUnpad(SequenceLayer):
 
     def compute_output_spec(self, inputs):
         padded, like = self._pair(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape([padded.shape, like.shape]),
-            dtype=padded.dtype,
-            ragged=True,
-        )
+        return self.symbolic_of_two(padded, like)
 
     def _pair(self, inputs):
         padded, like = self.pair(inputs, "padded, like")

@@ -8,15 +8,14 @@ from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
 
-def _is_nested(x) -> bool:
-    return isinstance(x, tf.RaggedTensor | LoDTensor)
-
-
-def _as_rows(x) -> tf.Tensor:
+def _flatten(x) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Returns the rows and splits of `x`; a Tensor has no splits."""
+    if isinstance(x, tf.RaggedTensor | LoDTensor):
+        return nesting.flatten("x", x, MOVED_DTYPES)
     rows = check_dtype("x", tf.convert_to_tensor(x), MOVED_DTYPES)
     if rows.shape.rank == 0:
         raise ValueError("`x` must have rank 1 or more, found a scalar")
-    return rows
+    return rows, ()
 
 
 def expand(
@@ -60,23 +59,16 @@ def expand(
     """
     _, levels = nesting.flatten("y", y)
     ref_level = nesting.check_level("ref_level", ref_level, len(levels))
-    nested = _is_nested(x)
-    if nested:
-        rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
-        if len(splits) > 1:
-            raise ValueError(f"`x` has {len(splits)} levels, wanted one")
-    else:
-        rows = _as_rows(x)
+    rows, splits = _flatten(x)
+    if len(splits) > 1:
+        raise ValueError(f"`x` has {len(splits)} levels, wanted one")
     with tf.name_scope(name or "sequence_expand"):
-        if not nested:
-            count = tf.shape(rows, out_type=tf.int64)[0]
-            splits = (tf.range(count + 1),)
+        units = splits or [tf.range(tf.shape(rows, tf.int64)[0] + 1)]
         expanded, expanded_splits = sequence_expand_ops.sequence_expand(
-            rows, splits[0], levels[ref_level]
+            rows, units[0], levels[ref_level]
         )
-        if not nested:
-            return expanded
-        return nesting.pack_like(x, expanded, [expanded_splits])
+        splits = [expanded_splits] if splits else []
+        return nesting.pack_like(x, expanded, splits)
 
 
 def expand_as(
@@ -113,10 +105,7 @@ def expand_as(
             none.
     """
     _, splits = nesting.flatten("y", y)
-    if _is_nested(x):
-        rows, _ = nesting.flatten("x", x, MOVED_DTYPES)
-    else:
-        rows = _as_rows(x)
+    rows, _ = _flatten(x)
     with tf.name_scope(name or "sequence_expand_as"):
         expanded = sequence_expand_ops.sequence_expand_as(rows, splits[-1])
         return nesting.pack_like(y, expanded, splits)

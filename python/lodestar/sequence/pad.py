@@ -82,16 +82,14 @@ def unpad(
         tf.errors.InvalidArgumentError: there are not B lengths; one is outside
             0 to T (names it); `like` has not B innermost sequences.
     """
-    above = ()
     if like is not None:
-        _, levels = nesting.flatten("like", like)
-        above = levels[:-1]
+        _, (*above, last) = nesting.flatten("like", like)
     with tf.name_scope(name or "sequence_unpad"):
         rows, splits = padding.from_padded(padded, lengths)
         if like is None:
             return tf.RaggedTensor.from_row_splits(rows, splits, validate=False)
         check = tf.debugging.assert_equal(
-            tf.size(levels[-1]),
+            tf.size(last),
             tf.size(splits),
             "`like` has another number of innermost sequences than `padded` "
             "has rows",

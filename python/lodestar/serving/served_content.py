@@ -222,16 +222,10 @@ class ServedContent:
     def _read_others(
         self, folder: SnapshotFolder, manifest: Manifest
     ) -> _Others:
-        files = {
-            blob.file: entry.bytes
-            for blob in manifest.blobs
-            for entry in manifest.files
-            if entry.file == blob.file
-        }
         return _Others(
             self._id_tables.read(folder, manifest),
             self._read_weights(folder, manifest),
-            sum(files.values()),
+            sum(f.bytes for f in manifest.files if manifest.has_blocks(f)),
         )
 
     def _read_weights(

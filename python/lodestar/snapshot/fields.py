@@ -6,6 +6,7 @@ ValueError where that is not as it must be.
     read_fields("a file", {"file": text(), "bytes": integer(0)}, found)
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,6 +64,21 @@ def list_of(read: Reader) -> Reader:
     return lambda name, found: tuple(
         read(name, item) for item in is_list(name, found)
     )
+
+
+def read_by(reader: Reader, **options: Any) -> Any:
+    """A field of a dataclass that is read so; options as of any other."""
+    return dataclasses.field(metadata={"reader": reader}, **options)
+
+
+def table_of(cls: type) -> dict[str, Reader]:
+    """The table of a dataclass, of whose fields each is `read_by` something."""
+    return {f.name: f.metadata["reader"] for f in dataclasses.fields(cls)}
+
+
+def records(what: str, cls: type) -> Reader:
+    """Reads lists of records of such a dataclass."""
+    return list_of(record(what, table_of(cls), cls))
 
 
 def record(

@@ -20,8 +20,10 @@ from lodestar.snapshot.fields import (
     integer,
     list_of,
     or_none,
+    read_by,
     read_fields,
-    record,
+    records,
+    table_of,
     text,
     value,
 )
@@ -32,8 +34,13 @@ NAME = "MANIFEST"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _MAX_CRC = 2**32 - 1
 _MAX_DIM = 1 << 16
-_HEX = re.compile(r"[0-9a-f]{32}")
+_ID = text(re.compile(r"[0-9a-f]{32}").fullmatch, "32 hex digits")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# Never a path that leads out of the version's folder.
+_PLAIN_NAME = text(
+    lambda name: _FILE_NAME.fullmatch(name) and name != NAME,
+    "the plain name of a file",
+)
 _CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
 
 
@@ -41,9 +48,9 @@ _CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
 class FileEntry:
     """A file of a version: its name, bytes and CRC32C."""
 
-    file: str
-    bytes: int
-    crc32c: int
+    file: str = read_by(_PLAIN_NAME)
+    bytes: int = read_by(integer(0))
+    crc32c: int = read_by(integer(0, _MAX_CRC))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +69,16 @@ class TableEntry(FileEntry):
         removed: Ids in this file that the table has lost since the parent.
     """
 
-    name: str
-    whole: bool
-    dim: int
-    dtype: str
-    optimizer: str
-    slot_names: tuple[str, ...]
-    rows: int
-    removed: int
+    name: str = read_by(text(bool, "a name"))
+    whole: bool = read_by(
+        value(lambda found: isinstance(found, bool), "true or false")
+    )
+    dim: int = read_by(integer(1, _MAX_DIM))
+    dtype: str = read_by(text(DTYPES.__contains__, f"one of {DTYPES}"))
+    optimizer: str = read_by(text())
+    slot_names: tuple[str, ...] = read_by(list_of(text()))
+    rows: int = read_by(integer(0))
+    removed: int = read_by(integer(0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +95,12 @@ class BlobEntry:
         shape: Of the array.
     """
 
-    name: str
-    file: str
-    offset: int
-    bytes: int
-    dtype: str
-    shape: tuple[int, ...]
+    name: str = read_by(text(bool, "a name"))
+    file: str = read_by(_PLAIN_NAME)
+    offset: int = read_by(integer(0))
+    bytes: int = read_by(integer(1))
+    dtype: str = read_by(text(bool, "a dtype"))
+    shape: tuple[int, ...] = read_by(list_of(integer(0)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,19 +125,28 @@ class Manifest:
             too. None: it is of format 1, whose files have no labels.
     """
 
-    root: str
-    version: int
-    parent: int | None
-    same_as: int | None
-    kind: str
-    step: int
-    time: str
-    tables: tuple[TableEntry, ...]
-    blobs: tuple[BlobEntry, ...] = ()
-    files: tuple[FileEntry, ...] = ()
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    lodestar: str = __version__
-    mark: str | None = None
+    root: str = read_by(_ID)
+    version: int = read_by(integer(1))
+    parent: int | None = read_by(or_none(integer(1)))
+    same_as: int | None = read_by(or_none(integer(1)))
+    kind: str = read_by(
+        text(("full", "delta").__contains__, "'full' or 'delta'")
+    )
+    step: int = read_by(integer(-(2**63)))
+    time: str = read_by(text())
+    tables: tuple[TableEntry, ...] = read_by(records("a file", TableEntry))
+    blobs: tuple[BlobEntry, ...] = read_by(
+        records("a blob", BlobEntry), default=()
+    )
+    files: tuple[FileEntry, ...] = read_by(
+        records("a file", FileEntry), default=()
+    )
+    metadata: Mapping[str, Any] = read_by(
+        value(lambda found: isinstance(found, dict), "an object"),
+        default_factory=dict,
+    )
+    lodestar: str = read_by(text(), default=__version__)
+    mark: str | None = read_by(_ID, default=None)
 
     def table(self, name: str) -> TableEntry | None:
         """The entry of the table `name`, if there is one."""
@@ -267,9 +285,10 @@ def decode(data: bytes, path: str) -> Manifest:
                 f"reads formats up to {FORMAT}; use a later Lodestar (it was "
                 f"written by {fields.get('lodestar')!r})"
             )
-        found = Manifest(
-            **read_fields("the manifest", _MANIFEST | _MARK[number], fields)
-        )
+        table = table_of(Manifest)
+        if number == 1:
+            del table["mark"]
+        found = Manifest(**read_fields("the manifest", table, fields))
         _check(found)
     except ValueError as error:
         raise CorruptSnapshotError(f"{path}: {error}") from None
@@ -278,53 +297,6 @@ def decode(data: bytes, path: str) -> Manifest:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
-
-
-_FILE = {
-    # Never a path that leads out of the version's folder.
-    "file": text(
-        lambda name: _FILE_NAME.fullmatch(name) and name != NAME,
-        "the plain name of a file",
-    ),
-    "bytes": integer(0),
-    "crc32c": integer(0, _MAX_CRC),
-}
-_TABLE = {
-    **_FILE,
-    "name": text(bool, "a name"),
-    "whole": value(lambda found: isinstance(found, bool), "true or false"),
-    "dim": integer(1, _MAX_DIM),
-    "dtype": text(DTYPES.__contains__, f"one of {DTYPES}"),
-    "optimizer": text(),
-    "slot_names": list_of(text()),
-    "rows": integer(0),
-    "removed": integer(0),
-}
-_BLOB = {
-    "name": text(bool, "a name"),
-    "file": _FILE["file"],
-    "offset": integer(0),
-    "bytes": integer(1),
-    "dtype": text(bool, "a dtype"),
-    "shape": list_of(integer(0)),
-}
-_ID = text(_HEX.fullmatch, "32 hex digits")
-_MANIFEST = {
-    "root": _ID,
-    "version": integer(1),
-    "parent": or_none(integer(1)),
-    "same_as": or_none(integer(1)),
-    "kind": text(("full", "delta").__contains__, "'full' or 'delta'"),
-    "step": integer(-(2**63)),
-    "time": text(),
-    "tables": list_of(record("a file", _TABLE, TableEntry)),
-    "blobs": list_of(record("a blob", _BLOB, BlobEntry)),
-    "files": list_of(record("a file", _FILE, FileEntry)),
-    "metadata": value(lambda found: isinstance(found, dict), "an object"),
-    "lodestar": text(),
-}
-# What a format has beside these.
-_MARK = {1: {}, 2: {"mark": _ID}}
 
 
 def _check(found: Manifest) -> None:

@@ -239,7 +239,7 @@ class _Variables:
                 f"{self._path}: has the weights {listed(self.ignored)}, which "
                 f"are not among those here, {listed(here)}. Use extra='ignore'"
             )
-        self._add({name: saved[names[name]] for name in names}, here)
+        self._add(names, saved, here)
 
     def _match_optimizer(
         self, saved: Mapping[str, np.ndarray], here: Mapping[str, Any]
@@ -251,16 +251,19 @@ class _Variables:
                 f"{listed(saved)} in the snapshot, but {listed(here)} here; use "
                 "optimizer_slots='reset' to start anew"
             )
-        self._add({name: saved[names[name]] for name in names}, here)
+        self._add(names, saved, here)
 
     def _add(
-        self, arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]
+        self,
+        names: Mapping[str, str],
+        saved: Mapping[str, np.ndarray],
+        here: Mapping[str, Any],
     ) -> None:
-        for name, array in arrays.items():
-            wrong = model_variables.difference(array, variables[name])
+        for name, there in names.items():
+            wrong = model_variables.difference(saved[there], here[name])
             if wrong:
                 raise SnapshotError(f"{self._path}: {name!r} has {wrong}")
-            self._pairs.append((variables[name], array))
+            self._pairs.append((here[name], saved[there]))
 
 
 def _check_model(model: Any) -> None:
