@@ -2,12 +2,20 @@
 
 import numpy as np
 import pytest
+from processes import Interpreter
 
 
 @pytest.fixture
 def rng():
     """A seeded NumPy generator."""
     return np.random.default_rng(20240917)
+
+
+@pytest.fixture(scope="module")
+def fresh_process():
+    """A process that has nothing of what this one has made."""
+    with Interpreter() as process:
+        yield process
 
 
 def pytest_configure(config):

@@ -1,5 +1,7 @@
 """Models, trained a little, that tests of exports share."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -66,6 +68,12 @@ def collection_model():
         verbose=0,
     )
     return model
+
+
+@functools.cache
+def shared_collection_model():
+    """`collection_model`, for tests that only read and export it."""
+    return collection_model()
 
 
 def ragged_model(**options):

@@ -1,9 +1,5 @@
 """Exports served by processes that have the op library and nothing else."""
 
-import os
-import subprocess
-import sys
-
 import export_models
 import numpy as np
 import pytest
@@ -56,8 +52,10 @@ def array(tensor):
         ("padded", {"padding_id": {"viewer": 0, "items": ""}}),
     ],
 )
-def test_served_scores_are_the_models(signature, options, tmp_path):
-    m = export_models.collection_model()
+def test_served_scores_are_the_models(
+    signature, options, tmp_path, fresh_process
+):
+    m = export_models.shared_collection_model()
     x = export_models.collection_inputs()
     # Ids and words that training has not seen.
     x["author"] = tf.constant([3, 400, 5], tf.int64)
@@ -73,11 +71,7 @@ def test_served_scores_are_the_models(signature, options, tmp_path):
     source, target = str(tmp_path / "x.npz"), str(tmp_path / "y.npz")
     np.savez(source, **{k: array(v) for k, v in given.items()})
     library = lodestar._library._find()
-    subprocess.run(
-        [sys.executable, "-c", _CHILD, str(library), path, source, target],
-        check=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    fresh_process.run(_CHILD, library, path, source, target)
     got = np.load(target)
     for name, want in m(x).items():
         for kind in ("serving_default", "from_rows"):

@@ -1,8 +1,6 @@
 """Tests of exported models, in this process and in fresh ones."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import keras
@@ -52,6 +50,12 @@ def model():
     return m
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """`model`, for tests that only read and export it."""
+    return model()
+
+
 def plain(signature):
     x = inputs()
     result = {"three": x["three"], "number": x["number"]}
@@ -79,8 +83,10 @@ np.save(out, loaded.signatures["serving_default"](**x)["output_0"])
 
 
 @pytest.mark.parametrize("signature", ["ragged", "values_and_lengths"])
-def test_served_scores_are_the_models(signature, tmp_path):
-    m = model()
+def test_served_scores_are_the_models(
+    signature, trained, tmp_path, fresh_process
+):
+    m = trained
     want = m.predict(inputs(), verbose=0)
     path = str(tmp_path / "served")
     lodestar.export.saved_model(m, path, signature)
@@ -101,16 +107,12 @@ def test_served_scores_are_the_models(signature, tmp_path):
             for k, v in x.items()
         },
     )
-    subprocess.run(
-        [sys.executable, "-c", _CHILD, path, signature, source, out],
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    fresh_process.run(_CHILD, path, signature, source, out)
     np.testing.assert_array_equal(np.load(out), want)
 
 
-def test_v1_loader_serves_the_rows(tmp_path):
-    m = model()
+def test_v1_loader_serves_the_rows(trained, tmp_path):
+    m = trained
     lodestar.export.saved_model(m, str(tmp_path / "s"))
     arrays = {k: v.numpy() for k, v in plain("ragged").items()}
     want = m.predict(inputs(), verbose=0)
@@ -301,9 +303,11 @@ def test_other_ways_to_save_carry_the_table(how, tmp_path):
     np.testing.assert_array_equal(got, m(x))
 
 
-def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(tmp_path):
+def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
+    trained, tmp_path
+):
     """Exports leave them out, but not for those who save meanwhile."""
-    m = model()
+    m = trained
     table = next(x.table for x in m.layers if hasattr(x, "table"))
     saved = []
     with without_optimizer_slots():

@@ -67,8 +67,14 @@ def model():
     return m
 
 
-def test_scores_where_lodestar_is_not_are_the_models(tmp_path):
-    m = model()
+@pytest.fixture(scope="module")
+def trained():
+    """`model`, for tests that only read and export it."""
+    return model()
+
+
+def test_scores_where_lodestar_is_not_are_the_models(trained, tmp_path):
+    m = trained
     path = tmp_path / "served"
     for index in ("hash", "sorted"):
         lodestar.export.stock_saved_model(m, path, index=index)
@@ -85,8 +91,8 @@ def test_scores_where_lodestar_is_not_are_the_models(tmp_path):
 @pytest.mark.parametrize(
     "signature", ["ragged", "values_and_lengths", "examples", "padded"]
 )
-def test_every_signature_is_verified(signature, tmp_path):
-    m = model()
+def test_every_signature_is_verified(signature, trained, tmp_path):
+    m = trained
     options = {}
     if signature == "padded":
         options["padding_id"] = {"bag": 99, "word": ""}

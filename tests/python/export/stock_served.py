@@ -1,21 +1,21 @@
 """Serving of stock exports, in this process and where Lodestar is not."""
 
-import json
+import atexit
+import functools
 import os
-import subprocess
 import sys
 
 import numpy as np
 import tensorflow as tf
+from processes import Interpreter
 from tensorflow.core.protobuf import saved_model_pb2
 
 # Both loaders in one process, which costs seconds to start.
 _CHILD = """
-import importlib.util, json, sys
-sys.path[:] = json.loads(sys.argv[1])
+import importlib.util, sys
 assert importlib.util.find_spec("lodestar") is None
 import numpy as np, tensorflow as tf
-_, _, path, source, out = sys.argv
+_, path, source, out = sys.argv
 x = dict(np.load(source))
 loaded = tf.saved_model.load(path)
 served = loaded.signatures["serving_default"]
@@ -32,6 +32,20 @@ np.savez(out, **got)
 """
 
 
+@functools.cache
+def _process():
+    paths = [
+        p
+        for p in sys.path
+        if p and not os.path.exists(os.path.join(p, "lodestar"))
+    ]
+    process = Interpreter(
+        "-I", "-S", start=f"import sys; sys.path[:] = {paths}\n"
+    )
+    atexit.register(process.close)
+    return process
+
+
 def serve_elsewhere(path, plain, folder):
     """Scores of a process without Lodestar: name -> (TF2 loader's, V1's)."""
     source, out = str(folder / "x.npz"), str(folder / "out.npz")
@@ -40,16 +54,7 @@ def serve_elsewhere(path, plain, folder):
         if array.dtype == object:
             arrays[name] = array.astype(np.bytes_)
     np.savez(source, **arrays)
-    paths = [
-        p
-        for p in sys.path
-        if p and not os.path.exists(os.path.join(p, "lodestar"))
-    ]
-    subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _CHILD]
-        + [json.dumps(paths), str(path), source, out],
-        check=True,
-    )
+    _process().run(_CHILD, path, source, out)
     got = dict(np.load(out))
     names = [k.removeprefix("v2_") for k in got if k.startswith("v2_")]
     return {k: (got[f"v2_{k}"], got[f"v1_{k}"]) for k in names}

@@ -6,8 +6,6 @@ wait for admission, shared rows, steps, dense weights, the optimizer.
 
 import functools
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -110,6 +108,12 @@ def straight(make, steps):
 
 
 @functools.cache
+def after_k_steps(model, optimizer):
+    """A model and its iterator, which tests save and leave as they are."""
+    return straight(lambda: models.make(model, optimizer), K)
+
+
+@functools.cache
 def expected_state(model, optimizer, steps):
     trained, _ = straight(lambda: models.make(model, optimizer), steps)
     return models.state(trained)
@@ -121,7 +125,7 @@ def check(model, optimizer, way, folder):
     def make():
         return models.make(model, optimizer)
 
-    first, iterator = straight(make, K)
+    first, iterator = after_k_steps(model, optimizer)
     path = save(first, iterator, str(folder))
     saved = models.state(first)
     second, iterator = load(path, make)
@@ -267,7 +271,7 @@ def test_model_export_carries_all_of_a_table(tmp_path):
 
 
 def test_restored_before_the_optimizer_is_built(tmp_path):
-    model, iterator = straight(lambda: models.make("layers", "accumulation"), K)
+    model, iterator = after_k_steps("layers", "accumulation")
     path = by_checkpoint(model, iterator, tmp_path)
     keras.utils.set_random_seed(1)
     other, iterator = models.layers(), iter(models.dataset())
@@ -294,25 +298,11 @@ np.savez(out, **{{k.replace("/", "|"): v for k, v in
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "keras", "weights"])
-def test_fresh_process(way, tmp_path):
-    def make():
-        return models.make("layers", "accumulation")
-
-    model, iterator = straight(make, K)
+def test_fresh_process(way, tmp_path, fresh_process):
+    model, iterator = after_k_steps("layers", "accumulation")
     path = WAYS[way][0](model, iterator, str(tmp_path))
     here = os.path.dirname(os.path.abspath(__file__))
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _CHILD.format(here=here),
-            way,
-            path,
-            str(tmp_path / "out.npz"),
-        ],
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    fresh_process.run(_CHILD.format(here=here), way, path, tmp_path / "out.npz")
     expected = expected_state("layers", "accumulation", 2 * K)
     with np.load(tmp_path / "out.npz") as out:
         found = {name.replace("|", "/"): out[name] for name in out.files}
