@@ -329,10 +329,11 @@ class EmbeddingStore {
   template <typename Body>
   static void ForEachRange(std::vector<TableCall>* calls, int64_t cost,
                            const ParallelFor* parallel, const Body& body);
-  // Rows are made in all of the tables, or in none.
-  static Status InsertInAll(Span<const TableCall> calls,
-                            const SightingOptions& options,
-                            const ParallelFor* parallel);
+  // Takes the locks of the calls that have some. Rows are made in all of the
+  // tables, or in none.
+  static Status LockAndInsert(std::vector<TableCall>* calls,
+                              const SightingOptions& options,
+                              const ParallelFor* parallel);
 
   // The parts of Apply, for rows of T.
   // By who holds the row's word. gradient(first, count): its columns from

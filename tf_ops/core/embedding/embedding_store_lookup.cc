@@ -143,7 +143,9 @@ struct EmbeddingStore::TableCall {
   // One step for the whole call, whatever other callers do to it meanwhile.
   int64_t now = 0;
   std::vector<int64_t> missing;
-  // Of a table whose rows go in an order.
+  // Of a table whose rows go in an order. It locks all shards, for rows to be
+  // made and put in order, and reads the step under the locks: the rows of a
+  // call that others have overtaken would have to pass all of theirs.
   ShardedRows::IndexLists by_shard;
   std::optional<ShardLocks> locks;
 };
@@ -171,17 +173,22 @@ void EmbeddingStore::ForEachRange(std::vector<TableCall>* calls, int64_t cost,
       });
 }
 
-Status EmbeddingStore::InsertInAll(Span<const TableCall> calls,
-                                   const SightingOptions& options,
-                                   const ParallelFor* parallel) {
+Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
+                                     const SightingOptions& options,
+                                     const ParallelFor* parallel) {
   std::deque<InsertPlan> plans;
-  for (const TableCall& call : calls) {
+  for (TableCall& call : *calls) {
     TableParts* const table = &call.ids.store->table_;
-    if (options.admit == SightingOptions::Admit::kNone &&
-        !table->sightings.uses_admission()) {
+    if (call.locks.has_value()) {
+      call.locks->Lock();
+      call.now = table->step.value();
+    }
+    if (!options.insert || (options.admit == SightingOptions::Admit::kNone &&
+                            !table->sightings.uses_admission())) {
       continue;
     }
     InsertPlan::Options insert;
+    insert.locked = call.locks.has_value();
     insert.call = {call.now, options.count, /*admission=*/true, options.admit,
                    call.ids.occurrences};
     const Span<const int64_t> ids = call.ids.unique_ids;
@@ -233,9 +240,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
       if (call.ids.resident != nullptr) call.ids.resident[i] = found;
     }
   }
-  if (options.insert) {
-    LODESTAR_RETURN_IF_ERROR(InsertInAll(calls, options, parallel));
-  }
+  LODESTAR_RETURN_IF_ERROR(LockAndInsert(&calls, options, parallel));
   if (options.count) {
     ForEachRange(&calls, 20, parallel,
                  [](TableCall* call, int64_t first, int64_t count) {
@@ -253,7 +258,6 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   for (TableCall& call : calls) {
     TableParts& table = call.ids.store->table_;
     if (call.locks.has_value()) {
-      call.locks->Lock();
       table.sightings.TouchInOrder(call.ids.unique_ids, call.by_shard,
                                    call.ids.refs, call.now,
                                    call.ids.occurrences, parallel);

@@ -40,7 +40,7 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
     plans_[s].indices.reserve(counts[s]);
     plans_[s].tags.reserve(counts[s]);
   }
-  locks_.emplace(rows, counts);
+  if (!options_.locked) locks_.emplace(rows, counts);
   LODESTAR_RETURN_IF_ERROR(check_optimizer());
   if (Binds()) {
     optimizer_ = *options_.optimizer;
@@ -120,7 +120,7 @@ Status InsertPlan::ReserveShard(size_t number) {
 }
 
 void InsertPlan::Commit(const ParallelFor* parallel) {
-  if (!locks_.has_value()) return;
+  if (plans_.empty()) return;
   if (optimizer_.has_value()) {
     // Every row has new slots.
     table_.rows.ForgetBase();

@@ -29,6 +29,7 @@ class InsertPlan {
   struct Options {
     Sightings::Call call;        // now: the new rows' last sighting
     bool refuse_excess = false;  // fail where the cap binds
+    bool locked = false;         // the caller holds all locks
     // In place of what the call says, a number for each of the ids.
     Span<const int64_t> last_seen = {};
     Span<const int64_t> frequencies = {};
@@ -51,7 +52,8 @@ class InsertPlan {
   InsertPlan(const InsertPlan&) = delete;
   InsertPlan& operator=(const InsertPlan&) = delete;
 
-  // Locks the shards it needs, until this ends, and reserves all memory.
+  // Locks the shards it needs, until this ends, unless the caller has, and
+  // reserves all memory.
   // `indices`: of ids that have no row. Rows in `refs` will not be evicted.
   // FailedPrecondition: another optimizer is bound, or more rows than the cap.
   // ResourceExhausted: out of memory.
@@ -87,10 +89,10 @@ class InsertPlan {
   const Options options_;
   const Fill fill_;
   TableParts& table_;
-  std::optional<ShardLocks> locks_;  // none: there is nothing to commit
+  std::optional<ShardLocks> locks_;
   std::unique_lock<Mutex> sketch_lock_;
   std::optional<AttachedOptimizer> optimizer_;  // to be bound
-  std::vector<ShardPlan> plans_;                // by shard
+  std::vector<ShardPlan> plans_;  // by shard; empty: there is nothing to commit
   int64_t excess_ = 0;                          // rows above the cap
   std::vector<EvictionList::Victims> victims_;
   std::vector<Head> heads_;
