@@ -133,6 +133,36 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
   EXPECT_EQ(rows.ids, ids);
 }
 
+// Another caller moves the step while this one looks for its rows: they come to
+// the order in which rows go with the step that there is by then.
+TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
+  TablePolicies max_rows;
+  max_rows.eviction.max_rows = 10;
+  TablePolicies max_age;
+  max_age.eviction.max_age = 100;
+  for (const TablePolicies& policies : {max_rows, max_age}) {
+    auto store = MakeStore(policies);
+    EmbeddingStore::SightingOptions options;
+    options.insert = options.count = true;
+    std::vector<RowRef> refs(2);
+    const std::vector<int64_t> old_ids = {1, 2};
+    const std::vector<int64_t> ids = {1, 3};
+    ASSERT_TRUE(store->FindOrInsert(old_ids, options, refs, nullptr).ok());
+    store->SetStep(5);
+    const ParallelFor parallel =
+        [&](int64_t total, int64_t,
+            const std::function<void(int64_t, int64_t)>& body) {
+          store->SetStep(7);
+          body(0, total);
+        };
+    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
+    EmbeddingRows rows;
+    ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
+    EXPECT_EQ(rows.last_seen, (std::vector<int64_t>{7, 0, 7}));
+    EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1, 1}));
+  }
+}
+
 // Everything at once. Whoever writes a row writes one number in all columns,
 // so a torn or foreign row shows; rows of id i hold numbers that are i modulo
 // 64, so a row that was given to another id shows too.

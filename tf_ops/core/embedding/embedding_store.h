@@ -3,10 +3,11 @@
 // Threads: every method may run at the same time as any other. Look-ups and
 // updates of resident rows take no lock of a shard, but for look-ups that count
 // in a table whose rows go in an order (a cap, an age): they lock all shards
-// while they reorder what they found. What adds or removes rows plans without
-// one, then locks the shards it touches (sharded_rows.h), reserves memory in
-// all of them, and commits, which cannot fail: a call that returns an error has
-// changed nothing.
+// once, to make rows and to reorder what they found, and are of the step that
+// the table has then. What adds or removes rows plans without a lock, then
+// locks the shards it touches (sharded_rows.h), reserves memory in all of them,
+// and commits, which cannot fail: a call that returns an error has changed
+// nothing.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_

@@ -93,7 +93,7 @@ class InsertPlan {
   std::unique_lock<Mutex> sketch_lock_;
   std::optional<AttachedOptimizer> optimizer_;  // to be bound
   std::vector<ShardPlan> plans_;  // by shard; empty: there is nothing to commit
-  int64_t excess_ = 0;                          // rows above the cap
+  int64_t excess_ = 0;            // rows above the cap
   std::vector<EvictionList::Victims> victims_;
   std::vector<Head> heads_;
   std::vector<NewRow> new_rows_;

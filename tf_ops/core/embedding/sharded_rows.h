@@ -8,17 +8,19 @@
 // the index grew never show in a result. Shared rows, which no id has for its
 // own, lie in a RowStore beside the shards: number r is row r, of id r.
 //
-// Who looks a row up or writes to one that is there takes no lock of a shard.
-// Locks are taken in this order, and let go of before anyone waits for a
-// snapshot or for ImageBudget:
+// Who looks a row up or writes to one that is there takes no lock of a shard,
+// unless he gives it another place in the order in which rows are to go. Locks
+// are taken in this order, and let go of before anyone waits for a snapshot or
+// for ImageBudget:
 //
 //   1. StepGate, by who begins a snapshot
 //   2. of several tables those of the one at the lowest address first; of one
 //      table:
 //      a. the mutexes of its shards, ascending (ShardLocks): held by who adds,
-//         removes or moves rows. All of them: by who binds an optimizer, marks
-//         changes, or wants rows to stay where they are. Shard 0's guards what
-//         RowStore says is for one thread at a time of shared rows, too
+//         removes or moves rows. All of them: by who puts rows in another
+//         order, binds an optimizer, marks changes, or wants rows to stay where
+//         they are. Shard 0's guards what RowStore says is for one thread at a
+//         time of shared rows, too
 //      b. the mutex of the sketch (Sightings)
 //      c. that of TableChanges
 //   3. the word of one row (RowStore), for as long as a copy or an update takes
