@@ -112,19 +112,32 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
 
+def _one_unit(name, srcs):
+    """A source that includes `srcs`: TensorFlow's headers are parsed once."""
+    native.genrule(
+        name = name + "_unit",
+        srcs = srcs,
+        outs = [name + ".unit.cc"],
+        cmd = "for source in $(SRCS); do echo \"#include \\\"$$source\\\"\"; done > $@",
+    )
+    return name + ".unit.cc"
+
 def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
     """Ops or kernels: may include TensorFlow, always linked into the shared object.
 
     Args:
       name: target name.
-      srcs: C++ sources; default: `name`.cc, if there is one.
+      srcs: C++ sources, compiled as one; default: `name`.cc, if there is one.
       hdrs: C++ headers; default: `name`.h, if there is one.
       deps: libraries.
     """
+    sources = _files(name, ".cc", srcs)
+    several = len(sources) > 1
     native.cc_library(
         name = name,
-        srcs = _files(name, ".cc", srcs),
+        srcs = [_one_unit(name, sources)] if several else sources,
         hdrs = _files(name, ".h", hdrs),
+        textual_hdrs = sources if several else [],
         copts = _COPTS + TF_COPTS + [
             "-Wno-unused-parameter",
             "-Wno-attributes",

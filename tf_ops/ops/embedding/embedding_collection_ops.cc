@@ -113,7 +113,7 @@ Status LookupShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-Status GradientShape(InferenceContext* c) {
+Status CollectionGradientShape(InferenceContext* c) {
   Counts counts;
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   const int num_tables = counts.tables;
@@ -240,7 +240,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .FEATURE_ATTRS.Attr("M: int >= 0")
     .Attr("dims: list(int) >= 1")
     .Attr("deduplicated: bool")
-    .SetShapeFn(GradientShape)
+    .SetShapeFn(CollectionGradientShape)
     .Doc(R"doc(
 Sums the gradients of the equal ids of a table over all its features.
 

@@ -13,7 +13,7 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-Status NoOutputs(InferenceContext* c) { return CheckHandle(c); }
+Status HandleWithoutOutputs(InferenceContext* c) { return CheckHandle(c); }
 
 Status ScalarOutput(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckHandle(c));
@@ -54,7 +54,7 @@ REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
     .Input("rows: dtype")
     .Attr(kRowDtype)
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Sets the rows of ids, making those that are not there.
 
@@ -88,7 +88,7 @@ The number of rows.
 REGISTER_OP("Lodestar>EmbeddingClear")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Removes all rows; their memory is kept for the next ones.
 )doc");
@@ -96,7 +96,7 @@ Removes all rows; their memory is kept for the next ones.
 REGISTER_OP("Lodestar>EmbeddingRemoveAll")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Removes all rows, and nothing else, at the end of a step. Where EmbeddingClear
 waits for the end of a snapshot, this goes row by row.
@@ -144,7 +144,7 @@ REGISTER_OP("Lodestar>EmbeddingSetStep")
     .Input("handle: resource")
     .Input("step: int64")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Sets the variable's step. From then on EmbeddingApply leaves it alone.
 )doc");
@@ -152,7 +152,7 @@ Sets the variable's step. From then on EmbeddingApply leaves it alone.
 REGISTER_OP("Lodestar>EmbeddingReleaseStep")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Lets EmbeddingApply move the step again, after EmbeddingSetStep.
 )doc");
@@ -247,7 +247,7 @@ REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
     .Input("handle: resource")
     .Input("rate: double")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Multiplies frequencies with a rate, rounding down; those of ids seen in this
 step stay above 0.
@@ -322,7 +322,7 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .Attr(kSlotDtype)
     .Attr("mode: {'replace', 'merge'} = 'replace'")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(HandleWithoutOutputs)
     .Doc(R"doc(
 Takes what EmbeddingExport gave, in any order of ids.
 
