@@ -90,13 +90,16 @@ class SnapshotStress {
   }
 
   void Run() {
-    RunUntilTimeIsUp(share_, {
-                                 [&](Rng* rng) { Step(rng); },
-                                 [&](Rng* rng) { Step(rng); },
-                                 [&](Rng* rng) { Step(rng); },
-                                 [&](Rng* rng) { Churn(rng); },
-                                 [&](Rng* rng) { Save(rng); },
-                             });
+    // Where a sanitizer is slow, no snapshot may end within the first time.
+    for (int times = 0; times < 8 && committed_ == 0; ++times) {
+      RunUntilTimeIsUp(share_, {
+                                   [&](Rng* rng) { Step(rng); },
+                                   [&](Rng* rng) { Step(rng); },
+                                   [&](Rng* rng) { Step(rng); },
+                                   [&](Rng* rng) { Churn(rng); },
+                                   [&](Rng* rng) { Save(rng); },
+                               });
+    }
     Rng rng(7);
     abort_share_ = 0;
     Save(&rng);
