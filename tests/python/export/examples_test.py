@@ -167,7 +167,7 @@ def test_inputs_of_different_sizes():
 
 
 def test_a_served_model_takes_examples(tmp_path):
-    m = export_models.collection_model()
+    m = export_models.shared_collection_model()
     path = str(tmp_path / "s")
     lodestar.export.saved_model(m, path, "examples")
     loaded = tf.saved_model.load(path)

@@ -13,7 +13,7 @@ from lodestar.export import features_json
 
 @pytest.fixture(scope="module")
 def model():
-    return export_models.collection_model()
+    return export_models.shared_collection_model()
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_missing_rules(tmp_path):
 
 
 def test_padding_comes_back(tmp_path):
-    m = export_models.collection_model()
+    m = export_models.shared_collection_model()
     padding = {"viewer": -(2**63), "items": b"\xff"}
     lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=padding)
     document = features_json.read(tmp_path / "s")

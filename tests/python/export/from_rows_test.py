@@ -52,7 +52,7 @@ def functions(loaded):
     ],
 )
 def test_rows_of_a_collection(signature, options, tmp_path):
-    m = export_models.collection_model()
+    m = export_models.shared_collection_model()
     x = export_models.collection_inputs()
     loaded, document = export(m, tmp_path / "s", signature, **options)
     # The dense input and the rows, in all of the signatures.

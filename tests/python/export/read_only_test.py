@@ -106,7 +106,7 @@ def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
 
 @pytest.mark.parametrize("signature", ["ragged", "examples", "padded"])
 def test_no_op_of_the_file_writes(signature, tmp_path):
-    m = export_models.collection_model()
+    m = export_models.shared_collection_model()
     options = {}
     if signature == "padded":
         options["padding_id"] = {"viewer": 0, "items": ""}

@@ -15,7 +15,7 @@ from lodestar.export import MismatchError, verify
 
 @pytest.fixture(scope="module")
 def model():
-    return export_models.collection_model()
+    return export_models.shared_collection_model()
 
 
 @pytest.fixture
