@@ -5,8 +5,6 @@ A resumed model must go on bitwise as the one that was never stopped.
 
 import copy
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -190,7 +188,7 @@ np.save(out, model.predict(X, verbose=0))
 
 
 @pytest.mark.parametrize("kind", ["keras", "subclassed"])
-def test_fresh_process_resumes_bitwise(kind, tmp_path):
+def test_fresh_process_resumes_bitwise(kind, tmp_path, fresh_process):
     make = Subclassed if kind == "subclassed" else functional
     model = fit(compiled(make()), 2)
     if kind == "keras":
@@ -202,11 +200,7 @@ def test_fresh_process_resumes_bitwise(kind, tmp_path):
         )
     out = str(tmp_path / "out.npy")
     here = os.path.dirname(os.path.abspath(__file__))
-    subprocess.run(
-        [sys.executable, "-c", _CHILD.format(here=here), kind, path, out],
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    fresh_process.run(_CHILD.format(here=here), kind, path, out)
     want = fit(model, 1).predict(X, verbose=0)
     np.testing.assert_array_equal(np.load(out), want)
 

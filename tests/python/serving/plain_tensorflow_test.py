@@ -11,13 +11,14 @@ from served_models import (
     batch,
     op_library,
     plain,
-    run_without_lodestar,
+    process_without_lodestar,
     trained_model,
 )
 
 import lodestar
 
 _START = """
+import sys
 import numpy as np, tensorflow as tf
 tf.load_op_library(sys.argv[1])
 path, *sources = sys.argv[2:]
@@ -55,9 +56,17 @@ def model():
     return trained_model()
 
 
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    """Loads the op library; so does each script that runs there."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with process_without_lodestar(folder) as process:
+        yield process
+
+
 @pytest.mark.parametrize("script", [_TF2, _V1], ids=["tf2", "v1"])
 @pytest.mark.parametrize("signature", ["ragged", "values_and_lengths"])
-def test_scores_are_the_models(model, signature, script, tmp_path):
+def test_scores_are_the_models(model, signature, script, process, tmp_path):
     lodestar.export.saved_model(model, tmp_path / "model", signature)
     cases = {}
     for size in (100, 0, 1):
@@ -65,17 +74,17 @@ def test_scores_are_the_models(model, signature, script, tmp_path):
         source = f"{tmp_path}/{size}.npz"
         np.savez(source, **plain(features, signature))
         cases[source] = model(features, training=False)
-    run_without_lodestar(
-        script, op_library(), tmp_path / "model", *cases, folder=tmp_path
-    )
+    process.run(script, op_library(), tmp_path / "model", *cases)
     for source, want in cases.items():
         assert_same_outputs(dict(np.load(f"{source}.scores")), want)
 
 
 def test_without_the_op_library_the_error_names_an_op(model, tmp_path):
     lodestar.export.saved_model(model, tmp_path / "model")
-    run_without_lodestar(
-        """
+    with process_without_lodestar(tmp_path) as process:
+        process.run(
+            """
+import sys
 import tensorflow as tf
 try:
     tf.saved_model.load(sys.argv[1])
@@ -84,9 +93,8 @@ except Exception as error:
 else:
     raise AssertionError("loaded")
 """,
-        tmp_path / "model",
-        folder=tmp_path,
-    )
+            tmp_path / "model",
+        )
 
 
 def test_the_model_is_built_of_our_ops(model, tmp_path):

@@ -1,12 +1,9 @@
 """A model that reads tables in several ways, exported, and what it is fed."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import tensorflow as tf
+from processes import Interpreter
 
 import lodestar
 
@@ -96,17 +93,10 @@ def op_library():
     return str(lodestar._library.path)
 
 
-def run_without_lodestar(script, *arguments, folder):
-    """Runs Python code in a process that cannot import the package."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("PYTHONPATH", None)
+def process_without_lodestar(folder):
+    """A process that cannot import the package; it works in the folder."""
     blocked = "import sys; sys.modules['lodestar'] = None\n"
-    subprocess.run(
-        [sys.executable, "-c", blocked + script, *map(str, arguments)],
-        check=True,
-        cwd=folder,
-        env=environment,
-    )
+    return Interpreter("-E", start=blocked, cwd=folder)
 
 
 def assert_same_outputs(got, want):
