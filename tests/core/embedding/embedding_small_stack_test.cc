@@ -1,33 +1,16 @@
 // Updates on threads of a small stack, such as other runtimes start.
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <vector>
 
+#include "tests/core/testing/small_stack.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
 namespace {
-
-void OnSmallStack(const std::function<void()>& body) {
-  pthread_attr_t attributes;
-  ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
-  const auto run = [](void* argument) -> void* {
-    (*static_cast<const std::function<void()>*>(argument))();
-    return nullptr;
-  };
-  pthread_t thread;
-  ASSERT_EQ(pthread_create(&thread, &attributes, run,
-                           const_cast<std::function<void()>*>(&body)),
-            0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-}
 
 class EmbeddingSmallStackTest : public testing::TestWithParam<RowType> {};
 

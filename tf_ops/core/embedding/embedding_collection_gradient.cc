@@ -5,6 +5,7 @@
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/embedding/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 
 namespace lodestar {
@@ -122,8 +123,9 @@ void CollectionBatch::WeightGradientsOfBlock(const Block& block,
   const Bags& bags = part.bags;
   const Span<const int64_t>& whole = part.tensors.row_splits;
   const int dim = table.store->dim();
-  const int64_t run = std::clamp(kMaxDim / dim, 1, kRun);
-  T rows[kMaxDim];
+  RowRoom<T> room(dim);
+  T* const rows = room.rows();
+  const int64_t run = std::min(room.run(), kRun);
   for (int64_t b = block.begin; b < block.end; ++b) {
     const T* gradient = gradients + b * dim;
     const int64_t first = bags.row_splits[b];

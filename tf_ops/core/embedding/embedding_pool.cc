@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
+#include <new>
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 
 namespace lodestar {
 namespace {
+
+// Takes no memory before it is written to. Who holds the mutex takes no other.
+Mutex shared_room_mutex;
+alignas(64) char shared_room[kMaxDim * sizeof(double)];
 
 bool IsPadding(const Bags& bags, int64_t id) {
   return bags.padding_id != nullptr && id == *bags.padding_id;
@@ -103,12 +107,11 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
   const int dim = store.dim();
   const int64_t mean_size =
       bags.size() == 0 ? 0 : bags.ids.size() / bags.size() + 1;
-  // Enough that the stages of a look-up overlap.
-  const int64_t run = std::clamp(kMaxDim / dim, 1, 8 * kRun);
   const auto body = [&](int64_t begin, int64_t end) {
-    constexpr bool kRounds = !std::is_same_v<T, ComputeOf<T>>;
-    T rows[kMaxDim];
-    ComputeOf<T> sum[kRounds ? kMaxDim : 1];
+    constexpr bool kRounds = RowRoom<T>::kRounds;
+    RowRoom<T> room(dim);
+    // Enough that the stages of a look-up overlap.
+    const int64_t run = std::min(room.run(), 8 * kRun);
     Bag<T> bag(bags, dim);
     int64_t fetched = bags.row_splits[begin];  // rows [first, fetched)
     int64_t first = fetched;
@@ -117,7 +120,7 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
       T* out = pooled + b * dim;
       int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
       if constexpr (kRounds) {
-        bag.Begin(sum, out_winners);
+        bag.Begin(room.sum(), out_winners);
       } else {
         bag.Begin(out, out_winners);
       }
@@ -125,14 +128,14 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
         if (i == fetched) {
           first = i;
           const int64_t count = std::min<int64_t>(run, last - i);
-          fetch(i, count, rows);
+          fetch(i, count, room.rows());
           fetched = i + count;
         }
         if (IsPadding(bags, bags.ids[i])) continue;
-        bag.Add(i, rows + (i - first) * dim);
+        bag.Add(i, room.rows() + (i - first) * dim);
       }
       bag.End();
-      if constexpr (kRounds) RoundRow(sum, dim, out);
+      if constexpr (kRounds) RoundRow(room.sum(), dim, out);
       if (bag.count() == 0 && bags.default_id != nullptr) {
         store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing,
                    out, nullptr, nullptr);
@@ -143,6 +146,13 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
 }
 
 }  // namespace
+
+WideRowRoom::WideRowRoom(int64_t bytes)
+    : own_(new (std::nothrow) char[bytes]), data_(own_.get()) {
+  if (data_ != nullptr) return;
+  turn_ = std::unique_lock<Mutex>(shared_room_mutex);
+  data_ = shared_room;
+}
 
 Status CheckBags(const Bags& bags) {
   const Span<const int64_t>& splits = bags.row_splits;

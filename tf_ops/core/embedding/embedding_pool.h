@@ -3,15 +3,76 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <type_traits>
 
 #include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
+
+// Where rows are copied to on their way into a bag. Threads may have small
+// stacks, and a look-up may not fail once it has made rows.
+
+// Memory for one row and its sum, or, where none is left, a room that is always
+// there, which threads take in turns. `bytes`: at most those of kMaxDim
+// doubles.
+class WideRowRoom {
+ public:
+  explicit WideRowRoom(int64_t bytes);
+
+  char* data() const { return data_; }
+
+ private:
+  std::unique_ptr<char[]> own_;
+  std::unique_lock<Mutex> turn_;
+  char* data_ = nullptr;
+};
+
+// Rows of T that are fetched together, and a sum of rows that is rounded to T
+// once it is made. Lies on the stack, all but wide rows.
+template <typename T>
+class RowRoom {
+ public:
+  using C = ComputeOf<T>;
+  static constexpr bool kRounds = !std::is_same_v<T, C>;
+
+  explicit RowRoom(int dim) : run_(std::max(1, kOnStack / dim)) {
+    if (dim <= kOnStack) return;
+    const int64_t sum_bytes = kRounds ? dim * int64_t{sizeof(C)} : 0;
+    wide_.emplace(sum_bytes + dim * int64_t{sizeof(T)});
+    sum_ = reinterpret_cast<C*>(wide_->data());
+    rows_ = reinterpret_cast<T*>(wide_->data() + sum_bytes);
+  }
+  RowRoom(const RowRoom&) = delete;
+  RowRoom& operator=(const RowRoom&) = delete;
+
+  // How many rows fit.
+  int run() const { return run_; }
+  T* rows() { return rows_; }
+  // REQUIRES: kRounds.
+  C* sum() { return sum_; }
+
+ private:
+  // Numbers: 128 KiB at most.
+  static constexpr int kOnStack = 16384;
+
+  const int run_;
+  std::optional<WideRowRoom> wide_;
+  T rows_on_stack_[kOnStack];
+  C sum_on_stack_[kRounds ? kOnStack : 1];
+  T* rows_ = rows_on_stack_;
+  C* sum_ = sum_on_stack_;
+};
 
 // B bags over N ids: bag b holds ids [row_splits[b], row_splits[b + 1]).
 // Padding ids take no part in anything. Weights go with sum, mean

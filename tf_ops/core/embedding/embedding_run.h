@@ -14,8 +14,7 @@ constexpr int kRun = 32;
 // How far ahead rows are loaded where it is known which ones.
 constexpr int64_t kAhead = 16;
 
-// The widest row; as many numbers fit a thread's stack where a row is worked on
-// and no memory may be asked for.
+// The widest row.
 constexpr int kMaxDim = 65536;
 // Columns of a row that are computed at a time: threads may have small stacks.
 constexpr int kPart = 1024;

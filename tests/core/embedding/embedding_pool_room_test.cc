@@ -1,0 +1,148 @@
+// Pooled look-ups of wide rows on threads of a small stack, and without memory.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/core/testing/allocation_failure.h"
+#include "tests/core/testing/small_stack.h"
+#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+// On the stack the widest, beside it the narrowest and the widest.
+constexpr int kDims[] = {16384, 16385, 65536};
+
+class RowRoomTest : public testing::TestWithParam<RowType> {
+ protected:
+  // Ids 0, 1, 2 have rows of 1s, 2s, 3s.
+  std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
+    std::unique_ptr<EmbeddingStore> store;
+    EXPECT_TRUE(EmbeddingStore::Create(dim, 1, RowInitializer(), &store,
+                                       TablePolicies(), GetParam())
+                    .ok());
+    VisitRowType(GetParam(), [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> rows;
+      for (int i = 0; i < 3; ++i) {
+        rows.resize(rows.size() + dim,
+                    RoundTo<T>(static_cast<ComputeOf<T>>(i + 1)));
+      }
+      EXPECT_TRUE(store->InsertOrAssign(ids_, rows.data(), nullptr).ok());
+    });
+    return store;
+  }
+  Bags MakeBags() const {
+    Bags bags;
+    bags.ids = ids_;
+    bags.row_splits = splits_;
+    return bags;
+  }
+  // {1s, 5s}.
+  void ExpectPooled(const std::vector<double>& pooled, int dim) {
+    VisitRowType(GetParam(), [&](auto zero) {
+      using T = decltype(zero);
+      const T* rows = reinterpret_cast<const T*>(pooled.data());
+      for (int c = 0; c < 2 * dim; ++c) {
+        ASSERT_EQ(ToCompute(rows[c]), c < dim ? 1 : 5);
+      }
+    });
+  }
+
+  const std::vector<int64_t> ids_ = {0, 1, 2};
+  const std::vector<int64_t> splits_ = {0, 1, 3};
+  const std::vector<float> weights_ = {1, 1, 1};
+};
+
+TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {
+  for (const int dim : kDims) {
+    const auto store = MakeStore(dim);
+    std::vector<double> pooled(2 * dim);
+    OnSmallStack([&] {
+      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr, nullptr);
+    });
+    ExpectPooled(pooled, dim);
+  }
+}
+
+TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
+  for (const int dim : kDims) {
+    const auto store = MakeStore(dim);
+    CollectionFeature feature;
+    feature.combiner = Combiner::kSum;
+    const std::vector<CollectionFeature> features = {feature};
+    const std::vector<FeatureTensors> tensors = {{ids_, splits_, weights_}};
+    CollectionBatch::Table table;
+    table.store = store.get();
+    std::vector<float> weight_gradients(ids_.size());
+    OnSmallStack([&] {
+      CollectionBatch batch;
+      ASSERT_TRUE(
+          batch.Init(features, tensors, 1, CollectionBatch::Ids::kRead, nullptr)
+              .ok());
+      VisitRowType(GetParam(), [&](auto zero) {
+        using T = decltype(zero);
+        const std::vector<T> ones(2 * dim,
+                                  RoundTo<T>(static_cast<ComputeOf<T>>(1)));
+        batch.WeightGradients({table}, {ones.data()}, {weight_gradients.data()},
+                              nullptr);
+      });
+    });
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      EXPECT_EQ(weight_gradients[i], static_cast<float>((i + 1) * dim));
+    }
+  }
+}
+
+// A look-up that has made rows may not fail any more.
+TEST_P(RowRoomTest, WideRowsArePooledWhereNoMemoryIsLeft) {
+  const int dim = kDims[2];
+  const auto store = MakeStore(dim);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    std::vector<double> pooled(2 * dim);
+    {
+      FailAllocation fail(0);
+      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr, nullptr);
+      EXPECT_TRUE(fail.failed());
+    }
+    ExpectPooled(pooled, dim);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, RowRoomTest,
+                         testing::Values(RowType::kFloat32, RowType::kFloat64,
+                                         RowType::kBFloat16));
+
+TEST(WideRowRoomTest, ThreadsTakeTurnsInTheRoomThatIsAlwaysThere) {
+  constexpr int64_t kBytes = 8 * 65536;
+  std::unique_ptr<WideRowRoom> first;
+  char* shared = nullptr;
+  {
+    FailAllocation fail(1);  // after that of the object itself
+    first = std::make_unique<WideRowRoom>(kBytes);
+    EXPECT_TRUE(fail.failed());
+    shared = first->data();
+  }
+  WideRowRoom own(kBytes);
+  EXPECT_NE(own.data(), shared);
+  int64_t seen = 0;
+  std::thread other([&] {
+    FailAllocation fail(0);
+    const WideRowRoom second(kBytes);
+    EXPECT_EQ(second.data(), shared);
+    seen = second.data()[kBytes - 1];
+  });
+  first->data()[kBytes - 1] = 42;
+  first.reset();
+  other.join();
+  EXPECT_EQ(seen, 42);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,31 @@
+// A thread of a small stack, such as other runtimes start.
+
+#ifndef LODESTAR_TESTS_CORE_TESTING_SMALL_STACK_H_
+#define LODESTAR_TESTS_CORE_TESTING_SMALL_STACK_H_
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <functional>
+
+namespace lodestar {
+
+inline void OnSmallStack(const std::function<void()>& body) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
+  const auto run = [](void* argument) -> void* {
+    (*static_cast<const std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, &attributes, run,
+                           const_cast<std::function<void()>*>(&body)),
+            0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TESTS_CORE_TESTING_SMALL_STACK_H_
