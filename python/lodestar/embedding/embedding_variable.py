@@ -24,6 +24,7 @@ from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.tracked_table import TrackedTable
+from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 
@@ -135,7 +136,6 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             self._eager_constants = (
                 tf.zeros([0, self.dim], self.dtype),
                 tf.constant(self._missing_values),
-                tf.zeros([0]),
             )
 
     # What TensorFlow calls to make, save and restore the resource; all are
@@ -311,9 +311,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         if training is None:
             training = self._hook.trainable and _private.tape_is_recording()
         train = {"insert": training and grow, "count": training and count}
-        options = {"missing": self._missing, "padding_id": padding_id}
         if combiner is None:
-            hook, missing_row, _ = self._constants()
+            hook, missing_row, missing = self.collection_inputs()
+            options = {"missing": missing, "padding_id": padding_id}
 
             def rows_of(flat: tf.Tensor) -> tf.Tensor:
                 inputs = (self.resource_handle, hook, flat, missing_row)
@@ -325,25 +325,34 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
             return map_flat(rows_of, ids)
         bags = bags_lib.to_bags(ids, weights)
-        hook, missing_row, no_weights = self._constants()
-        pooled = embedding_ops.pooled_lookup(
-            self.resource_handle,
-            hook,
-            bags.ids,
-            bags.row_splits,
-            no_weights if bags.weights is None else bags.weights,
-            missing_row,
-            combiner=combiner,
+        hook, missing_row, missing = self.collection_inputs()
+        feature = collection_ops.FeatureAttrs(
+            combiner=combiner, padding_id=padding_id, default_id=default_id
+        )
+        (pooled,) = collection_ops.collection_lookup(
+            [self.resource_handle],
+            [hook],
+            [missing_row],
+            [missing],
+            [feature],
+            [collection_ops.FeatureInputs(*bags[:3])],
             **train,
             admit=admit,
-            default_id=default_id,
-            **options,
         )
         return bags.restore(pooled)
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
-        """What a look-up of several tables takes: hook, missing row, kind."""
-        hook, missing_row, _ = self._constants()
+        """What ops that look up take: hook, missing row, kind of the latter."""
+        recorded = _private.tape_is_recording()
+        if recorded:
+            self._hook.record()
+        if not tf.executing_eagerly():
+            hook = tf.convert_to_tensor(self._hook.value)
+            return hook, tf.constant(self._missing_values), self._missing
+        hook, missing_row = self._eager_constants
+        # Reading a variable costs as much as a small look-up.
+        if recorded:
+            hook = tf.convert_to_tensor(self._hook.value)
         return hook, missing_row, self._missing
 
     def find(self, ids: Any) -> tuple[Any, Any]:
@@ -359,7 +368,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         ids = ids_lib.to_int64(ids)
         if isinstance(ids, tf.SparseTensor):
             raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        hook, missing_row, _ = self._constants()
+        hook, missing_row, _ = self.collection_inputs()
         rows, found = embedding_ops.find(
             self.resource_handle, hook, flat_values(ids), missing_row
         )
@@ -588,20 +597,3 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             slot_dtype=self.update_dtype,
         )
         return dict(zip(saved_state.NAMES, outputs, strict=True))
-
-    def _constants(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns hook, row of a missing id, and no weights."""
-        recorded = _private.tape_is_recording()
-        if recorded:
-            self._hook.record()
-        if not tf.executing_eagerly():
-            return (
-                tf.convert_to_tensor(self._hook.value),
-                tf.constant(self._missing_values),
-                tf.zeros([0]),
-            )
-        hook, missing_row, no_weights = self._eager_constants
-        # Reading a variable costs as much as a small look-up.
-        if recorded:
-            hook = tf.convert_to_tensor(self._hook.value)
-        return hook, missing_row, no_weights

@@ -1,4 +1,4 @@
-"""The look-up of many features at once and its registered gradient.
+"""The look-up of bags, and of many features at once, and its gradient.
 
 The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
 ids of all its features, made as `lodestar.ops.embedding_ops` says.
@@ -35,22 +35,23 @@ class FeatureAttrs(NamedTuple):
     """What the op knows of a feature; ids are before salting.
 
     Attributes:
-        name: For errors.
+        name: For errors, if not empty.
         table: Place of its table.
-        combiner: One of `embedding_ops.COMBINERS`, or None.
+        combiner: One of `embedding_ops.COMBINERS`, or None. mean = sum(w x) /
+            sum(w) and sqrtn = sum(w x) / sqrt(sum w^2).
         salt: A word: the table knows id as mix64(id xor salt); None: as id.
         padding_id: An id that stands for no id, or None.
         default_id: The id whose row an empty bag reads, or None.
         max_length: Ids of a bag after these are left out; None: none.
     """
 
-    name: str
-    table: int
-    combiner: str | None
-    salt: int | None
-    padding_id: int | None
-    default_id: int | None
-    max_length: int | None
+    name: str = ""
+    table: int = 0
+    combiner: str | None = None
+    salt: int | None = None
+    padding_id: int | None = None
+    default_id: int | None = None
+    max_length: int | None = None
 
 
 class FeatureInputs(NamedTuple):
@@ -79,6 +80,7 @@ def collection_lookup(
     *,
     insert: bool,
     count: bool,
+    admit: bool | None = None,
     counters: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """Looks up all features; differentiable in hooks and weights.
@@ -93,6 +95,7 @@ def collection_lookup(
         inputs: F batches.
         insert: Whether an unseen id gets a row.
         count: Whether frequencies and last-seen steps are written.
+        admit: As in `embedding_ops.find_or_insert`.
         counters: Scalar resource that counts what was looked up, or None.
 
     Returns:
@@ -124,6 +127,7 @@ def collection_lookup(
         missing=missing,
         insert=insert,
         count=count,
+        admit=embedding_ops.ADMIT[admit],
     ).rows
 
 

@@ -1,4 +1,4 @@
-"""Look-ups of the embedding variable's ops and their registered gradients.
+"""Look-ups of a row for each id and their registered gradients.
 
 The gradient of a look-up with respect to its `hook` (`[0, D]`, of the table's
 dtype) is
@@ -22,7 +22,7 @@ from lodestar.ops.stand_ins import replaceable
 
 COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
-_ADMIT = {None: "policy", True: "all", False: "none"}
+ADMIT = {None: "policy", True: "all", False: "none"}
 MISSING = ("zeros", "initial", "vector", "shared")
 
 _Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
@@ -96,75 +96,12 @@ def find_or_insert(
         missing_row,
         insert=insert,
         count=count,
-        admit=_ADMIT[admit],
+        admit=ADMIT[admit],
         missing=missing,
         use_padding=padding_id is not None,
         padding_id=padding_id or 0,
     )
     return rows
-
-
-@replaceable
-def pooled_lookup(
-    handle: tf.Tensor,
-    hook: tf.Tensor,
-    ids: tf.Tensor,
-    row_splits: tf.Tensor,
-    weights: tf.Tensor,
-    missing_row: tf.Tensor,
-    *,
-    combiner: str,
-    insert: bool,
-    count: bool,
-    admit: bool | None = None,
-    missing: str = "zeros",
-    padding_id: int | None = None,
-    default_id: int | None = None,
-) -> tf.Tensor:
-    """Combines the rows of each bag of ids; differentiable in `hook`, `weights`.
-
-    Args:
-        handle: Scalar resource, an embedding variable.
-        hook: `[0, D]`, of the table's dtype.
-        ids: int64 `[N]`, all bags in order.
-        row_splits: int64 `[B + 1]`, non-decreasing from 0 to `N`.
-        weights: float32 `[N]`, or `[0]` for none.
-        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
-        combiner: One of `COMBINERS`. mean = sum(w x) / sum(w) and
-            sqrtn = sum(w x) / sqrt(sum w^2).
-        insert: Whether an unseen id gets a row.
-        count: Whether frequencies and last-seen steps are written.
-        admit: As in `find_or_insert`.
-        missing: As in `find`.
-        padding_id: Left out of its bag, of the denominator too.
-        default_id: The id whose row an empty bag reads; None: zeros.
-
-    Returns:
-        `[B, D]`, as the hook.
-    """
-    pooled, _, _, _ = gen_ops.lodestar_embedding_pooled_lookup(
-        handle,
-        hook,
-        ids,
-        row_splits,
-        weights,
-        missing_row,
-        combiner=combiner,
-        insert=insert,
-        count=count,
-        admit=_ADMIT[admit],
-        missing=missing,
-        use_padding=padding_id is not None,
-        padding_id=padding_id or 0,
-        use_default=default_id is not None,
-        default_id=default_id or 0,
-    )
-    return pooled
-
-
-def _text(op: tf.Operation, name: str) -> str:
-    value = op.get_attr(name)
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def table_gradient(
@@ -209,70 +146,6 @@ def _rows_gradient(
         tf.reshape(grad, [-1, dim]), positions, unique_ids
     )
     return None, table_gradient(values, unique_ids, dim), None, None
-
-
-@tf.RegisterGradient("Lodestar>EmbeddingPooledLookup")
-def _pooled_lookup_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
-    lost_gradients.reach(op, op.inputs[:1])
-    _, hook, _, row_splits, weights, _ = op.inputs
-    winners = op.outputs[3]
-    unique_ids, positions = _unique_ids_and_positions(op)
-    values = gen_ops.lodestar_embedding_pooled_gradient(
-        grad,
-        positions,
-        unique_ids,
-        row_splits,
-        weights,
-        winners,
-        combiner=_text(op, "combiner"),
-    )
-    slices = table_gradient(values, unique_ids, hook.shape[1])
-    return None, slices, None, None, _weights_gradient(op, grad), None
-
-
-def _unique_ids_and_positions(
-    op: tf.Operation,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    if op.get_attr("insert") or op.get_attr("count"):
-        return op.outputs[1], op.outputs[2]
-    # A look-up that only reads does not spend time on them.
-    return gen_ops.lodestar_embedding_unique(
-        op.inputs[2],
-        use_padding=op.get_attr("use_padding"),
-        padding_id=op.get_attr("padding_id"),
-    )
-
-
-def _weights_gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor | None:
-    """Reads all rows again, so only where wanted; as a collection of one."""
-    handle, hook, ids, row_splits, weights, missing_row = op.inputs
-    combiner = _text(op, "combiner")
-    if combiner not in WEIGHTED_COMBINERS or weights.shape == [0]:
-        return None
-    if 4 in (getattr(op, "skip_input_indices", None) or ()):
-        return None
-    return gen_ops.lodestar_embedding_collection_weights_gradient(
-        handles=[handle],
-        hooks=[hook],
-        missing_rows=[missing_row],
-        gradients=[grad],
-        ids=[ids],
-        row_splits=[row_splits],
-        weights=[weights],
-        names=[""],
-        tables=[0],
-        combiners=[combiner],
-        ragged=[True],
-        weighted=[True],
-        salted=[False],
-        salts=[0],
-        use_padding=[op.get_attr("use_padding")],
-        padding_ids=[op.get_attr("padding_id")],
-        use_default=[op.get_attr("use_default")],
-        default_ids=[op.get_attr("default_id")],
-        max_lengths=[0],
-        missing=[_text(op, "missing")],
-    )[0]
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingGradient")

@@ -168,8 +168,7 @@ struct Single {
     std::vector<float> rows(bags.size() * store->dim());
     winners->resize(rows.size());
     PoolFound(*store, bags, positions, refs, Missing(), rows.data(),
-              bags.combiner == Combiner::kMax ? winners->data() : nullptr,
-              nullptr);
+              bags.combiner == Combiner::kMax ? winners->data() : nullptr);
     return rows;
   }
 
@@ -362,14 +361,21 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
     for (size_t f = 0; f < features_.size(); ++f) {
       const Single single(features_[f], batches_[f]);
       const int t = features_[f].table;
-      std::vector<float> part(single.unique.size() * kDims[t]);
-      SumPooledByPosition(gradients[f].data(), single.bags, single.positions,
-                          single.unique.size(), winner_data[f], kDims[t],
-                          part.data(), nullptr);
-      for (size_t u = 0; u < single.unique.size(); ++u) {
-        std::vector<double>& sum = want[t][single.unique[u]];
-        sum.resize(kDims[t]);
-        for (int c = 0; c < kDims[t]; ++c) sum[c] += part[u * kDims[t] + c];
+      const Bags& bags = single.bags;
+      for (int64_t b = 0; b < bags.size(); ++b) {
+        const int64_t begin = bags.row_splits[b];
+        std::vector<float> factors(bags.row_splits[b + 1] - begin);
+        BagFactors(bags, single.positions, b, factors.data());
+        for (int64_t i = begin; i < bags.row_splits[b + 1]; ++i) {
+          if (single.positions[i] == kNoPosition) continue;
+          std::vector<double>& sum = want[t][bags.ids[i]];
+          sum.resize(kDims[t]);
+          for (int c = 0; c < kDims[t]; ++c) {
+            const int64_t at = b * kDims[t] + c;
+            if (forward.max[f] && winner_data[f][at] != i) continue;
+            sum[c] += factors[i - begin] * gradients[f][at];
+          }
+        }
       }
     }
     for (int t = 0; t < kNumTables; ++t) {

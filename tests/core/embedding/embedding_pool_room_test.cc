@@ -65,7 +65,7 @@ TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {
     const auto store = MakeStore(dim);
     std::vector<double> pooled(2 * dim);
     OnSmallStack([&] {
-      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr, nullptr);
+      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr);
     });
     ExpectPooled(pooled, dim);
   }
@@ -108,7 +108,7 @@ TEST_P(RowRoomTest, WideRowsArePooledWhereNoMemoryIsLeft) {
     std::vector<double> pooled(2 * dim);
     {
       FailAllocation fail(0);
-      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr, nullptr);
+      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr);
       EXPECT_TRUE(fail.failed());
     }
     ExpectPooled(pooled, dim);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_collection.h"
 
 namespace lodestar {
 namespace {
@@ -128,7 +128,7 @@ TEST(EmbeddingPoolTest, BothWaysAgreeWithTheDefinition) {
       const std::vector<double> wanted = Reference(bags, rows, padding);
       std::vector<float> pooled(bags.size() * kDim);
       std::vector<int64_t> winners(pooled.size());
-      PoolFind(*store, bags, Missing(), pooled.data(), winners.data(), nullptr);
+      PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
       for (size_t i = 0; i < wanted.size(); ++i) {
         ASSERT_NEAR(pooled[i], wanted[i], 1e-4 * (1 + std::abs(wanted[i])));
       }
@@ -140,7 +140,7 @@ TEST(EmbeddingPoolTest, BothWaysAgreeWithTheDefinition) {
       std::vector<float> again(pooled.size());
       std::vector<int64_t> winners_again(pooled.size());
       PoolFound(*store, bags, positions, refs, Missing(), again.data(),
-                winners_again.data(), nullptr);
+                winners_again.data());
       EXPECT_EQ(again, pooled);
       EXPECT_EQ(winners_again, winners);
     }
@@ -153,11 +153,11 @@ TEST(EmbeddingPoolTest, AnEmptyBagIsZerosOrTheDefaultRow) {
   batch.splits = {0, 0, 0};
   Bags bags = MakeBags(batch, Combiner::kMean);
   std::vector<float> pooled(2 * kDim, 9.0f);
-  PoolFind(*store, bags, Missing(), pooled.data(), nullptr, nullptr);
+  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
   EXPECT_EQ(pooled, std::vector<float>(2 * kDim, 0.0f));
   const int64_t fallback = 2;
   bags.default_id = &fallback;
-  PoolFind(*store, bags, Missing(), pooled.data(), nullptr, nullptr);
+  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
   EXPECT_EQ(pooled, (std::vector<float>{2, -2, 4, 2, -2, 4}));
 }
 
@@ -169,7 +169,7 @@ TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {
   const Bags bags = MakeBags(batch, Combiner::kMax);
   std::vector<float> pooled(kDim);
   std::vector<int64_t> winners(kDim);
-  PoolFind(*store, bags, Missing(), pooled.data(), winners.data(), nullptr);
+  PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
   EXPECT_EQ(winners, (std::vector<int64_t>{0, 2, 0}));
 }
 
@@ -218,10 +218,27 @@ TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
       std::vector<float> pooled(bags.size() * kDim);
       std::vector<int64_t> winners(pooled.size());
       PoolFound(*store, bags, positions, refs, Missing(), pooled.data(),
-                winners.data(), nullptr);
+                winners.data());
+      CollectionFeature feature;
+      feature.combiner = combiner;
+      const std::vector<CollectionFeature> features = {feature};
+      const std::vector<FeatureTensors> tensors = {
+          {batch.ids, batch.splits, batch.weights}};
+      CollectionBatch one;
+      ASSERT_TRUE(
+          one.Init(features, tensors, 1, CollectionBatch::Ids::kCount, nullptr)
+              .ok());
       std::vector<float> sums(unique.size() * kDim);
-      SumPooledByPosition(gradients.data(), bags, positions, unique.size(),
-                          winners.data(), kDim, sums.data(), nullptr);
+      CollectionBatch::Sums table;
+      table.positions = positions;
+      table.num_unique = unique.size();
+      table.dim = kDim;
+      table.sums = sums.data();
+      ASSERT_TRUE(one.SumGradients({gradients.data()},
+                                   {combiner == Combiner::kMax ? winners.data()
+                                                               : nullptr},
+                                   {table}, nullptr)
+                      .ok());
       for (size_t u = 0; u < unique.size(); ++u) {
         for (int c = 0; c < kDim; ++c) {
           std::vector<float> row(kDim);
@@ -233,8 +250,7 @@ TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
             std::vector<float> moved = row;
             moved[c] += side == 0 ? kStep : -kStep;
             ASSERT_TRUE(store->InsertOrAssign(id, moved.data(), nullptr).ok());
-            PoolFind(*store, bags, Missing(), pooled.data(), winners.data(),
-                     nullptr);
+            PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
             value[side] = 0;
             for (size_t i = 0; i < pooled.size(); ++i) {
               value[side] += pooled[i] * gradients[i];

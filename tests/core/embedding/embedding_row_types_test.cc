@@ -199,7 +199,7 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
       std::vector<T> pooled(3 * dim);
       std::vector<int64_t> winners(3 * dim);
       PoolFind(*store, bags, Missing(), pooled.data(),
-               combiner == Combiner::kMax ? winners.data() : nullptr, nullptr);
+               combiner == Combiner::kMax ? winners.data() : nullptr);
       for (int c = 0; c < dim; ++c) {
         C sum = 0;
         C most = ToCompute(rows[c]);

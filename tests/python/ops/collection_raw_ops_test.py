@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from random_arguments import (
     DIM,
+    MIN,
     call,
     content,
     op_def,
@@ -14,6 +15,7 @@ from random_arguments import (
     tensor,
 )
 
+import lodestar
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
 # Four features over two tables: ragged and weighted; dense and pooled by max;
@@ -84,6 +86,7 @@ def usual_arguments(name, tables):
     }
 
 
+LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
 OPS = [
     "EmbeddingCollectionLookup",
     "EmbeddingCollectionGradient",
@@ -205,3 +208,96 @@ def test_positions_out_of_range_are_refused():
                 "EmbeddingCollectionGradient",
                 **{**arguments, "positions": positions},
             )
+
+
+def of_one(name):
+    """As `prepared`, of one table and one feature without a name."""
+    tables, arguments = prepared(name)
+    count = dict.fromkeys([*FEATURES, "ids", "row_splits", "weights"], 1)
+    count |= dict.fromkeys(["gradients", "feature_dtypes"], 1)
+    count |= dict.fromkeys(["winners"], 0)
+    count |= dict.fromkeys(["handles", "hooks", "missing_rows", "missing"], 1)
+    count |= dict.fromkeys(["unique_ids", "table_dtypes", "dims"], 1)
+    arguments = {
+        k: v[: count[k]] if k in count else v for k, v in arguments.items()
+    }
+    arguments["names"] = [""]
+    if "M" in arguments:
+        arguments["M"] = 0
+    if name == GRADIENT:
+        arguments["positions"] = [tf.constant([0, 1, 2], tf.int64)]
+    return tables[:1], arguments
+
+
+BAGS = [
+    ({"row_splits": []}, "`row_splits` is empty"),
+    ({"row_splits": [1, 2, 3]}, "`row_splits[0]` is 1, wanted 0"),
+    ({"row_splits": [MIN, 2, 3]}, f"`row_splits[0]` is {MIN}, wanted 0"),
+    (
+        {"row_splits": [0, 3, 2]},
+        "`row_splits[1]`=3 is greater than `row_splits[2]`=2",
+    ),
+    ({"row_splits": [0, 2, 4]}, "`row_splits` ends at 4, but there are 3 ids"),
+    (
+        {"row_splits": [[0, 2, 3]]},
+        "`row_splits` must have rank 1, found shape [1,3]",
+    ),
+    (
+        {"weights": [1.0, 2.0]},
+        "`weights` has shape [2], but `ids` has shape [3]",
+    ),
+    ({"weights": 1.0}, "`weights` has shape [], but `ids` has shape [3]"),
+    ({"ids": [[1, 2, 2]]}, "`ids` must have rank 1, found shape [1,3]"),
+    (
+        {"combiners": "first"},
+        "`weights` go with the combiners sum, mean and sqrtn only",
+    ),
+]
+SUMS = [
+    ({"positions": [0, 3, 1]}, "`positions[1]` is 3, wanted -1 to 2"),
+    ({"positions": [0, 1, MIN]}, f"`positions[2]` is {MIN}, wanted -1 to 2"),
+    ({"unique_ids": []}, "`positions[0]` is 0, wanted -1 to -1"),
+    ({"gradients": np.zeros([3])}, "`gradients` has shape [3], wanted [2,4]"),
+    (
+        {"gradients": np.zeros([3, DIM])},
+        "`gradients` has shape [3,4], wanted [2,4]",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name, changed, message",
+    [
+        *((name, *case) for name in (LOOKUP, GRADIENT) for case in BAGS),
+        *((GRADIENT, *case) for case in SUMS),
+    ],
+)
+def test_a_feature_without_a_name_is_not_named(name, changed, message):
+    (table,), arguments = of_one(name)
+    call(name, **arguments)
+    before = content(table)
+    for key, value in changed.items():
+        dtype = tf.float32 if key in ("weights", "gradients") else tf.int64
+        given = value if key == "combiners" else tensor(value, dtype)
+        arguments[key] = [given]
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        call(name, **arguments)
+    # Behind the name of the op.
+    assert "}} " + message in raised.value.message
+    assert content(table) == before
+
+
+def test_admission_of_a_call_goes_before_that_of_its_tables():
+    tables = [
+        lodestar.EmbeddingVariable(DIM, admission=lodestar.MinCount(2))
+        for _ in range(2)
+    ]
+    arguments = usual_arguments(LOOKUP, tables)
+
+    def sizes(**options):
+        call(LOOKUP, **{**arguments, **options})
+        return [t.size() for t in tables]
+
+    assert sizes() == [0, 0]
+    assert sizes(admit="none") == [0, 0]
+    assert sizes(admit="all") == [3, 3]

@@ -29,24 +29,14 @@ from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
 # A call that each op takes: inputs by name, and the attributes that have no
 # default. Random calls begin with these.
-BAGS = {"row_splits": [0, 2, 3], "weights": [1.0, 2.0, 3.0]}
 LOOKUP = {"ids": [1, 2, 2], "missing_row": np.zeros(DIM)}
 CALLS = {
     "EmbeddingFind": LOOKUP,
     "EmbeddingFindOrInsert": LOOKUP,
-    "EmbeddingPooledLookup": {**LOOKUP, **BAGS},
     "EmbeddingGradient": {
         "gradient": np.ones([3, DIM]),
         "positions": [0, 1, 1],
         "unique_ids": [1, 2],
-    },
-    "EmbeddingPooledGradient": {
-        "gradient": np.ones([2, DIM]),
-        "positions": [0, 1, 1],
-        "unique_ids": [1, 2],
-        "winners": np.zeros([2, DIM]),
-        "combiner": "sum",
-        **BAGS,
     },
     "EmbeddingApply": {
         "ids": [1, 2, 2],
@@ -229,9 +219,8 @@ def test_a_destroyed_table_is_not_found(name):
         call(name, **arguments)
 
 
-LOOKUPS = ["EmbeddingFind", "EmbeddingFindOrInsert", "EmbeddingPooledLookup"]
-POOLED = ["EmbeddingPooledLookup", "EmbeddingPooledGradient"]
-GRADIENTS = ["EmbeddingGradient", "EmbeddingPooledGradient"]
+LOOKUPS = ["EmbeddingFind", "EmbeddingFindOrInsert"]
+GRADIENTS = ["EmbeddingGradient"]
 
 
 def cases(names, message, **changed):
@@ -267,52 +256,6 @@ def cases(names, message, **changed):
             missing_row=tf.zeros([1, 4]),
         ),
         *cases(
-            POOLED,
-            "`row_splits` is empty",
-            row_splits=np.zeros([0], np.int64),
-        ),
-        *cases(POOLED, "`row_splits[0]` is 1, wanted 0", row_splits=[1, 2, 3]),
-        *cases(
-            POOLED,
-            f"`row_splits[0]` is {MIN}, wanted 0",
-            row_splits=[MIN, 2, 3],
-        ),
-        *cases(
-            POOLED,
-            "`row_splits[1]`=3 is greater than `row_splits[2]`=2",
-            row_splits=[0, 3, 2],
-        ),
-        *cases(
-            POOLED,
-            "`row_splits` ends at 4, but there are 3 ids",
-            row_splits=[0, 2, 4],
-        ),
-        *cases(
-            POOLED,
-            "`row_splits` must have rank 1, found shape [1,3]",
-            row_splits=[[0, 2, 3]],
-        ),
-        *cases(
-            POOLED,
-            "`weights` has 2 numbers, but there are 3 ids",
-            weights=[1.0, 2.0],
-        ),
-        *cases(
-            POOLED,
-            "`weights` must have rank 1, found shape []",
-            weights=1.0,
-        ),
-        *cases(
-            POOLED,
-            "`weights` go with the combiners sum, mean and sqrtn only",
-            combiner="first",
-        ),
-        *cases(
-            ["EmbeddingPooledLookup"],
-            "`ids` must have rank 1, found shape [1,3]",
-            ids=[[1, 2, 2]],
-        ),
-        *cases(
             GRADIENTS,
             "`positions[1]` is 2, wanted -1 to 1",
             positions=[0, 2, 1],
@@ -341,20 +284,6 @@ def cases(names, message, **changed):
             "EmbeddingGradient",
             {"gradient": tf.zeros([2, DIM])},
             "`gradient` has 2 rows, but `positions` has 3 numbers",
-        ),
-        (
-            "EmbeddingPooledGradient",
-            {"gradient": tf.zeros([3, DIM])},
-            "`gradient` has 3 rows, but `row_splits` makes 2 bags",
-        ),
-        (
-            "EmbeddingPooledGradient",
-            {
-                "combiner": "max",
-                "weights": np.zeros([0], np.float32),
-                "winners": np.zeros([2, 3], np.int64),
-            },
-            "`winners` has shape [2,3], wanted the gradient's [2,4]",
         ),
         (
             "EmbeddingApply",

@@ -108,4 +108,4 @@ def test_the_model_is_built_of_our_ops(model, tmp_path):
         for function in graph.graph.as_graph_def().library.function
         for node in function.node_def
     }
-    assert "Lodestar>EmbeddingPooledLookup" in ops
+    assert "Lodestar>EmbeddingCollectionLookup" in ops

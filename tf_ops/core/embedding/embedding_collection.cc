@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kBlockItems = 1024;
 
 Status InFeature(const CollectionFeature& feature, const Status& status) {
-  if (status.ok()) return status;
+  if (status.ok() || feature.name.empty()) return status;
   return Status(status.code(),
                 StrCat("feature '", feature.name, "': ", status.message()));
 }
@@ -176,10 +176,10 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
       parallel, num_tables, 10 * most, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
           if (parts[t].empty()) continue;
-          const int64_t* ids = parts[t][0]->bags.ids.data();
-          if (!padded[t]) {
-            BatchUnique(Span<const int64_t>(ids, num_ids_[t]), nullptr,
-                        &(*unique)[t], positions[t]);
+          const Bags& first = parts[t][0]->bags;
+          if (!padded[t] || parts[t].size() == 1) {
+            BatchUnique(Span<const int64_t>(first.ids.data(), num_ids_[t]),
+                        first.padding_id, &(*unique)[t], positions[t]);
             continue;
           }
           // Each feature has its own padding: without it, then back to all ids.
@@ -221,9 +221,9 @@ void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
     if (winners != nullptr) winners += block.begin * dim;
     if (found) {
       PoolFound(store, bags, positions, table.refs, table.missing, rows,
-                winners, nullptr);
+                winners);
     } else {
-      PoolFind(store, bags, table.missing, rows, winners, nullptr);
+      PoolFind(store, bags, table.missing, rows, winners);
     }
     return;
   }

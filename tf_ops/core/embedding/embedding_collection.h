@@ -25,7 +25,7 @@ namespace lodestar {
 
 // How a feature reads its table.
 struct CollectionFeature {
-  std::string name;  // for errors
+  std::string name;  // for errors; empty: they name none
   int64_t table = 0;
   bool pooled = true;  // false: a row for each id
   Combiner combiner = Combiner::kMean;

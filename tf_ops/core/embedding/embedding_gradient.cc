@@ -9,47 +9,30 @@
 
 namespace lodestar {
 
-namespace {
-
-// add(i, sum, first, last) adds columns [first, last) of what id i contributes
-// to `sum`. The batch is read in order and the sums of frequent ids stay in
-// the first caches; tasks share out columns, so an id that fills the batch is
-// no burden to one of them, but pairs of cache lines, which memory brings
-// together.
-template <typename C, typename Add>
-void SumColumns(Span<const int64_t> positions, int64_t num_unique, int dim,
-                C* sums, const ParallelFor* parallel, const Add& add) {
-  const int64_t tasks = std::max(1, dim / 32);
-  RunParallel(parallel, tasks, positions.size() * (dim / tasks + 4) / 4 + 1,
-              [&](int64_t begin, int64_t end) {
-                GradientSums<C> rows(sums, num_unique, dim, begin * dim / tasks,
-                                     end * dim / tasks);
-                for (int64_t i = 0; i < positions.size(); ++i) {
-                  rows.Prefetch(positions, i + kAhead);
-                  if (positions[i] == kNoPosition) continue;
-                  add(i, rows.Row(positions[i]), rows.first(), rows.last());
-                }
-                rows.Finish();
-              });
-}
-
-template <typename T>
-void AddScaled(const T* __restrict row, ComputeOf<T> factor, int64_t first,
-               int64_t last, ComputeOf<T>* __restrict sum) {
-  for (int64_t c = first; c < last; ++c) sum[c] += factor * ToCompute(row[c]);
-}
-
-}  // namespace
-
+// The batch is read in order and the sums of frequent ids stay in the first
+// caches; tasks share out columns, so an id that fills the batch is no burden
+// to one of them, but pairs of cache lines, which memory brings together.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel) {
-  using C = ComputeOf<T>;
-  SumColumns(positions, num_unique, dim, sums, parallel,
-             [&](int64_t i, C* sum, int64_t first, int64_t last) {
-               AddScaled(gradients + i * dim, C{1}, first, last, sum);
-             });
+  const int64_t tasks = std::max(1, dim / 32);
+  RunParallel(parallel, tasks, positions.size() * (dim / tasks + 4) / 4 + 1,
+              [&](int64_t begin, int64_t end) {
+                GradientSums<ComputeOf<T>> rows(sums, num_unique, dim,
+                                                begin * dim / tasks,
+                                                end * dim / tasks);
+                for (int64_t i = 0; i < positions.size(); ++i) {
+                  rows.Prefetch(positions, i + kAhead);
+                  if (positions[i] == kNoPosition) continue;
+                  const T* __restrict row = gradients + i * dim;
+                  ComputeOf<T>* __restrict sum = rows.Row(positions[i]);
+                  for (int64_t c = rows.first(); c < rows.last(); ++c) {
+                    sum[c] += ToCompute(row[c]);
+                  }
+                }
+                rows.Finish();
+              });
 }
 
 template <typename C>
@@ -97,48 +80,12 @@ void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
   }
 }
 
-template <typename T>
-void SumPooledByPosition(const T* gradients, const Bags& bags,
-                         Span<const int64_t> positions, int64_t num_unique,
-                         const int64_t* winners, int dim, ComputeOf<T>* sums,
-                         const ParallelFor* parallel) {
-  using C = ComputeOf<T>;
-  const int64_t n = positions.size();
-  // The bag of each id, and what its gradient is multiplied with.
-  std::vector<int64_t> bag_of(n);
-  std::vector<C> scale(n);
-  RunParallel(parallel, bags.size(), 20, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
-        bag_of[i] = b;
-      }
-      BagFactors(bags, positions, b, scale.data() + bags.row_splits[b]);
-    }
-  });
-  const bool max = bags.combiner == Combiner::kMax;
-  SumColumns(positions, num_unique, dim, sums, parallel,
-             [&](int64_t i, C* sum, int64_t first, int64_t last) {
-               const T* gradient = gradients + bag_of[i] * dim;
-               if (!max) {
-                 AddScaled(gradient, scale[i], first, last, sum);
-                 return;
-               }
-               const int64_t* winner = winners + bag_of[i] * dim;
-               for (int64_t c = first; c < last; ++c) {
-                 if (winner[c] == i) sum[c] += ToCompute(gradient[c]);
-               }
-             });
-}
-
 template void BagFactors(const Bags&, Span<const int64_t>, int64_t, float*);
 template void BagFactors(const Bags&, Span<const int64_t>, int64_t, double*);
 
 #define INSTANTIATE(T)                                                        \
   template void SumByPosition<T>(const T*, Span<const int64_t>, int64_t, int, \
-                                 ComputeOf<T>*, const ParallelFor*);          \
-  template void SumPooledByPosition<T>(                                       \
-      const T*, const Bags&, Span<const int64_t>, int64_t, const int64_t*,    \
-      int, ComputeOf<T>*, const ParallelFor*)
+                                 ComputeOf<T>*, const ParallelFor*)
 INSTANTIATE(float);
 INSTANTIATE(double);
 INSTANTIATE(Float16);

@@ -82,15 +82,6 @@ template <typename C>
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
                 C* factors);
 
-// The same sums through a pooled look-up. gradients: [B, D]; bags.ids is not
-// read; winners: [B, D] as PoolFound wrote them, for max only. REQUIRES:
-// CheckBags(bags) and positions as above.
-template <typename T>
-void SumPooledByPosition(const T* gradients, const Bags& bags,
-                         Span<const int64_t> positions, int64_t num_unique,
-                         const int64_t* winners, int dim, ComputeOf<T>* sums,
-                         const ParallelFor* parallel);
-
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_

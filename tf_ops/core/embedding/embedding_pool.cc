@@ -102,47 +102,41 @@ class Bag {
 // fetch(begin, count, rows) copies the rows of ids [begin, begin + count).
 template <typename T, typename Fetch>
 void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
-          T* pooled, int64_t* winners, const ParallelFor* parallel,
-          const Fetch& fetch) {
+          T* pooled, int64_t* winners, const Fetch& fetch) {
+  constexpr bool kRounds = RowRoom<T>::kRounds;
   const int dim = store.dim();
-  const int64_t mean_size =
-      bags.size() == 0 ? 0 : bags.ids.size() / bags.size() + 1;
-  const auto body = [&](int64_t begin, int64_t end) {
-    constexpr bool kRounds = RowRoom<T>::kRounds;
-    RowRoom<T> room(dim);
-    // Enough that the stages of a look-up overlap.
-    const int64_t run = std::min(room.run(), 8 * kRun);
-    Bag<T> bag(bags, dim);
-    int64_t fetched = bags.row_splits[begin];  // rows [first, fetched)
-    int64_t first = fetched;
-    const int64_t last = bags.row_splits[end];
-    for (int64_t b = begin; b < end; ++b) {
-      T* out = pooled + b * dim;
-      int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
-      if constexpr (kRounds) {
-        bag.Begin(room.sum(), out_winners);
-      } else {
-        bag.Begin(out, out_winners);
-      }
-      for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
-        if (i == fetched) {
-          first = i;
-          const int64_t count = std::min<int64_t>(run, last - i);
-          fetch(i, count, room.rows());
-          fetched = i + count;
-        }
-        if (IsPadding(bags, bags.ids[i])) continue;
-        bag.Add(i, room.rows() + (i - first) * dim);
-      }
-      bag.End();
-      if constexpr (kRounds) RoundRow(room.sum(), dim, out);
-      if (bag.count() == 0 && bags.default_id != nullptr) {
-        store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing,
-                   out, nullptr, nullptr);
-      }
+  RowRoom<T> room(dim);
+  // Enough that the stages of a look-up overlap.
+  const int64_t run = std::min(room.run(), 8 * kRun);
+  Bag<T> bag(bags, dim);
+  int64_t fetched = bags.row_splits[0];  // rows [first, fetched)
+  int64_t first = fetched;
+  const int64_t last = bags.row_splits[bags.size()];
+  for (int64_t b = 0; b < bags.size(); ++b) {
+    T* out = pooled + b * dim;
+    int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
+    if constexpr (kRounds) {
+      bag.Begin(room.sum(), out_winners);
+    } else {
+      bag.Begin(out, out_winners);
     }
-  };
-  RunParallel(parallel, bags.size(), mean_size * (40 + 2 * dim), body);
+    for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
+      if (i == fetched) {
+        first = i;
+        const int64_t count = std::min(run, last - i);
+        fetch(i, count, room.rows());
+        fetched = i + count;
+      }
+      if (IsPadding(bags, bags.ids[i])) continue;
+      bag.Add(i, room.rows() + (i - first) * dim);
+    }
+    bag.End();
+    if constexpr (kRounds) RoundRow(room.sum(), dim, out);
+    if (bag.count() == 0 && bags.default_id != nullptr) {
+      store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing, out,
+                 nullptr, nullptr);
+    }
+  }
 }
 
 }  // namespace
@@ -188,28 +182,26 @@ Status CheckBags(const Bags& bags) {
 
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, void* pooled, int64_t* winners,
-               const ParallelFor* parallel) {
+               const Missing& missing, void* pooled, int64_t* winners) {
   const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
     store.ReadRows(bags.ids, positions, refs, begin, begin + count, missing,
                    rows);
   };
   VisitRowType(store.type(), [&](auto zero) {
     Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
-         parallel, fetch);
+         fetch);
   });
 }
 
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, void* pooled, int64_t* winners,
-              const ParallelFor* parallel) {
+              const Missing& missing, void* pooled, int64_t* winners) {
   const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
     store.Find(bags.ids.subspan(begin, count), bags.padding_id, missing, rows,
                nullptr, nullptr);
   };
   VisitRowType(store.type(), [&](auto zero) {
     Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
-         parallel, fetch);
+         fetch);
   });
 }
 

@@ -12,7 +12,6 @@
 
 #include "tf_ops/core/base/combiner.h"
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -100,14 +99,12 @@ Status CheckBags(const Bags& bags);
 // REQUIRES: CheckBags(bags).
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, void* pooled, int64_t* winners,
-               const ParallelFor* parallel);
+               const Missing& missing, void* pooled, int64_t* winners);
 
 // Pools rows that are looked up on the way; read only.
 // REQUIRES: CheckBags(bags).
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, void* pooled, int64_t* winners,
-              const ParallelFor* parallel);
+              const Missing& missing, void* pooled, int64_t* winners);
 
 }  // namespace lodestar
 

@@ -19,13 +19,6 @@
 namespace lodestar {
 namespace {
 
-absl::Status InFeature(const CollectionFeature& feature,
-                       const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), StrCat("feature '", feature.name,
-                                            "': ", status.message()));
-}
-
 // The attribute missing, one item a table.
 absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               std::vector<std::string>* missing) {
@@ -35,7 +28,18 @@ absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               " items, but there are ", num_tables, " tables");
 }
 
-// gradients[f], checked to be as the feature's rows.
+// Checks that `tensor`, of an input called `name`, is shaped as the rows of a
+// feature.
+absl::Status CheckLikeRows(const CollectionFeature& feature, const char* name,
+                           const Tensor& tensor, TensorShape lead, int dim) {
+  LODESTAR_TRY(lead.AddDimWithStatus(dim));
+  if (tensor.shape() == lead) return absl::OkStatus();
+  return InFeature(
+      feature, InvalidArgumentError("`", name, "` has shape ",
+                                    tensor.shape().DebugString(), ", wanted ",
+                                    lead.DebugString()));
+}
+
 absl::Status ReadGradients(OpKernelContext* ctx,
                            const CollectionAttributes& attributes,
                            const CollectionInputs& inputs,
@@ -45,14 +49,8 @@ absl::Status ReadGradients(OpKernelContext* ctx,
   LODESTAR_TRY(ctx->input_list("gradients", &list));
   for (int f = 0; f < list.size(); ++f) {
     const CollectionFeature& feature = attributes.features()[f];
-    TensorShape wanted = inputs.lead(f);
-    LODESTAR_TRY(wanted.AddDimWithStatus(dims[feature.table]));
-    if (list[f].shape() != wanted) {
-      return InFeature(feature,
-                       InvalidArgumentError("`gradients` has shape ",
-                                            list[f].shape().DebugString(),
-                                            ", wanted ", wanted.DebugString()));
-    }
+    LODESTAR_TRY(CheckLikeRows(feature, "gradients", list[f], inputs.lead(f),
+                               dims[feature.table]));
     gradients->push_back(RowData(list[f]));
   }
   return absl::OkStatus();
@@ -66,8 +64,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
     OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
     OP_REQUIRES_OK(ctx,
                    ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("insert", &options_.insert));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("count", &options_.count));
+    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -283,15 +280,9 @@ class EmbeddingCollectionGradientOp : public Kernel {
       winners->push_back(nullptr);
       if (!attributes_.is_max(f)) continue;
       const CollectionFeature& feature = attributes_.features()[f];
-      TensorShape wanted = inputs.lead(f);
-      LODESTAR_TRY(wanted.AddDimWithStatus(dims_[feature.table]));
       const Tensor& tensor = list[next++];
-      if (tensor.shape() != wanted) {
-        return InFeature(
-            feature, InvalidArgumentError("`winners` has shape ",
-                                          tensor.shape().DebugString(),
-                                          ", wanted ", wanted.DebugString()));
-      }
+      LODESTAR_TRY(CheckLikeRows(feature, "winners", tensor, inputs.lead(f),
+                                 dims_[feature.table]));
       winners->back() = tensor.flat<int64_t>().data();
     }
     return absl::OkStatus();

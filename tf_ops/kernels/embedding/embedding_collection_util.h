@@ -18,6 +18,14 @@
 
 namespace lodestar {
 
+// An error of a feature, with its name if it has one.
+inline absl::Status InFeature(const CollectionFeature& feature,
+                              const absl::Status& status) {
+  if (status.ok() || feature.name.empty()) return status;
+  return absl::Status(status.code(), StrCat("feature '", feature.name,
+                                            "': ", status.message()));
+}
+
 // The features of an op. Beside CollectionFeature: which of them have
 // row_splits, weights and winners, whose inputs are lists of only those.
 class CollectionAttributes {
@@ -146,61 +154,22 @@ class CollectionInputs {
     LODESTAR_TRY(ctx->input_list("ids", &ids));
     LODESTAR_TRY(ctx->input_list("row_splits", &row_splits));
     LODESTAR_TRY(ctx->input_list("weights", &weights));
-    const size_t num_features = attributes.features_.size();
+    const int num_features = static_cast<int>(attributes.features_.size());
     tensors_.resize(num_features);
     leads_.resize(num_features);
     uniform_splits_.resize(num_features);
     int next_splits = 0;
     int next_weights = 0;
-    for (size_t f = 0; f < num_features; ++f) {
+    for (int f = 0; f < num_features; ++f) {
+      const bool ragged = attributes.ragged_[f];
+      const bool weighted = attributes.weighted_[f];
       const CollectionFeature& feature = attributes.features_[f];
-      const Tensor& feature_ids = ids[f];
-      FeatureTensors& tensors = tensors_[f];
-      tensors.ids = FlatSpan<int64_t>(feature_ids);
-      leads_[f] = feature_ids.shape();
-      if (feature.pooled && attributes.ragged_[f]) {
-        const Tensor& splits = row_splits[next_splits++];
-        LODESTAR_TRY(CheckRank(feature_ids, "ids", 1, feature));
-        LODESTAR_TRY(CheckRank(splits, "row_splits", 1, feature));
-        tensors.row_splits = FlatSpan<int64_t>(splits);
-        if (tensors.row_splits.empty()) {
-          return InvalidArgumentError(
-              "feature '", feature.name,
-              "': `row_splits` is empty, wanted B + 1 offsets");
-        }
-        leads_[f] = TensorShape({tensors.row_splits.size() - 1});
-      } else if (feature.pooled) {
-        if (feature_ids.dims() == 0) {
-          return InvalidArgumentError(
-              "feature '", feature.name,
-              "': `ids` is a scalar; a combiner needs a last axis to pool");
-        }
-        const int64_t length = leads_[f].dim_size(leads_[f].dims() - 1);
-        leads_[f].RemoveLastDims(1);
-        const int64_t bags = leads_[f].num_elements();
-        if (bags == std::numeric_limits<int64_t>::max()) {
-          return InvalidArgumentError(
-              "feature '", feature.name, "': `ids` has shape ",
-              feature_ids.shape().DebugString(), ", which makes too many bags");
-        }
-        Tensor& splits = uniform_splits_[f];
-        LODESTAR_TRY(
-            ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits));
-        auto offsets = splits.vec<int64_t>();
-        for (int64_t b = 0; b < offsets.size(); ++b) offsets(b) = b * length;
-        tensors.row_splits =
-            FlatSpan<int64_t>(static_cast<const Tensor&>(splits));
-      }
-      if (attributes.weighted_[f]) {
-        const Tensor& feature_weights = weights[next_weights++];
-        if (feature_weights.shape() != feature_ids.shape()) {
-          return InvalidArgumentError(
-              "feature '", feature.name, "': `weights` has shape ",
-              feature_weights.shape().DebugString(), ", but `ids` has shape ",
-              feature_ids.shape().DebugString());
-        }
-        tensors.weights = FlatSpan<float>(feature_weights);
-      }
+      LODESTAR_TRY(InFeature(
+          feature, InitFeature(ctx, f, feature.pooled, ids[f],
+                               ragged ? &row_splits[next_splits] : nullptr,
+                               weighted ? &weights[next_weights] : nullptr)));
+      next_splits += ragged;
+      next_weights += weighted;
     }
     return absl::OkStatus();
   }
@@ -210,12 +179,51 @@ class CollectionInputs {
   const TensorShape& lead(int f) const { return leads_[f]; }
 
  private:
-  static absl::Status CheckRank(const Tensor& tensor, const char* name,
-                                int rank, const CollectionFeature& feature) {
-    if (tensor.dims() == rank) return absl::OkStatus();
-    return InvalidArgumentError("feature '", feature.name, "': `", name,
-                                "` must have rank ", rank, ", found shape ",
-                                tensor.shape().DebugString());
+  // row_splits, weights: null where the feature has none.
+  absl::Status InitFeature(OpKernelContext* ctx, int f, bool pooled,
+                           const Tensor& ids, const Tensor* row_splits,
+                           const Tensor* weights) {
+    FeatureTensors& tensors = tensors_[f];
+    tensors.ids = FlatSpan<int64_t>(ids);
+    leads_[f] = ids.shape();
+    if (row_splits != nullptr) {
+      LODESTAR_TRY(CheckRank(ids, "ids", 1));
+      LODESTAR_TRY(CheckRank(*row_splits, "row_splits", 1));
+      tensors.row_splits = FlatSpan<int64_t>(*row_splits);
+      if (tensors.row_splits.empty()) {
+        return InvalidArgumentError(
+            "`row_splits` is empty, wanted B + 1 offsets");
+      }
+      leads_[f] = TensorShape({tensors.row_splits.size() - 1});
+    } else if (pooled) {
+      if (ids.dims() == 0) {
+        return InvalidArgumentError(
+            "`ids` is a scalar; a combiner needs a last axis to pool");
+      }
+      const int64_t length = ids.dim_size(ids.dims() - 1);
+      leads_[f].RemoveLastDims(1);
+      const int64_t bags = leads_[f].num_elements();
+      if (bags == std::numeric_limits<int64_t>::max()) {
+        return InvalidArgumentError("`ids` has shape ",
+                                    ids.shape().DebugString(),
+                                    ", which makes too many bags");
+      }
+      Tensor& splits = uniform_splits_[f];
+      LODESTAR_TRY(
+          ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits));
+      auto offsets = splits.vec<int64_t>();
+      for (int64_t b = 0; b < offsets.size(); ++b) offsets(b) = b * length;
+      tensors.row_splits =
+          FlatSpan<int64_t>(static_cast<const Tensor&>(splits));
+    }
+    if (weights == nullptr) return absl::OkStatus();
+    if (weights->shape() != ids.shape()) {
+      return InvalidArgumentError(
+          "`weights` has shape ", weights->shape().DebugString(),
+          ", but `ids` has shape ", ids.shape().DebugString());
+    }
+    tensors.weights = FlatSpan<float>(*weights);
+    return absl::OkStatus();
   }
 
   std::vector<FeatureTensors> tensors_;
@@ -236,7 +244,7 @@ class CollectionTables {
     LODESTAR_TRY(ctx->input_list("missing_rows", &missing_rows));
     tables_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
-      LODESTAR_TRY(lodestar::CheckRank(handles[t], "handles", 0));
+      LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
       stores_.push_back(resource->store());

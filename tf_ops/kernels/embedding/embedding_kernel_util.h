@@ -141,6 +141,19 @@ class LookupAttributes {
   int64_t padding_id_ = 0;
 };
 
+// The attributes insert, count and admit.
+inline absl::Status ReadSightingOptions(
+    OpKernelConstruction* ctx, EmbeddingStore::SightingOptions* options) {
+  LODESTAR_TRY(ctx->GetAttr("insert", &options->insert));
+  LODESTAR_TRY(ctx->GetAttr("count", &options->count));
+  std::string admit;
+  LODESTAR_TRY(ctx->GetAttr("admit", &admit));
+  using Admit = EmbeddingStore::SightingOptions::Admit;
+  if (admit == "all") options->admit = Admit::kAll;
+  if (admit == "none") options->admit = Admit::kNone;
+  return absl::OkStatus();
+}
+
 // InvalidArgument unless every position is kNoPosition or in [0, num_unique).
 inline absl::Status CheckPositions(Span<const int64_t> positions,
                                    int64_t num_unique) {

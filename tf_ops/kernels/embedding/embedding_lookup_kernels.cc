@@ -1,16 +1,16 @@
-// Kernels of EmbeddingVariable, EmbeddingFind, EmbeddingFindOrInsert and
-// EmbeddingPooledLookup. Contracts: tf_ops/ops/embedding/embedding_ops.cc;
-// algorithms: tf_ops/core/embedding/embedding_store.h and embedding_pool.h.
+// Kernels of EmbeddingVariable, EmbeddingFind and EmbeddingFindOrInsert.
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc; algorithms:
+// tf_ops/core/embedding/embedding_store.h.
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/base/combiner.h"
-#include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_policies.h"
@@ -108,55 +108,13 @@ class EmbeddingFindOp : public EmbeddingKernel {
   LookupAttributes lookup_;
 };
 
-// The part that EmbeddingFindOrInsert and EmbeddingPooledLookup share: the
-// distinct ids of a batch, their rows, and the outputs that say which is which.
-class SightingKernel : public EmbeddingKernel {
+class EmbeddingFindOrInsertOp : public EmbeddingKernel {
  public:
-  explicit SightingKernel(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit EmbeddingFindOrInsertOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("insert", &options_.insert));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("count", &options_.count));
-    std::string admit;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("admit", &admit));
-    using Admit = EmbeddingStore::SightingOptions::Admit;
-    if (admit == "all") options_.admit = Admit::kAll;
-    if (admit == "none") options_.admit = Admit::kNone;
+    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
   }
-
- protected:
-  // unique_ids and positions go to outputs 1 and 2.
-  absl::Status See(OpKernelContext* ctx, const Tensor& ids,
-                   EmbeddingStore* store, const ParallelFor* parallel,
-                   std::vector<RowRef>* refs,
-                   Span<const int64_t>* positions) const {
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(2, {ids.NumElements()}, &output));
-    std::vector<int64_t> unique;
-    BatchUnique(FlatSpan<int64_t>(ids), lookup_.padding_id(), &unique,
-                FlatSpan<int64_t>(output));
-    *positions = FlatSpan<int64_t>(*output);
-    LODESTAR_TRY(OutputVector(ctx, 1, unique));
-    const int64_t padding =
-        lookup_.padding_id() == nullptr
-            ? 0
-            : std::count(positions->begin(), positions->end(), kNoPosition);
-    store->CountBatch(positions->size(), unique.size(), padding);
-    refs->resize(unique.size());
-    std::vector<uint32_t> occurrences;
-    if (store->counts_occurrences()) {
-      occurrences = CountOccurrences(*positions, unique.size());
-    }
-    return ToTensorFlow(store->FindOrInsert(unique, options_, *refs, parallel,
-                                            nullptr, occurrences));
-  }
-
-  LookupAttributes lookup_;
-  EmbeddingStore::SightingOptions options_;
-};
-
-class EmbeddingFindOrInsertOp : public SightingKernel {
- public:
-  using SightingKernel::SightingKernel;
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const int dim = store->dim();
@@ -166,11 +124,26 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
     LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), dim, &missing));
     char* rows = nullptr;
     LODESTAR_TRY(AllocateRows(ctx, 0, ids_tensor.shape(), dim, &rows));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    std::vector<RowRef> refs;
-    Span<const int64_t> positions;
-    LODESTAR_TRY(See(ctx, ids_tensor, store, &parallel, &refs, &positions));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
+    Tensor* output = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(2, {ids.size()}, &output));
+    std::vector<int64_t> unique;
+    BatchUnique(ids, lookup_.padding_id(), &unique, FlatSpan<int64_t>(output));
+    const Span<const int64_t> positions = FlatSpan<int64_t>(*output);
+    LODESTAR_TRY(OutputVector(ctx, 1, unique));
+    const int64_t padding =
+        lookup_.padding_id() == nullptr
+            ? 0
+            : std::count(positions.begin(), positions.end(), kNoPosition);
+    store->CountBatch(positions.size(), unique.size(), padding);
+    std::vector<RowRef> refs(unique.size());
+    std::vector<uint32_t> occurrences;
+    if (store->counts_occurrences()) {
+      occurrences = CountOccurrences(positions, unique.size());
+    }
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    LODESTAR_TRY(store->FindOrInsert(unique, options_, refs, &parallel, nullptr,
+                                     occurrences));
     const int64_t row_bytes = store->row_bytes();
     RunParallel(&parallel, ids.size(), 20 + dim,
                 [&](int64_t begin, int64_t end) {
@@ -179,74 +152,15 @@ class EmbeddingFindOrInsertOp : public SightingKernel {
                 });
     return absl::OkStatus();
   }
-};
-
-class EmbeddingPooledLookupOp : public SightingKernel {
- public:
-  explicit EmbeddingPooledLookupOp(OpKernelConstruction* ctx)
-      : SightingKernel(ctx) {
-    std::string combiner;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("use_default", &use_default_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("default_id", &default_id_));
-  }
-
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const int dim = store->dim();
-    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
-    const Tensor& ids = ctx->input(2);
-    LODESTAR_TRY(CheckRank(ids, "ids", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(3), "row_splits", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(4), "weights", 1));
-    Missing missing;
-    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(5), dim, &missing));
-    Bags bags;
-    bags.ids = FlatSpan<int64_t>(ids);
-    bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
-    bags.weights = FlatSpan<float>(ctx->input(4));
-    bags.combiner = combiner_;
-    bags.padding_id = lookup_.padding_id();
-    bags.default_id = use_default_ ? &default_id_ : nullptr;
-    LODESTAR_TRY(CheckBags(bags));
-
-    const TensorShape lead({bags.size()});
-    char* pooled = nullptr;
-    LODESTAR_TRY(AllocateRows(ctx, 0, lead, dim, &pooled));
-    const bool max = combiner_ == Combiner::kMax;
-    Tensor* winners = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(
-        3, max ? TensorShape({bags.size(), dim}) : TensorShape({0, 0}),
-        &winners));
-    int64_t* winner_data = max ? winners->flat<int64_t>().data() : nullptr;
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (!options_.insert && !options_.count) {
-      // Nothing to write: rows are read as they are found. The distinct ids are
-      // left to the gradient, which seldom comes.
-      Tensor* none = nullptr;
-      LODESTAR_TRY(ctx->allocate_output(1, {0}, &none));
-      LODESTAR_TRY(ctx->allocate_output(2, {0}, &none));
-      PoolFind(*store, bags, missing, pooled, winner_data, &parallel);
-      return absl::OkStatus();
-    }
-    std::vector<RowRef> refs;
-    Span<const int64_t> positions;
-    LODESTAR_TRY(See(ctx, ids, store, &parallel, &refs, &positions));
-    PoolFound(*store, bags, positions, refs, missing, pooled, winner_data,
-              &parallel);
-    return absl::OkStatus();
-  }
 
  private:
-  Combiner combiner_ = Combiner::kSum;
-  bool use_default_ = false;
-  int64_t default_id_ = 0;
+  LookupAttributes lookup_;
+  EmbeddingStore::SightingOptions options_;
 };
 
 LODESTAR_REGISTER(EmbeddingVariable);
 LODESTAR_REGISTER(EmbeddingFind);
 LODESTAR_REGISTER(EmbeddingFindOrInsert);
-LODESTAR_REGISTER(EmbeddingPooledLookup);
 
 }  // namespace
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingPooledGradient,
-// EmbeddingCheckApply and EmbeddingApply. Contracts:
+// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingCheckApply and
+// EmbeddingApply. Contracts:
 // tf_ops/ops/embedding/embedding_ops.cc; algorithms:
 // tf_ops/core/embedding/embedding_gradient.h, sparse_optimizer.h and
 // embedding_store.h.
@@ -44,30 +44,18 @@ class EmbeddingUniqueOp : public Kernel {
   int64_t padding_id_ = 0;
 };
 
-// InvalidArgument unless `gradient` is of rows that a table may have.
-absl::Status CheckGradient(const Tensor& gradient) {
-  LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
-  if (gradient.dim_size(1) <= kMaxDim) return absl::OkStatus();
-  return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
-                              " numbers, wanted at most ", kMaxDim);
-}
-
-// Output 0: a sum of rows of `gradient` for each distinct id.
-absl::Status AllocateSums(OpKernelContext* ctx, const Tensor& gradient,
-                          int64_t num_unique, SumTensor* sums) {
-  Tensor* output = nullptr;
-  LODESTAR_TRY(ctx->allocate_output(
-      0, TensorShape({num_unique, gradient.dim_size(1)}), &output));
-  return sums->Init(ctx, output);
-}
-
 class EmbeddingGradientOp : public Kernel {
  public:
   using Kernel::Kernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& gradient = ctx->input(0);
-    LODESTAR_TRY(CheckGradient(gradient));
+    LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
+    if (gradient.dim_size(1) > kMaxDim) {
+      return InvalidArgumentError("`gradient` has rows of ",
+                                  gradient.dim_size(1),
+                                  " numbers, wanted at most ", kMaxDim);
+    }
     LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
     LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
     const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
@@ -80,8 +68,10 @@ class EmbeddingGradientOp : public Kernel {
     LODESTAR_TRY(CheckPositions(positions, num_unique));
     const int dim = static_cast<int>(gradient.dim_size(1));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
+    Tensor* output = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(0, {num_unique, dim}, &output));
     SumTensor sums;
-    LODESTAR_TRY(AllocateSums(ctx, gradient, num_unique, &sums));
+    LODESTAR_TRY(sums.Init(ctx, output));
     VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
       using T = decltype(zero);
       SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
@@ -90,60 +80,6 @@ class EmbeddingGradientOp : public Kernel {
     sums.Round(&parallel);
     return absl::OkStatus();
   }
-};
-
-class EmbeddingPooledGradientOp : public Kernel {
- public:
-  explicit EmbeddingPooledGradientOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    std::string combiner;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiner", &combiner));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(ParseCombiner(combiner, &combiner_)));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& gradient = ctx->input(0);
-    const Tensor& winners = ctx->input(5);
-    LODESTAR_TRY(CheckGradient(gradient));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(3), "row_splits", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(4), "weights", 1));
-    LODESTAR_TRY(CheckRank(winners, "winners", 2));
-    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
-    const int64_t num_unique = ctx->input(2).NumElements();
-    LODESTAR_TRY(CheckPositions(positions, num_unique));
-    Bags bags;
-    bags.ids = positions;  // only their number is read
-    bags.row_splits = FlatSpan<int64_t>(ctx->input(3));
-    bags.weights = FlatSpan<float>(ctx->input(4));
-    bags.combiner = combiner_;
-    LODESTAR_TRY(CheckBags(bags));
-    if (gradient.dim_size(0) != bags.size()) {
-      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                  " rows, but `row_splits` makes ", bags.size(),
-                                  " bags");
-    }
-    if (!(combiner_ != Combiner::kMax || winners.shape() == gradient.shape())) {
-      return InvalidArgumentError(
-          "`winners` has shape ", winners.shape().DebugString(),
-          ", wanted the gradient's ", gradient.shape().DebugString());
-    }
-    const int dim = static_cast<int>(gradient.dim_size(1));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SumTensor sums;
-    LODESTAR_TRY(AllocateSums(ctx, gradient, num_unique, &sums));
-    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
-      using T = decltype(zero);
-      SumPooledByPosition(reinterpret_cast<const T*>(RowData(gradient)), bags,
-                          positions, num_unique, winners.flat<int64_t>().data(),
-                          dim, sums.data<T>(), &parallel);
-    });
-    sums.Round(&parallel);
-    return absl::OkStatus();
-  }
-
- private:
-  Combiner combiner_ = Combiner::kSum;
 };
 
 class EmbeddingCheckApplyOp : public EmbeddingKernel {
@@ -292,7 +228,6 @@ class EmbeddingApplyOp : public StepKernel {
 
 LODESTAR_REGISTER(EmbeddingUnique);
 LODESTAR_REGISTER(EmbeddingGradient);
-LODESTAR_REGISTER(EmbeddingPooledGradient);
 LODESTAR_REGISTER(EmbeddingCheckApply);
 LODESTAR_REGISTER(EmbeddingApply);
 

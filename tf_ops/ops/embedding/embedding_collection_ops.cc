@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
@@ -189,6 +190,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
     .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .Attr("insert: bool = true")
     .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
     .SetIsStateful()
     .SetShapeFn(LookupShape)
     .Doc(R"doc(
@@ -222,7 +224,9 @@ winners: Of each feature with combiner max, shaped as its rows: the place among
   its ids, truncated, of each largest number, or -1.
 insert: False makes no rows.
 count: Counts the sightings of ids.
-INVALID_ARGUMENT, naming the feature, if the splits do not start at 0, descend
+admit: Which ids without a row get one: those that the admission lets in, all,
+  or none, whose sightings are counted all the same.
+INVALID_ARGUMENT, naming the feature if names does, if the splits do not start at 0, descend
 or do not end at N, or weights are not shaped as ids.
 RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
 )doc");
@@ -287,10 +291,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
     .Attr("shared_name: string = ''")
     .Attr("num_features: int >= 1")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Scalar());
-      return absl::OkStatus();
-    })
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
 Creates counters of what a collection looks up, or finds those of this name.
 

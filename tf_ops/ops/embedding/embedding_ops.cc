@@ -1,5 +1,6 @@
 // Ops of the embedding variable.
 
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
@@ -8,7 +9,6 @@ namespace lodestar {
 namespace {
 
 using absl::Status;
-using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
@@ -19,66 +19,35 @@ constexpr char kOptimizers[] =
     "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
     "'ftrl'}";
 
-// D, from the hook [0, D].
-Status HookDim(InferenceContext* c, int input, DimensionHandle* dim) {
+// Output 0 of a look-up: input 2, its ids, + [D] of input 1, its hook [0, D].
+Status RowsOfIds(InferenceContext* c) {
   ShapeHandle hook;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(input), 2, &hook));
-  *dim = c->Dim(hook, 1);
-  return absl::OkStatus();
-}
-
-// Outputs ids.shape + [D] at `output`.
-Status RowsOfIds(InferenceContext* c, int ids, DimensionHandle dim,
-                 int output) {
   ShapeHandle rows;
-  TF_RETURN_IF_ERROR(c->Concatenate(c->input(ids), c->Vector(dim), &rows));
-  c->set_output(output, rows);
-  return absl::OkStatus();
-}
-
-Status VectorOfUnknown(InferenceContext* c, int output) {
-  c->set_output(output, c->UnknownShapeOfRank(1));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &hook));
+  TF_RETURN_IF_ERROR(
+      c->Concatenate(c->input(2), c->Vector(c->Dim(hook, 1)), &rows));
+  c->set_output(0, rows);
   return absl::OkStatus();
 }
 
 Status FindShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckHandle(c));
-  DimensionHandle dim;
-  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
-  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
+  TF_RETURN_IF_ERROR(RowsOfIds(c));
   c->set_output(1, c->input(2));
+  return absl::OkStatus();
+}
+
+// The outputs unique_ids and positions from `output` on.
+Status UniqueShape(InferenceContext* c, int output) {
+  c->set_output(output, c->UnknownShapeOfRank(1));
+  c->set_output(output + 1, c->UnknownShapeOfRank(1));
   return absl::OkStatus();
 }
 
 Status FindOrInsertShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckHandle(c));
-  DimensionHandle dim;
-  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
-  TF_RETURN_IF_ERROR(RowsOfIds(c, 2, dim, 0));
-  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
-  return VectorOfUnknown(c, 2);
-}
-
-Status PooledLookupShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
-  DimensionHandle dim;
-  TF_RETURN_IF_ERROR(HookDim(c, 1, &dim));
-  ShapeHandle ids;
-  ShapeHandle splits;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &ids));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &splits));
-  DimensionHandle bags;
-  TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &bags));
-  c->set_output(0, c->Matrix(bags, dim));
-  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 1));
-  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 2));
-  c->set_output(3, c->UnknownShapeOfRank(2));
-  return absl::OkStatus();
-}
-
-Status UniqueShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(VectorOfUnknown(c, 0));
-  return VectorOfUnknown(c, 1);
+  TF_RETURN_IF_ERROR(RowsOfIds(c));
+  return UniqueShape(c, 1);
 }
 
 // [U, D] from unique_ids at `unique_ids` and the gradient [.., D] at 0.
@@ -119,10 +88,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("shared_rows: int = 0")
     .Attr("table_name: string = ''")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Scalar());
-      return absl::OkStatus();
-    })
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
 Creates an embedding variable, or finds the one of this name.
 
@@ -206,58 +172,13 @@ admit: Which ids without a row get one: those that the admission lets in, all,
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingPooledLookup")
-    .Input("handle: resource")
-    .Input("hook: dtype")
-    .Input("ids: int64")
-    .Input("row_splits: int64")
-    .Input("weights: float")
-    .Input("missing_row: dtype")
-    .Output("pooled: dtype")
-    .Output("unique_ids: int64")
-    .Output("positions: int64")
-    .Output("winners: int64")
-    .Attr(kRowDtype)
-    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'mean'")
-    .Attr("insert: bool = true")
-    .Attr("count: bool = true")
-    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
-    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
-    .Attr("use_padding: bool = false")
-    .Attr("padding_id: int = 0")
-    .Attr("use_default: bool = false")
-    .Attr("default_id: int = 0")
-    .SetIsStateful()
-    .SetShapeFn(PooledLookupShape)
-    .Doc(R"doc(
-Reads the rows of B bags of ids and pools each bag to one row.
-
-hook: [0, D], carries the gradient.
-ids: [N].
-row_splits: [B + 1], bag b holds ids [row_splits[b], row_splits[b + 1]).
-weights: [N], or [0] for all 1; with sum, mean and sqrtn only.
-missing_row: [D] where missing is 'vector', else not read.
-pooled: [B, D]; an empty bag is zeros, or default_id's row if use_default.
-unique_ids: [U], in order of first occurrence, without padding.
-positions: [N], the place of each id in unique_ids, -1 for padding. With
-  neither insert nor count both are [0]: the gradient finds them.
-winners: For max [B, D], the place in ids of each largest number or -1; else
-  [0, 0].
-insert: False makes no rows.
-count: Counts the sightings of ids.
-admit: Which ids without a row get one: those that the admission lets in, all,
-  or none, whose sightings are counted all the same.
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
-)doc");
-
 REGISTER_OP("Lodestar>EmbeddingUnique")
     .Input("ids: int64")
     .Output("unique_ids: int64")
     .Output("positions: int64")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
-    .SetShapeFn(UniqueShape)
+    .SetShapeFn([](InferenceContext* c) { return UniqueShape(c, 0); })
     .Doc(R"doc(
 The distinct ids, in order of first occurrence.
 
@@ -281,30 +202,6 @@ positions: [N], as EmbeddingFindOrInsert gave them.
 unique_ids: [U].
 sums: [U, D]; of 16 bits, summed as float and rounded once.
 INVALID_ARGUMENT if a position is not in [-1, U).
-)doc");
-
-REGISTER_OP("Lodestar>EmbeddingPooledGradient")
-    .Input("gradient: dtype")
-    .Input("positions: int64")
-    .Input("unique_ids: int64")
-    .Input("row_splits: int64")
-    .Input("weights: float")
-    .Input("winners: int64")
-    .Output("sums: dtype")
-    .Attr(kRowDtype)
-    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'}")
-    .SetShapeFn(GradientShape)
-    .Doc(R"doc(
-Sums the gradients of equal ids through a pooled look-up, in batch order.
-
-gradient: [B, D].
-positions: [N], as EmbeddingPooledLookup gave them.
-unique_ids: [U].
-row_splits: [B + 1].
-weights: [N], or [0] for all 1.
-winners: As EmbeddingPooledLookup gave them.
-sums: [U, D]; of 16 bits, summed as float and rounded once.
-INVALID_ARGUMENT if a position is not in [-1, U) or the splits are bad.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCheckApply")

@@ -19,7 +19,7 @@ def pool(
     padding_id: int | None,
     default_id: int | None,
 ) -> tf.Tensor:
-    """As `embedding_ops.pooled_lookup`: `[B, D]` of the dtype of rows."""
+    """As `collection_lookup` of one feature: `[B, D]` of the dtype of rows."""
     size = tf.size(ids, tf.int64)
     row_splits = segments.checked(row_splits, size, "ids")
     count = tf.size(row_splits, tf.int64) - 1

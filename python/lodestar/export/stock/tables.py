@@ -1,5 +1,6 @@
 """What stands in for look-ups of a model's tables while it is traced."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,6 @@ class StockTables:
         """What `ops.stand_ins.stand_ins` takes."""
         return {
             embedding_ops.find: self._find,
-            embedding_ops.pooled_lookup: self._pooled_lookup,
             collection_ops.collection_lookup: self._collection_lookup,
         }
 
@@ -68,32 +68,6 @@ class StockTables:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         return self._of(handle).find(ids, missing_row, missing, padding_id)
 
-    def _pooled_lookup(
-        self,
-        handle: tf.Tensor,
-        hook: tf.Tensor,
-        ids: tf.Tensor,
-        row_splits: tf.Tensor,
-        weights: tf.Tensor,
-        missing_row: tf.Tensor,
-        *,
-        combiner: str,
-        missing: str = "zeros",
-        padding_id: int | None = None,
-        default_id: int | None = None,
-        **training: Any,
-    ) -> tf.Tensor:
-        table = self._of(handle)
-
-        def fetch(ids: tf.Tensor) -> tf.Tensor:
-            return table.find(ids, missing_row, missing, None)[0]
-
-        if weights.shape == [0]:  # none
-            weights = None
-        return pooling.pool(
-            fetch, ids, row_splits, weights, combiner, padding_id, default_id
-        )
-
     def _collection_lookup(
         self,
         handles: Sequence[tf.Tensor],
@@ -106,29 +80,23 @@ class StockTables:
     ) -> list[tf.Tensor]:
         rows = []
         for feature, batch in zip(features, inputs, strict=True):
-            table = feature.table
+            find = functools.partial(
+                self._of(handles[feature.table]).find,
+                missing_row=missing_rows[feature.table],
+                missing=missing[feature.table],
+            )
             feature, batch = _without_salt(feature, _cut(feature, batch))
-            arguments = (handles[table], hooks[table])
-            options = {
-                "missing": missing[table],
-                "padding_id": feature.padding_id,
-            }
             if feature.combiner is None:
-                found, _ = self._find(
-                    *arguments, batch.ids, missing_rows[table], **options
-                )
+                found, _ = find(batch.ids, padding_id=feature.padding_id)
                 rows.append(found)
                 continue
             bags = _bags(batch)
-            pooled = self._pooled_lookup(
-                *arguments,
-                bags.ids,
-                bags.row_splits,
-                tf.zeros([0]) if bags.weights is None else bags.weights,
-                missing_rows[table],
-                combiner=feature.combiner,
-                default_id=feature.default_id,
-                **options,
+            pooled = pooling.pool(
+                lambda ids, find=find: find(ids, padding_id=None)[0],
+                *bags[:3],
+                feature.combiner,
+                feature.padding_id,
+                feature.default_id,
             )
             rows.append(bags.restore(pooled))
         return rows
