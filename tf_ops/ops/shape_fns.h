@@ -1,12 +1,21 @@
-// Shape functions and attributes shared by the op registrations.
+// Shape functions and attributes shared by the op registrations. TensorFlow's
+// op.h and shape_inference.h come with it.
 
 #ifndef LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 #define LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 
+#include <utility>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace lodestar {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
 
 // The dtypes of rows: of ops that compute with floats, with any number, and
 // that move rows as they are.
@@ -23,29 +32,51 @@ constexpr char kRowDtype[] =
     "dtype: {float, double, half, bfloat16} = DT_FLOAT";
 constexpr char kSlotDtype[] = "slot_dtype: {float, double} = DT_FLOAT";
 
-// The handle of a resource: a scalar.
-inline absl::Status CheckHandle(
-    tensorflow::shape_inference::InferenceContext* c, int input = 0) {
-  tensorflow::shape_inference::ShapeHandle unused;
-  return c->WithRank(c->input(input), 0, &unused);
+// Inputs 0, 1, ... have these ranks; one with kAnyRank, and those behind the
+// last, any.
+constexpr int kAnyRank = -1;
+inline absl::Status CheckRanks(InferenceContext* c,
+                               const std::vector<int>& ranks) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ShapeHandle unused;
+    if (ranks[i] == kAnyRank) continue;
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), ranks[i], &unused));
+  }
+  return absl::OkStatus();
+}
+
+// The shape function of inputs of these ranks, a handle's is 0, and of outputs
+// that are scalars, if there are any.
+inline tensorflow::OpShapeInferenceFn ScalarOutputs(std::vector<int> ranks) {
+  return [ranks = std::move(ranks)](InferenceContext* c) {
+    TF_RETURN_IF_ERROR(CheckRanks(c, ranks));
+    for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
+    return absl::OkStatus();
+  };
 }
 
 // Sets output to [count] + the shape of `rows` without its first dimension.
-inline absl::Status ReplaceFirst(
-    tensorflow::shape_inference::InferenceContext* c,
-    tensorflow::shape_inference::ShapeHandle rows,
-    tensorflow::shape_inference::DimensionHandle count, int output) {
-  tensorflow::shape_inference::ShapeHandle shape;
+inline absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
+                                 DimensionHandle count, int output) {
+  ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(rows, 1, &rows));
   TF_RETURN_IF_ERROR(c->ReplaceDim(rows, 0, count, &shape));
   c->set_output(output, shape);
   return absl::OkStatus();
 }
 
+// The shape function of inputs of these ranks, the first of them rows, and of
+// output 0, any number of such rows.
+inline tensorflow::OpShapeInferenceFn OtherRows(std::vector<int> ranks) {
+  return [ranks = std::move(ranks)](InferenceContext* c) {
+    TF_RETURN_IF_ERROR(CheckRanks(c, ranks));
+    return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
+  };
+}
+
 // Output 0 is as input 0, [N, ...], whose sequences are int64 splits [B + 1].
-inline absl::Status LikeSequences(
-    tensorflow::shape_inference::InferenceContext* c, int splits = 1) {
-  tensorflow::shape_inference::ShapeHandle shape;
+inline absl::Status LikeSequences(InferenceContext* c, int splits = 1) {
+  ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(splits), 1, &shape));
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &shape));
   c->set_output(0, shape);

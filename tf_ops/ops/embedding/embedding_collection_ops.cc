@@ -85,9 +85,7 @@ Status LookupShape(InferenceContext* c) {
   const int first_ids = 3 * counts.tables;
   int splits = first_ids + counts.features;
   const int first_weights = splits + counts.ragged;
-  for (int t = 0; t < counts.tables; ++t) {
-    TF_RETURN_IF_ERROR(CheckHandle(c, t));
-  }
+  TF_RETURN_IF_ERROR(CheckRanks(c, std::vector<int>(counts.tables, 0)));
   int output = 0;
   for (size_t f = 0; f < features; ++f) {
     if (tables[f] < 0 || tables[f] >= counts.tables) {
@@ -143,7 +141,7 @@ Status WeightsGradientShape(InferenceContext* c) {
 }
 
 Status StatsShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   c->set_output(0, c->Matrix(c->UnknownDim(), 4));
   return absl::OkStatus();
 }

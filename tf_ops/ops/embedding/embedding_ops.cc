@@ -31,7 +31,7 @@ Status RowsOfIds(InferenceContext* c) {
 }
 
 Status FindShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   TF_RETURN_IF_ERROR(RowsOfIds(c));
   c->set_output(1, c->input(2));
   return absl::OkStatus();
@@ -45,7 +45,7 @@ Status UniqueShape(InferenceContext* c, int output) {
 }
 
 Status FindOrInsertShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   TF_RETURN_IF_ERROR(RowsOfIds(c));
   return UniqueShape(c, 1);
 }
@@ -214,7 +214,7 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Attr("additions: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
       return c->WithRank(c->input(2), 2, &unused);
@@ -251,7 +251,7 @@ REGISTER_OP("Lodestar>EmbeddingApply")
     .Attr("inside_step: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &unused));

@@ -4,29 +4,21 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
 absl::Status GatherForUpdateShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
   ShapeHandle ids;
   ShapeHandle unused;
-  ShapeHandle gradients;
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0, kAnyRank, kAnyRank, 2}));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
   TF_RETURN_IF_ERROR(c->Merge(c->input(2), ids, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &gradients));
   std::vector<std::string> slot_names;
   TF_RETURN_IF_ERROR(c->GetAttr("slot_names", &slot_names));
   const DimensionHandle k = c->UnknownDim();
-  const ShapeHandle rows = c->Matrix(k, c->Dim(gradients, 1));
+  const ShapeHandle rows = c->Matrix(k, c->Dim(c->input(3), 1));
   c->set_output(0, c->Vector(k));
   c->set_output(1, c->Vector(k));
   c->set_output(2, rows);
@@ -40,15 +32,12 @@ absl::Status GatherForUpdateShape(InferenceContext* c) {
 }
 
 absl::Status AssignIfUnchangedShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
   ShapeHandle ids;
   ShapeHandle unused;
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0, kAnyRank, kAnyRank, kAnyRank, 2, 3, 0}));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
   TF_RETURN_IF_ERROR(c->Merge(c->input(2), ids, &unused));
   TF_RETURN_IF_ERROR(c->Merge(c->input(3), ids, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 3, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(6), 0, &unused));
   c->set_output(0, ids);
   return absl::OkStatus();
 }
@@ -66,7 +55,7 @@ REGISTER_OP("Lodestar>EmbeddingGatherForUpdate")
     .Output("rows: slot_dtype")
     .Output("slots: slot_dtype")
     .Output("versions: int64")
-    .Attr("slot_dtype: {float, double} = DT_FLOAT")
+    .Attr(kSlotDtype)
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
     .Attr("slot_inits: list(float) = []")
@@ -104,7 +93,7 @@ REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
     .Input("slots: slot_dtype")
     .Input("next_step: int64")
     .Output("changed: bool")
-    .Attr("slot_dtype: {float, double} = DT_FLOAT")
+    .Attr(kSlotDtype)
     .Attr("optimizer: string")
     .Attr("slot_names: list(string) = []")
     .SetIsStateful()

@@ -1,28 +1,13 @@
 // Ops that write, read and describe an embedding variable's rows beside
 // look-ups and updates.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
-using absl::Status;
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-Status HandleWithoutOutputs(InferenceContext* c) { return CheckHandle(c); }
-
-Status ScalarOutput(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
-  c->set_output(0, c->Scalar());
-  return absl::OkStatus();
-}
-
-Status ExportShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+absl::Status ExportShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   bool with_rows = true;
   TF_RETURN_IF_ERROR(c->GetAttr("with_rows", &with_rows));
   const DimensionHandle n = with_rows ? c->UnknownDim() : c->MakeDim(0);
@@ -54,7 +39,7 @@ REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
     .Input("rows: dtype")
     .Attr(kRowDtype)
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Sets the rows of ids, making those that are not there.
 
@@ -68,7 +53,7 @@ REGISTER_OP("Lodestar>EmbeddingRemove")
     .Input("ids: int64")
     .Output("count: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes the rows of ids.
 
@@ -80,7 +65,7 @@ REGISTER_OP("Lodestar>EmbeddingSize")
     .Input("handle: resource")
     .Output("size: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The number of rows.
 )doc");
@@ -88,7 +73,7 @@ The number of rows.
 REGISTER_OP("Lodestar>EmbeddingClear")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes all rows; their memory is kept for the next ones.
 )doc");
@@ -96,7 +81,7 @@ Removes all rows; their memory is kept for the next ones.
 REGISTER_OP("Lodestar>EmbeddingRemoveAll")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes all rows, and nothing else, at the end of a step. Where EmbeddingClear
 waits for the end of a snapshot, this goes row by row.
@@ -106,7 +91,7 @@ REGISTER_OP("Lodestar>EmbeddingCompact")
     .Input("handle: resource")
     .Output("bytes: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Gives the memory of removed rows back to the system.
 
@@ -120,7 +105,7 @@ REGISTER_OP("Lodestar>EmbeddingFrequency")
     .Output("frequencies: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       c->set_output(0, c->input(1));
       return absl::OkStatus();
     })
@@ -135,7 +120,7 @@ REGISTER_OP("Lodestar>EmbeddingStep")
     .Input("handle: resource")
     .Output("step: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The variable's step.
 )doc");
@@ -144,7 +129,7 @@ REGISTER_OP("Lodestar>EmbeddingSetStep")
     .Input("handle: resource")
     .Input("step: int64")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Sets the variable's step. From then on EmbeddingApply leaves it alone.
 )doc");
@@ -152,7 +137,7 @@ Sets the variable's step. From then on EmbeddingApply leaves it alone.
 REGISTER_OP("Lodestar>EmbeddingReleaseStep")
     .Input("handle: resource")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Lets EmbeddingApply move the step again, after EmbeddingSetStep.
 )doc");
@@ -164,7 +149,7 @@ REGISTER_OP("Lodestar>EmbeddingStats")
     .Attr("reset: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       c->set_output(0, c->Vector(20));
       c->set_output(1, c->Matrix(c->UnknownDim(), 2));
       return absl::OkStatus();
@@ -195,10 +180,8 @@ REGISTER_OP("Lodestar>EmbeddingInspect")
     .Attr(kSlotDtype)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
-      ShapeHandle ids;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
-      const DimensionHandle n = c->Dim(ids, 0);
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1}));
+      const DimensionHandle n = c->Dim(c->input(1), 0);
       const DimensionHandle dim = c->UnknownDim();
       const DimensionHandle slots = c->UnknownDim();
       c->set_output(0, c->Matrix(n, dim));
@@ -230,7 +213,7 @@ REGISTER_OP("Lodestar>EmbeddingEvict")
     .Attr("max_age: int = -1")
     .Attr("min_norm: float = 0.0")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutput)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes the rows that a policy names, but none that was seen in this step.
 
@@ -247,7 +230,7 @@ REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
     .Input("handle: resource")
     .Input("rate: double")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Multiplies frequencies with a rate, rounding down; those of ids seen in this
 step stay above 0.
@@ -322,27 +305,17 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .Attr(kSlotDtype)
     .Attr("mode: {'replace', 'merge'} = 'replace'")
     .SetIsStateful()
-    .SetShapeFn(HandleWithoutOutputs)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Takes what EmbeddingExport gave, in any order of ids.
+Takes what EmbeddingExport gave, in any order of ids. Inputs are as its outputs
+of the same names, and:
 
-ids: [N], all different.
-rows: [N, D].
-slots: [S, N, D].
-frequencies: [N].
-last_seen: [N].
-optimizer: The optimizer whose slots these are, or ''.
-slot_names: [S].
-slot_inits: [S].
-counters: step, seed, init_salt, whether the step is driven; or none to keep
-  the variable's own. This and what follows is read by 'replace' only, and
-  nothing that follows by a variable without admission.
-pending_ids: [P], all different, none of them in ids.
-pending_sightings: [P].
-pending_last_seen: [P].
-sketch: [C] or [0].
-shared_rows: [R, D], or [0, 0] to leave them as they are.
-shared_slots: [S, R, D], or none.
+ids: All different.
+counters: Or none to keep the variable's own. This and what follows is read by
+  'replace' only, and nothing that follows by a variable without admission.
+pending_ids: All different, none of them in ids.
+shared_rows: Or [0, 0] to leave them as they are.
+shared_slots: Or none.
 mode: 'replace' makes this all that the variable holds, built beside the old
   rows; 'merge' adds rows, or overwrites those of their ids. Rows without slots
   start with those of a new row.

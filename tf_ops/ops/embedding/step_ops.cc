@@ -1,8 +1,6 @@
 // Contracts of the ops that hold the updates of one optimizer step together.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 
@@ -11,7 +9,7 @@ REGISTER_OP("Lodestar>BeginStep")
     .Output("step: variant")
     .Attr("num_tables: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Begins an optimizer step that consists of several ops: a snapshot, of these or
 other variables, holds all of them or none. Waits for a snapshot that is being
@@ -28,7 +26,7 @@ REGISTER_OP("Lodestar>EndStep")
     .Input("next_steps: num_tables * int64")
     .Attr("num_tables: int >= 0 = 0")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Ends what BeginStep has begun, unless it has ended.
 

@@ -1,19 +1,13 @@
 // Contracts of the ops that let copies of a served model take turns.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::NoOutputs;
-using tensorflow::shape_inference::ScalarShape;
 
 REGISTER_OP("Lodestar>MakeTurns")
     .Output("turns: variant")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Begins the turn of copy 0.
 
@@ -25,11 +19,7 @@ REGISTER_OP("Lodestar>HoldTurn")
     .Output("turn: variant")
     .Output("copy: int32")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Scalar());
-      c->set_output(1, c->Scalar());
-      return absl::OkStatus();
-    })
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Tells whose turn it is, and holds that turn until `turn` is dropped.
 
@@ -40,7 +30,7 @@ copy: The number that BeginTurn was given.
 REGISTER_OP("Lodestar>ReleaseTurn")
     .Input("turn: variant")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Keeps a turn held until here: in a graph, what is to run before it is among its
 control inputs.
@@ -52,7 +42,7 @@ REGISTER_OP("Lodestar>BeginTurn")
     .Input("turns: variant")
     .Input("copy: int32")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Ends the turn that is, and begins another: who holds a turn from here on, holds
 this.
@@ -65,7 +55,7 @@ REGISTER_OP("Lodestar>LastTurnIsHeld")
     .Input("turns: variant")
     .Output("held: bool")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Whether the turn before the one that is, is held.
 )doc");

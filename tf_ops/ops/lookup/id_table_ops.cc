@@ -1,7 +1,5 @@
 // Ops of id tables.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 #define LODESTAR_KEY_TYPES \
@@ -10,19 +8,15 @@
 namespace lodestar {
 namespace {
 
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
 // Values of the keys' shape.
 absl::Status ValuesOfKeys(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   c->set_output(0, c->input(1));
   return absl::OkStatus();
 }
 
 absl::Status KeysAndValues(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckHandle(c));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   ShapeHandle unused;
   return c->Merge(c->input(1), c->input(2), &unused);
 }
@@ -36,10 +30,7 @@ REGISTER_OP("Lodestar>IdTable")
     .Attr("key_dtype: " LODESTAR_KEY_TYPES)
     .Attr("mutable: bool = false")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Scalar());
-      return absl::OkStatus();
-    })
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Creates a table of keys to int64 ids, or finds the one of this name.
 
@@ -57,8 +48,7 @@ REGISTER_OP("Lodestar>IdTableFind")
     .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, kAnyRank, 0}));
       return ValuesOfKeys(c);
     })
     .Doc(R"doc(
@@ -118,7 +108,7 @@ REGISTER_OP("Lodestar>IdTableRemove")
     .Input("keys: Tin")
     .Attr("Tin: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return CheckHandle(c); })
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes keys from a mutable table.
 
@@ -151,10 +141,7 @@ REGISTER_OP("Lodestar>IdTableImportFile")
     .Attr("delimiter: string = '\t'")
     .Attr("vocab_size: int >= -1 = -1")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
-      return CheckHandle(c, 1);
-    })
+    .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Makes the keys of a text file all that the table holds.
 
@@ -178,7 +165,7 @@ REGISTER_OP("Lodestar>IdTableExport")
     .Attr("Tkeys: " LODESTAR_KEY_TYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       const DimensionHandle n = c->UnknownDim();
       c->set_output(0, c->Vector(n));
       c->set_output(1, c->Vector(n));
@@ -196,11 +183,7 @@ REGISTER_OP("Lodestar>IdTableSize")
     .Input("handle: resource")
     .Output("size: int64")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckHandle(c));
-      c->set_output(0, c->Scalar());
-      return absl::OkStatus();
-    })
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The number of keys.
 )doc");

@@ -2,30 +2,20 @@
 
 #include <vector>
 
-#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tf_ops/ops/records/slot_attrs.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>ParseMultiSlot")
     .Input("text: string")
     .Output("tensors: output_types")
-    .Attr("slot_names: list(string) >= 1")
-    .Attr("slot_types: list({int64, float}) >= 1")
-    .Attr("slot_shapes: list(shape) >= 1")
-    .Attr("slot_limits: list(int) >= 1")
-    .Attr("slot_weighs: list(int) >= 1")
-    .Attr("slot_used: list(bool) >= 1")
-    .Attr("output_types: list({int64, float}) >= 1")
+    .LODESTAR_SLOT_ATTRS.Attr("output_types: list({int64, float}) >= 1")
     .Attr("output_shapes: list(shape) >= 1")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
       std::vector<tensorflow::PartialTensorShape> shapes;
       TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
       if (static_cast<int>(shapes.size()) != c->num_outputs()) {

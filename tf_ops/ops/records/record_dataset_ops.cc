@@ -1,25 +1,9 @@
 // Contracts of the ops that read files of records as datasets.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/records/slot_attrs.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-namespace {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-absl::Status RecordDatasetShape(InferenceContext* c) {
-  ShapeHandle unused;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &unused));
-  for (int i = 1; i < c->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &unused));
-  }
-  return tensorflow::shape_inference::ScalarShape(c);
-}
-
-}  // namespace
 
 // What the ops of all formats have in common. A batch holds, for each feature
 // slot that is used, in order, one tensor [B, *shape] if its shape has a rank,
@@ -34,13 +18,6 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 // seed: Of the draws.
 // num_shards, shard_index: Only records whose number in their file is
 //   shard_index modulo num_shards.
-// slot_names: What errors call the feature slots.
-// slot_types: int64 or float32.
-// slot_shapes: Of one sample; of unknown rank for any number of values; with
-//   one unknown dimension for one that all samples of a batch agree on.
-// slot_limits: Where positive, values must be whole numbers in [0, limit).
-// slot_weighs: -1, or the slot of ids that this one holds a weight each of.
-// slot_used: Whether the slot is in the batch; it is checked anyway.
 // drop_remainder: Whether a last batch with fewer samples is dropped.
 // deterministic: Whether samples come in the order of files and records. If
 //   not, each thread reads a file of its own and pieces come as they are ready.
@@ -53,32 +30,26 @@ absl::Status RecordDatasetShape(InferenceContext* c) {
 //
 // A dataset made twice must not be merged into one by common subexpression
 // elimination: each may be iterated on its own.
-#define LODESTAR_RECORD_DATASET(register_op)         \
-  register_op.Input("filenames: string")             \
-      .Input("batch_size: int64")                    \
-      .Input("num_parallel_files: int64")            \
-      .Input("shuffle_rows: int64")                  \
-      .Input("seed: int64")                          \
-      .Input("num_shards: int64")                    \
-      .Input("shard_index: int64")                   \
-      .Output("handle: variant")                     \
-      .Attr("slot_names: list(string) >= 1")         \
-      .Attr("slot_types: list({int64, float}) >= 1") \
-      .Attr("slot_shapes: list(shape) >= 1")         \
-      .Attr("slot_limits: list(int) >= 1")           \
-      .Attr("slot_weighs: list(int) >= 1")           \
-      .Attr("slot_used: list(bool) >= 1")            \
-      .Attr("drop_remainder: bool = false")          \
-      .Attr("deterministic: bool = true")            \
-      .Attr("whole_files: bool = false")             \
-      .Attr("skip_errors: bool = false")             \
-      .Attr("skip_log: string = ''")                 \
-      .Attr("output_types: list(type) >= 1")         \
-      .Attr("output_shapes: list(shape) >= 1")       \
+#define LODESTAR_RECORD_DATASET(register_op)                    \
+  register_op.Input("filenames: string")                        \
+      .Input("batch_size: int64")                               \
+      .Input("num_parallel_files: int64")                       \
+      .Input("shuffle_rows: int64")                             \
+      .Input("seed: int64")                                     \
+      .Input("num_shards: int64")                               \
+      .Input("shard_index: int64")                              \
+      .Output("handle: variant")                                \
+      .LODESTAR_SLOT_ATTRS.Attr("drop_remainder: bool = false") \
+      .Attr("deterministic: bool = true")                       \
+      .Attr("whole_files: bool = false")                        \
+      .Attr("skip_errors: bool = false")                        \
+      .Attr("skip_log: string = ''")                            \
+      .Attr("output_types: list(type) >= 1")                    \
+      .Attr("output_shapes: list(shape) >= 1")                  \
       .SetDoNotOptimize()
 
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>MultiSlotDataset"))
-    .SetShapeFn(RecordDatasetShape)
+    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Attr("pipe_command: list(string) = []")
     .Attr("line_fields: list({'ins_id', 'content', 'logkey'}) = []")
     .Doc(R"doc(
@@ -106,7 +77,7 @@ line_fields: What each line begins with, in this order, as `1 <string>`: tensors
 // slot_kinds: Of each feature slot. A slot of keys has the shape [] or any.
 // key_type: As the file has them; uint32 and int32 become int64.
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>NormDataset"))
-    .SetShapeFn(RecordDatasetShape)
+    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
     .Attr("key_type: {'uint32', 'int64'} = 'uint32'")
     .Attr("check: {'auto', 'none', 'sum'} = 'auto'")
@@ -124,7 +95,7 @@ dataset ends.
 )doc");
 
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>RawDataset"))
-    .SetShapeFn(RecordDatasetShape)
+    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
     .Attr("key_type: {'uint32', 'int32', 'int64'} = 'uint32'")
     .Attr("label_type: {'float', 'int'} = 'float'")

@@ -1,27 +1,9 @@
 // Contracts of the ops on samples that are held in memory.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/records/slot_attrs.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-namespace {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-// Input i has rank (i == vector ? 1 : 0); every output is a scalar.
-template <int vector>
-absl::Status ScalarsShape(InferenceContext* c) {
-  ShapeHandle unused;
-  for (int i = 0; i < c->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), i == vector ? 1 : 0, &unused));
-  }
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 // `memory`, a scalar, is the name that the samples have in this process. Every
 // op but Create and Forget: NOT_FOUND if there is none of this name.
@@ -32,16 +14,11 @@ absl::Status ScalarsShape(InferenceContext* c) {
 
 REGISTER_OP("Lodestar>RecordMemoryCreate")
     .Input("memory: string")
-    .Attr("slot_names: list(string) >= 1")
-    .Attr("slot_types: list({int64, float}) >= 1")
-    .Attr("slot_shapes: list(shape) >= 1")
-    .Attr("slot_limits: list(int) >= 1")
-    .Attr("slot_weighs: list(int) >= 1")
-    .Attr("slot_used: list(bool) >= 1")
+    .LODESTAR_SLOT_ATTRS
     .Attr("line_fields: list({'ins_id', 'content', 'logkey'}) = []")
     .Attr("drop_zeros: bool = true")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Makes an empty memory of samples. INVALID_ARGUMENT if the name is in use.
 
@@ -52,7 +29,7 @@ drop_zeros: Whether sparse values of 0, or below 1e-6 in magnitude, are dropped,
 REGISTER_OP("Lodestar>RecordMemoryForget")
     .Input("memory: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Lets go of the samples; datasets that were made on them keep them.
 )doc");
@@ -68,7 +45,7 @@ REGISTER_OP("Lodestar>RecordMemoryLoad")
     .Attr("skip_errors: bool = false")
     .Attr("skip_log: string = ''")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<1>)
+    .SetShapeFn(ScalarOutputs({0, 1, 0, 0, 0}))
     .Doc(R"doc(
 Reads MultiSlot files and adds their samples, in order, behind those there.
 
@@ -82,7 +59,7 @@ preload: Whether only to begin, on a thread; the samples are added when they are
 REGISTER_OP("Lodestar>RecordMemoryWaitPreload")
     .Input("memory: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Waits until the preload is done and adds its samples, or fails as it has failed.
 
@@ -92,7 +69,7 @@ FAILED_PRECONDITION if none was begun.
 REGISTER_OP("Lodestar>RecordMemoryRelease")
     .Input("memory: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Drops the samples, but not those of a preload.
 )doc");
@@ -102,7 +79,7 @@ REGISTER_OP("Lodestar>RecordMemorySize")
     .Output("num_samples: int64")
     .Output("bytes: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The number of samples and the bytes that they take.
 )doc");
@@ -111,7 +88,7 @@ REGISTER_OP("Lodestar>RecordMemoryGlobalShuffle")
     .Input("memory: string")
     .Input("seed: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Puts the samples in an order that depends on their number and the seed.
 )doc");
@@ -121,7 +98,7 @@ REGISTER_OP("Lodestar>RecordMemorySlotsShuffle")
     .Input("slots: string")
     .Input("seed: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<1>)
+    .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
 Gives each sample the values that another one has in some slots.
 
@@ -138,7 +115,7 @@ REGISTER_OP("Lodestar>RecordMemoryMergeByInsId")
     .Attr("keep_unmerged: bool")
     .Attr("erase_duplicates: bool")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Makes one sample of all samples with one ins_id, where they are min_size or more.
 
@@ -160,19 +137,14 @@ REGISTER_OP("Lodestar>RecordMemoryDataset")
     .Input("queue: int64")
     .Input("seed: int64")
     .Output("handle: variant")
-    .Attr("slot_names: list(string) >= 1")
-    .Attr("slot_types: list({int64, float}) >= 1")
-    .Attr("slot_shapes: list(shape) >= 1")
-    .Attr("slot_limits: list(int) >= 1")
-    .Attr("slot_weighs: list(int) >= 1")
-    .Attr("slot_used: list(bool) >= 1")
+    .LODESTAR_SLOT_ATTRS
     .Attr("line_fields: list({'ins_id', 'content', 'logkey'}) = []")
     .Attr("drop_remainder: bool = false")
     .Attr("shuffle: bool = false")
     .Attr("output_types: list(type) >= 1")
     .Attr("output_shapes: list(shape) >= 1")
     .SetDoNotOptimize()
-    .SetShapeFn(ScalarsShape<-1>)
+    .SetShapeFn(ScalarOutputs({0, 0, 0, 0, 0}))
     .Doc(R"doc(
 The samples as a dataset of batches, of the tensors of Lodestar>MultiSlotDataset.
 

@@ -1,13 +1,8 @@
 // Contracts of the ops on what readers have left out.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SkipLogRead")
     .Input("log: string")
@@ -15,8 +10,7 @@ REGISTER_OP("Lodestar>SkipLogRead")
     .Output("messages: string")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       c->set_output(0, c->Scalar());
       c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
       return absl::OkStatus();
@@ -34,7 +28,7 @@ REGISTER_OP("Lodestar>SkipLogAdd")
     .Input("message: string")
     .Input("count: int64")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Notes records that were left out.
 
@@ -46,7 +40,7 @@ count: How many, a scalar, at least 0.
 REGISTER_OP("Lodestar>SkipLogForget")
     .Input("log: string")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Forgets a log; readers that are under way go on with it unseen.
 

@@ -1,20 +1,16 @@
 // Ops of level-of-detail offsets.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-// Levels in, levels of the same number of offsets out.
-absl::Status LevelsShape(InferenceContext* c, int outputs) {
-  for (int k = 0; k < outputs; ++k) {
+// The last inputs are levels, of as many offsets as the outputs.
+absl::Status LevelsShape(InferenceContext* c) {
+  const int first = c->num_inputs() - c->num_outputs();
+  for (int k = 0; k < c->num_outputs(); ++k) {
     ShapeHandle level;
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &level));
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(first + k), 1, &level));
     c->set_output(k, level);
   }
   return absl::OkStatus();
@@ -30,13 +26,8 @@ REGISTER_OP("Lodestar>LodValidate")
     // A check, which no graph optimizer may drop.
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle level;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &level));
-      for (int k = 1; k < c->num_inputs(); ++k) {
-        TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &level));
-        c->set_output(k - 1, level);
-      }
-      return absl::OkStatus();
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
+      return LevelsShape(c);
     })
     .Doc(R"doc(
 Passes offset levels on, if they nest.
@@ -56,7 +47,7 @@ REGISTER_OP("Lodestar>LodFromLengths")
       for (int k = 0; k < c->num_inputs(); ++k) {
         ShapeHandle lengths;
         TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &lengths));
-        tensorflow::shape_inference::DimensionHandle offsets;
+        DimensionHandle offsets;
         TF_RETURN_IF_ERROR(c->Add(c->Dim(lengths, 0), 1, &offsets));
         c->set_output(k, c->Vector(offsets));
       }
@@ -75,9 +66,7 @@ REGISTER_OP("Lodestar>LodToAbsolute")
     .Input("levels: num_levels * int64")
     .Output("absolute: num_levels * int64")
     .Attr("num_levels: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
-      return LevelsShape(c, c->num_inputs());
-    })
+    .SetShapeFn(LevelsShape)
     .Doc(R"doc(
 Every level in row offsets.
 
@@ -91,9 +80,7 @@ REGISTER_OP("Lodestar>LodFromAbsolute")
     .Input("absolute: num_levels * int64")
     .Output("levels: num_levels * int64")
     .Attr("num_levels: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
-      return LevelsShape(c, c->num_inputs());
-    })
+    .SetShapeFn(LevelsShape)
     .Doc(R"doc(
 Levels that index the next one, from levels that all index rows.
 
@@ -146,9 +133,7 @@ REGISTER_OP("Lodestar>LodFromSparse")
     .Attr("num_levels: int >= 1")
     .Attr("drop_columns: bool = false")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {2, 1}));
       for (int k = 0; k < c->num_outputs(); ++k) {
         c->set_output(k, c->Vector(c->UnknownDim()));
       }

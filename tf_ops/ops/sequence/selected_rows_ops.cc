@@ -1,12 +1,8 @@
 // Ops of selected rows.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SelectedRowsValidate")
     .Input("rows: int64")
@@ -17,10 +13,8 @@ REGISTER_OP("Lodestar>SelectedRowsValidate")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle rows;
-      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 0, 0}));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &rows));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
       c->set_output(0, rows);
       return absl::OkStatus();
     })

@@ -1,17 +1,8 @@
 // Ops that join sequences one by one.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-namespace {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-}  // namespace
-
 REGISTER_OP("Lodestar>SequenceConcat")
     .Input("values: N * T")
     .Input("lods: M * int64")

@@ -1,15 +1,9 @@
 // Ops of windows over sequences.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // [N] + `middle` + the dimensions of `rows` from `from` on.
 absl::Status SetRows(InferenceContext* c, ShapeHandle rows, int64_t from,
@@ -35,9 +29,7 @@ REGISTER_OP("Lodestar>SequenceContext")
     .Attr("start: int")
     .Attr("size: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, 0}));
       ShapeHandle rows;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &rows));
       int64_t size;
@@ -64,8 +56,7 @@ REGISTER_OP("Lodestar>SequenceContextGradient")
     .Attr("start: int")
     .Attr("size: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1}));
       ShapeHandle gradient;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 2, &gradient));
       int64_t size;

@@ -1,13 +1,8 @@
 // Ops that drop tokens of sequences.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequenceErase")
     .Input("values: T")
@@ -18,9 +13,8 @@ REGISTER_OP("Lodestar>SequenceErase")
     .Attr("T: {int32, int64, string}")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle splits;
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, kAnyRank, 1}));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
       c->set_output(1, splits);
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })

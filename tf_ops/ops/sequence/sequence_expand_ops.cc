@@ -1,14 +1,9 @@
 // Ops that repeat sequences, or rows, as often as other splits say.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequenceExpand")
     .Input("values: T")
@@ -18,9 +13,7 @@ REGISTER_OP("Lodestar>SequenceExpand")
     .Output("expanded_splits: int64")
     .Attr(kMovedAttr)
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, 1}));
       c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })
@@ -44,12 +37,7 @@ REGISTER_OP("Lodestar>SequenceExpandGradient")
     .Input("ref_splits: int64")
     .Output("values_gradient: T")
     .Attr(kFloatAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unused));
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+    .SetShapeFn(OtherRows({kAnyRank, 1, 1}))
     .Doc(R"doc(
 The gradient of SequenceExpand in its values: sums over the repetitions.
 
@@ -66,11 +54,7 @@ REGISTER_OP("Lodestar>SequenceExpandAs")
     .Input("row_splits: int64")
     .Output("expanded: T")
     .Attr(kMovedAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+    .SetShapeFn(OtherRows({kAnyRank, 1}))
     .Doc(R"doc(
 Repeats each row.
 

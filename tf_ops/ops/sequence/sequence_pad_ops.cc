@@ -1,16 +1,11 @@
 // Ops between sequences of rows and padded tensors.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
 using tensorflow::Tensor;
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequencePad")
     .Input("values: T")
@@ -23,12 +18,9 @@ REGISTER_OP("Lodestar>SequencePad")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle values;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &values));
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, kAnyRank, 0}));
       DimensionHandle batch;
-      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &batch));
+      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(c->input(1), 0), 1, &batch));
       DimensionHandle steps = c->UnknownDim();
       const Tensor* maxlen = c->input_tensor(3);
       if (maxlen != nullptr && maxlen->scalar<int64_t>()() >= 0) {

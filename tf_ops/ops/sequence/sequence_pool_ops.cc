@@ -1,15 +1,9 @@
 // Ops of sequence pooling.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequencePool")
     .Input("values: T")
@@ -20,12 +14,9 @@ REGISTER_OP("Lodestar>SequencePool")
     .Attr(kNumberAttr)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, 0}));
       DimensionHandle batch;
-      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &batch));
+      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(c->input(1), 0), 1, &batch));
       TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(0), batch, 0));
       std::string combiner;
       TF_RETURN_IF_ERROR(c->GetAttr("combiner", &combiner));
@@ -57,9 +48,7 @@ REGISTER_OP("Lodestar>SequencePoolGradient")
     .Attr(kFloatAttr)
     .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &unused));
+      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, kAnyRank, 0}));
       DimensionHandle rows;
       TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &rows));
       return ReplaceFirst(c, c->input(0), rows, 0);

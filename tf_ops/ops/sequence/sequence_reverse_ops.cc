@@ -1,12 +1,8 @@
 // The op that reverses sequences.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
 
 REGISTER_OP("Lodestar>SequenceReverse")
     .Input("values: T")

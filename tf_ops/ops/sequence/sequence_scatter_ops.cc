@@ -1,12 +1,8 @@
 // Ops that add sequences into the rows of a matrix.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequenceScatterPlaces")
     .Input("index: int64")

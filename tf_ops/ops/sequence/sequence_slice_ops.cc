@@ -1,15 +1,9 @@
 // Ops that take a part of each sequence.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // Inputs 1 to 3: row_splits [B + 1], offset [B], length [B].
 absl::Status CheckParts(InferenceContext* c, ShapeHandle* splits) {

@@ -1,13 +1,8 @@
 // Ops that find the largest numbers of sequences.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Lodestar>SequenceTopk")
     .Input("values: T")
@@ -19,10 +14,7 @@ REGISTER_OP("Lodestar>SequenceTopk")
     .Attr("channels: int >= 1")
     .Attr("k: int >= 1")
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      for (int k = 0; k < 4; ++k) {
-        TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &unused));
-      }
+      TF_RETURN_IF_ERROR(CheckRanks(c, {1, 1, 1, 1}));
       int64_t channels;
       int64_t k;
       TF_RETURN_IF_ERROR(c->GetAttr("channels", &channels));

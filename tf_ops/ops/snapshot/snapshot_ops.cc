@@ -1,30 +1,15 @@
 // Ops that write and read snapshots of embedding variables, and their files.
 // docs/snapshot.md has the format.
 
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-// Every input is a scalar, and every output.
-absl::Status ScalarsShape(InferenceContext* c) {
-  ShapeHandle unused;
-  for (int i = 0; i < c->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &unused));
-  }
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
-  return absl::OkStatus();
-}
-
 // Inputs [0, N) are handles; sets `tables` to [N].
 absl::Status CheckHandles(InferenceContext* c, int* n, ShapeHandle* tables) {
   TF_RETURN_IF_ERROR(c->GetAttr("N", n));
-  for (int t = 0; t < *n; ++t) TF_RETURN_IF_ERROR(CheckHandle(c, t));
+  TF_RETURN_IF_ERROR(CheckRanks(c, std::vector<int>(*n, 0)));
   *tables = c->Vector(*n);
   return absl::OkStatus();
 }
@@ -42,19 +27,12 @@ absl::Status BeginShape(InferenceContext* c) {
 }
 
 absl::Status WriteShape(InferenceContext* c) {
-  ShapeHandle unused;
   ShapeHandle tables;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &unused));
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &tables));
   TF_RETURN_IF_ERROR(c->Merge(c->input(2), tables, &tables));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, tables);
   return absl::OkStatus();
-}
-
-absl::Status EndShape(InferenceContext* c) {
-  ShapeHandle unused;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &unused));
-  return c->WithRank(c->input(1), 0, &unused);
 }
 
 absl::Status RestoreShape(InferenceContext* c) {
@@ -79,16 +57,6 @@ absl::Status ApplyShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 1), 0, &unused));
   c->set_output(0, tables);
   c->set_output(1, tables);
-  return absl::OkStatus();
-}
-
-// A vector of strings at `vector`, and two scalar ones.
-absl::Status VectorAndTextsShape(InferenceContext* c, int vector) {
-  ShapeHandle unused;
-  for (int i = 0; i < c->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), i == vector ? 1 : 0, &unused));
-  }
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
   return absl::OkStatus();
 }
 
@@ -159,7 +127,7 @@ REGISTER_OP("Lodestar>SnapshotEnd")
     .Input("snapshot: variant")
     .Input("base: string")
     .SetIsStateful()
-    .SetShapeFn(EndShape)
+    .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Ends a snapshot. From here on the variables note their changes since its moment
 under the name `base`.
@@ -174,7 +142,7 @@ REGISTER_OP("Lodestar>SnapshotBase")
     .Input("handle: resource")
     .Output("base: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The state that an embedding variable notes its changes since.
 
@@ -249,7 +217,7 @@ REGISTER_OP("Lodestar>SnapshotVerifyFile")
     .Output("rows: int64")
     .Output("removed: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Reads a snapshot file and checks all that it says of itself.
 
@@ -268,7 +236,7 @@ REGISTER_OP("Lodestar>SnapshotReadBlock")
     .Output("payload: string")
     .Output("next: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape)
+    .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Reads one block of a snapshot file and checks it.
 
@@ -290,7 +258,7 @@ REGISTER_OP("Lodestar>SnapshotMerge")
     .Output("bytes: int64")
     .Output("crc: int64")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return VectorAndTextsShape(c, 0); })
+    .SetShapeFn(ScalarOutputs({1, 0, 0}))
     .Doc(R"doc(
 Makes one whole table file of a table's whole file and the deltas that follow.
 
@@ -310,7 +278,7 @@ REGISTER_OP("Lodestar>SnapshotWriteBlobs")
     .Output("bytes: int64")
     .Output("crc: int64")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return VectorAndTextsShape(c, 1); })
+    .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
 Writes a snapshot file of blobs, and waits until the disk holds it.
 
@@ -328,7 +296,7 @@ REGISTER_OP("Lodestar>SnapshotFileCrc")
     .Output("bytes: int64")
     .Output("crc: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarsShape)
+    .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 The size and CRC32C of any file.
 
