@@ -2,24 +2,23 @@
 // 65,536 resident ids a batch, 16 batches in turn; the median of 9 runs of each
 // side, in turn. Prints one JSON line a size.
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <random>
 #include <vector>
 
+#include "benchmarks/timing.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace {
 
-using lodestar::EmbeddingStore;
+using lodestar::Median;
 using lodestar::Mix64;
+using lodestar::Seconds;
 using lodestar::Span;
 
 constexpr int64_t kBatch = 65536;
@@ -75,32 +74,16 @@ class PlainTable {
   std::vector<float> values_;
 };
 
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-double Median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-int Compare(int64_t count, int dim) {
+void Compare(int64_t count, int dim) {
   std::vector<int64_t> keys(count);
   for (int64_t i = 0; i < count; ++i) {
     keys[i] =
         static_cast<int64_t>(static_cast<uint64_t>(i) * lodestar::kGoldenGamma);
   }
   const PlainTable plain(keys, dim);
-  lodestar::RowInitializer initializer;
-  std::unique_ptr<EmbeddingStore> store;
-  if (!lodestar::RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer)
-           .ok() ||
-      !EmbeddingStore::Create(dim, 16, initializer, &store).ok() ||
-      !store->InsertOrAssign(keys, plain.values().data(), nullptr).ok()) {
-    return 1;
-  }
+  const auto store = lodestar::NewStore(dim, "zeros");
+  lodestar::Require(
+      store->InsertOrAssign(keys, plain.values().data(), nullptr));
   std::mt19937_64 rng(1);
   std::vector<std::vector<int64_t>> batches(kBatches);
   for (auto& batch : batches) {
@@ -125,7 +108,7 @@ int Compare(int64_t count, int dim) {
   }
   if (rows != plain_rows) {
     std::fprintf(stderr, "the plain loop gives another result\n");
-    return 1;
+    std::exit(1);
   }
   uint64_t sum = 0;
   for (float x : rows) sum = sum * 31 + static_cast<uint64_t>(x);
@@ -140,18 +123,18 @@ int Compare(int64_t count, int dim) {
       theirs / ours, ours / kBatch * 1e9, theirs / kBatch * 1e9, kRuns,
       static_cast<unsigned long long>(sum));
   std::fflush(stdout);
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--small") == 0) {
-    return Compare(10000, 32);
+    Compare(10000, 32);
+    return 0;
   }
   for (const auto& [count, dim] :
        {std::pair<int64_t, int>{1000000, 32}, {5000000, 32}, {20000000, 8}}) {
-    if (Compare(count, dim) != 0) return 1;
+    Compare(count, dim);
   }
   return 0;
 }

@@ -8,10 +8,8 @@ runs), and of reading alone.
 
 import functools
 import itertools
-import json
 import statistics
 import tempfile
-import time
 
 import keras
 import tensorflow as tf
@@ -71,11 +69,13 @@ def training_step(slots):
 
 def milliseconds(step, elements, steps):
     """Of each of `steps` steps, the wait for its batch included."""
-    begin = time.perf_counter()
-    for _ in range(steps):
-        loss = step(*next(elements))
-    loss.numpy()
-    return (time.perf_counter() - begin) / steps * 1e3
+
+    def run():
+        for _ in range(steps):
+            loss = step(*next(elements))
+        loss.numpy()
+
+    return measure.seconds_of(run) / steps * 1e3
 
 
 def report(name, log, steps, runs):
@@ -107,22 +107,15 @@ def report(name, log, steps, runs):
             if run:
                 times[side].append(taken)
     medians = {side: statistics.median(taken) for side, taken in times.items()}
-    print(
-        json.dumps(
-            {
-                "work": f"wide_deep step of {BATCH_SIZE}, {name}",
-                **{f"{s}_ms": round(ms, 3) for s, ms in medians.items()},
-                "prefetch_0_ratio": round(
-                    medians["prefetch_0"] / medians["kept_batch"], 3
-                ),
-                "prefetch_1_ratio": round(
-                    medians["prefetch_1"] / medians["kept_batch"], 3
-                ),
-                "wanted": f"prefetch_1_ratio <= {WANTED}",
-                "runs": runs,
-            }
-        ),
-        flush=True,
+    measure.print_line(
+        work=f"wide_deep step of {BATCH_SIZE}, {name}",
+        **{f"{side}_ms": round(ms, 3) for side, ms in medians.items()},
+        **{
+            f"{side}_ratio": round(medians[side] / medians["kept_batch"], 3)
+            for side in ("prefetch_0", "prefetch_1")
+        },
+        wanted=f"prefetch_1_ratio <= {WANTED}",
+        runs=runs,
     )
 
 

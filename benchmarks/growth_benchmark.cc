@@ -8,12 +8,10 @@
 //   growth_benchmark [rows]
 
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,28 +22,20 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/timing.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace {
 
 using lodestar::EmbeddingStore;
+using lodestar::Require;
 
 constexpr int64_t kLookup = 4096;
 constexpr int64_t kFirstPoint = 100000;
 
-double Milliseconds() {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// This thread's.
-double ProcessorMilliseconds() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
-}
+double Milliseconds() { return lodestar::Seconds() * 1e3; }
+double ProcessorMilliseconds() { return lodestar::CpuSeconds() * 1e3; }
 
 int64_t ResidentBytes() {
   long pages = 0;
@@ -120,32 +110,9 @@ void Read(const EmbeddingStore& store, const std::atomic<int64_t>* rows,
   }
 }
 
-std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
-  lodestar::RowInitializer initializer;
-  std::unique_ptr<EmbeddingStore> store;
-  if (!lodestar::RowInitializer::Create("uniform", -0.05f, 0.05f, 0, 0,
-                                        &initializer)
-           .ok() ||
-      !EmbeddingStore::Create(dim, 16, initializer, &store).ok()) {
-    return nullptr;
-  }
-  return store;
-}
-
-bool Grow(int dim, bool with_slot, int64_t rows) {
-  std::unique_ptr<EmbeddingStore> store = MakeStore(dim);
-  if (store == nullptr) return false;
-  if (with_slot) {
-    const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
-    const std::vector<float> inits = {0.1f};
-    lodestar::SparseOptimizer adagrad;
-    if (!lodestar::SparseOptimizer::Create("adagrad", numbers, &adagrad).ok() ||
-        !store
-             ->Apply({}, nullptr, "adagrad", adagrad, inits, false, -1, nullptr)
-             .ok()) {
-      return false;
-    }
-  }
+void Grow(int dim, bool with_slot, int64_t rows) {
+  const auto store = lodestar::NewStore(dim, "uniform");
+  if (with_slot) lodestar::Adagrad().Apply({}, nullptr, store.get());
   const double limit = 1.25 * (8 + 4 * dim * (with_slot ? 2 : 1)) + 36;
   Times inserts;
   Times reads;
@@ -163,20 +130,18 @@ bool Grow(int dim, bool with_slot, int64_t rows) {
   reads.all.clear();
   // What a call takes for itself is no row's either.
   for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(i);
-  if (!MakeStore(dim)->FindOrInsert(ids, options, refs, nullptr).ok()) {
-    return false;
-  }
+  Require(lodestar::NewStore(dim, "uniform")
+              ->FindOrInsert(ids, options, refs, nullptr));
   std::atomic<int64_t> grown{0};
   std::atomic<bool> ready{false};
   std::thread reader([&] { Read(*store, &grown, &ready, &reads); });
   while (!ready) std::this_thread::yield();
   const int64_t resident = ResidentBytes();
   double next_point = kFirstPoint;
-  bool ok = true;
-  for (int64_t first = 0; first < rows && ok; first += kLookup) {
+  for (int64_t first = 0; first < rows; first += kLookup) {
     for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(first + i);
     inserts.Begin();
-    ok = store->FindOrInsert(ids, options, refs, nullptr).ok();
+    Require(store->FindOrInsert(ids, options, refs, nullptr));
     store->ReadRows(ids, positions, refs, 0, kLookup, lodestar::Missing(),
                     out.data());
     inserts.End();
@@ -224,7 +189,6 @@ bool Grow(int dim, bool with_slot, int64_t rows) {
       "\"limit_bytes\": %.1f, \"most_of_limit\": %.3f, \"points\": [%s]}\n",
       limit, most, points.c_str());
   std::fflush(stdout);
-  return ok;
 }
 
 }  // namespace
@@ -235,7 +199,10 @@ int main(int argc, char** argv) {
     for (const bool with_slot : {false, true}) {
       // A process each, so that none lives on another's memory.
       const pid_t child = fork();
-      if (child == 0) return Grow(dim, with_slot, rows) ? 0 : 1;
+      if (child == 0) {
+        Grow(dim, with_slot, rows);
+        return 0;
+      }
       int status = 0;
       if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
         return 1;

@@ -4,7 +4,6 @@ Rows and weights of a version are all its number, so a call that has seen two
 versions shows.
 """
 
-import json
 import os
 import tempfile
 import threading
@@ -111,24 +110,17 @@ def _measure(versions, folder, consistency, seconds):
             for thread in call_threads:
                 thread.join()
             stats = live.stats()
-            print(
-                json.dumps(
-                    {
-                        "work": "calls, updates" if updates else "calls alone",
-                        "consistency": consistency,
-                        "calls": len(times),
-                        "of_two_versions": sum(mixed),
-                        "p50_ms": round(np.quantile(times, 0.5) * 1e3, 2),
-                        "p99_ms": round(np.quantile(times, 0.99) * 1e3, 2),
-                        "updates": stats["updates"] - 1,
-                        "last_update_ms": round(
-                            stats["last_update_seconds"] * 1e3, 1
-                        ),
-                        "memory_MB": round(memory / 1e6),
-                        "last_error": stats["last_error"],
-                    }
-                ),
-                flush=True,
+            measure.print_line(
+                work="calls, updates" if updates else "calls alone",
+                consistency=consistency,
+                calls=len(times),
+                of_two_versions=sum(mixed),
+                p50_ms=round(np.quantile(times, 0.5) * 1e3, 2),
+                p99_ms=round(np.quantile(times, 0.99) * 1e3, 2),
+                updates=stats["updates"] - 1,
+                last_update_ms=round(stats["last_update_seconds"] * 1e3, 1),
+                memory_MB=round(memory / 1e6),
+                last_error=stats["last_error"],
             )
 
 

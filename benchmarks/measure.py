@@ -1,6 +1,7 @@
 """Times two ways of doing one thing, in turn, and prints their ratio as JSON."""
 
 import argparse
+import functools
 import itertools
 import json
 import statistics
@@ -49,14 +50,21 @@ def checksum(x) -> str:
     return f"{int((words * odd).sum(dtype=np.uint64)):016x}"
 
 
+def print_line(**fields) -> None:
+    """Prints one line of JSON at once."""
+    print(json.dumps(fields), flush=True)
+
+
+def seconds_of(call: Callable) -> float:
+    """Returns how long a call without arguments took."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
 def call_seconds(function: Callable, feeds: Sequence) -> list[float]:
     """Returns how long each call of `function` with one of `feeds` took."""
-    seconds = []
-    for feed in feeds:
-        begin = time.perf_counter()
-        function(feed)
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+    return [seconds_of(functools.partial(function, feed)) for feed in feeds]
 
 
 def compare(
@@ -104,19 +112,14 @@ def compare(
             times[side].append(statistics.mean(seconds))
             calls += seconds if side == 0 else []
     medians = [statistics.median(side) for side in times]
-    print(
-        json.dumps(
-            {
-                "work": work,
-                "baseline": against,
-                "ratio": round(medians[1] / medians[0], 2),
-                "wanted": wanted,
-                "ns_per_item": round(medians[0] / items * 1e9, 1),
-                "baseline_ns_per_item": round(medians[1] / items * 1e9, 1),
-                "p99": round(float(np.quantile(calls, 0.99) / medians[0]), 1),
-                "runs": runs,
-                "checksum": sums[0],
-            }
-        ),
-        flush=True,
+    print_line(
+        work=work,
+        baseline=against,
+        ratio=round(medians[1] / medians[0], 2),
+        wanted=wanted,
+        ns_per_item=round(medians[0] / items * 1e9, 1),
+        baseline_ns_per_item=round(medians[1] / items * 1e9, 1),
+        p99=round(float(np.quantile(calls, 0.99) / medians[0]), 1),
+        runs=runs,
+        checksum=sums[0],
     )

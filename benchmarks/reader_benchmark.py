@@ -1,16 +1,14 @@
 """Readers of samples: bytes a second from page cache, and of text by others."""
 
-import json
 import multiprocessing
 import os
 import statistics
 import tempfile
-import time
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import arguments
+from benchmarks import measure
 from lodestar.data import (
     MultiSlotDataset,
     NormDataset,
@@ -94,13 +92,7 @@ def multislot_bytes(rng, records: int) -> bytes:
 
 def seconds_of(read, runs: int) -> list[float]:
     """Times `runs` calls, after one that is not timed."""
-    read()
-    seconds = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        read()
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+    return [measure.seconds_of(read) for _ in range(runs + 1)][1:]
 
 
 def reading(dataset: tf.data.Dataset, records: int):
@@ -124,14 +116,13 @@ def report(work: str, seconds: list[float], size: int, records: int, **more):
     """Prints one JSON line."""
     seconds = [second / EPOCHS for second in seconds]
     median = statistics.median(seconds)
-    line = {
-        "work": work,
-        "gigabytes_a_second": round(size / median / GIGABYTE, 3),
-        "ns_a_record": round(median / records * 1e9, 1),
-        "best_gigabytes_a_second": round(size / min(seconds) / GIGABYTE, 3),
+    measure.print_line(
+        work=work,
+        gigabytes_a_second=round(size / median / GIGABYTE, 3),
+        ns_a_record=round(median / records * 1e9, 1),
+        best_gigabytes_a_second=round(size / min(seconds) / GIGABYTE, 3),
         **more,
-    }
-    print(json.dumps(line), flush=True)
+    )
 
 
 def split_and_convert(path: str):
@@ -197,7 +188,7 @@ def compare_text(path: str, size: int, records: int, runs: int) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__)
+    options = measure.arguments(__doc__)
     records = 20_000 if options.small else 1_000_000
     rng = np.random.default_rng(7)
     files = {

@@ -1,7 +1,6 @@
 """What a second thread brings: two against one, a process each."""
 
 import functools
-import json
 import os
 import statistics
 import subprocess
@@ -142,19 +141,14 @@ def main():
         return
     for work in WORKS:
         one, two = (in_process(work, n, options) for n in (1, 2))
-        print(
-            json.dumps(
-                {
-                    "work": f"{work}, 2 threads",
-                    "baseline": "1 thread, another process",
-                    "ratio": round(one / two, 2),
-                    "wanted": _WANTED,
-                    "ns_per_item": round(two, 1),
-                    "baseline_ns_per_item": round(one, 1),
-                    "runs": options.runs,
-                }
-            ),
-            flush=True,
+        measure.print_line(
+            work=f"{work}, 2 threads",
+            baseline="1 thread, another process",
+            ratio=round(one / two, 2),
+            wanted=_WANTED,
+            ns_per_item=round(two, 1),
+            baseline_ns_per_item=round(one, 1),
+            runs=options.runs,
         )
 
 

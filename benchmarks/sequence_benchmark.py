@@ -31,18 +31,23 @@ def feed(rng, num_rows: int, hot: int, dim: int) -> tuple[tf.Tensor, ...]:
     return x.flat_values, x.row_splits, x.value_rowids()
 
 
-def with_gradient(function):
-    """Returns what gives the gradient of half the square of `function`."""
+def with_gradient(function, place=0):
+    """Returns what gives the gradient of half the square of `function`.
 
-    def gradient(x, ids):
-        values = x.flat_values
+    `place`: That of the argument, a tensor or a RaggedTensor, that it is in.
+    """
+
+    def gradient(*feed):
+        feed = list(feed)
+        x = feed[place]
+        values = x.flat_values if isinstance(x, tf.RaggedTensor) else x
         with tf.GradientTape() as tape:
             tape.watch(values)
-            y = function(x.with_flat_values(values), ids)
+            if isinstance(x, tf.RaggedTensor):
+                feed[place] = x.with_flat_values(values)
+            y = function(*feed)
         # A gather's is in slices.
-        return tf.convert_to_tensor(
-            tape.gradient(y, values, output_gradients=y)
-        )
+        return tf.convert_to_tensor(tape.gradient(y, values, y))
 
     return gradient
 

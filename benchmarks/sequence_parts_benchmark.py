@@ -8,7 +8,12 @@ import tensorflow as tf
 
 import lodestar
 from benchmarks.measure import arguments, compare
-from benchmarks.sequence_benchmark import BATCHES, DIM, lengths_of
+from benchmarks.sequence_benchmark import (
+    BATCHES,
+    DIM,
+    lengths_of,
+    with_gradient,
+)
 
 sequence = lodestar.sequence
 
@@ -101,23 +106,6 @@ def matrices(rng, count):
     )
 
 
-def with_gradients(function, place):
-    """Returns a function that gives the gradient in the argument at `place`."""
-
-    def gradient(*feed):
-        feed = list(feed)
-        x = feed[place]
-        values = x.flat_values if isinstance(x, tf.RaggedTensor) else x
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            if isinstance(x, tf.RaggedTensor):
-                feed[place] = x.with_flat_values(values)
-            y = function(*feed)
-        return tf.convert_to_tensor(tape.gradient(y, values, y))
-
-    return gradient
-
-
 def main() -> None:
     """Prints one line for each op and direction."""
     args = arguments(__doc__)
@@ -152,8 +140,8 @@ def main() -> None:
             pairs.append(
                 (
                     f"{work} with gradient",
-                    with_gradients(ours, place),
-                    with_gradients(baseline, place),
+                    with_gradient(ours, place),
+                    with_gradient(baseline, place),
                 )
             )
         for work, *sides in pairs:

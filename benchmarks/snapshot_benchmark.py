@@ -3,13 +3,12 @@
 Files are in a folder of TMPDIR, which says what disk is measured.
 """
 
-import json
+import itertools
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 
 import keras
 import measure
@@ -23,24 +22,13 @@ _DIM = 32
 
 
 def _print(work, baseline, ratio, wanted, **more):
-    print(
-        json.dumps(
-            {
-                "work": work,
-                "baseline": baseline,
-                "ratio": round(ratio, 3),
-                "wanted": wanted,
-                **more,
-            }
-        ),
-        flush=True,
+    measure.print_line(
+        work=work,
+        baseline=baseline,
+        ratio=round(ratio, 3),
+        wanted=wanted,
+        **more,
     )
-
-
-def _seconds(call):
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
 
 
 def _dd(source, target, *options):
@@ -119,7 +107,7 @@ def _save_and_restore(training, folder, runs, size):
             table = _new_table()
             if work.endswith("disk"):
                 _forget(data)
-            seconds = _seconds(call)
+            seconds = measure.seconds_of(call)
             if run:
                 times.setdefault(work, []).append(seconds)
     medians = {work: statistics.median(t) for work, t in times.items()}
@@ -189,30 +177,29 @@ def _beside(training, folder, runs, size):
         tf.constant(rng.integers(0, training.rows, 4096)) for _ in range(16)
     ]
 
-    def lookups(until):
+    batches = itertools.cycle(feeds)
+
+    def loop(call, until):
         seconds = []
         while not until(len(seconds)):
-            seconds.append(
-                _seconds(
-                    lambda: training.table.lookup(feeds[len(seconds) % 16])
-                )
-            )
+            seconds.append(measure.seconds_of(call))
         return seconds
 
-    def steps(until):
-        seconds = []
-        while not until(len(seconds)):
-            seconds.append(_seconds(training.step))
-        return seconds
-
-    for work, loop in (("look-up of 4,096 ids", lookups), ("step", steps)):
-        loop(lambda n: n == 20)
-        rest = loop(lambda n: n == 1000)
+    for work, call, wanted in (
+        (
+            "look-up of 4,096 ids",
+            lambda: training.table.lookup(next(batches)),
+            "<= 10",
+        ),
+        ("step", training.step, "none"),
+    ):
+        loop(call, lambda n: n == 20)
+        rest = loop(call, lambda n: n == 1000)
         during = []
         for _ in range(runs):
             shutil.rmtree(files, ignore_errors=True)
             pending = snapshot.save(files, training.table, blocking=False)
-            during += loop(lambda n, p=pending: p.done())
+            during += loop(call, lambda n, p=pending: p.done())
             pending.wait()
         median = statistics.median(rest)
         p99 = float(np.quantile(during, 0.99))
@@ -220,7 +207,7 @@ def _beside(training, folder, runs, size):
             f"{work} beside a snapshot of {size}, p99",
             "the median at rest (time of ours over it)",
             p99 / median,
-            "<= 10" if loop is lookups else "none",
+            wanted,
             milliseconds=round(p99 * 1e3, 3),
             median_milliseconds=round(statistics.median(during) * 1e3, 3),
             baseline_milliseconds=round(median * 1e3, 3),

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/timing.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
@@ -27,33 +27,21 @@
 
 namespace {
 
-using lodestar::AttachedOptimizer;
 using lodestar::BlockKind;
 using lodestar::EmbeddingStore;
+using lodestar::Median;
 using lodestar::ParallelFor;
+using lodestar::Require;
 using lodestar::Span;
-using lodestar::Status;
 
 constexpr int kDim = 32;
 constexpr int kRuns = 5;
 constexpr int64_t kBlock = int64_t{1} << 20;
 
-void Require(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.message().c_str());
-  std::exit(1);
-}
-
-double Seconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
+double SecondsOf(const std::function<void()>& work) {
+  const double begin = lodestar::Seconds();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return lodestar::Seconds() - begin;
 }
 
 int64_t IdOf(int64_t i) {
@@ -103,15 +91,6 @@ void ReadFile(const std::string& path) {
   close(file);
 }
 
-std::unique_ptr<EmbeddingStore> NewStore() {
-  lodestar::RowInitializer initializer;
-  Require(lodestar::RowInitializer::Create("zeros", 0.0f, 0.0f, 0, 0,
-                                           &initializer));
-  std::unique_ptr<EmbeddingStore> store;
-  Require(EmbeddingStore::Create(kDim, 16, initializer, &store));
-  return store;
-}
-
 ParallelFor Threads(int count) {
   return [count](int64_t total, int64_t,
                  const std::function<void(int64_t, int64_t)>& body) {
@@ -124,7 +103,8 @@ ParallelFor Threads(int count) {
 }
 
 void Restore(const std::string& path, int64_t rows, int num_threads) {
-  const std::unique_ptr<EmbeddingStore> like = NewStore();
+  const std::unique_ptr<EmbeddingStore> like =
+      lodestar::NewStore(kDim, "zeros");
   const std::vector<std::string> files = {path};
   const ParallelFor threads = Threads(num_threads);
   std::unique_ptr<EmbeddingStore> store;
@@ -136,15 +116,10 @@ void Restore(const std::string& path, int64_t rows, int num_threads) {
 // 65,536 rows a call, whose slots Adagrad makes.
 void Insert(int64_t rows, int num_threads) {
   constexpr int64_t kBatch = 65536;
-  const std::unique_ptr<EmbeddingStore> store = NewStore();
+  const std::unique_ptr<EmbeddingStore> store =
+      lodestar::NewStore(kDim, "zeros");
   const ParallelFor threads = Threads(num_threads);
-  lodestar::SparseOptimizer adagrad;
-  const std::vector<float> hyperparameters = {0.1f, 0.0f, 1e-7f};
-  const std::vector<float> inits = {0.1f};
-  Require(
-      lodestar::SparseOptimizer::Create("adagrad", hyperparameters, &adagrad));
-  Require(
-      store->Apply({}, nullptr, "adagrad", adagrad, inits, false, -1, nullptr));
+  lodestar::Adagrad().Apply({}, nullptr, store.get());
   std::vector<int64_t> ids(kBatch);
   std::vector<float> values(kBatch * kDim, 1.0f);
   for (int64_t first = 0; first < rows; first += kBatch) {
@@ -160,11 +135,11 @@ void Run(const std::string& path, int64_t rows) {
   WriteFile(path, rows);
   std::vector<double> read, restore, restore2, insert, insert2;
   for (int run = 0; run < kRuns; ++run) {
-    read.push_back(Seconds([&] { ReadFile(path); }));
-    restore.push_back(Seconds([&] { Restore(path, rows, 1); }));
-    insert.push_back(Seconds([&] { Insert(rows, 1); }));
-    restore2.push_back(Seconds([&] { Restore(path, rows, 2); }));
-    insert2.push_back(Seconds([&] { Insert(rows, 2); }));
+    read.push_back(SecondsOf([&] { ReadFile(path); }));
+    restore.push_back(SecondsOf([&] { Restore(path, rows, 1); }));
+    insert.push_back(SecondsOf([&] { Insert(rows, 1); }));
+    restore2.push_back(SecondsOf([&] { Restore(path, rows, 2); }));
+    insert2.push_back(SecondsOf([&] { Insert(rows, 2); }));
   }
   const double megabytes = rows * Table().record_bytes() / 1e6;
   std::printf(
