@@ -7,17 +7,29 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/kernels/base/status_util.h"
 
-// name##Op is the kernel of Lodestar>name on the CPU.
+// name##Op is the kernel of Lodestar>name on the CPU, or if it has no
+// attributes Run##name(ctx).
 #define LODESTAR_REGISTER(name) \
   REGISTER_KERNEL_BUILDER(      \
       Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), name##Op)
 
-// name##Op<T> is the kernel of Lodestar>name of T, its attribute T, on the CPU.
+#define LODESTAR_REGISTER_FUNCTION(name)                        \
+  REGISTER_KERNEL_BUILDER(                                      \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
+      ::lodestar::FunctionKernel<Run##name>)
+
+// name##Op<T> is the kernel of Lodestar>name of T, its attribute T, on the CPU,
+// or Run##name<T>(ctx).
 #define LODESTAR_REGISTER_TYPE(name, T)                         \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)               \
                               .Device(::tensorflow::DEVICE_CPU) \
                               .TypeConstraint<T>("T"),          \
                           name##Op<T>)
+#define LODESTAR_REGISTER_FUNCTION_TYPE(name, T)                \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)               \
+                              .Device(::tensorflow::DEVICE_CPU) \
+                              .TypeConstraint<T>("T"),          \
+                          ::lodestar::FunctionKernel<Run##name<T>>)
 
 namespace lodestar {
 
@@ -43,6 +55,16 @@ class Kernel : public OpKernel {
 
  protected:
   virtual absl::Status Run(OpKernelContext* ctx) = 0;
+};
+
+// A kernel without attributes, all of which is `run`.
+template <absl::Status (*run)(OpKernelContext*)>
+class FunctionKernel final : public Kernel {
+ public:
+  using Kernel::Kernel;
+
+ protected:
+  absl::Status Run(OpKernelContext* ctx) override { return run(ctx); }
 };
 
 }  // namespace lodestar

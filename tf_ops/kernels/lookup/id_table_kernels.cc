@@ -53,63 +53,56 @@ class IdTableOp : public Kernel {
   bool mutable_ = false;
 };
 
-// A kernel whose input 0 is a table's handle, and input 1 keys if it has one.
-class IdTableKernel : public Kernel {
- public:
-  using Kernel::Kernel;
+using IdTablePtr = tensorflow::core::RefCountPtr<IdTableResource>;
 
-  absl::Status Run(OpKernelContext* ctx) final {
-    tensorflow::core::RefCountPtr<LookupInterface> resource;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-    auto* table = dynamic_cast<IdTableResource*>(resource.get());
-    if (table == nullptr) {
-      return InvalidArgumentError(
-          "the handle is that of another table than an id table");
-    }
-    if (TakesKeys() && ctx->num_inputs() > 1) {
-      const Tensor& keys = ctx->input(1);
-      if (keys.dtype() != table->key_dtype()) {
-        return InvalidArgumentError(
-            "`keys` has dtype ", DataTypeString(keys.dtype()),
-            ", but the table's keys are ", DataTypeString(table->key_dtype()));
-      }
-    }
-    return RunOn(ctx, table);
-  }
-
- protected:
-  // Whether input 1 is keys.
-  virtual bool TakesKeys() const { return true; }
-  virtual absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) = 0;
-
-  // `values` at output 0, of the keys' shape.
-  static absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
-    return ctx->allocate_output(0, ctx->input(1).shape(), values);
-  }
-  static absl::Status CheckSameShape(OpKernelContext* ctx) {
-    if (ctx->input(1).shape() == ctx->input(2).shape()) {
-      return absl::OkStatus();
-    }
+// The table that input 0 is the handle of.
+absl::Status FindTable(OpKernelContext* ctx, IdTablePtr* table) {
+  tensorflow::core::RefCountPtr<LookupInterface> resource;
+  LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+  table->reset(dynamic_cast<IdTableResource*>(resource.get()));
+  if (*table == nullptr) {
     return InvalidArgumentError(
-        "`keys` has shape ", ctx->input(1).shape().DebugString(),
-        ", but `values` has ", ctx->input(2).shape().DebugString());
+        "the handle is that of another table than an id table");
   }
-};
+  static_cast<void>(resource.release());
+  return absl::OkStatus();
+}
 
-class IdTableFindOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    LODESTAR_TRY(CheckRank(ctx->input(2), "default_value", 0));
-    Tensor* values = nullptr;
-    LODESTAR_TRY(AllocateValues(ctx, &values));
-    return table->Find(ctx, ctx->input(1), values, ctx->input(2));
-  }
-};
+// The same where input 1 is keys of it.
+absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
+  LODESTAR_TRY(FindTable(ctx, table));
+  const DataType found = ctx->input(1).dtype();
+  const DataType wanted = (*table)->key_dtype();
+  if (found == wanted) return absl::OkStatus();
+  return InvalidArgumentError("`keys` has dtype ", DataTypeString(found),
+                              ", but the table's keys are ",
+                              DataTypeString(wanted));
+}
 
-class IdTableFindOrHashOp : public IdTableKernel {
+// `values` at output 0, of the keys' shape.
+absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
+  return ctx->allocate_output(0, ctx->input(1).shape(), values);
+}
+
+absl::Status CheckSameShape(OpKernelContext* ctx) {
+  if (ctx->input(1).shape() == ctx->input(2).shape()) return absl::OkStatus();
+  return InvalidArgumentError(
+      "`keys` has shape ", ctx->input(1).shape().DebugString(),
+      ", but `values` has ", ctx->input(2).shape().DebugString());
+}
+
+absl::Status RunIdTableFind(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "default_value", 0));
+  Tensor* values = nullptr;
+  LODESTAR_TRY(AllocateValues(ctx, &values));
+  return table->Find(ctx, ctx->input(1), values, ctx->input(2));
+}
+
+class IdTableFindOrHashOp : public Kernel {
  public:
-  explicit IdTableFindOrHashOp(OpKernelConstruction* ctx) : IdTableKernel(ctx) {
+  explicit IdTableFindOrHashOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string hasher;
     std::vector<int64_t> key;
     int64_t num_oov_buckets = 1;
@@ -124,7 +117,9 @@ class IdTableFindOrHashOp : public IdTableKernel {
     OP_REQUIRES_OK(
         ctx, ToTensorFlow(BucketHash::Create(hasher, key, &buckets_.hash)));
   }
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+  absl::Status Run(OpKernelContext* ctx) override {
+    IdTablePtr table;
+    LODESTAR_TRY(FindTableOfKeys(ctx, &table));
     Tensor* values = nullptr;
     LODESTAR_TRY(AllocateValues(ctx, &values));
     return table->FindOrHash(ctx, ctx->input(1), buckets_, values);
@@ -134,35 +129,29 @@ class IdTableFindOrHashOp : public IdTableKernel {
   OovBuckets buckets_;
 };
 
-class IdTableInsertOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    LODESTAR_TRY(CheckSameShape(ctx));
-    return table->Insert(ctx, ctx->input(1), ctx->input(2));
-  }
-};
+absl::Status RunIdTableInsert(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+  LODESTAR_TRY(CheckSameShape(ctx));
+  return table->Insert(ctx, ctx->input(1), ctx->input(2));
+}
 
-class IdTableRemoveOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    return table->Remove(ctx, ctx->input(1));
-  }
-};
+absl::Status RunIdTableRemove(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+  return table->Remove(ctx, ctx->input(1));
+}
 
-class IdTableImportOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    LODESTAR_TRY(CheckSameShape(ctx));
-    return table->ImportValues(ctx, ctx->input(1), ctx->input(2));
-  }
-};
+absl::Status RunIdTableImport(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+  LODESTAR_TRY(CheckSameShape(ctx));
+  return table->ImportValues(ctx, ctx->input(1), ctx->input(2));
+}
 
-class IdTableImportFileOp : public IdTableKernel {
+class IdTableImportFileOp : public Kernel {
  public:
-  explicit IdTableImportFileOp(OpKernelConstruction* ctx) : IdTableKernel(ctx) {
+  explicit IdTableImportFileOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     std::string delimiter;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("key_column", &format_.key_column));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("value_column", &format_.value_column));
@@ -173,8 +162,9 @@ class IdTableImportFileOp : public IdTableKernel {
                                      "', wanted one character"));
     format_.delimiter = delimiter[0];
   }
-  bool TakesKeys() const override { return false; }
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
+  absl::Status Run(OpKernelContext* ctx) override {
+    IdTablePtr table;
+    LODESTAR_TRY(FindTable(ctx, &table));
     const Tensor& path = ctx->input(1);
     LODESTAR_TRY(CheckRank(path, "path", 0));
     if (table->key_dtype() == tensorflow::DT_STRING &&
@@ -190,37 +180,33 @@ class IdTableImportFileOp : public IdTableKernel {
   VocabularyFormat format_;
 };
 
-class IdTableExportOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    const DataType wanted = ctx->expected_output_dtype(0);
-    if (wanted != table->key_dtype()) {
-      return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
-                                  ", but the table's keys are ",
-                                  DataTypeString(table->key_dtype()));
-    }
-    return table->ExportValues(ctx);
+absl::Status RunIdTableExport(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTable(ctx, &table));
+  const DataType wanted = ctx->expected_output_dtype(0);
+  if (wanted != table->key_dtype()) {
+    return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
+                                ", but the table's keys are ",
+                                DataTypeString(table->key_dtype()));
   }
-};
+  return table->ExportValues(ctx);
+}
 
-class IdTableSizeOp : public IdTableKernel {
- public:
-  using IdTableKernel::IdTableKernel;
-  absl::Status RunOn(OpKernelContext* ctx, IdTableResource* table) override {
-    return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
-  }
-};
+absl::Status RunIdTableSize(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTable(ctx, &table));
+  return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
+}
 
 LODESTAR_REGISTER(IdTable);
-LODESTAR_REGISTER(IdTableFind);
+LODESTAR_REGISTER_FUNCTION(IdTableFind);
 LODESTAR_REGISTER(IdTableFindOrHash);
-LODESTAR_REGISTER(IdTableInsert);
-LODESTAR_REGISTER(IdTableRemove);
-LODESTAR_REGISTER(IdTableImport);
+LODESTAR_REGISTER_FUNCTION(IdTableInsert);
+LODESTAR_REGISTER_FUNCTION(IdTableRemove);
+LODESTAR_REGISTER_FUNCTION(IdTableImport);
 LODESTAR_REGISTER(IdTableImportFile);
-LODESTAR_REGISTER(IdTableExport);
-LODESTAR_REGISTER(IdTableSize);
+LODESTAR_REGISTER_FUNCTION(IdTableExport);
+LODESTAR_REGISTER_FUNCTION(IdTableSize);
 
 }  // namespace
 }  // namespace lodestar

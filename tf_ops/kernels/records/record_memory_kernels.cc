@@ -60,48 +60,32 @@ class RecordMemoryCreateOp : public Kernel {
   bool drop_zeros_;
 };
 
-class RecordMemoryForgetOp : public Kernel {
+absl::Status RunRecordMemoryForget(OpKernelContext* ctx) {
+  std::string name;
+  LODESTAR_TRY(ReadName(ctx, &name));
+  RecordMemoryResource::Forget(name);
+  return absl::OkStatus();
+}
+
+absl::Status FindMemory(OpKernelContext* ctx,
+                        std::shared_ptr<RecordMemoryResource>* resource) {
+  std::string name;
+  LODESTAR_TRY(ReadName(ctx, &name));
+  return RecordMemoryResource::Find(name, resource);
+}
+
+class RecordMemoryLoadOp : public Kernel {
  public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
-    RecordMemoryResource::Forget(name);
-    return absl::OkStatus();
-  }
-};
-
-// What the ops on one that is there have in common.
-class RecordMemoryKernel : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) final {
-    std::string name;
-    std::shared_ptr<RecordMemoryResource> resource;
-    LODESTAR_TRY(ReadName(ctx, &name));
-    LODESTAR_TRY(RecordMemoryResource::Find(name, &resource));
-    return RunOn(ctx, resource.get());
-  }
-
- private:
-  virtual absl::Status RunOn(OpKernelContext* ctx,
-                             RecordMemoryResource* resource) = 0;
-};
-
-class RecordMemoryLoadOp : public RecordMemoryKernel {
- public:
-  explicit RecordMemoryLoadOp(OpKernelConstruction* ctx)
-      : RecordMemoryKernel(ctx) {
+  explicit RecordMemoryLoadOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &pipe_command_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("preload", &preload_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &skip_errors_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &skip_log_));
   }
 
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
+  absl::Status Run(OpKernelContext* ctx) override {
+    std::shared_ptr<RecordMemoryResource> resource;
+    LODESTAR_TRY(FindMemory(ctx, &resource));
     RecordSource::Options options;
     options.pipe_command = pipe_command_;
     LODESTAR_TRY(ReadPaths(ctx->input(1), &options.files));
@@ -116,104 +100,79 @@ class RecordMemoryLoadOp : public RecordMemoryKernel {
                     : resource->Load(ctx, std::move(options));
   }
 
+ private:
   std::vector<std::string> pipe_command_;
   bool preload_;
   bool skip_errors_;
   std::string skip_log_;
 };
 
-class RecordMemoryWaitPreloadOp : public RecordMemoryKernel {
- public:
-  using RecordMemoryKernel::RecordMemoryKernel;
+absl::Status RunRecordMemoryWaitPreload(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  return resource->WaitPreload(ctx);
+}
 
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
-    return resource->WaitPreload(ctx);
-  }
-};
+absl::Status RunRecordMemoryRelease(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  resource->memory()->Release();
+  return absl::OkStatus();
+}
 
-class RecordMemoryReleaseOp : public RecordMemoryKernel {
- public:
-  using RecordMemoryKernel::RecordMemoryKernel;
+absl::Status RunRecordMemorySize(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  const auto samples = resource->memory()->Current();
+  LODESTAR_TRY(OutputScalar(ctx, 0, samples->num_samples()));
+  return OutputScalar(ctx, 1, samples->Bytes());
+}
 
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
-    resource->memory()->Release();
-    return absl::OkStatus();
-  }
-};
+absl::Status RunRecordMemoryGlobalShuffle(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  int64_t seed = 0;
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
+  resource->memory()->GlobalShuffle(static_cast<uint64_t>(seed));
+  return absl::OkStatus();
+}
 
-class RecordMemorySizeOp : public RecordMemoryKernel {
- public:
-  using RecordMemoryKernel::RecordMemoryKernel;
-
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
-    const auto samples = resource->memory()->Current();
-    LODESTAR_TRY(OutputScalar(ctx, 0, samples->num_samples()));
-    return OutputScalar(ctx, 1, samples->Bytes());
-  }
-};
-
-class RecordMemoryGlobalShuffleOp : public RecordMemoryKernel {
- public:
-  using RecordMemoryKernel::RecordMemoryKernel;
-
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
-    int64_t seed = 0;
-    LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
-    resource->memory()->GlobalShuffle(static_cast<uint64_t>(seed));
-    return absl::OkStatus();
-  }
-};
-
-class RecordMemorySlotsShuffleOp : public RecordMemoryKernel {
- public:
-  using RecordMemoryKernel::RecordMemoryKernel;
-
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
-    const RecordMemory::Options& options = resource->memory()->options();
-    LODESTAR_TRY(CheckRank(ctx->input(1), "slots", 1));
-    std::vector<int64_t> columns;
-    for (int64_t i = 0; i < ctx->input(1).NumElements(); ++i) {
-      const std::string slot = ctx->input(1).vec<tstring>()(i);
-      size_t c = 0;
-      while (c < options.specs.size() &&
-             (options.specs[c].name != slot || !options.specs[c].used ||
-              options.roles[c] != RecordMemory::Role::kSparse)) {
-        ++c;
-      }
-      if (c == options.specs.size()) {
-        return InvalidArgumentError("`slots`: '", slot,
-                                    "' is not a sparse slot that is used");
-      }
-      columns.push_back(static_cast<int64_t>(c));
+absl::Status RunRecordMemorySlotsShuffle(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  const RecordMemory::Options& options = resource->memory()->options();
+  LODESTAR_TRY(CheckRank(ctx->input(1), "slots", 1));
+  std::vector<int64_t> columns;
+  for (int64_t i = 0; i < ctx->input(1).NumElements(); ++i) {
+    const std::string slot = ctx->input(1).vec<tstring>()(i);
+    size_t c = 0;
+    while (c < options.specs.size() &&
+           (options.specs[c].name != slot || !options.specs[c].used ||
+            options.roles[c] != RecordMemory::Role::kSparse)) {
+      ++c;
     }
-    int64_t seed = 0;
-    LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
-    resource->memory()->SlotsShuffle(columns, static_cast<uint64_t>(seed));
-    return absl::OkStatus();
+    if (c == options.specs.size()) {
+      return InvalidArgumentError("`slots`: '", slot,
+                                  "' is not a sparse slot that is used");
+    }
+    columns.push_back(static_cast<int64_t>(c));
   }
-};
+  int64_t seed = 0;
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
+  resource->memory()->SlotsShuffle(columns, static_cast<uint64_t>(seed));
+  return absl::OkStatus();
+}
 
-class RecordMemoryMergeByInsIdOp : public RecordMemoryKernel {
+class RecordMemoryMergeByInsIdOp : public Kernel {
  public:
-  explicit RecordMemoryMergeByInsIdOp(OpKernelConstruction* ctx)
-      : RecordMemoryKernel(ctx) {
+  explicit RecordMemoryMergeByInsIdOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("keep_unmerged", &keep_unmerged_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("erase_duplicates", &erase_duplicates_));
   }
 
- private:
-  absl::Status RunOn(OpKernelContext* ctx,
-                     RecordMemoryResource* resource) override {
+  absl::Status Run(OpKernelContext* ctx) override {
+    std::shared_ptr<RecordMemoryResource> resource;
+    LODESTAR_TRY(FindMemory(ctx, &resource));
     int64_t min_size = 0;
     LODESTAR_TRY(ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
     if (resource->id_column() < 0) {
@@ -227,18 +186,19 @@ class RecordMemoryMergeByInsIdOp : public RecordMemoryKernel {
     return OutputScalar(ctx, 2, counts.conflicting);
   }
 
+ private:
   bool keep_unmerged_;
   bool erase_duplicates_;
 };
 
 LODESTAR_REGISTER(RecordMemoryCreate);
-LODESTAR_REGISTER(RecordMemoryForget);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryForget);
 LODESTAR_REGISTER(RecordMemoryLoad);
-LODESTAR_REGISTER(RecordMemoryWaitPreload);
-LODESTAR_REGISTER(RecordMemoryRelease);
-LODESTAR_REGISTER(RecordMemorySize);
-LODESTAR_REGISTER(RecordMemoryGlobalShuffle);
-LODESTAR_REGISTER(RecordMemorySlotsShuffle);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryWaitPreload);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryRelease);
+LODESTAR_REGISTER_FUNCTION(RecordMemorySize);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryGlobalShuffle);
+LODESTAR_REGISTER_FUNCTION(RecordMemorySlotsShuffle);
 LODESTAR_REGISTER(RecordMemoryMergeByInsId);
 
 }  // namespace

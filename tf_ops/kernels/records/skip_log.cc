@@ -70,75 +70,54 @@ std::vector<std::string> SkipLog::messages() const {
 
 namespace {
 
-class SkipLogOp : public Kernel {
- public:
-  using Kernel::Kernel;
+absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
+  const Tensor& input = ctx->input(0);
+  if (input.dims() != 0 || input.scalar<tstring>()().empty()) {
+    return InvalidArgumentError(
+        "`log` must be a scalar that is not empty, found shape ",
+        input.shape().DebugString());
+  }
+  *name = input.scalar<tstring>()();
+  return absl::OkStatus();
+}
 
- protected:
-  static absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
-    const Tensor& input = ctx->input(0);
-    if (input.dims() != 0 || input.scalar<tstring>()().empty()) {
+absl::Status RunSkipLogRead(OpKernelContext* ctx) {
+  std::string name;
+  LODESTAR_TRY(ReadName(ctx, &name));
+  const std::shared_ptr<SkipLog> log = SkipLog::Named(name);
+  const std::vector<std::string> messages = log->messages();
+  LODESTAR_TRY(OutputScalar(ctx, 0, log->count()));
+  return OutputVector(ctx, 1, messages);
+}
+
+absl::Status RunSkipLogAdd(OpKernelContext* ctx) {
+  std::string name;
+  LODESTAR_TRY(ReadName(ctx, &name));
+  for (int i = 1; i < 3; ++i) {
+    if (ctx->input(i).dims() != 0) {
       return InvalidArgumentError(
-          "`log` must be a scalar that is not empty, found shape ",
-          input.shape().DebugString());
+          "`message` and `count` must be scalars, found ",
+          ctx->input(i).shape().DebugString());
     }
-    *name = input.scalar<tstring>()();
-    return absl::OkStatus();
   }
-};
-
-class SkipLogReadOp : public SkipLogOp {
- public:
-  using SkipLogOp::SkipLogOp;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
-    const std::shared_ptr<SkipLog> log = SkipLog::Named(name);
-    const std::vector<std::string> messages = log->messages();
-    LODESTAR_TRY(OutputScalar(ctx, 0, log->count()));
-    return OutputVector(ctx, 1, messages);
+  const int64_t count = ctx->input(2).scalar<int64_t>()();
+  if (count < 0) {
+    return InvalidArgumentError("`count` must be at least 0, found ", count);
   }
-};
+  SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(), count);
+  return absl::OkStatus();
+}
 
-class SkipLogAddOp : public SkipLogOp {
- public:
-  using SkipLogOp::SkipLogOp;
+absl::Status RunSkipLogForget(OpKernelContext* ctx) {
+  std::string name;
+  LODESTAR_TRY(ReadName(ctx, &name));
+  SkipLog::Forget(name);
+  return absl::OkStatus();
+}
 
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
-    for (int i = 1; i < 3; ++i) {
-      if (ctx->input(i).dims() != 0) {
-        return InvalidArgumentError(
-            "`message` and `count` must be scalars, found ",
-            ctx->input(i).shape().DebugString());
-      }
-    }
-    const int64_t count = ctx->input(2).scalar<int64_t>()();
-    if (count < 0) {
-      return InvalidArgumentError("`count` must be at least 0, found ", count);
-    }
-    SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(), count);
-    return absl::OkStatus();
-  }
-};
-
-class SkipLogForgetOp : public SkipLogOp {
- public:
-  using SkipLogOp::SkipLogOp;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
-    SkipLog::Forget(name);
-    return absl::OkStatus();
-  }
-};
-
-LODESTAR_REGISTER(SkipLogRead);
-LODESTAR_REGISTER(SkipLogAdd);
-LODESTAR_REGISTER(SkipLogForget);
+LODESTAR_REGISTER_FUNCTION(SkipLogRead);
+LODESTAR_REGISTER_FUNCTION(SkipLogAdd);
+LODESTAR_REGISTER_FUNCTION(SkipLogForget);
 
 }  // namespace
 }  // namespace lodestar

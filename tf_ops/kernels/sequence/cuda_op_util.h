@@ -30,7 +30,14 @@ inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
                                     cudaGetErrorString(error))));
 }
 
-// REQUIRES: `dtype` is one that LODESTAR_CALL_NUMBERS gives.
+// What LODESTAR_REGISTER_FLOATS and LODESTAR_REGISTER_NUMBERS register for.
+constexpr DataType kFloats[] = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16,
+                                tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
+constexpr DataType kNumbers[] = {tensorflow::DT_HALF,  tensorflow::DT_BFLOAT16,
+                                 tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
+                                 tensorflow::DT_INT32, tensorflow::DT_INT64};
+
+// REQUIRES: `dtype` is one of kNumbers.
 inline Number NumberOf(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_HALF:

@@ -33,100 +33,80 @@ absl::Status AllocateLevels(OpKernelContext* ctx, int64_t extra,
   return absl::OkStatus();
 }
 
-class LodValidateOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    LODESTAR_TRY(CheckRank(ctx->input(0), "num_rows", 0));
-    LodLevels levels;
-    LODESTAR_TRY(ReadLevels(ctx, 1, "levels", &levels));
-    LODESTAR_TRY(ValidateLod(levels, ctx->input(0).scalar<int64_t>()()));
-    for (int k = 1; k < ctx->num_inputs(); ++k) {
-      ctx->set_output(k - 1, ctx->input(k));
-    }
-    return absl::OkStatus();
+absl::Status RunLodValidate(OpKernelContext* ctx) {
+  LODESTAR_TRY(CheckRank(ctx->input(0), "num_rows", 0));
+  LodLevels levels;
+  LODESTAR_TRY(ReadLevels(ctx, 1, "levels", &levels));
+  LODESTAR_TRY(ValidateLod(levels, ctx->input(0).scalar<int64_t>()()));
+  for (int k = 1; k < ctx->num_inputs(); ++k) {
+    ctx->set_output(k - 1, ctx->input(k));
   }
-};
+  return absl::OkStatus();
+}
 
-class LodFromLengthsOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    LodLevels lengths;
-    LODESTAR_TRY(ReadLevels(ctx, 0, "lengths", &lengths));
-    std::vector<Span<int64_t>> levels;
-    LODESTAR_TRY(AllocateLevels(ctx, 1, &levels));
-    for (size_t k = 0; k < lengths.size(); ++k) {
-      LODESTAR_TRY(
-          LodLengthsToOffsets(static_cast<int>(k), lengths[k], levels[k]));
-    }
-    return absl::OkStatus();
+absl::Status RunLodFromLengths(OpKernelContext* ctx) {
+  LodLevels lengths;
+  LODESTAR_TRY(ReadLevels(ctx, 0, "lengths", &lengths));
+  std::vector<Span<int64_t>> levels;
+  LODESTAR_TRY(AllocateLevels(ctx, 1, &levels));
+  for (size_t k = 0; k < lengths.size(); ++k) {
+    LODESTAR_TRY(
+        LodLengthsToOffsets(static_cast<int>(k), lengths[k], levels[k]));
   }
-};
+  return absl::OkStatus();
+}
 
-class LodToAbsoluteOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    LodLevels levels;
-    LODESTAR_TRY(ReadLevels(ctx, 0, "levels", &levels));
-    const Span<const int64_t>& last = levels.back();
-    const int64_t rows = last.empty() ? 0 : last[last.size() - 1];
-    LODESTAR_TRY(ValidateLod(levels, rows));
-    std::vector<Span<int64_t>> absolute;
-    LODESTAR_TRY(AllocateLevels(ctx, 0, &absolute));
-    AbsoluteLod(levels, absolute);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunLodToAbsolute(OpKernelContext* ctx) {
+  LodLevels levels;
+  LODESTAR_TRY(ReadLevels(ctx, 0, "levels", &levels));
+  const Span<const int64_t>& last = levels.back();
+  const int64_t rows = last.empty() ? 0 : last[last.size() - 1];
+  LODESTAR_TRY(ValidateLod(levels, rows));
+  std::vector<Span<int64_t>> absolute;
+  LODESTAR_TRY(AllocateLevels(ctx, 0, &absolute));
+  AbsoluteLod(levels, absolute);
+  return absl::OkStatus();
+}
 
-class LodFromAbsoluteOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    LodLevels absolute;
-    LODESTAR_TRY(ReadLevels(ctx, 0, "absolute", &absolute));
-    std::vector<Span<int64_t>> levels;
-    LODESTAR_TRY(AllocateLevels(ctx, 0, &levels));
-    return ToTensorFlow(RelativeLod(absolute, levels));
-  }
-};
+absl::Status RunLodFromAbsolute(OpKernelContext* ctx) {
+  LodLevels absolute;
+  LODESTAR_TRY(ReadLevels(ctx, 0, "absolute", &absolute));
+  std::vector<Span<int64_t>> levels;
+  LODESTAR_TRY(AllocateLevels(ctx, 0, &levels));
+  return ToTensorFlow(RelativeLod(absolute, levels));
+}
 
-class LodSliceOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    LODESTAR_TRY(CheckRank(ctx->input(0), "num_rows", 0));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "begin", 0));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "end", 0));
-    LodLevels levels;
-    LODESTAR_TRY(ReadLevels(ctx, 3, "levels", &levels));
-    const int64_t sliced = ctx->num_outputs() - 1;
-    const auto level = static_cast<int64_t>(levels.size()) - sliced;
-    if (level < 0) {
-      return InvalidArgumentError("`num_sliced` is ", sliced,
-                                  ", but there are ", levels.size(), " levels");
-    }
-    std::vector<LodRange> ranges;
-    LODESTAR_TRY(SliceLod(levels, ctx->input(0).scalar<int64_t>()(), level,
-                          ctx->input(1).scalar<int64_t>()(),
-                          ctx->input(2).scalar<int64_t>()(), &ranges));
-    Tensor* rows = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(0, {2}, &rows));
-    rows->vec<int64_t>()(0) = ranges.back().begin;
-    rows->vec<int64_t>()(1) = ranges.back().end;
-    for (int64_t j = 0; j < sliced; ++j) {
-      const int64_t size = ranges[j].end - ranges[j].begin + 1;
-      Tensor* output = nullptr;
-      LODESTAR_TRY(ctx->allocate_output(j + 1, {size}, &output));
-      const int64_t* from = levels[level + j].data() + ranges[j].begin;
-      const int64_t first = from[0];
-      std::transform(from, from + size, output->flat<int64_t>().data(),
-                     [first](int64_t offset) { return offset - first; });
-    }
-    return absl::OkStatus();
+absl::Status RunLodSlice(OpKernelContext* ctx) {
+  LODESTAR_TRY(CheckRank(ctx->input(0), "num_rows", 0));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "begin", 0));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "end", 0));
+  LodLevels levels;
+  LODESTAR_TRY(ReadLevels(ctx, 3, "levels", &levels));
+  const int64_t sliced = ctx->num_outputs() - 1;
+  const auto level = static_cast<int64_t>(levels.size()) - sliced;
+  if (level < 0) {
+    return InvalidArgumentError("`num_sliced` is ", sliced, ", but there are ",
+                                levels.size(), " levels");
   }
-};
+  std::vector<LodRange> ranges;
+  LODESTAR_TRY(SliceLod(levels, ctx->input(0).scalar<int64_t>()(), level,
+                        ctx->input(1).scalar<int64_t>()(),
+                        ctx->input(2).scalar<int64_t>()(), &ranges));
+  Tensor* rows = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(0, {2}, &rows));
+  rows->vec<int64_t>()(0) = ranges.back().begin;
+  rows->vec<int64_t>()(1) = ranges.back().end;
+  for (int64_t j = 0; j < sliced; ++j) {
+    const int64_t size = ranges[j].end - ranges[j].begin + 1;
+    Tensor* output = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(j + 1, {size}, &output));
+    const int64_t* from = levels[level + j].data() + ranges[j].begin;
+    const int64_t first = from[0];
+    std::transform(from, from + size, output->flat<int64_t>().data(),
+                   [first](int64_t offset) { return offset - first; });
+  }
+  return absl::OkStatus();
+}
 
 class LodFromSparseOp : public Kernel {
  public:
@@ -163,11 +143,11 @@ class LodFromSparseOp : public Kernel {
   bool drop_columns_;
 };
 
-LODESTAR_REGISTER(LodValidate);
-LODESTAR_REGISTER(LodFromLengths);
-LODESTAR_REGISTER(LodToAbsolute);
-LODESTAR_REGISTER(LodFromAbsolute);
-LODESTAR_REGISTER(LodSlice);
+LODESTAR_REGISTER_FUNCTION(LodValidate);
+LODESTAR_REGISTER_FUNCTION(LodFromLengths);
+LODESTAR_REGISTER_FUNCTION(LodToAbsolute);
+LODESTAR_REGISTER_FUNCTION(LodFromAbsolute);
+LODESTAR_REGISTER_FUNCTION(LodSlice);
 LODESTAR_REGISTER(LodFromSparse);
 
 }  // namespace

@@ -2,7 +2,6 @@
 // tf_ops/ops/sequence/sequence_context_ops.cc; algorithm:
 // tf_ops/core/sequence/sequence_context.h.
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_context.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -81,13 +80,8 @@ class SequenceContextGradientOp : public WindowKernel {
   }
 };
 
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequenceContext, T);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
-
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequenceContextGradient, T);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+LODESTAR_REGISTER_NUMBERS(LODESTAR_REGISTER_TYPE, SequenceContext);
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_TYPE, SequenceContextGradient);
 
 }  // namespace
 }  // namespace lodestar

@@ -5,7 +5,6 @@
 
 #include <limits>
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_expand.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -87,23 +86,19 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   return absl::OkStatus();
 }
 
-class SequenceExpandOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    Expansion e;
-    LODESTAR_TRY(PrepareExpand(ctx, &e));
-    if (e.is_done()) return absl::OkStatus();
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    VisitCopied(values.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, e.dim),
-                        e.splits, e.starts, CopyTarget<T>(e.output), &parallel);
-    });
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceExpand(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  Expansion e;
+  LODESTAR_TRY(PrepareExpand(ctx, &e));
+  if (e.is_done()) return absl::OkStatus();
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  VisitCopied(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    SequenceExpand<T>(CopySource<T>(values), CopyWidth<T>(values, e.dim),
+                      e.splits, e.starts, CopyTarget<T>(e.output), &parallel);
+  });
+  return absl::OkStatus();
+}
 
 // Checks the inputs of SequenceExpandGradient and makes room for the output; if
 // the expansion passes on, the output.
@@ -128,20 +123,16 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
 }
 
 template <typename T>
-class SequenceExpandGradientOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Expansion e;
-    LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
-    if (e.is_done()) return absl::OkStatus();
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), e.dim, e.splits,
-                              e.ref_splits, e.starts,
-                              e.output->flat<T>().data(), &parallel);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceExpandGradient(OpKernelContext* ctx) {
+  Expansion e;
+  LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
+  if (e.is_done()) return absl::OkStatus();
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  SequenceExpandGradient<T>(ctx->input(0).flat<T>().data(), e.dim, e.splits,
+                            e.ref_splits, e.starts, e.output->flat<T>().data(),
+                            &parallel);
+  return absl::OkStatus();
+}
 
 // Checks the inputs of SequenceExpandAs, of which row_splits are in host
 // memory, and makes room for the output, a row of `dim` numbers.
@@ -162,32 +153,26 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
   return AllocateOutput(ctx, 0, shape, expanded);
 }
 
-class SequenceExpandAsOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    Span<const int64_t> splits;
-    int64_t dim = 0;
-    Tensor* expanded = nullptr;
-    LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
-    if (expanded->NumElements() == 0) return absl::OkStatus();
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    VisitCopied(values.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      SequenceExpandAs<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
-                          splits, CopyTarget<T>(expanded), &parallel);
-    });
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceExpandAs(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  Span<const int64_t> splits;
+  int64_t dim = 0;
+  Tensor* expanded = nullptr;
+  LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
+  if (expanded->NumElements() == 0) return absl::OkStatus();
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  VisitCopied(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    SequenceExpandAs<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
+                        splits, CopyTarget<T>(expanded), &parallel);
+  });
+  return absl::OkStatus();
+}
 
-LODESTAR_REGISTER(SequenceExpand);
-LODESTAR_REGISTER(SequenceExpandAs);
-
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequenceExpandGradient, T);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+LODESTAR_REGISTER_FUNCTION(SequenceExpand);
+LODESTAR_REGISTER_FUNCTION(SequenceExpandAs);
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_FUNCTION_TYPE,
+                         SequenceExpandGradient);
 
 #if LODESTAR_CUDA
 
@@ -210,92 +195,74 @@ class ExpansionOnDevice {
   DeviceExpansion expansion_;
 };
 
-class SequenceExpandGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    Expansion e;
-    LODESTAR_TRY(PrepareExpand(ctx, &e));
-    if (e.is_done()) return absl::OkStatus();
-    ExpansionOnDevice expansion;
-    LODESTAR_TRY(expansion.Init(ctx, e));
-    return ToTensorFlow(
-        LaunchSequenceExpand(CudaStream(ctx), values.data(),
-                             e.dim * DataTypeSize(values.dtype()),
-                             expansion.get(), e.output->data()),
-        "expansion");
-  }
-};
+absl::Status RunSequenceExpandOnGpu(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  Expansion e;
+  LODESTAR_TRY(PrepareExpand(ctx, &e));
+  if (e.is_done()) return absl::OkStatus();
+  ExpansionOnDevice expansion;
+  LODESTAR_TRY(expansion.Init(ctx, e));
+  return ToTensorFlow(LaunchSequenceExpand(CudaStream(ctx), values.data(),
+                                           e.dim * DataTypeSize(values.dtype()),
+                                           expansion.get(), e.output->data()),
+                      "expansion");
+}
 
-class SequenceExpandGradientGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Expansion e;
-    LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
-    if (e.is_done()) return absl::OkStatus();
-    ExpansionOnDevice expansion;
-    LODESTAR_TRY(expansion.Init(ctx, e));
-    const Number number = NumberOf(e.output->dtype());
-    DeviceBytes scratch;
-    LODESTAR_TRY(
-        scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
-                                  number, e.num_expanded_rows(), e.dim)));
-    return ToTensorFlow(
-        LaunchSequenceExpandGradient(
-            CudaStream(ctx), number, ctx->input(0).data(), e.dim,
-            expansion.get(), scratch.data(), e.output->data()),
-        "gradient of expansion");
-  }
-};
+absl::Status RunSequenceExpandGradientOnGpu(OpKernelContext* ctx) {
+  Expansion e;
+  LODESTAR_TRY(PrepareExpandGradient(ctx, &e));
+  if (e.is_done()) return absl::OkStatus();
+  ExpansionOnDevice expansion;
+  LODESTAR_TRY(expansion.Init(ctx, e));
+  const Number number = NumberOf(e.output->dtype());
+  DeviceBytes scratch;
+  LODESTAR_TRY(
+      scratch.Allocate(ctx, SequenceExpandGradientScratchBytes(
+                                number, e.num_expanded_rows(), e.dim)));
+  return ToTensorFlow(LaunchSequenceExpandGradient(
+                          CudaStream(ctx), number, ctx->input(0).data(), e.dim,
+                          expansion.get(), scratch.data(), e.output->data()),
+                      "gradient of expansion");
+}
+using SequenceExpandGradientGpuOp =
+    FunctionKernel<RunSequenceExpandGradientOnGpu>;
 
-class SequenceExpandAsGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    Span<const int64_t> splits;
-    int64_t dim = 0;
-    Tensor* expanded = nullptr;
-    LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
-    if (expanded->NumElements() == 0) return absl::OkStatus();
-    DeviceBytes device_splits;
-    LODESTAR_TRY(device_splits.CopyFrom(ctx, splits));
-    return ToTensorFlow(
-        LaunchSequenceExpandAs(CudaStream(ctx), values.data(),
-                               dim * DataTypeSize(values.dtype()),
-                               device_splits.offsets(), splits.size() - 1,
-                               expanded->dim_size(0), expanded->data()),
-        "expansion");
-  }
-};
+absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  Span<const int64_t> splits;
+  int64_t dim = 0;
+  Tensor* expanded = nullptr;
+  LODESTAR_TRY(PrepareExpandAs(ctx, &splits, &dim, &expanded));
+  if (expanded->NumElements() == 0) return absl::OkStatus();
+  DeviceBytes device_splits;
+  LODESTAR_TRY(device_splits.CopyFrom(ctx, splits));
+  return ToTensorFlow(
+      LaunchSequenceExpandAs(CudaStream(ctx), values.data(),
+                             dim * DataTypeSize(values.dtype()),
+                             device_splits.offsets(), splits.size() - 1,
+                             expanded->dim_size(0), expanded->data()),
+      "expansion");
+}
 
-#define REGISTER(T)                                           \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand")     \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("row_splits")       \
-                              .HostMemory("ref_splits")       \
-                              .HostMemory("expanded_splits")  \
-                              .TypeConstraint<T>("T"),        \
-                          SequenceExpandGpuOp);               \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs")   \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("row_splits")       \
-                              .TypeConstraint<T>("T"),        \
-                          SequenceExpandAsGpuOp);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("row_splits")
+                            .HostMemory("ref_splits")
+                            .HostMemory("expanded_splits")
+                            .TypeConstraint("T", kNumbers),
+                        FunctionKernel<RunSequenceExpandOnGpu>);
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("row_splits")
+                            .TypeConstraint("T", kNumbers),
+                        FunctionKernel<RunSequenceExpandAsOnGpu>);
 
-#define REGISTER(T)                                               \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient") \
-                              .Device(tensorflow::DEVICE_GPU)     \
-                              .HostMemory("row_splits")           \
-                              .HostMemory("ref_splits")           \
-                              .TypeConstraint<T>("T"),            \
-                          SequenceExpandGradientGpuOp);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("row_splits")
+                            .HostMemory("ref_splits")
+                            .TypeConstraint("T", kFloats),
+                        FunctionKernel<RunSequenceExpandGradientOnGpu>);
 
 #endif  // LODESTAR_CUDA
 

@@ -60,42 +60,36 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   return absl::OkStatus();
 }
 
-class SequencePadOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Padding p;
-    LODESTAR_TRY(PreparePad(ctx, &p));
-    if (p.padded->NumElements() == 0) return absl::OkStatus();
-    absl::Status status;
-    VisitCopied(ctx->input(0).dtype(),
-                [&](auto zero) { status = Pad<decltype(zero)>(ctx, p); });
-    return status;
+// T: see VisitCopied.
+template <typename T>
+absl::Status Pad(OpKernelContext* ctx, const Padding& p) {
+  const Tensor& values = ctx->input(0);
+  const int64_t width = CopyWidth<T>(values, p.dim);
+  const T* pad = CopySource<T>(ctx->input(2));
+  const int64_t pad_width = p.pads_by_scalar ? CopyWidth<T>(values, 1) : width;
+  Tensor buffer;
+  if (pad_width < width) {
+    LODESTAR_TRY(ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
+    VisitWidth<T>(pad_width, [&](auto pad_width) {
+      RepeatRow(pad, p.dim, pad_width, CopyTarget<T>(&buffer));
+    });
+    pad = CopySource<T>(buffer);
   }
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  SequencePad<T>(CopySource<T>(values), width, p.splits, pad, p.steps,
+                 CopyTarget<T>(p.padded), &parallel);
+  return absl::OkStatus();
+}
 
- private:
-  // T: see VisitCopied.
-  template <typename T>
-  static absl::Status Pad(OpKernelContext* ctx, const Padding& p) {
-    const Tensor& values = ctx->input(0);
-    const int64_t width = CopyWidth<T>(values, p.dim);
-    const T* pad = CopySource<T>(ctx->input(2));
-    const int64_t pad_width =
-        p.pads_by_scalar ? CopyWidth<T>(values, 1) : width;
-    Tensor buffer;
-    if (pad_width < width) {
-      LODESTAR_TRY(ctx->allocate_temp(values.dtype(), {p.dim}, &buffer));
-      VisitWidth<T>(pad_width, [&](auto pad_width) {
-        RepeatRow(pad, p.dim, pad_width, CopyTarget<T>(&buffer));
-      });
-      pad = CopySource<T>(buffer);
-    }
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequencePad<T>(CopySource<T>(values), width, p.splits, pad, p.steps,
-                   CopyTarget<T>(p.padded), &parallel);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequencePad(OpKernelContext* ctx) {
+  Padding p;
+  LODESTAR_TRY(PreparePad(ctx, &p));
+  if (p.padded->NumElements() == 0) return absl::OkStatus();
+  absl::Status status;
+  VisitCopied(ctx->input(0).dtype(),
+              [&](auto zero) { status = Pad<decltype(zero)>(ctx, p); });
+  return status;
+}
 
 // The inputs of SequenceUnpad, checked, and its outputs, of which row_splits is
 // made; it and lengths are in host memory.
@@ -134,93 +128,78 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
   return AllocateOutput(ctx, 0, shape, &u->values);
 }
 
-class SequenceUnpadOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Unpadding u;
-    LODESTAR_TRY(PrepareUnpad(ctx, &u));
-    if (u.values->NumElements() == 0) return absl::OkStatus();
-    const Tensor& padded = ctx->input(0);
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    VisitCopied(padded.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      SequenceUnpad<T>(CopySource<T>(padded), CopyWidth<T>(padded, u.dim),
-                       u.steps, FlatSpan<int64_t>(u.splits),
-                       CopyTarget<T>(u.values), &parallel);
-    });
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceUnpad(OpKernelContext* ctx) {
+  Unpadding u;
+  LODESTAR_TRY(PrepareUnpad(ctx, &u));
+  if (u.values->NumElements() == 0) return absl::OkStatus();
+  const Tensor& padded = ctx->input(0);
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  VisitCopied(padded.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    SequenceUnpad<T>(CopySource<T>(padded), CopyWidth<T>(padded, u.dim),
+                     u.steps, FlatSpan<int64_t>(u.splits),
+                     CopyTarget<T>(u.values), &parallel);
+  });
+  return absl::OkStatus();
+}
 
-LODESTAR_REGISTER(SequencePad);
-LODESTAR_REGISTER(SequenceUnpad);
+LODESTAR_REGISTER_FUNCTION(SequencePad);
+LODESTAR_REGISTER_FUNCTION(SequenceUnpad);
 
 #if LODESTAR_CUDA
 
-class SequencePadGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Padding p;
-    LODESTAR_TRY(PreparePad(ctx, &p));
-    if (p.padded->NumElements() == 0) return absl::OkStatus();
-    const Tensor& values = ctx->input(0);
-    const int64_t number_bytes = DataTypeSize(values.dtype());
-    const void* pad_value = ctx->input(2).data();
-    DeviceBytes splits;
-    LODESTAR_TRY(splits.CopyFrom(ctx, p.splits));
-    DeviceBytes pad_row;
-    if (!p.pads_by_scalar) {
-      LODESTAR_TRY(pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
-    }
-    return ToTensorFlow(
-        LaunchSequencePad(CudaStream(ctx), values.data(), values.dim_size(0),
-                          p.dim * number_bytes, splits.offsets(),
-                          p.splits.size() - 1, p.steps,
-                          p.pads_by_scalar ? nullptr : pad_row.data(),
-                          pad_value, number_bytes, p.padded->data()),
-        "padding");
+absl::Status RunSequencePadOnGpu(OpKernelContext* ctx) {
+  Padding p;
+  LODESTAR_TRY(PreparePad(ctx, &p));
+  if (p.padded->NumElements() == 0) return absl::OkStatus();
+  const Tensor& values = ctx->input(0);
+  const int64_t number_bytes = DataTypeSize(values.dtype());
+  const void* pad_value = ctx->input(2).data();
+  DeviceBytes splits;
+  LODESTAR_TRY(splits.CopyFrom(ctx, p.splits));
+  DeviceBytes pad_row;
+  if (!p.pads_by_scalar) {
+    LODESTAR_TRY(pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
   }
-};
+  return ToTensorFlow(
+      LaunchSequencePad(CudaStream(ctx), values.data(), values.dim_size(0),
+                        p.dim * number_bytes, splits.offsets(),
+                        p.splits.size() - 1, p.steps,
+                        p.pads_by_scalar ? nullptr : pad_row.data(), pad_value,
+                        number_bytes, p.padded->data()),
+      "padding");
+}
 
-class SequenceUnpadGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    Unpadding u;
-    LODESTAR_TRY(PrepareUnpad(ctx, &u));
-    if (u.values->NumElements() == 0) return absl::OkStatus();
-    const Tensor& padded = ctx->input(0);
-    DeviceBytes splits;
-    LODESTAR_TRY(
-        splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
-    return ToTensorFlow(
-        LaunchSequenceUnpad(CudaStream(ctx), padded.data(), padded.dim_size(0),
-                            u.steps, u.dim * DataTypeSize(padded.dtype()),
-                            splits.offsets(), u.values->dim_size(0),
-                            u.values->data()),
-        "unpadding");
-  }
-};
+absl::Status RunSequenceUnpadOnGpu(OpKernelContext* ctx) {
+  Unpadding u;
+  LODESTAR_TRY(PrepareUnpad(ctx, &u));
+  if (u.values->NumElements() == 0) return absl::OkStatus();
+  const Tensor& padded = ctx->input(0);
+  DeviceBytes splits;
+  LODESTAR_TRY(
+      splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
+  return ToTensorFlow(
+      LaunchSequenceUnpad(CudaStream(ctx), padded.data(), padded.dim_size(0),
+                          u.steps, u.dim * DataTypeSize(padded.dtype()),
+                          splits.offsets(), u.values->dim_size(0),
+                          u.values->data()),
+      "unpadding");
+}
 
-#define REGISTER(T)                                           \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad")        \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("row_splits")       \
-                              .HostMemory("pad_value")        \
-                              .HostMemory("maxlen")           \
-                              .HostMemory("lengths")          \
-                              .TypeConstraint<T>("T"),        \
-                          SequencePadGpuOp);                  \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad")      \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("lengths")          \
-                              .HostMemory("row_splits")       \
-                              .TypeConstraint<T>("T"),        \
-                          SequenceUnpadGpuOp);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("row_splits")
+                            .HostMemory("pad_value")
+                            .HostMemory("maxlen")
+                            .HostMemory("lengths")
+                            .TypeConstraint("T", kNumbers),
+                        FunctionKernel<RunSequencePadOnGpu>);
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("lengths")
+                            .HostMemory("row_splits")
+                            .TypeConstraint("T", kNumbers),
+                        FunctionKernel<RunSequenceUnpadOnGpu>);
 
 #endif  // LODESTAR_CUDA
 

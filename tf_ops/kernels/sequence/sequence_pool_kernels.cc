@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_pool.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -129,13 +128,8 @@ class SequencePoolGradientOp : public CombinerKernel {
   }
 };
 
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequencePool, T);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
-
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequencePoolGradient, T);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+LODESTAR_REGISTER_NUMBERS(LODESTAR_REGISTER_TYPE, SequencePool);
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_TYPE, SequencePoolGradient);
 
 #if LODESTAR_CUDA
 
@@ -175,23 +169,17 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
   }
 };
 
-#define REGISTER(T)                                           \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")       \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("pad_value")        \
-                              .TypeConstraint<T>("T"),        \
-                          SequencePoolGpuOp);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("pad_value")
+                            .TypeConstraint("T", kNumbers),
+                        SequencePoolGpuOp);
 
-#define REGISTER(T)                                             \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient") \
-                              .Device(tensorflow::DEVICE_GPU)   \
-                              .HostMemory("num_rows")           \
-                              .TypeConstraint<T>("T"),          \
-                          SequencePoolGradientGpuOp);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("num_rows")
+                            .TypeConstraint("T", kFloats),
+                        SequencePoolGradientGpuOp);
 
 #endif  // LODESTAR_CUDA
 

@@ -16,57 +16,45 @@
 namespace lodestar {
 namespace {
 
-class SequenceReverseOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    const Tensor& row_splits = ctx->input(1);
-    LODESTAR_TRY(CheckSequences(values, "values", row_splits));
-    Tensor* reversed = nullptr;
-    LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
-    const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
-    const int64_t dim = NumbersInARow(values);
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    VisitCopied(values.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      SequenceReverse<T>(CopySource<T>(values), CopyWidth<T>(values, dim),
-                         splits, CopyTarget<T>(reversed), &parallel);
-    });
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceReverse(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  const Tensor& row_splits = ctx->input(1);
+  LODESTAR_TRY(CheckSequences(values, "values", row_splits));
+  Tensor* reversed = nullptr;
+  LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
+  const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
+  const int64_t dim = NumbersInARow(values);
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  VisitCopied(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    SequenceReverse<T>(CopySource<T>(values), CopyWidth<T>(values, dim), splits,
+                       CopyTarget<T>(reversed), &parallel);
+  });
+  return absl::OkStatus();
+}
 
-LODESTAR_REGISTER(SequenceReverse);
+LODESTAR_REGISTER_FUNCTION(SequenceReverse);
 
 #if LODESTAR_CUDA
 
-class SequenceReverseGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    const Tensor& row_splits = ctx->input(1);
-    LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
-    Tensor* reversed = nullptr;
-    LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
-    return ToTensorFlow(
-        LaunchSequenceReverse(
-            CudaStream(ctx), values.data(), values.dim_size(0),
-            NumbersInARow(values) * DataTypeSize(values.dtype()),
-            row_splits.flat<int64_t>().data(), row_splits.NumElements() - 1,
-            reversed->data()),
-        "reversal");
-  }
-};
+absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  const Tensor& row_splits = ctx->input(1);
+  LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
+  Tensor* reversed = nullptr;
+  LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
+  return ToTensorFlow(LaunchSequenceReverse(
+                          CudaStream(ctx), values.data(), values.dim_size(0),
+                          NumbersInARow(values) * DataTypeSize(values.dtype()),
+                          row_splits.flat<int64_t>().data(),
+                          row_splits.NumElements() - 1, reversed->data()),
+                      "reversal");
+}
 
-#define REGISTER(T)                                           \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceReverse")    \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .TypeConstraint<T>("T"),        \
-                          SequenceReverseGpuOp);
-LODESTAR_CALL_NUMBERS(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceReverse")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .TypeConstraint("T", kNumbers),
+                        FunctionKernel<RunSequenceReverseOnGpu>);
 
 #endif  // LODESTAR_CUDA
 

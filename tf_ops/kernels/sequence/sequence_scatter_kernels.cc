@@ -63,45 +63,41 @@ absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
                               x.DebugString());
 }
 
-class SequenceScatterPlacesOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& index = ctx->input(0);
-    LODESTAR_TRY(CheckRank(index, "index", 1));
-    TensorShape updates_shape;
-    TensorShape x_shape;
-    const int last = ctx->num_inputs() - 1;
-    LODESTAR_TRY(
-        ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
-    LODESTAR_TRY(ReadShape(ctx->input(last), "x_shape", &x_shape));
-    LODESTAR_TRY(CheckShapes(updates_shape, x_shape));
-    const int64_t num_updates = updates_shape.dim_size(0);
-    const int64_t num_rows = x_shape.dim_size(0);
-    const int64_t width = x_shape.dim_size(1);
-    OpInputList index_lod;
-    OpInputList updates_lod;
-    LODESTAR_TRY(ctx->input_list("index_lod", &index_lod));
-    LODESTAR_TRY(ctx->input_list("updates_lod", &updates_lod));
-    LodLevels levels;
-    LodLevels same;
-    LODESTAR_TRY(ReadLevels(index_lod, "index", index.NumElements(), &levels));
-    LODESTAR_TRY(ReadLevels(updates_lod, "updates", num_updates, &same));
-    LODESTAR_TRY(CheckSameLevels(levels, same));
-    const int64_t batch = levels.back().size() - 1;
-    if (num_rows != batch) {
-      return InvalidArgumentError(
-          "`x` has ", num_rows, " rows, but `index` has ", batch, " sequences");
-    }
-    Tensor* places = nullptr;
-    LODESTAR_TRY(AllocateOutput(ctx, 0, index.shape(), &places));
-    return ToTensorFlow(SequenceScatterPlaces(FlatSpan<int64_t>(index),
-                                              levels.back(), width,
-                                              FlatSpan<int64_t>(places)));
+absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
+  const Tensor& index = ctx->input(0);
+  LODESTAR_TRY(CheckRank(index, "index", 1));
+  TensorShape updates_shape;
+  TensorShape x_shape;
+  const int last = ctx->num_inputs() - 1;
+  LODESTAR_TRY(
+      ReadShape(ctx->input(last - 1), "updates_shape", &updates_shape));
+  LODESTAR_TRY(ReadShape(ctx->input(last), "x_shape", &x_shape));
+  LODESTAR_TRY(CheckShapes(updates_shape, x_shape));
+  const int64_t num_updates = updates_shape.dim_size(0);
+  const int64_t num_rows = x_shape.dim_size(0);
+  const int64_t width = x_shape.dim_size(1);
+  OpInputList index_lod;
+  OpInputList updates_lod;
+  LODESTAR_TRY(ctx->input_list("index_lod", &index_lod));
+  LODESTAR_TRY(ctx->input_list("updates_lod", &updates_lod));
+  LodLevels levels;
+  LodLevels same;
+  LODESTAR_TRY(ReadLevels(index_lod, "index", index.NumElements(), &levels));
+  LODESTAR_TRY(ReadLevels(updates_lod, "updates", num_updates, &same));
+  LODESTAR_TRY(CheckSameLevels(levels, same));
+  const int64_t batch = levels.back().size() - 1;
+  if (num_rows != batch) {
+    return InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
+                                batch, " sequences");
   }
-};
+  Tensor* places = nullptr;
+  LODESTAR_TRY(AllocateOutput(ctx, 0, index.shape(), &places));
+  return ToTensorFlow(SequenceScatterPlaces(FlatSpan<int64_t>(index),
+                                            levels.back(), width,
+                                            FlatSpan<int64_t>(places)));
+}
 
-LODESTAR_REGISTER(SequenceScatterPlaces);
+LODESTAR_REGISTER_FUNCTION(SequenceScatterPlaces);
 
 }  // namespace
 }  // namespace lodestar

@@ -3,7 +3,6 @@
 // tf_ops/core/sequence/sequence_softmax.h; the GPU's in
 // sequence_softmax_kernels.cu.cc.
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -18,23 +17,19 @@ namespace lodestar {
 namespace {
 
 template <typename T>
-class SequenceSoftmaxOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    const Tensor& row_splits = ctx->input(1);
-    LODESTAR_TRY(CheckSequences(values, "values", row_splits));
-    Tensor* probabilities = nullptr;
-    LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
-                                                       &probabilities));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceSoftmax<T>(values.flat<T>().data(), NumbersInARow(values),
-                       FlatSpan<int64_t>(row_splits),
-                       probabilities->flat<T>().data(), &parallel);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceSoftmax(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  const Tensor& row_splits = ctx->input(1);
+  LODESTAR_TRY(CheckSequences(values, "values", row_splits));
+  Tensor* probabilities = nullptr;
+  LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
+                                                     &probabilities));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  SequenceSoftmax<T>(values.flat<T>().data(), NumbersInARow(values),
+                     FlatSpan<int64_t>(row_splits),
+                     probabilities->flat<T>().data(), &parallel);
+  return absl::OkStatus();
+}
 
 absl::Status CheckSameShape(const Tensor& gradient,
                             const Tensor& probabilities) {
@@ -45,101 +40,86 @@ absl::Status CheckSameShape(const Tensor& gradient,
 }
 
 template <typename T>
-class SequenceSoftmaxGradientOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& probabilities = ctx->input(0);
-    const Tensor& gradient = ctx->input(1);
-    const Tensor& row_splits = ctx->input(2);
-    LODESTAR_TRY(CheckSequences(probabilities, "probabilities", row_splits));
-    LODESTAR_TRY(CheckSameShape(gradient, probabilities));
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->forward_input_or_allocate_output(
-        {1, 0}, 0, gradient.shape(), &output));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceSoftmaxGradient<T>(
-        probabilities.flat<T>().data(), gradient.flat<T>().data(),
-        NumbersInARow(probabilities), FlatSpan<int64_t>(row_splits),
-        output->flat<T>().data(), &parallel);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunSequenceSoftmaxGradient(OpKernelContext* ctx) {
+  const Tensor& probabilities = ctx->input(0);
+  const Tensor& gradient = ctx->input(1);
+  const Tensor& row_splits = ctx->input(2);
+  LODESTAR_TRY(CheckSequences(probabilities, "probabilities", row_splits));
+  LODESTAR_TRY(CheckSameShape(gradient, probabilities));
+  Tensor* output = nullptr;
+  LODESTAR_TRY(ctx->forward_input_or_allocate_output(
+      {1, 0}, 0, gradient.shape(), &output));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  SequenceSoftmaxGradient<T>(
+      probabilities.flat<T>().data(), gradient.flat<T>().data(),
+      NumbersInARow(probabilities), FlatSpan<int64_t>(row_splits),
+      output->flat<T>().data(), &parallel);
+  return absl::OkStatus();
+}
 
-#define REGISTER(T)                           \
-  LODESTAR_REGISTER_TYPE(SequenceSoftmax, T); \
-  LODESTAR_REGISTER_TYPE(SequenceSoftmaxGradient, T);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_FUNCTION_TYPE, SequenceSoftmax);
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_FUNCTION_TYPE,
+                         SequenceSoftmaxGradient);
 
 #if LODESTAR_CUDA
 
-class SequenceSoftmaxGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& values = ctx->input(0);
-    const Tensor& row_splits = ctx->input(1);
-    LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
-    Tensor* probabilities = nullptr;
-    LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
-                                                       &probabilities));
-    const Number number = NumberOf(values.dtype());
-    const int64_t dim = NumbersInARow(values);
-    const int64_t batch = row_splits.NumElements() - 1;
-    DeviceBytes scratch;
-    LODESTAR_TRY(scratch.Allocate(
-        ctx,
-        SequenceSoftmaxScratchBytes(number, values.dim_size(0), batch, dim)));
-    return ToTensorFlow(
-        LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
-                              values.dim_size(0), dim,
-                              row_splits.flat<int64_t>().data(), batch,
-                              scratch.data(), probabilities->data()),
-        "softmax");
-  }
-};
+absl::Status RunSequenceSoftmaxOnGpu(OpKernelContext* ctx) {
+  const Tensor& values = ctx->input(0);
+  const Tensor& row_splits = ctx->input(1);
+  LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
+  Tensor* probabilities = nullptr;
+  LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
+                                                     &probabilities));
+  const Number number = NumberOf(values.dtype());
+  const int64_t dim = NumbersInARow(values);
+  const int64_t batch = row_splits.NumElements() - 1;
+  DeviceBytes scratch;
+  LODESTAR_TRY(scratch.Allocate(
+      ctx,
+      SequenceSoftmaxScratchBytes(number, values.dim_size(0), batch, dim)));
+  return ToTensorFlow(
+      LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
+                            values.dim_size(0), dim,
+                            row_splits.flat<int64_t>().data(), batch,
+                            scratch.data(), probabilities->data()),
+      "softmax");
+}
 
-class SequenceSoftmaxGradientGpuOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& probabilities = ctx->input(0);
-    const Tensor& gradient = ctx->input(1);
-    const Tensor& row_splits = ctx->input(2);
-    LODESTAR_TRY(
-        CheckDeviceSequences(probabilities, "probabilities", row_splits));
-    LODESTAR_TRY(CheckSameShape(gradient, probabilities));
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->forward_input_or_allocate_output(
-        {1, 0}, 0, gradient.shape(), &output));
-    const Number number = NumberOf(gradient.dtype());
-    const int64_t num_rows = gradient.dim_size(0);
-    const int64_t dim = NumbersInARow(gradient);
-    const int64_t batch = row_splits.NumElements() - 1;
-    DeviceBytes scratch;
-    LODESTAR_TRY(scratch.Allocate(
-        ctx, SequenceSoftmaxScratchBytes(number, num_rows, batch, dim)));
-    return ToTensorFlow(
-        LaunchSequenceSoftmaxGradient(
-            CudaStream(ctx), number, probabilities.data(), gradient.data(),
-            num_rows, dim, row_splits.flat<int64_t>().data(), batch,
-            scratch.data(), output->data()),
-        "gradient of softmax");
-  }
-};
+absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
+  const Tensor& probabilities = ctx->input(0);
+  const Tensor& gradient = ctx->input(1);
+  const Tensor& row_splits = ctx->input(2);
+  LODESTAR_TRY(
+      CheckDeviceSequences(probabilities, "probabilities", row_splits));
+  LODESTAR_TRY(CheckSameShape(gradient, probabilities));
+  Tensor* output = nullptr;
+  LODESTAR_TRY(ctx->forward_input_or_allocate_output(
+      {1, 0}, 0, gradient.shape(), &output));
+  const Number number = NumberOf(gradient.dtype());
+  const int64_t num_rows = gradient.dim_size(0);
+  const int64_t dim = NumbersInARow(gradient);
+  const int64_t batch = row_splits.NumElements() - 1;
+  DeviceBytes scratch;
+  LODESTAR_TRY(scratch.Allocate(
+      ctx, SequenceSoftmaxScratchBytes(number, num_rows, batch, dim)));
+  return ToTensorFlow(
+      LaunchSequenceSoftmaxGradient(
+          CudaStream(ctx), number, probabilities.data(), gradient.data(),
+          num_rows, dim, row_splits.flat<int64_t>().data(), batch,
+          scratch.data(), output->data()),
+      "gradient of softmax");
+}
+using SequenceSoftmaxGradientGpuOp =
+    FunctionKernel<RunSequenceSoftmaxGradientOnGpu>;
 
-#define REGISTER(T)                                                \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")         \
-                              .Device(tensorflow::DEVICE_GPU)      \
-                              .TypeConstraint<T>("T"),             \
-                          SequenceSoftmaxGpuOp);                   \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient") \
-                              .Device(tensorflow::DEVICE_GPU)      \
-                              .TypeConstraint<T>("T"),             \
-                          SequenceSoftmaxGradientGpuOp);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .TypeConstraint("T", kFloats),
+                        FunctionKernel<RunSequenceSoftmaxOnGpu>);
+REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .TypeConstraint("T", kFloats),
+                        FunctionKernel<RunSequenceSoftmaxGradientOnGpu>);
 
 #endif  // LODESTAR_CUDA
 

@@ -1,7 +1,6 @@
 // Kernel of SequenceTopk. Contract: tf_ops/ops/sequence/sequence_topk_ops.cc;
 // algorithm: tf_ops/core/sequence/sequence_topk.h.
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/sequence_topk.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -47,9 +46,7 @@ class SequenceTopkOp : public Kernel {
   int64_t k_ = 1;
 };
 
-#define REGISTER(T) LODESTAR_REGISTER_TYPE(SequenceTopk, T);
-TF_CALL_FLOAT_TYPES(REGISTER)
-#undef REGISTER
+LODESTAR_REGISTER_FLOATS(LODESTAR_REGISTER_TYPE, SequenceTopk);
 
 }  // namespace
 }  // namespace lodestar

@@ -3,15 +3,22 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_SEQUENCE_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_SEQUENCE_SEQUENCE_UTIL_H_
 
-#include "tensorflow/core/framework/register_types.h"
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/status_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 
-// As TF_CALL_FLOAT_TYPES(m), for all that sequences compute with.
-#define LODESTAR_CALL_NUMBERS(m) \
-  TF_CALL_FLOAT_TYPES(m) TF_CALL_int32(m) TF_CALL_int64(m)
+// register_type(name, T), one of kernel.h, for the dtypes that have gradients,
+// and for all that sequences compute with.
+#define LODESTAR_REGISTER_FLOATS(register_type, name) \
+  register_type(name, Eigen::half);                   \
+  register_type(name, ::tensorflow::bfloat16);        \
+  register_type(name, float);                         \
+  register_type(name, double)
+#define LODESTAR_REGISTER_NUMBERS(register_type, name) \
+  LODESTAR_REGISTER_FLOATS(register_type, name);       \
+  register_type(name, int32_t);                        \
+  register_type(name, int64_t)
 
 namespace lodestar {
 

@@ -32,101 +32,81 @@ absl::Status OutputNumbers(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-class SnapshotVerifyFileOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string path;
-    LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
-    const ParallelFor parallel = OwnThreads(ctx);
-    SnapshotFileSummary summary;
-    LODESTAR_TRY(VerifySnapshotFile(path, &parallel, &summary));
-    return OutputNumbers(ctx, {summary.bytes, summary.crc, summary.totals.rows,
-                               summary.totals.removed});
-  }
-};
+absl::Status RunSnapshotVerifyFile(OpKernelContext* ctx) {
+  std::string path;
+  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  const ParallelFor parallel = OwnThreads(ctx);
+  SnapshotFileSummary summary;
+  LODESTAR_TRY(VerifySnapshotFile(path, &parallel, &summary));
+  return OutputNumbers(ctx, {summary.bytes, summary.crc, summary.totals.rows,
+                             summary.totals.removed});
+}
 
-class SnapshotReadBlockOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string path;
-    LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "offset", 0));
-    std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_TRY(SnapshotFileReader::Open(path, &file));
-    SnapshotFileReader::Block block;
-    LODESTAR_TRY(file->ReadBlock(ctx->input(1).scalar<int64_t>()(), &block));
-    LODESTAR_TRY(OutputScalar(ctx, 0, static_cast<int64_t>(block.kind)));
-    LODESTAR_TRY(OutputScalar(ctx, 1, int64_t{block.count}));
-    LODESTAR_TRY(OutputScalar(
-        ctx, 2,
-        tstring(std::string_view(block.payload.data(), block.payload.size()))));
-    return OutputScalar(ctx, 3, int64_t{block.next});
-  }
-};
+absl::Status RunSnapshotReadBlock(OpKernelContext* ctx) {
+  std::string path;
+  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "offset", 0));
+  std::unique_ptr<SnapshotFileReader> file;
+  LODESTAR_TRY(SnapshotFileReader::Open(path, &file));
+  SnapshotFileReader::Block block;
+  LODESTAR_TRY(file->ReadBlock(ctx->input(1).scalar<int64_t>()(), &block));
+  LODESTAR_TRY(OutputScalar(ctx, 0, static_cast<int64_t>(block.kind)));
+  LODESTAR_TRY(OutputScalar(ctx, 1, int64_t{block.count}));
+  LODESTAR_TRY(OutputScalar(
+      ctx, 2,
+      tstring(std::string_view(block.payload.data(), block.payload.size()))));
+  return OutputScalar(ctx, 3, int64_t{block.next});
+}
 
-class SnapshotMergeOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::vector<std::string> files;
-    std::string out;
-    LODESTAR_TRY(ReadTexts(ctx->input(0), "files", &files));
-    LODESTAR_TRY(ReadText(ctx->input(1), "out", &out));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
-    SnapshotFileSummary merged;
-    LODESTAR_TRY(MergeSnapshotFiles(files, out, &merged,
-                                    BytesOf(ctx->input(2)).front()));
-    return OutputNumbers(ctx, {merged.totals.rows, merged.bytes, merged.crc});
-  }
-};
+absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
+  std::vector<std::string> files;
+  std::string out;
+  LODESTAR_TRY(ReadTexts(ctx->input(0), "files", &files));
+  LODESTAR_TRY(ReadText(ctx->input(1), "out", &out));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
+  SnapshotFileSummary merged;
+  LODESTAR_TRY(
+      MergeSnapshotFiles(files, out, &merged, BytesOf(ctx->input(2)).front()));
+  return OutputNumbers(ctx, {merged.totals.rows, merged.bytes, merged.crc});
+}
 
-class SnapshotWriteBlobsOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    // As far as one damaged byte spoils a blob.
-    constexpr int64_t kMost = int64_t{16} << 20;
-    std::string path;
-    LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "blobs", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
-    std::unique_ptr<SnapshotFileWriter> file;
-    LODESTAR_TRY(SnapshotFileWriter::Create(path, &file,
-                                            BytesOf(ctx->input(2)).front()));
-    const auto blobs = ctx->input(1).vec<tstring>();
-    for (int64_t k = 0; k < blobs.size(); ++k) {
-      const int64_t size = static_cast<int64_t>(blobs(k).size());
-      for (int64_t begin = 0; begin < size; begin += kMost) {
-        const int64_t bytes = std::min(kMost, size - begin);
-        LODESTAR_TRY(file->Append(BlockKind::kBlob, bytes,
-                                  blobs(k).data() + begin, bytes));
-      }
+absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {
+  // As far as one damaged byte spoils a blob.
+  constexpr int64_t kMost = int64_t{16} << 20;
+  std::string path;
+  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "blobs", 1));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
+  std::unique_ptr<SnapshotFileWriter> file;
+  LODESTAR_TRY(
+      SnapshotFileWriter::Create(path, &file, BytesOf(ctx->input(2)).front()));
+  const auto blobs = ctx->input(1).vec<tstring>();
+  for (int64_t k = 0; k < blobs.size(); ++k) {
+    const int64_t size = static_cast<int64_t>(blobs(k).size());
+    for (int64_t begin = 0; begin < size; begin += kMost) {
+      const int64_t bytes = std::min(kMost, size - begin);
+      LODESTAR_TRY(file->Append(BlockKind::kBlob, bytes,
+                                blobs(k).data() + begin, bytes));
     }
-    LODESTAR_TRY(file->Finish());
-    return OutputNumbers(ctx, {file->bytes(), file->crc()});
   }
-};
+  LODESTAR_TRY(file->Finish());
+  return OutputNumbers(ctx, {file->bytes(), file->crc()});
+}
 
-class SnapshotFileCrcOp : public Kernel {
- public:
-  using Kernel::Kernel;
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::string path;
-    LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
-    int64_t bytes = 0;
-    uint32_t crc = 0;
-    LODESTAR_TRY(FileCrc(path, &bytes, &crc));
-    return OutputNumbers(ctx, {bytes, crc});
-  }
-};
+absl::Status RunSnapshotFileCrc(OpKernelContext* ctx) {
+  std::string path;
+  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  int64_t bytes = 0;
+  uint32_t crc = 0;
+  LODESTAR_TRY(FileCrc(path, &bytes, &crc));
+  return OutputNumbers(ctx, {bytes, crc});
+}
 
-LODESTAR_REGISTER(SnapshotVerifyFile);
-LODESTAR_REGISTER(SnapshotReadBlock);
-LODESTAR_REGISTER(SnapshotMerge);
-LODESTAR_REGISTER(SnapshotWriteBlobs);
-LODESTAR_REGISTER(SnapshotFileCrc);
+LODESTAR_REGISTER_FUNCTION(SnapshotVerifyFile);
+LODESTAR_REGISTER_FUNCTION(SnapshotReadBlock);
+LODESTAR_REGISTER_FUNCTION(SnapshotMerge);
+LODESTAR_REGISTER_FUNCTION(SnapshotWriteBlobs);
+LODESTAR_REGISTER_FUNCTION(SnapshotFileCrc);
 
 }  // namespace
 }  // namespace lodestar

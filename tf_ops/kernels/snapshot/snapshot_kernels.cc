@@ -107,95 +107,79 @@ absl::Status ReadSnapshot(OpKernelContext* ctx,
   return ReadHandle(ctx->input(0), "snapshot", "SnapshotBegin", snapshot);
 }
 
-class SnapshotBeginOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::vector<TableInput> tables;
-    LODESTAR_TRY(ReadTables(ctx, &tables));
-    std::vector<std::string> bases;
-    LODESTAR_TRY(ReadTexts(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
-    LODESTAR_TRY(CheckPerTable("bases", bases.size(), tables.size()));
-    std::vector<EmbeddingSnapshot::Source> sources;
-    for (size_t t = 0; t < tables.size(); ++t) {
-      sources.push_back({tables[t].store, bases[t]});
-    }
-    std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
-    LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, &begun));
-    // From here on an error drops, and so aborts it.
-    const auto snapshot = std::make_shared<RunningSnapshot>(std::move(begun));
-    return Output(ctx, snapshot);
+absl::Status OutputSnapshot(OpKernelContext* ctx,
+                            const std::shared_ptr<RunningSnapshot>& snapshot) {
+  const int64_t n = snapshot->num_tables();
+  Tensor* outputs[7];
+  for (int i = 1; i < 7; ++i) {
+    LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
   }
-
- private:
-  static absl::Status Output(OpKernelContext* ctx,
-                             const std::shared_ptr<RunningSnapshot>& snapshot) {
-    const int64_t n = snapshot->num_tables();
-    Tensor* outputs[7];
-    for (int i = 1; i < 7; ++i) {
-      LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
-    }
-    std::vector<std::string> slot_names;
-    for (int64_t t = 0; t < n; ++t) {
-      const SnapshotTable& table = snapshot->table(t);
-      const std::vector<std::string>& names = table.optimizer.slot_names;
-      outputs[1]->vec<bool>()(t) = table.whole;
-      outputs[2]->vec<int64_t>()(t) = table.step;
-      outputs[3]->vec<int64_t>()(t) = table.dim;
-      outputs[4]->vec<tstring>()(t) = NameOf(table.type);
-      outputs[5]->vec<tstring>()(t) = table.optimizer.name;
-      outputs[6]->vec<int64_t>()(t) = static_cast<int64_t>(names.size());
-      slot_names.insert(slot_names.end(), names.begin(), names.end());
-    }
-    LODESTAR_TRY(OutputVector(ctx, 7, slot_names));
-    return OutputHandle(ctx, 0, snapshot);
+  std::vector<std::string> slot_names;
+  for (int64_t t = 0; t < n; ++t) {
+    const SnapshotTable& table = snapshot->table(t);
+    const std::vector<std::string>& names = table.optimizer.slot_names;
+    outputs[1]->vec<bool>()(t) = table.whole;
+    outputs[2]->vec<int64_t>()(t) = table.step;
+    outputs[3]->vec<int64_t>()(t) = table.dim;
+    outputs[4]->vec<tstring>()(t) = NameOf(table.type);
+    outputs[5]->vec<tstring>()(t) = table.optimizer.name;
+    outputs[6]->vec<int64_t>()(t) = static_cast<int64_t>(names.size());
+    slot_names.insert(slot_names.end(), names.begin(), names.end());
   }
-};
+  LODESTAR_TRY(OutputVector(ctx, 7, slot_names));
+  return OutputHandle(ctx, 0, snapshot);
+}
 
-class SnapshotWriteOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<RunningSnapshot> snapshot;
-    LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
-    std::vector<std::string> paths;
-    LODESTAR_TRY(ReadTexts(ctx->input(1), "paths", &paths));
-    const int64_t n = snapshot->num_tables();
-    LODESTAR_TRY(CheckPerTable("paths", paths.size(), n));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "labels", 1));
-    const std::vector<std::string> labels = BytesOf(ctx->input(2));
-    LODESTAR_TRY(CheckPerTable("labels", labels.size(), n));
-    Tensor* outputs[4];
-    for (int i = 0; i < 4; ++i) {
-      LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
-    }
-    std::vector<RunningSnapshot::WrittenFile> written;
-    LODESTAR_TRY(snapshot->Write(paths, labels, &written));
-    for (int64_t t = 0; t < n; ++t) {
-      outputs[0]->vec<int64_t>()(t) = written[t].totals.rows;
-      outputs[1]->vec<int64_t>()(t) = written[t].totals.removed;
-      outputs[2]->vec<int64_t>()(t) = written[t].bytes;
-      outputs[3]->vec<int64_t>()(t) = written[t].crc;
-    }
-    return absl::OkStatus();
+absl::Status RunSnapshotBegin(OpKernelContext* ctx) {
+  std::vector<TableInput> tables;
+  LODESTAR_TRY(ReadTables(ctx, &tables));
+  std::vector<std::string> bases;
+  LODESTAR_TRY(ReadTexts(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
+  LODESTAR_TRY(CheckPerTable("bases", bases.size(), tables.size()));
+  std::vector<EmbeddingSnapshot::Source> sources;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    sources.push_back({tables[t].store, bases[t]});
   }
-};
+  std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
+  LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, &begun));
+  // From here on an error drops, and so aborts it.
+  const auto snapshot = std::make_shared<RunningSnapshot>(std::move(begun));
+  return OutputSnapshot(ctx, snapshot);
+}
 
-class SnapshotEndOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<RunningSnapshot> snapshot;
-    LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
-    std::string base;
-    LODESTAR_TRY(ReadText(ctx->input(1), "base", &base));
-    return ToTensorFlow(base.empty() ? snapshot->Abort()
-                                     : snapshot->Commit(base));
+absl::Status RunSnapshotWrite(OpKernelContext* ctx) {
+  std::shared_ptr<RunningSnapshot> snapshot;
+  LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
+  std::vector<std::string> paths;
+  LODESTAR_TRY(ReadTexts(ctx->input(1), "paths", &paths));
+  const int64_t n = snapshot->num_tables();
+  LODESTAR_TRY(CheckPerTable("paths", paths.size(), n));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "labels", 1));
+  const std::vector<std::string> labels = BytesOf(ctx->input(2));
+  LODESTAR_TRY(CheckPerTable("labels", labels.size(), n));
+  Tensor* outputs[4];
+  for (int i = 0; i < 4; ++i) {
+    LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
   }
-};
+  std::vector<RunningSnapshot::WrittenFile> written;
+  LODESTAR_TRY(snapshot->Write(paths, labels, &written));
+  for (int64_t t = 0; t < n; ++t) {
+    outputs[0]->vec<int64_t>()(t) = written[t].totals.rows;
+    outputs[1]->vec<int64_t>()(t) = written[t].totals.removed;
+    outputs[2]->vec<int64_t>()(t) = written[t].bytes;
+    outputs[3]->vec<int64_t>()(t) = written[t].crc;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
+  std::shared_ptr<RunningSnapshot> snapshot;
+  LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
+  std::string base;
+  LODESTAR_TRY(ReadText(ctx->input(1), "base", &base));
+  return ToTensorFlow(base.empty() ? snapshot->Abort()
+                                   : snapshot->Commit(base));
+}
 
 class SnapshotBaseOp : public EmbeddingKernel {
  public:
@@ -206,9 +190,9 @@ class SnapshotBaseOp : public EmbeddingKernel {
   }
 };
 
-LODESTAR_REGISTER(SnapshotBegin);
-LODESTAR_REGISTER(SnapshotWrite);
-LODESTAR_REGISTER(SnapshotEnd);
+LODESTAR_REGISTER_FUNCTION(SnapshotBegin);
+LODESTAR_REGISTER_FUNCTION(SnapshotWrite);
+LODESTAR_REGISTER_FUNCTION(SnapshotEnd);
 LODESTAR_REGISTER(SnapshotBase);
 
 }  // namespace
