@@ -81,14 +81,31 @@ inline uint32_t CrcWithBlock(uint32_t crc, const SnapshotBlockHeader& header) {
   return Crc32c(kPadding, PaddingOf(bytes), crc);
 }
 
-// Of one record of a kind whose records are all of one size, else 0.
+// What the kinds of blocks differ in, from kTable on.
+struct SnapshotBlockTraits {
+  const char* name;
+  // Of one record, if all are of one size, else 0.
+  int64_t record_bytes;
+  // Where its records are counted, if they are.
+  int64_t SnapshotTotals::* total;
+};
+constexpr SnapshotBlockTraits kSnapshotBlockTraits[] = {
+    {"TABLE", 0, nullptr},
+    {"ROWS", 0, &SnapshotTotals::rows},
+    {"REMOVED", 8, &SnapshotTotals::removed},
+    {"PENDING", 24, &SnapshotTotals::pending},
+    {"SKETCH", 1, &SnapshotTotals::sketch},
+    {"SHARED_ROWS", 0, &SnapshotTotals::shared_rows},
+    {"BLOB", 1, &SnapshotTotals::blobs},
+    {"END", 8, nullptr},
+    {"LABEL", 1, nullptr},
+};
+constexpr const SnapshotBlockTraits& TraitsOf(BlockKind kind) {
+  return kSnapshotBlockTraits[static_cast<int>(kind) -
+                              static_cast<int>(BlockKind::kTable)];
+}
 constexpr int64_t RecordBytesOf(BlockKind kind) {
-  return kind == BlockKind::kRemoved || kind == BlockKind::kEnd ? 8
-         : kind == BlockKind::kPending                          ? 24
-         : kind == BlockKind::kSketch || kind == BlockKind::kBlob ||
-                 kind == BlockKind::kLabel
-             ? 1
-             : 0;
+  return TraitsOf(kind).record_bytes;
 }
 
 // The payload of END.

@@ -18,55 +18,11 @@
 
 namespace lodestar {
 
-const char* NameOf(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::kTable:
-      return "TABLE";
-    case BlockKind::kRows:
-      return "ROWS";
-    case BlockKind::kRemoved:
-      return "REMOVED";
-    case BlockKind::kPending:
-      return "PENDING";
-    case BlockKind::kSketch:
-      return "SKETCH";
-    case BlockKind::kSharedRows:
-      return "SHARED_ROWS";
-    case BlockKind::kBlob:
-      return "BLOB";
-    case BlockKind::kEnd:
-      return "END";
-    case BlockKind::kLabel:
-      return "LABEL";
-  }
-  return "an unknown kind";
-}
+const char* NameOf(BlockKind kind) { return TraitsOf(kind).name; }
 
 void SnapshotTotals::Add(BlockKind kind, int64_t count) {
-  switch (kind) {
-    case BlockKind::kRows:
-      rows += count;
-      break;
-    case BlockKind::kRemoved:
-      removed += count;
-      break;
-    case BlockKind::kPending:
-      pending += count;
-      break;
-    case BlockKind::kSketch:
-      sketch += count;
-      break;
-    case BlockKind::kSharedRows:
-      shared_rows += count;
-      break;
-    case BlockKind::kBlob:
-      blobs += count;
-      break;
-    case BlockKind::kTable:
-    case BlockKind::kEnd:
-    case BlockKind::kLabel:
-      break;
-  }
+  int64_t SnapshotTotals::* const total = TraitsOf(kind).total;
+  if (total != nullptr) this->*total += count;
 }
 
 bool SnapshotTotals::operator==(const SnapshotTotals& other) const {
