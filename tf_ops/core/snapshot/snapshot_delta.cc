@@ -71,7 +71,7 @@ Status SnapshotDelta::ReadAll() {
         return Status();
       case BlockKind::kRemoved:
         for (int64_t i = 0; i < block.count; ++i) {
-          removed_.push_back(RemovedId(block, i));
+          removed_.push_back(block.at<int64_t>(i * sizeof(int64_t)));
         }
         return Status();
       case BlockKind::kSharedRows:

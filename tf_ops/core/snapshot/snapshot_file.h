@@ -12,6 +12,7 @@
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_H_
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -142,6 +143,13 @@ class SnapshotFileReader {
 
     // Of byte `i` of the payload in the file.
     int64_t place(int64_t i) const { return offset + kBlockHeader + i; }
+    // The T that begins there.
+    template <typename T>
+    T at(int64_t i) const {
+      T value;
+      std::memcpy(&value, payload.data() + i, sizeof(value));
+      return value;
+    }
   };
 
   // NotFound: there is no such file. Unimplemented: it is of another version of

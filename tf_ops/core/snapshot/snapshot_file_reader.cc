@@ -322,8 +322,7 @@ Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
 
 Status SnapshotScan::CheckEnd(SnapshotFileReader::Block* end) const {
   LODESTAR_RETURN_IF_ERROR(reader_.ReadPayload(end));
-  SnapshotTotals said;
-  std::memcpy(&said, end->payload.data(), sizeof(said));
+  const auto said = end->at<SnapshotTotals>(0);
   if (said == totals_) return Status();
   const auto listed = [](const SnapshotTotals& totals) {
     return StrCat(totals.rows, " rows, ", totals.removed, " removed ids, ",

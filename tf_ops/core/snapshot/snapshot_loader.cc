@@ -226,7 +226,7 @@ Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
 
 Status SnapshotLoader::NoteRemoved(const Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
-    const int64_t id = RemovedId(block, i);
+    const int64_t id = block.at<int64_t>(i * sizeof(int64_t));
     const uint32_t shard = table_->rows.HashOf(id).shard;
     MutexLock lock(&table_->rows.shard(shard).mutex);
     delta_[shard].removed.push_back(id);

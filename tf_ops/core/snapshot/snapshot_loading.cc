@@ -34,9 +34,7 @@ void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
     return;
   }
   for (int64_t i = 0; i < block.count; ++i) {
-    SnapshotPending pending;
-    std::memcpy(&pending, block.payload.data() + i * sizeof(pending),
-                sizeof(pending));
+    const auto pending = block.at<SnapshotPending>(i * sizeof(SnapshotPending));
     ids_.push_back(pending.id);
     sightings_.push_back(pending.sightings);
     last_seen_.push_back(pending.last_seen);

@@ -25,13 +25,6 @@ inline SnapshotRowHead HeadOf(const char* record) {
   return head;
 }
 
-// The id of record `i` of a REMOVED block.
-inline int64_t RemovedId(const SnapshotFileReader::Block& block, int64_t i) {
-  int64_t id = 0;
-  __builtin_memcpy(&id, block.payload.data() + i * sizeof(id), sizeof(id));
-  return id;
-}
-
 // `status` as that of a file.
 Status InFile(const std::string& path, const Status& status);
 

@@ -243,9 +243,7 @@ class Merge {
       return block.payload.data() + i * layout.bytes();
     };
     const auto id_at = [&](int64_t i) {
-      int64_t id;
-      std::memcpy(&id, record(i), sizeof(id));
-      return id;
+      return block.at<int64_t>(i * layout.bytes());
     };
     const DecidedIds::Mark row = DecidedIds::RowOf(number_);
     const DecidedIds::Mark removal = DecidedIds::RemovalOf(number_);
@@ -274,9 +272,8 @@ class Merge {
 
   void TakeRemoved(const Block& block) {
     for (int64_t i = 0; i < block.count; ++i) {
-      int64_t id;
-      std::memcpy(&id, block.payload.data() + i * sizeof(id), sizeof(id));
-      ids_.FindOrMark(id, DecidedIds::RemovalOf(number_),
+      ids_.FindOrMark(block.at<int64_t>(i * sizeof(int64_t)),
+                      DecidedIds::RemovalOf(number_),
                       [](DecidedIds::Mark before) { return before == 0; });
     }
   }

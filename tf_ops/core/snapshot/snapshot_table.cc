@@ -116,8 +116,7 @@ Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
                       "record ", i, " of the ", NameOf(block.kind), " block ",
                       what...);
     };
-    SnapshotRowHead head;
-    std::memcpy(&head, record, sizeof(head));
+    const auto head = block.at<SnapshotRowHead>(i * layout.bytes());
     if (head.zero != 0) {
       return damage(offsetof(SnapshotRowHead, zero), "holds ", head.zero,
                     " behind the frequency, wanted 0");
@@ -141,8 +140,7 @@ Status CheckPending(const SnapshotFileReader& file,
                     const SnapshotFileReader::Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t offset = i * sizeof(SnapshotPending);
-    SnapshotPending pending;
-    std::memcpy(&pending, block.payload.data() + offset, sizeof(pending));
+    const auto pending = block.at<SnapshotPending>(offset);
     if (pending.zero != 0) {
       return DamageAt(file.path(),
                       block.place(offset + offsetof(SnapshotPending, zero)),
