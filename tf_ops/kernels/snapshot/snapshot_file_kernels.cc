@@ -18,7 +18,6 @@
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
-#include "tf_ops/kernels/snapshot/snapshot_kernel.h"
 
 namespace lodestar {
 namespace {

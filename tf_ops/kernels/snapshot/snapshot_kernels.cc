@@ -16,7 +16,6 @@
 #include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
-#include "tf_ops/kernels/snapshot/snapshot_kernel.h"
 
 namespace lodestar {
 namespace {
