@@ -9,8 +9,8 @@
 #include "tf_ops/core/records/norm_format.h"
 #include "tf_ops/core/records/raw_format.h"
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/records/line_fields.h"
 #include "tf_ops/kernels/records/record_dataset.h"
+#include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 namespace {

@@ -14,7 +14,6 @@
 #include "tf_ops/core/base/permutation.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
-#include "tf_ops/kernels/records/line_fields.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 #include "tf_ops/kernels/records/slot_dataset.h"

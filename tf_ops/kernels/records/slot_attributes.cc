@@ -208,6 +208,20 @@ void SlotAttributes::AppendTensors(const SlotBatch& batch,
   }
 }
 
+LineFields LineFieldsOf(OpKernelConstruction* ctx) {
+  std::vector<std::string> names;
+  const absl::Status status = ctx->GetAttr("line_fields", &names);
+  if (!status.ok()) ctx->SetStatus(status);
+  const auto has = [&names](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  LineFields fields;
+  fields.ins_id = has("ins_id");
+  fields.content = has("content");
+  fields.logkey = has("logkey");
+  return fields;
+}
+
 Tensor NewTensor(DataType dtype, const TensorShape& shape) {
   Tensor tensor(dtype, shape);
   if (!tensor.IsInitialized()) throw std::bad_alloc();

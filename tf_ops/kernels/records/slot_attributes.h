@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tf_ops/core/records/multislot_format.h"
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
 
@@ -62,6 +63,10 @@ class SlotAttributes {
   tensorflow::DataTypeVector output_types_;
   std::vector<tensorflow::PartialTensorShape> output_shapes_;
 };
+
+// Of the attribute line_fields, what MultiSlot lines begin with; an error goes
+// to `ctx`.
+LineFields LineFieldsOf(tensorflow::OpKernelConstruction* ctx);
 
 // Every attribute of a dataset op, for the graph that the dataset serializes
 // to.
