@@ -55,10 +55,8 @@ absl::Status RunSequenceConcat(OpKernelContext* ctx) {
   }
   std::vector<int64_t> joined;
   LODESTAR_TRY(SequenceConcatSplits(levels, num_rows, &joined));
+  LODESTAR_TRY(OutputVector(ctx, 1, joined));
   Tensor* output = nullptr;
-  LODESTAR_TRY(
-      AllocateOutput(ctx, 1, {static_cast<int64_t>(joined.size())}, &output));
-  std::copy(joined.begin(), joined.end(), output->flat<int64_t>().data());
   TensorShape shape;
   int64_t dim = 0;
   LODESTAR_TRY(ReplaceRows(values[0].shape(), joined.back(), &shape, &dim));

@@ -224,8 +224,6 @@ absl::Status RunSequenceExpandGradientOnGpu(OpKernelContext* ctx) {
                           expansion.get(), scratch.data(), e.output->data()),
                       "gradient of expansion");
 }
-using SequenceExpandGradientGpuOp =
-    FunctionKernel<RunSequenceExpandGradientOnGpu>;
 
 absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
   const Tensor& values = ctx->input(0);

@@ -109,8 +109,6 @@ absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
           scratch.data(), output->data()),
       "gradient of softmax");
 }
-using SequenceSoftmaxGradientGpuOp =
-    FunctionKernel<RunSequenceSoftmaxGradientOnGpu>;
 
 REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")
                             .Device(tensorflow::DEVICE_GPU)
