@@ -307,8 +307,9 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Takes what EmbeddingExport gave, in any order of ids. Inputs are as its outputs
-of the same names, and:
+Takes what EmbeddingExport gave, in any order of ids.
+
+Inputs are as its outputs of the same names, and:
 
 ids: All different.
 counters: Or none to keep the variable's own. This and what follows is read by
