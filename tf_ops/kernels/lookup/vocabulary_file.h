@@ -16,7 +16,7 @@
 #include "tf_ops/core/lookup/id_table.h"
 #include "tf_ops/core/lookup/vocabulary_line.h"
 #include "tf_ops/core/records/line_cutter.h"
-#include "tf_ops/kernels/base/status_util.h"
+#include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/records/byte_stream.h"
 #include "tf_ops/kernels/records/record_reader.h"
 
