@@ -1,7 +1,9 @@
-// What OpKernels on a GPU share. Included only where LODESTAR_CUDA is set.
+// What OpKernels on a GPU share; nothing where LODESTAR_CUDA is not set.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
+
+#if LODESTAR_CUDA
 
 #include <cuda_runtime.h>
 
@@ -10,6 +12,7 @@
 #include <new>
 
 #include "tensorflow/core/framework/device_base.h"
+#include "tf_ops/core/base/span.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
 #include "xla/stream_executor/stream.h"
@@ -94,5 +97,7 @@ class DeviceBytes {
 };
 
 }  // namespace lodestar
+
+#endif  // LODESTAR_CUDA
 
 #endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
