@@ -4,18 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using absl::Status;
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // Where the inputs and outputs of each list begin.
 struct Counts {
@@ -26,7 +18,8 @@ struct Counts {
   int max = 0;
 };
 
-Status CheckDtypes(InferenceContext* c, int num_tables, int num_features) {
+absl::Status CheckDtypes(InferenceContext* c, int num_tables,
+                         int num_features) {
   std::vector<tensorflow::DataType> tables, features;
   TF_RETURN_IF_ERROR(c->GetAttr("table_dtypes", &tables));
   TF_RETURN_IF_ERROR(c->GetAttr("feature_dtypes", &features));
@@ -39,7 +32,7 @@ Status CheckDtypes(InferenceContext* c, int num_tables, int num_features) {
       "feature");
 }
 
-Status GetCounts(InferenceContext* c, Counts* counts) {
+absl::Status GetCounts(InferenceContext* c, Counts* counts) {
   TF_RETURN_IF_ERROR(c->GetAttr("T", &counts->tables));
   TF_RETURN_IF_ERROR(c->GetAttr("F", &counts->features));
   TF_RETURN_IF_ERROR(c->GetAttr("R", &counts->ragged));
@@ -48,9 +41,9 @@ Status GetCounts(InferenceContext* c, Counts* counts) {
 }
 
 // What `feature` gives: a bag's row for pooled ids, an id's row for others.
-Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
-                 bool ragged, const ShapeHandle& splits,
-                 const DimensionHandle& dim, ShapeHandle* rows) {
+absl::Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
+                       bool ragged, const ShapeHandle& splits,
+                       const DimensionHandle& dim, ShapeHandle* rows) {
   ShapeHandle lead = ids;
   if (pooled && ragged) {
     ShapeHandle vector;
@@ -65,7 +58,7 @@ Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
   return c->Concatenate(lead, c->Vector(dim), rows);
 }
 
-Status LookupShape(InferenceContext* c) {
+absl::Status LookupShape(InferenceContext* c) {
   Counts counts;
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   TF_RETURN_IF_ERROR(c->GetAttr("M", &counts.max));
@@ -112,7 +105,7 @@ Status LookupShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-Status CollectionGradientShape(InferenceContext* c) {
+absl::Status CollectionGradientShape(InferenceContext* c) {
   Counts counts;
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   const int num_tables = counts.tables;
@@ -129,7 +122,7 @@ Status CollectionGradientShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-Status WeightsGradientShape(InferenceContext* c) {
+absl::Status WeightsGradientShape(InferenceContext* c) {
   Counts counts;
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   for (int i = 0; i < counts.weighted; ++i) {
@@ -140,7 +133,7 @@ Status WeightsGradientShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-Status StatsShape(InferenceContext* c) {
+absl::Status StatsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   c->set_output(0, c->Matrix(c->UnknownDim(), 4));
   return absl::OkStatus();
@@ -224,8 +217,8 @@ insert: False makes no rows.
 count: Counts the sightings of ids.
 admit: Which ids without a row get one: those that the admission lets in, all,
   or none, whose sightings are counted all the same.
-INVALID_ARGUMENT, naming the feature if names does, if the splits do not start at 0, descend
-or do not end at N, or weights are not shaped as ids.
+INVALID_ARGUMENT, naming the feature if names does, if the splits do not start
+at 0, descend or do not end at N, or weights are not shaped as ids.
 RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
 )doc");
 
@@ -289,7 +282,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
     .Attr("shared_name: string = ''")
     .Attr("num_features: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Creates counters of what a collection looks up, or finds those of this name.
 

@@ -1,16 +1,9 @@
 // Ops of the embedding variable.
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
-
-using absl::Status;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // The update rules of tf_ops/core/rows/sparse_optimizer.h.
 constexpr char kOptimizers[] =
@@ -19,44 +12,43 @@ constexpr char kOptimizers[] =
     "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
     "'ftrl'}";
 
-// Output 0 of a look-up: input 2, its ids, + [D] of input 1, its hook [0, D].
-Status RowsOfIds(InferenceContext* c) {
-  ShapeHandle hook;
+// Distinct ids and positions at outputs `first` and first + 1.
+void SetUnique(InferenceContext* c, int first) {
+  c->set_output(first, c->UnknownShapeOfRank(1));
+  c->set_output(first + 1, c->UnknownShapeOfRank(1));
+}
+
+// Input 1 is the hook [0, D], input 2 ids; rows, ids.shape + [D], are output 0.
+absl::Status RowsOfIds(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0, 2}));
   ShapeHandle rows;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &hook));
   TF_RETURN_IF_ERROR(
-      c->Concatenate(c->input(2), c->Vector(c->Dim(hook, 1)), &rows));
+      c->Concatenate(c->input(2), c->Vector(c->Dim(c->input(1), 1)), &rows));
   c->set_output(0, rows);
   return absl::OkStatus();
 }
 
-Status FindShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
+absl::Status FindShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(RowsOfIds(c));
   c->set_output(1, c->input(2));
   return absl::OkStatus();
 }
 
-// The outputs unique_ids and positions from `output` on.
-Status UniqueShape(InferenceContext* c, int output) {
-  c->set_output(output, c->UnknownShapeOfRank(1));
-  c->set_output(output + 1, c->UnknownShapeOfRank(1));
+absl::Status FindOrInsertShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(RowsOfIds(c));
+  SetUnique(c, 1);
   return absl::OkStatus();
 }
 
-Status FindOrInsertShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-  TF_RETURN_IF_ERROR(RowsOfIds(c));
-  return UniqueShape(c, 1);
+absl::Status UniqueShape(InferenceContext* c) {
+  SetUnique(c, 0);
+  return absl::OkStatus();
 }
 
-// [U, D] from unique_ids at `unique_ids` and the gradient [.., D] at 0.
-Status GradientShape(InferenceContext* c) {
-  ShapeHandle gradient;
-  ShapeHandle unique_ids;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &gradient));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &unique_ids));
-  c->set_output(0, c->Matrix(c->Dim(unique_ids, 0), c->Dim(gradient, 1)));
+// [U, D] from the gradient [.., D], input 0, and unique_ids, input 2.
+absl::Status GradientShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {2, kAnyRank, 1}));
+  c->set_output(0, c->Matrix(c->Dim(c->input(2), 0), c->Dim(c->input(0), 1)));
   return absl::OkStatus();
 }
 
@@ -88,7 +80,7 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .Attr("shared_rows: int = 0")
     .Attr("table_name: string = ''")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
 Creates an embedding variable, or finds the one of this name.
 
@@ -178,7 +170,7 @@ REGISTER_OP("Lodestar>EmbeddingUnique")
     .Output("positions: int64")
     .Attr("use_padding: bool = false")
     .Attr("padding_id: int = 0")
-    .SetShapeFn([](InferenceContext* c) { return UniqueShape(c, 0); })
+    .SetShapeFn(UniqueShape)
     .Doc(R"doc(
 The distinct ids, in order of first occurrence.
 
@@ -213,12 +205,7 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Attr("slot_names: list(string) = []")
     .Attr("additions: int >= 0 = 0")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      return c->WithRank(c->input(2), 2, &unused);
-    })
+    .SetShapeFn(ScalarOutputs({0, 1, 2}))
     .Doc(R"doc(
 Fails as an update would with nonfinite = 'raise', and writes nothing.
 
@@ -250,14 +237,7 @@ REGISTER_OP("Lodestar>EmbeddingApply")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
     .Attr("inside_step: bool = false")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &unused));
-      return c->WithRank(c->input(4), 0, &unused);
-    })
+    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0}))
     .Doc(R"doc(
 Updates rows and their optimizer slots by their gradients.
 
