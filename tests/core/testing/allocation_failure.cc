@@ -51,12 +51,18 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-// The library's calls the one above, a sanitizer's does not.
+// The library's call the one above, a sanitizer's do not.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
 }
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new[](size_t size, const std::nothrow_t& none) noexcept {
+  return operator new(size, none);
+}
 void operator delete(void* memory) noexcept { __real_free(memory); }
 void operator delete(void* memory, size_t) noexcept { __real_free(memory); }
+void operator delete[](void* memory) noexcept { __real_free(memory); }
+void operator delete[](void* memory, size_t) noexcept { __real_free(memory); }
 
 namespace lodestar {
 

@@ -86,7 +86,9 @@ Status EmbeddingSnapshot::Begin(
   // All callers lock tables in one order.
   std::vector<int64_t> order;
   for (int64_t i = 0; i < sources.size(); ++i) {
-    snapshots.emplace_back(new EmbeddingSnapshot(sources[i].store));
+    std::unique_ptr<EmbeddingSnapshot> snapshot(
+        new EmbeddingSnapshot(sources[i].store));
+    snapshots.push_back(std::move(snapshot));
     order.push_back(i);
   }
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
