@@ -6,14 +6,22 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <cstddef>
 #include <functional>
 
 namespace lodestar {
 
+#ifdef __SANITIZE_THREAD__
+// TSan's own data of a thread lie there, too.
+constexpr size_t kSmallStack = 512 << 10;
+#else
+constexpr size_t kSmallStack = 256 << 10;
+#endif
+
 inline void OnSmallStack(const std::function<void()>& body) {
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kSmallStack), 0);
   const auto run = [](void* argument) -> void* {
     (*static_cast<const std::function<void()>*>(argument))();
     return nullptr;
