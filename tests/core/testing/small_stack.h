@@ -12,8 +12,8 @@
 namespace lodestar {
 
 #ifdef __SANITIZE_THREAD__
-// TSan's own data of a thread lie there, too.
-constexpr size_t kSmallStack = 512 << 10;
+// TSan keeps almost a megabyte of its own there.
+constexpr size_t kSmallStack = 2 << 20;
 #else
 constexpr size_t kSmallStack = 256 << 10;
 #endif
