@@ -1,4 +1,5 @@
-// LeafIndex: 32-bit tags -> 32-bit row indices, for one shard of a store.
+// LeafIndex: 32-bit tags -> 32-bit row indices, for one shard of a store, by
+// extendible hashing (Fagin et al., 1979).
 //
 //   directory_ (top `depth` bits of the tag)      leaf: open addressing
 //   +----+----+----+----+                         +-----------+-----------+---

@@ -11,7 +11,7 @@
 // at different places of the first levels, so that they do not all come to the
 // end of a segment, and touch memory for the first time, in one call.
 //
-// The sequence word guards a row: bit 0 is held by a writer, bit 1 says that
+// The sequence word is a seqlock: bit 0 is held by a writer, bit 1 says that
 // the row is resident, the other bits count writes. A reader copies between
 // two equal even words; it never waits for a lock of a table. Values are
 // written with atomic stores; optimizer slots are touched only by who holds

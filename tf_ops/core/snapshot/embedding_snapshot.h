@@ -5,7 +5,7 @@
 //            snapshot is noted in bits, 64 rows a word; no row is copied
 //   Write    row after row: its word is held, it is copied, its bit is cleared
 //   others   who writes to a row whose bit is set copies it first, as an image,
-//            and clears its bit; the snapshot writes images too
+//            and clears its bit (copy-on-write); the snapshot writes images too
 //
 // So each row is in the file once, as it was at the moment, and what is held in
 // memory is two blocks and the images, which are bounded (row_images.h). Ids
