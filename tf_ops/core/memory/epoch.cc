@@ -15,22 +15,22 @@ std::atomic<uint64_t>* EpochDomain::Enter() {
   static thread_local const size_t start =
       std::hash<std::thread::id>()(std::this_thread::get_id());
   for (size_t i = start;; ++i) {
-    std::atomic<uint64_t>& slot = slots_[i % kSlots].epoch;
+    std::atomic<uint64_t>& announced = announcements_[i % kReaders].epoch;
     uint64_t free = 0;
-    // Sequentially consistent: either Retire sees this slot, or the loads that
-    // follow see the pointer that Retire's caller swapped in.
-    if (slot.load(std::memory_order_relaxed) == 0 &&
-        slot.compare_exchange_strong(free, epoch_.load())) {
-      return &slot;
+    // Sequentially consistent: either Retire sees this epoch, or the loads
+    // that follow see the pointer that Retire's caller swapped in.
+    if (announced.load(std::memory_order_relaxed) == 0 &&
+        announced.compare_exchange_strong(free, epoch_.load())) {
+      return &announced;
     }
-    if (i - start >= kSlots) std::this_thread::yield();
+    if (i - start >= kReaders) std::this_thread::yield();
   }
 }
 
 EpochDomain::Retirable* EpochDomain::TakeUnseen() {
   uint64_t oldest = std::numeric_limits<uint64_t>::max();
-  for (const Slot& slot : slots_) {
-    const uint64_t epoch = slot.epoch.load();
+  for (const Announcement& announcement : announcements_) {
+    const uint64_t epoch = announcement.epoch.load();
     if (!GuardHolds(StoreGuard::kEpochs)) continue;
     if (epoch != 0 && epoch < oldest) oldest = epoch;
   }

@@ -31,13 +31,13 @@ class EpochDomain {
 
   class Guard {
    public:
-    explicit Guard(EpochDomain* domain) : slot_(domain->Enter()) {}
-    ~Guard() { slot_->store(0, std::memory_order_release); }
+    explicit Guard(EpochDomain* domain) : announced_(domain->Enter()) {}
+    ~Guard() { announced_->store(0, std::memory_order_release); }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
    private:
-    std::atomic<uint64_t>* slot_;
+    std::atomic<uint64_t>* announced_;
   };
 
   // What can be retired, made in memory of std::malloc, with a block of its own
@@ -66,8 +66,8 @@ class EpochDomain {
   void Collect();
 
  private:
-  static constexpr int kSlots = 64;
-  struct alignas(64) Slot {
+  static constexpr int kReaders = 64;
+  struct alignas(64) Announcement {
     std::atomic<uint64_t> epoch{0};  // 0: free
   };
 
@@ -77,7 +77,7 @@ class EpochDomain {
   static void FreeAll(Retirable* objects);
 
   std::atomic<uint64_t> epoch_{1};
-  Slot slots_[kSlots];
+  Announcement announcements_[kReaders];
   Mutex mutex_;
   std::atomic<Retirable*> retired_{nullptr};  // written with mutex_
 };
