@@ -213,7 +213,7 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
   EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
   const size_t shard = table.parts.rows.HashOf(5).shard;
-  EXPECT_EQ(table.parts.sightings.waiting(shard)->size(), 0);
+  EXPECT_EQ(table.parts.sightings.pending_ids(shard)->size(), 0);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct Table {
     const ShardLocks locks(rows);
     return sightings.CountOf(0, rows.HashOf(id).tag, id);
   }
-  std::vector<int64_t> Waiting(int64_t step) const {
+  std::vector<int64_t> Pending(int64_t step) const {
     EmbeddingRows out;
     out.step = step;
     const ShardLocks locks(rows);
@@ -84,7 +84,7 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
       for (int i = 0; i < 3; ++i) EXPECT_EQ(table.See({7, 8}, now), kNone);
       EXPECT_EQ(table.CountOf(7).sightings, now + 1);
       EXPECT_EQ(table.CountOf(7).last_seen, now);
-      EXPECT_EQ(table.Waiting(now), (std::vector<int64_t>{7, 8}));
+      EXPECT_EQ(table.Pending(now), (std::vector<int64_t>{7, 8}));
     }
     EXPECT_EQ(table.See({8}, 2), (std::vector<int64_t>{8}));
     EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{3}));
@@ -94,12 +94,12 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
   exact.See({7, 8}, 0);
   exact.See({7}, 1);
   exact.See({7}, 2);
-  EXPECT_EQ(exact.Waiting(2), (std::vector<int64_t>{8}));  // 7 has its row
+  EXPECT_EQ(exact.Pending(2), (std::vector<int64_t>{8}));  // 7 has its row
   // Of another step than its ids a sketch knows the counts alone.
   Table sketch(BySketch(3));
   sketch.See({7}, 0);
   sketch.See({8}, 1);
-  EXPECT_EQ(sketch.Waiting(1), (std::vector<int64_t>{8}));
+  EXPECT_EQ(sketch.Pending(1), (std::vector<int64_t>{8}));
   EXPECT_EQ(sketch.CountOf(7).sightings, 1);
   EXPECT_EQ(sketch.CountOf(7).last_seen, -1);
 }
@@ -133,10 +133,10 @@ TEST(SightingsTest, OldOnesAreForgotten) {
     const ShardLocks locks(table.rows);
     table.sightings.Forget(/*max_age=*/1, /*now=*/3);
   }
-  EXPECT_EQ(table.Waiting(3), (std::vector<int64_t>{8}));
+  EXPECT_EQ(table.Pending(3), (std::vector<int64_t>{8}));
   const ShardLocks locks(table.rows);
   table.sightings.Clear();
-  EXPECT_EQ(table.sightings.waiting(0)->size(), 0);
+  EXPECT_EQ(table.sightings.pending_ids(0)->size(), 0);
 }
 
 TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
@@ -160,7 +160,7 @@ TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
     Sightings::State state;
     ASSERT_TRUE(to.sightings.Build(view, &state).ok());
     to.sightings.Install(&state);
-    EXPECT_EQ(to.Waiting(5), from.Waiting(5));
+    EXPECT_EQ(to.Pending(5), from.Pending(5));
     // 8 was seen in this step already.
     EXPECT_EQ(to.See({7, 8}, 5), kNone);
     EXPECT_EQ(to.See({7, 8}, 6), (std::vector<int64_t>{7, 8}));

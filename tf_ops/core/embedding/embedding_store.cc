@@ -286,11 +286,11 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     LODESTAR_RETURN_IF_ERROR(status);
     if (!table_.sightings.uses_admission()) continue;
     // Asked for under the lock each time: others may have taken their place.
-    const auto waiting = [&] { return table_.sightings.waiting(s); };
+    const auto pending = [&] { return table_.sightings.pending_ids(s); };
     low = 0;
-    in_parts([&] { return waiting()->Compact(kRowsAtOnce, &low); });
-    in_parts([&] { return ReleaseSegments(waiting()); });
-    compact_leaves(waiting);
+    in_parts([&] { return pending()->Compact(kRowsAtOnce, &low); });
+    in_parts([&] { return ReleaseSegments(pending()); });
+    compact_leaves(pending);
     LODESTAR_RETURN_IF_ERROR(status);
   }
   rows.epochs()->Collect();

@@ -145,9 +145,9 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   for (size_t s = 0; table.rows.ordered() && s < table.rows.num_shards(); ++s) {
     table.rows.shard(s).order->MarkSorted();
   }
-  Sightings::State waiting;
-  LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &waiting));
-  table.sightings.Install(&waiting);
+  Sightings::State admission;
+  LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &admission));
+  table.sightings.Install(&admission);
   if (table.shared.any()) table.shared.Import(rows);
   if (rows.with_counters) table.step.Set(rows.step, rows.own_step);
   store->TakeOver(like, rows);
@@ -266,17 +266,17 @@ EmbeddingStats EmbeddingStore::Stats() const {
   for (size_t s = 0; s < table_.rows.num_shards(); ++s) {
     const RowShard& shard = table_.rows.shard(s);
     MutexLock lock(&shard.mutex);
-    const int64_t waiting_bytes = table_.sightings.bytes(s);
-    stats.policy_bytes += waiting_bytes;
+    const int64_t pending_bytes = table_.sightings.bytes(s);
+    stats.policy_bytes += pending_bytes;
     if (shard.order != nullptr) stats.policy_bytes += shard.order->bytes();
     if (table_.sightings.uses_admission()) {
-      stats.pending += table_.sightings.waiting(s)->size();
+      stats.pending += table_.sightings.pending_ids(s)->size();
     }
     stats.index_bytes += shard.index.bytes();
     stats.row_bytes += shard.rows.row_bytes();
     stats.slot_bytes += shard.rows.slot_bytes();
     stats.capacity += shard.rows.capacity();
-    stats.shards.push_back({shard.rows.live(), shard.bytes() + waiting_bytes});
+    stats.shards.push_back({shard.rows.live(), shard.bytes() + pending_bytes});
     if (s == 0 && table_.shared.any()) {
       const RowStore& shared = *table_.rows.shared();
       stats.policy_bytes += shared.row_bytes() + shared.slot_bytes();
@@ -321,11 +321,11 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
       result.states[i] = InspectedIds::kResident;
       continue;
     }
-    const Sightings::Count waiting =
+    const Sightings::Count pending =
         table_.sightings.CountOf(hash.shard, hash.tag, ids[i]);
-    result.frequencies[i] = waiting.sightings;
-    result.last_seen[i] = waiting.last_seen;
-    if (waiting.sightings > 0) result.states[i] = InspectedIds::kPending;
+    result.frequencies[i] = pending.sightings;
+    result.last_seen[i] = pending.last_seen;
+    if (pending.sightings > 0) result.states[i] = InspectedIds::kPending;
   }
   *out = std::move(result);
   return Status();

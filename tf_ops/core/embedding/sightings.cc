@@ -44,13 +44,13 @@ void ShardPlan::Keep(const std::vector<char>& kept) {
 }
 
 Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows)
-    : policy_(policy), rows_(*rows), waiting_(rows->num_shards()) {
+    : policy_(policy), rows_(*rows), pending_(rows->num_shards()) {
   if (policy.kind == AdmissionPolicy::Kind::kCountingBloom) {
     sketch_ = std::make_unique<CountingSketch>(
         policy.num_counters, static_cast<int>(policy.num_hashes));
   }
   if (!uses_admission()) return;
-  for (Waiting& shard : waiting_) {
+  for (ShardPending& shard : pending_) {
     shard.ids = std::make_unique<PendingIds>(rows_.epochs());
   }
 }
@@ -137,11 +137,11 @@ Status Sightings::ReserveSketch() {
 void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
                      ShardPlan* plan) {
   sketch_mutex_.AssertHeld();  // where there is a sketch
-  PendingIds& pending = *waiting_[shard].ids;
+  PendingIds& pending = *pending_[shard].ids;
   if (sketch_ != nullptr) {
     // Those of another step.
-    if (waiting_[shard].step != call.now) pending.Clear();
-    waiting_[shard].step = call.now;
+    if (pending_[shard].step != call.now) pending.Clear();
+    pending_[shard].step = call.now;
   }
   plan->sighting_of.resize(plan->indices.size(), -1);
   if (!call.admission) {
@@ -205,14 +205,14 @@ Status Sightings::Reserve(size_t shard, const ShardPlan& plan,
       tags.push_back(sighting.tag);
     }
   }
-  return waiting(shard)->Reserve(tags);
+  return pending_ids(shard)->Reserve(tags);
 }
 
 void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
                        const ShardPlan& plan) {
   if (plan.sightings.empty()) return;
   sketch_mutex_.AssertHeld();  // where there is a sketch
-  PendingIds& pending = *waiting(shard);
+  PendingIds& pending = *pending_ids(shard);
   for (const PlannedSighting& s : plan.sightings) {
     const bool there = s.entry != LeafIndex::kNoRow;
     if (s.admitted) {
@@ -230,7 +230,7 @@ void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
 
 Sightings::Count Sightings::CountOf(size_t shard, uint32_t tag,
                                     int64_t id) const {
-  const PendingIds* pending = waiting(shard);
+  const PendingIds* pending = pending_ids(shard);
   if (pending == nullptr) return {};
   const uint32_t entry = pending->Find(tag, id);
   if (entry != LeafIndex::kNoRow) {
@@ -254,7 +254,7 @@ void Sightings::Export(EmbeddingRows* out) const {
     int64_t last_seen;
   };
   std::vector<Entry> entries;
-  ForEachWaiting(out->step,
+  ForEachPending(out->step,
                  [&](int64_t id, uint32_t sightings, int64_t last_seen) {
                    entries.push_back({id, sightings, last_seen});
                  });
@@ -280,22 +280,22 @@ void Sightings::Forget(int64_t max_age, int64_t now) {
     uint32_t tag;
     uint32_t entry;
   };
-  std::vector<std::vector<Entry>> old(waiting_.size());
-  for (size_t s = 0; s < waiting_.size(); ++s) {
-    const PendingIds& pending = *waiting(s);
+  std::vector<std::vector<Entry>> old(pending_.size());
+  for (size_t s = 0; s < pending_.size(); ++s) {
+    const PendingIds& pending = *pending_ids(s);
     pending.ForEach([&](int64_t id, uint32_t, int64_t last_seen) {
       if (!IsOlder(last_seen, now, max_age)) return;
       const uint32_t tag = rows_.HashOf(id).tag;
       old[s].push_back({tag, pending.Find(tag, id)});
     });
   }
-  for (size_t s = 0; s < waiting_.size(); ++s) {
-    for (const Entry& e : old[s]) waiting(s)->Remove(e.tag, e.entry);
+  for (size_t s = 0; s < pending_.size(); ++s) {
+    for (const Entry& e : old[s]) pending_ids(s)->Remove(e.tag, e.entry);
   }
 }
 
 void Sightings::Clear() {
-  for (Waiting& shard : waiting_) {
+  for (ShardPending& shard : pending_) {
     if (shard.ids != nullptr) shard.ids->Clear();
   }
   if (sketch_ == nullptr) return;
@@ -345,23 +345,23 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
 
 Status Sightings::Build(const EmbeddingRowsView& rows, State* state) const {
   if (!uses_admission()) return Status();
-  std::vector<std::vector<uint32_t>> tags(waiting_.size());
+  std::vector<std::vector<uint32_t>> tags(pending_.size());
   for (int64_t id : rows.pending_ids) {
     const ShardedRows::IdHash hash = rows_.HashOf(id);
     tags[hash.shard].push_back(hash.tag);
   }
-  state->waiting.resize(waiting_.size());
-  for (size_t s = 0; s < waiting_.size(); ++s) {
-    Waiting& waiting = state->waiting[s];
-    waiting.ids = std::make_unique<PendingIds>(rows_.epochs());
-    LODESTAR_RETURN_IF_ERROR(waiting.ids->Reserve(tags[s]));
+  state->pending.resize(pending_.size());
+  for (size_t s = 0; s < pending_.size(); ++s) {
+    ShardPending& shard = state->pending[s];
+    shard.ids = std::make_unique<PendingIds>(rows_.epochs());
+    LODESTAR_RETURN_IF_ERROR(shard.ids->Reserve(tags[s]));
     if (!rows.pending_last_seen.empty()) {
-      waiting.step = rows.pending_last_seen[0];
+      shard.step = rows.pending_last_seen[0];
     }
   }
   for (int64_t i = 0; i < rows.pending_ids.size(); ++i) {
     const ShardedRows::IdHash hash = rows_.HashOf(rows.pending_ids[i]);
-    state->waiting[hash.shard].ids->Add(
+    state->pending[hash.shard].ids->Add(
         hash.tag, rows.pending_ids[i],
         static_cast<uint32_t>(rows.pending_sightings[i]),
         rows.pending_last_seen[i]);
@@ -373,7 +373,7 @@ Status Sightings::Build(const EmbeddingRowsView& rows, State* state) const {
 void Sightings::Install(State* state) {
   if (!uses_admission()) return;
   const ShardLocks locks(rows_);
-  waiting_.swap(state->waiting);
+  pending_.swap(state->pending);
   if (sketch_ == nullptr) return;
   MutexLock lock(&sketch_mutex_);
   sketch_->Swap(&state->sketch);

@@ -65,7 +65,7 @@ inline bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
 class Sightings {
  public:
   // The ids of a shard that wait for a row; null: none ever does.
-  struct Waiting {
+  struct ShardPending {
     std::unique_ptr<PendingIds> ids;
     int64_t step = 0;  // of all of them, with a sketch
   };
@@ -114,12 +114,12 @@ class Sightings {
   // Ids that wait for a row. Under the lock of the shard.
 
   // Null: none ever does. With a sketch: those of one step.
-  PendingIds* waiting(size_t shard) { return waiting_[shard].ids.get(); }
-  const PendingIds* waiting(size_t shard) const {
-    return waiting_[shard].ids.get();
+  PendingIds* pending_ids(size_t shard) { return pending_[shard].ids.get(); }
+  const PendingIds* pending_ids(size_t shard) const {
+    return pending_[shard].ids.get();
   }
   int64_t bytes(size_t shard) const {
-    return waiting(shard) == nullptr ? 0 : waiting(shard)->bytes();
+    return pending_ids(shard) == nullptr ? 0 : pending_ids(shard)->bytes();
   }
   // An id that waits; or an estimate of the sketch, whose step is not known.
   struct Count {
@@ -133,8 +133,8 @@ class Sightings {
   // fn(id, sightings, last_seen). A sketch counts for itself but within the
   // step.
   template <typename Fn>
-  void ForEachWaiting(int64_t step, const Fn& fn) const {
-    for (const Waiting& shard : waiting_) {
+  void ForEachPending(int64_t step, const Fn& fn) const {
+    for (const ShardPending& shard : pending_) {
       if (shard.ids == nullptr) continue;
       shard.ids->ForEach([&](int64_t id, uint32_t count, int64_t last_seen) {
         if (sketch_ == nullptr || last_seen == step) fn(id, count, last_seen);
@@ -153,7 +153,7 @@ class Sightings {
   // InvalidArgument: they are of another kind of admission, or no such thing.
   Status Check(const EmbeddingRowsView& rows) const;
   struct State {
-    std::vector<Waiting> waiting;
+    std::vector<ShardPending> pending;
     std::vector<uint8_t> sketch;
   };
   Status Build(const EmbeddingRowsView& rows, State* state) const;
@@ -166,7 +166,7 @@ class Sightings {
  private:
   const AdmissionPolicy policy_;
   ShardedRows& rows_;
-  std::vector<Waiting> waiting_;  // by shard
+  std::vector<ShardPending> pending_;  // by shard
   mutable Mutex sketch_mutex_;
   // Null: there is none.
   std::unique_ptr<CountingSketch> sketch_ LODESTAR_PT_GUARDED_BY(sketch_mutex_);

@@ -110,7 +110,7 @@ void LeafIndex::Put(Leaf* leaf, uint64_t cell) {
 
 bool LeafIndex::Rebuild(Leaf* leaf) {
   Leaf* grown = NewLeaf(leaf->depth, leaf->prefix,
-                        static_cast<uint64_t>(leaf->live) + leaf->pending);
+                        static_cast<uint64_t>(leaf->live) + leaf->reserved);
   if (grown == nullptr) return false;
   for (uint32_t i = 0; i < leaf->capacity; ++i) {
     const uint64_t cell = leaf->cells()[i].load(std::memory_order_relaxed);
@@ -190,24 +190,24 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
     touched.clear();
     for (uint32_t tag : tags) {
       Leaf* leaf = directory->leaf(tag).load(std::memory_order_relaxed);
-      if (leaf->pending++ == 0) touched.push_back(leaf);
+      if (leaf->reserved++ == 0) touched.push_back(leaf);
     }
     bool split = false;
     bool ok = true;
     for (Leaf* leaf : touched) {
       const uint64_t entries =
-          static_cast<uint64_t>(leaf->live) + leaf->pending;
+          static_cast<uint64_t>(leaf->live) + leaf->reserved;
       const bool full = entries > leaf->limit && leaf->depth < kMaxDepth;
       if (ok && full) {
         // The halves' shares of the new tags are counted in the next round.
         split = true;
         ok = Split(leaf);
-        if (!ok) leaf->pending = 0;
+        if (!ok) leaf->reserved = 0;
       } else if (ok && !leaf->Fits()) {
         ok = Rebuild(leaf);
-        if (!ok) leaf->pending = 0;
+        if (!ok) leaf->reserved = 0;
       } else {
-        leaf->pending = 0;
+        leaf->reserved = 0;
       }
     }
     if (!ok) return exhausted();

@@ -110,10 +110,10 @@ class LeafIndex {
   // Headers lie close together, apart from the cells: every look-up reads one.
   struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
-    uint32_t used;     // entries and removed ones
-    uint32_t live;     // entries
-    uint32_t pending;  // counted by Reserve, zero outside it
-    uint32_t limit;    // entries at which it splits
+    uint32_t used;      // entries and removed ones
+    uint32_t live;      // entries
+    uint32_t reserved;  // counted by Reserve, zero outside it
+    uint32_t limit;     // entries at which it splits
     int depth;
     uint32_t prefix;  // the first `depth` bits of its tags
 
@@ -126,7 +126,7 @@ class LeafIndex {
           static_cast<uint32_t>(static_cast<uint64_t>(tag) << depth), capacity);
     }
     bool Fits() const {
-      return static_cast<uint64_t>(used + pending) * 4 <=
+      return static_cast<uint64_t>(used + reserved) * 4 <=
              static_cast<uint64_t>(capacity) * 3;
     }
   };
@@ -156,7 +156,7 @@ class LeafIndex {
         ->leaf(tag)
         .load(std::memory_order_relaxed);
   }
-  // To the size of its entries and pending ones.
+  // To the size of its entries and reserved ones.
   bool Rebuild(Leaf* leaf);
   bool Split(Leaf* leaf);
 

@@ -164,7 +164,7 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   if (store.shared.any()) {
     add_part(store.rows.shared(), BlockKind::kSharedRows);
   }
-  store.sightings.ForEachWaiting(
+  store.sightings.ForEachPending(
       table_.step, [&](int64_t id, uint32_t sightings, int64_t last_seen) {
         pending_.push_back({id, last_seen, sightings, 0});
       });

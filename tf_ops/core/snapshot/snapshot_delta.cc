@@ -19,7 +19,7 @@ Status SnapshotDelta::Open(const std::string& path, EmbeddingStore* store,
   LODESTAR_RETURN_IF_ERROR(ReadTable(*delta->file_, &delta->table_));
   LODESTAR_RETURN_IF_ERROR(delta->CheckTable());
   LODESTAR_RETURN_IF_ERROR(delta->ReadAll());
-  LODESTAR_RETURN_IF_ERROR(delta->CheckPending());
+  LODESTAR_RETURN_IF_ERROR(delta->CheckAdmission());
   LODESTAR_RETURN_IF_ERROR(delta->Reserve());
   *out = std::move(delta);
   return Status();
@@ -78,7 +78,7 @@ Status SnapshotDelta::ReadAll() {
         return with_shared ? shared.See(*file_, table_, block) : Status();
       case BlockKind::kPending:
       case BlockKind::kSketch:
-        pending_.Add(block);
+        admission_.Add(block);
         return Status();
       default:
         return Status();
@@ -86,7 +86,7 @@ Status SnapshotDelta::ReadAll() {
   };
   SnapshotScan scan(*file_, /*payloads=*/true);
   LODESTAR_RETURN_IF_ERROR(scan.ForEach(nullptr, visit));
-  pending_.Finish();
+  admission_.Finish();
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return a.id != b.id ? a.id < b.id : a.offset < b.offset;
   });
@@ -108,9 +108,9 @@ Status SnapshotDelta::ReadAll() {
   return Status();
 }
 
-Status SnapshotDelta::CheckPending() const {
+Status SnapshotDelta::CheckAdmission() const {
   const std::string& path = file_->path();
-  const EmbeddingRowsView view = pending_.View();
+  const EmbeddingRowsView view = admission_.View();
   LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.sightings.Check(view)));
   if (!parts_.sightings.uses_admission()) return Status();
   std::vector<RowRef> refs(view.pending_ids.size());
@@ -170,8 +170,9 @@ Status SnapshotDelta::ReserveShard(RowShard* shard, Span<const uint32_t> tags) {
 }
 
 Status SnapshotDelta::Apply(Counts* counts) try {
-  Sightings::State waiting;
-  LODESTAR_RETURN_IF_ERROR(parts_.sightings.Build(pending_.View(), &waiting));
+  Sightings::State admission;
+  LODESTAR_RETURN_IF_ERROR(
+      parts_.sightings.Build(admission_.View(), &admission));
   LODESTAR_RETURN_IF_ERROR(Bind());
   if (parts_.policies.eviction.max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
@@ -184,7 +185,7 @@ Status SnapshotDelta::Apply(Counts* counts) try {
     LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
-  parts_.sightings.Install(&waiting);
+  parts_.sightings.Install(&admission);
   parts_.step.Set(table_.step, table_.own_step);
   parts_.rows.epochs()->Collect();
   *counts = counts_;

@@ -54,7 +54,7 @@ class SnapshotDelta {
 
   Status CheckTable() const;
   Status ReadAll();
-  Status CheckPending() const;
+  Status CheckAdmission() const;
   // With `refs` of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
@@ -78,7 +78,7 @@ class SnapshotDelta {
   SnapshotTable table_;
   std::vector<int64_t> ids_;      // of its rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending
-  PendingBlocks pending_;
+  AdmissionState admission_;
   bool holds_shards_ = false;
   Counts counts_;
 };

@@ -26,7 +26,7 @@ class SnapshotLoader {
       LODESTAR_RETURN_IF_ERROR(LoadFile(f));
     }
     LODESTAR_RETURN_IF_ERROR(CheckCap());
-    LODESTAR_RETURN_IF_ERROR(InstallPending());
+    LODESTAR_RETURN_IF_ERROR(InstallAdmission());
     LODESTAR_RETURN_IF_ERROR(MakeOrder());
     SetCounters();
     *out = std::move(store_);
@@ -54,7 +54,7 @@ class SnapshotLoader {
   Status NoteRemoved(const Block& block);
   void RemoveRows();
   Status CheckCap() const;
-  Status InstallPending();
+  Status InstallAdmission();
   Status MakeOrder();
   static Status MakeOrder(RowShard* shard);
   void SetCounters();
@@ -70,7 +70,7 @@ class SnapshotLoader {
   // That is read; a chain may be longer than files can be open.
   std::unique_ptr<SnapshotFileReader> file_;
   std::atomic<int64_t> rows_{0};
-  PendingBlocks pending_;
+  AdmissionState admission_;
 };
 
 Status SnapshotLoader::Open() {
@@ -143,7 +143,7 @@ Status SnapshotLoader::LoadFile(size_t number) {
       case BlockKind::kPending:
       case BlockKind::kSketch:
         // Every file holds them whole.
-        if (is_last) pending_.Add(block);
+        if (is_last) admission_.Add(block);
         return Status();
       default:
         return Status();
@@ -262,10 +262,10 @@ Status SnapshotLoader::CheckCap() const {
                             max_rows, " rows");
 }
 
-Status SnapshotLoader::InstallPending() {
+Status SnapshotLoader::InstallAdmission() {
   const std::string& path = paths_[paths_.size() - 1];
-  pending_.Finish();
-  const EmbeddingRowsView view = pending_.View();
+  admission_.Finish();
+  const EmbeddingRowsView view = admission_.View();
   LODESTAR_RETURN_IF_ERROR(InFile(path, table_->sightings.Check(view)));
   if (!table_->sightings.uses_admission()) return Status();
   for (int64_t id : view.pending_ids) {
@@ -276,9 +276,9 @@ Status SnapshotLoader::InstallPending() {
                       " waits for a row, but it has one");
     }
   }
-  Sightings::State state;
-  LODESTAR_RETURN_IF_ERROR(table_->sightings.Build(view, &state));
-  table_->sightings.Install(&state);
+  Sightings::State admission;
+  LODESTAR_RETURN_IF_ERROR(table_->sightings.Build(view, &admission));
+  table_->sightings.Install(&admission);
   return Status();
 }
 

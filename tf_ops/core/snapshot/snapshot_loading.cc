@@ -27,7 +27,7 @@ Status SharedRowsSeen::See(const SnapshotFileReader& file,
   return Status();
 }
 
-void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
+void AdmissionState::Add(const SnapshotFileReader::Block& block) {
   MutexLock lock(&mutex_);
   if (block.kind == BlockKind::kSketch) {
     parts_.push_back({block.offset, block.payload});
@@ -41,7 +41,7 @@ void PendingBlocks::Add(const SnapshotFileReader::Block& block) {
   }
 }
 
-void PendingBlocks::Finish() {
+void AdmissionState::Finish() {
   MutexLock lock(&mutex_);
   std::sort(parts_.begin(), parts_.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -52,7 +52,7 @@ void PendingBlocks::Finish() {
   parts_.clear();
 }
 
-EmbeddingRowsView PendingBlocks::View() const {
+EmbeddingRowsView AdmissionState::View() const {
   MutexLock lock(&mutex_);
   EmbeddingRowsView view;
   view.pending_ids = ids_;

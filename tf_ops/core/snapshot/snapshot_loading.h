@@ -47,7 +47,7 @@ class SharedRowsSeen {
 };
 
 // What a file holds of admission's state. It may be read by several threads.
-class PendingBlocks {
+class AdmissionState {
  public:
   // Takes PENDING and SKETCH blocks.
   void Add(const SnapshotFileReader::Block& block);
