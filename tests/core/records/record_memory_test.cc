@@ -114,13 +114,13 @@ Samples Read(const RecordMemory::Snapshot& snapshot) {
 
 Samples Read(const RecordMemory& memory) { return Read(*memory.Current()); }
 
-// In blocks of `block` samples.
-void Load(const Samples& samples, size_t block, RecordMemory* memory) {
+// In chunks of `chunk` samples.
+void Load(const Samples& samples, size_t chunk, RecordMemory* memory) {
   RecordMemory::Load load(memory);
-  for (size_t i = 0; i < samples.size(); i += block) {
+  for (size_t i = 0; i < samples.size(); i += chunk) {
     const auto begin = samples.begin() + i;
     load.Add(
-        ToRows(Samples(begin, begin + std::min(block, samples.size() - i))));
+        ToRows(Samples(begin, begin + std::min(chunk, samples.size() - i))));
   }
   memory->Join(load);
 }
@@ -176,12 +176,12 @@ Samples Dropped(Samples samples) {
 
 TEST(RecordMemoryTest, HoldsWhatWasLoadedInOrder) {
   const Samples samples = Random(1000, 1);
-  for (const size_t block : {1, 7, 1000}) {
+  for (const size_t chunk : {1, 7, 1000}) {
     RecordMemory memory(Options(false));
     EXPECT_TRUE(Read(memory).empty());
-    Load(Samples(samples.begin(), samples.begin() + 300), block, &memory);
-    Load({}, block, &memory);
-    Load(Samples(samples.begin() + 300, samples.end()), block, &memory);
+    Load(Samples(samples.begin(), samples.begin() + 300), chunk, &memory);
+    Load({}, chunk, &memory);
+    Load(Samples(samples.begin() + 300, samples.end()), chunk, &memory);
     EXPECT_EQ(Read(memory), samples);
     memory.Release();
     EXPECT_TRUE(Read(memory).empty());
@@ -222,9 +222,9 @@ TEST(RecordMemoryTest, TakesFewBytesBesideTheValues) {
 
 TEST(RecordMemoryTest, GlobalShuffleIsAnOrderFixedBySeed) {
   const Samples samples = Random(500, 3);
-  const auto run = [&](uint64_t seed, size_t block) {
+  const auto run = [&](uint64_t seed, size_t chunk) {
     RecordMemory memory(Options(false));
-    Load(samples, block, &memory);
+    Load(samples, chunk, &memory);
     memory.GlobalShuffle(seed);
     return Read(memory);
   };
@@ -237,7 +237,7 @@ TEST(RecordMemoryTest, GlobalShuffleIsAnOrderFixedBySeed) {
 }
 
 TEST(RecordMemoryTest, SlotsShuffleMovesASlotAndItsWeights) {
-  for (const int64_t count : {1, 10, 5000}) {  // more than a block
+  for (const int64_t count : {1, 10, 5000}) {  // more than a chunk
     const Samples samples = Random(count, 4);
     for (const int64_t column : {kIds, kWeights, kFloats}) {
       RecordMemory memory(Options(false));
@@ -373,9 +373,9 @@ TEST(RecordMemoryTest, MergingKeepsZerosThatAreNotDropped) {
 TEST(RecordMemoryTest, TheFingerprintTellsSamplesAndOrderApart) {
   const Samples samples = Random(300, 8);
   std::set<uint64_t> seen;
-  const auto run = [&](Samples loaded, size_t block, const auto& change) {
+  const auto run = [&](Samples loaded, size_t chunk, const auto& change) {
     RecordMemory memory(Options(false));
-    Load(loaded, block, &memory);
+    Load(loaded, chunk, &memory);
     change(&memory);
     return memory.Current()->fingerprint();
   };

@@ -52,7 +52,7 @@ TEST(SampleFieldsTest, ReadsABlockByColumns) {
   }
   SlotRows rows(Specs());
   SampleFields::Scratch scratch;
-  ASSERT_TRUE(fields.ReadBlock(begins, ends, 2, &scratch, &rows));
+  ASSERT_TRUE(fields.ReadSamples(begins, ends, 2, &scratch, &rows));
   EXPECT_EQ(rows.num_rows(), 2);
   EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{7, 8}));
   EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 2, 2}));
@@ -68,7 +68,7 @@ TEST(SampleFieldsTest, ABadSampleAddsNoneOfItsBlockAndIsExplained) {
                         begins[1] + samples[1].size()};
   SlotRows rows(Specs());
   SampleFields::Scratch scratch;
-  EXPECT_FALSE(fields.ReadBlock(begins, ends, 2, &scratch, &rows));
+  EXPECT_FALSE(fields.ReadSamples(begins, ends, 2, &scratch, &rows));
   EXPECT_EQ(rows.num_rows(), 0);
   const Status status = fields.Explain(begins[1], ends[1]);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -30,7 +30,7 @@ void CheckAgainstPlainLoops(double tolerance) {
   std::mt19937_64 random(5);
   std::normal_distribution<double> normal(0.0, 4.0);
   for (const int64_t dim : {0, 1, 2, 3, 8, 33, 64, 65, 130}) {
-    // Short sequences, and some that do not fit a block.
+    // Short sequences, and some that do not fit the scratch.
     std::vector<int64_t> splits = {0, 0};
     for (int b = 0; b < 40; ++b) {
       splits.push_back(splits.back() + static_cast<int64_t>(random() % 6));

@@ -10,9 +10,9 @@
 namespace lodestar {
 namespace {
 
-// Ids and bags of a block: enough to pay for its dispatch, few enough to share
+// Ids and bags of a task: enough to pay for its dispatch, few enough to share
 // a batch out evenly.
-constexpr int64_t kBlockItems = 1024;
+constexpr int64_t kTaskItems = 1024;
 
 Status InFeature(const CollectionFeature& feature, const Status& status) {
   if (status.ok() || feature.name.empty()) return status;
@@ -58,7 +58,7 @@ Status CollectionBatch::Init(const std::vector<CollectionFeature>& features,
     part.offset = num_ids_[feature.table];
     num_ids_[feature.table] += bags.ids.size();
   }
-  MakeBlocks();
+  MakeTasks();
   if (ids != Ids::kCount) TakeIds(ids, parallel);
   return Status();
 }
@@ -87,7 +87,7 @@ void CollectionBatch::Truncate(Part* part) const {
   part->bags.ids = part->bags.ids.subspan(0, part->row_splits.back());
 }
 
-void CollectionBatch::MakeBlocks() {
+void CollectionBatch::MakeTasks() {
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     const int64_t items = part.num_items();
@@ -98,8 +98,8 @@ void CollectionBatch::MakeBlocks() {
       if (part.feature->pooled) {
         weight += part.bags.row_splits[i + 1] - part.bags.row_splits[i];
       }
-      if (weight >= kBlockItems || i + 1 == items) {
-        blocks_.push_back({static_cast<int64_t>(p), begin, i + 1});
+      if (weight >= kTaskItems || i + 1 == items) {
+        tasks_.push_back({static_cast<int64_t>(p), begin, i + 1});
         begin = i + 1;
         weight = 0;
       }
@@ -107,23 +107,23 @@ void CollectionBatch::MakeBlocks() {
   }
 }
 
-void CollectionBatch::IdRange(const Part& part, const Block& block,
+void CollectionBatch::IdRange(const Part& part, const Task& task,
                               int64_t* begin, int64_t* end) {
-  *begin = block.begin;
-  *end = block.end;
+  *begin = task.begin;
+  *end = task.end;
   if (!part.feature->pooled) return;
-  *begin = part.bags.row_splits[block.begin];
-  *end = part.bags.row_splits[block.end];
+  *begin = part.bags.row_splits[task.begin];
+  *end = part.bags.row_splits[task.end];
 }
 
-void CollectionBatch::CopyIds(const Block& block, int64_t* ids) const {
-  const Part& part = parts_[block.part];
+void CollectionBatch::CopyIds(const Task& task, int64_t* ids) const {
+  const Part& part = parts_[task.part];
   const int64_t* from = part.tensors.ids.data();
   int64_t begin = 0;
   int64_t end = 0;
-  IdRange(part, block, &begin, &end);
+  IdRange(part, task, &begin, &end);
   if (part.truncated()) {
-    for (int64_t b = block.begin; b < block.end; ++b) {
+    for (int64_t b = task.begin; b < task.end; ++b) {
       std::copy_n(from + part.tensors.row_splits[b],
                   part.row_splits[b + 1] - part.row_splits[b],
                   ids + part.row_splits[b]);
@@ -153,8 +153,8 @@ void CollectionBatch::TakeIds(Ids ids, const ParallelFor* parallel) {
     copies[p] = table_ids_[table].get() + part.offset;
     part.bags.ids = Span<const int64_t>(copies[p], part.bags.ids.size());
   }
-  ForEachBlock(2, parallel, [&](const Block& block) {
-    if (copies[block.part] != nullptr) CopyIds(block, copies[block.part]);
+  ForEachTask(2, parallel, [&](const Task& task) {
+    if (copies[task.part] != nullptr) CopyIds(task, copies[task.part]);
   });
 }
 
@@ -203,22 +203,22 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
       });
 }
 
-void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
-                                  bool found, void* out,
-                                  int64_t* winners) const {
-  const Part& part = parts_[block.part];
+void CollectionBatch::LookUpRows(const Task& task, const Table& table,
+                                 bool found, void* out,
+                                 int64_t* winners) const {
+  const Part& part = parts_[task.part];
   const EmbeddingStore& store = *table.store;
   const int dim = store.dim();
   Span<const int64_t> positions;
   if (found) {
     positions = table.positions.subspan(part.offset, part.bags.ids.size());
   }
-  char* rows = static_cast<char*>(out) + block.begin * store.row_bytes();
+  char* rows = static_cast<char*>(out) + task.begin * store.row_bytes();
   if (part.feature->pooled) {
     Bags bags = part.bags;
     bags.row_splits =
-        bags.row_splits.subspan(block.begin, block.end - block.begin + 1);
-    if (winners != nullptr) winners += block.begin * dim;
+        bags.row_splits.subspan(task.begin, task.end - task.begin + 1);
+    if (winners != nullptr) winners += task.begin * dim;
     if (found) {
       PoolFound(store, bags, positions, table.refs, table.missing, rows,
                 winners);
@@ -228,11 +228,11 @@ void CollectionBatch::LookUpBlock(const Block& block, const Table& table,
     return;
   }
   if (found) {
-    store.ReadRows(part.bags.ids, positions, table.refs, block.begin, block.end,
+    store.ReadRows(part.bags.ids, positions, table.refs, task.begin, task.end,
                    table.missing, rows);
     return;
   }
-  store.Find(part.bags.ids.subspan(block.begin, block.end - block.begin),
+  store.Find(part.bags.ids.subspan(task.begin, task.end - task.begin),
              part.bags.padding_id, table.missing, rows, nullptr, nullptr);
 }
 
@@ -244,9 +244,9 @@ void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
   for (const Table& table : tables) {
     widest = std::max(widest, table.store->dim());
   }
-  ForEachBlock(40 + 2 * widest, parallel, [&](const Block& block) {
-    LookUpBlock(block, tables[parts_[block.part].feature->table], found,
-                rows[block.part], winners[block.part]);
+  ForEachTask(40 + 2 * widest, parallel, [&](const Task& task) {
+    LookUpRows(task, tables[parts_[task.part].feature->table], found,
+               rows[task.part], winners[task.part]);
   });
 }
 

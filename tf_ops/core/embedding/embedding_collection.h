@@ -164,22 +164,22 @@ class CollectionBatch {
     }
   };
   // Bags of a feature, or ids of one that is not pooled: about as much work in
-  // each block.
-  struct Block {
+  // each task.
+  struct Task {
     int64_t part;
     int64_t begin;
     int64_t end;
   };
 
   void Truncate(Part* part) const;
-  void MakeBlocks();
+  void MakeTasks();
   void TakeIds(Ids ids, const ParallelFor* parallel);
-  void CopyIds(const Block& block, int64_t* ids) const;
-  // The ids of a block.
-  static void IdRange(const Part& part, const Block& block, int64_t* begin,
+  void CopyIds(const Task& task, int64_t* ids) const;
+  // The ids of a task.
+  static void IdRange(const Part& part, const Task& task, int64_t* begin,
                       int64_t* end);
-  void LookUpBlock(const Block& block, const Table& table, bool found,
-                   void* rows, int64_t* winners) const;
+  void LookUpRows(const Task& task, const Table& table, bool found, void* rows,
+                  int64_t* winners) const;
   // Columns [first, last) of a table's sums.
   struct Columns {
     int64_t table;
@@ -193,21 +193,20 @@ class CollectionBatch {
                   const std::vector<const int64_t*>& winners,
                   const ComputeOf<T>* factors, const Sums& table) const;
   template <typename T>
-  void WeightGradientsOfBlock(const Block& block, const Table& table,
-                              const T* gradients,
-                              float* weight_gradients) const;
-  // body(block) for all blocks; `cost`: nanoseconds an id. As RunParallel, it
+  void WeightGradientsOf(const Task& task, const Table& table,
+                         const T* gradients, float* weight_gradients) const;
+  // body(task) for all tasks; `cost`: nanoseconds an id. As RunParallel, it
   // allocates nothing itself and body must not throw.
   template <typename Body>
-  void ForEachBlock(int64_t cost, const ParallelFor* parallel,
-                    const Body& body) const {
+  void ForEachTask(int64_t cost, const ParallelFor* parallel,
+                   const Body& body) const {
     int64_t ids = 0;
     for (int64_t count : num_ids_) ids += count;
-    const int64_t num_blocks = static_cast<int64_t>(blocks_.size());
-    if (num_blocks == 0) return;
-    RunParallel(parallel, num_blocks, (ids / num_blocks + 1) * cost,
+    const int64_t num_tasks = static_cast<int64_t>(tasks_.size());
+    if (num_tasks == 0) return;
+    RunParallel(parallel, num_tasks, (ids / num_tasks + 1) * cost,
                 [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) body(blocks_[i]);
+                  for (int64_t i = begin; i < end; ++i) body(tasks_[i]);
                 });
   }
   // RunParallel for a body that may run out of memory.
@@ -227,7 +226,7 @@ class CollectionBatch {
   }
 
   std::vector<Part> parts_;
-  std::vector<Block> blocks_;
+  std::vector<Task> tasks_;
   std::vector<int64_t> num_ids_;  // by table
   // By table, the ids that are not read from the tensors themselves.
   std::vector<std::unique_ptr<int64_t[]>> table_ids_;

@@ -17,14 +17,14 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
   for (size_t t = 0; t < tables.size(); ++t) {
     factors[t].Resize(ComputeType(tables[t].type), num_ids_[t]);
   }
-  ForEachBlock(10, parallel, [&](const Block& block) {
-    const Part& part = parts_[block.part];
+  ForEachTask(10, parallel, [&](const Task& task) {
+    const Part& part = parts_[task.part];
     if (!part.feature->pooled) return;
     const Bags& bags = part.bags;
     const int64_t table = part.feature->table;
     const Span<const int64_t> positions =
         tables[table].positions.subspan(part.offset, bags.ids.size());
-    for (int64_t b = block.begin; b < block.end; ++b) {
+    for (int64_t b = task.begin; b < task.end; ++b) {
       VisitRowType(factors[table].type(), [&](auto zero) {
         using C = ComputeOf<decltype(zero)>;
         char* first = factors[table].at(part.offset + bags.row_splits[b]);
@@ -114,19 +114,18 @@ void CollectionBatch::SumColumns(const Columns& columns,
 }
 
 template <typename T>
-void CollectionBatch::WeightGradientsOfBlock(const Block& block,
-                                             const Table& table,
-                                             const T* gradients,
-                                             float* weight_gradients) const {
+void CollectionBatch::WeightGradientsOf(const Task& task, const Table& table,
+                                        const T* gradients,
+                                        float* weight_gradients) const {
   using C = ComputeOf<T>;
-  const Part& part = parts_[block.part];
+  const Part& part = parts_[task.part];
   const Bags& bags = part.bags;
   const Span<const int64_t>& whole = part.tensors.row_splits;
   const int dim = table.store->dim();
   RowRoom<T> room(dim);
   T* const rows = room.rows();
   const int64_t run = std::min(room.run(), kRun);
-  for (int64_t b = block.begin; b < block.end; ++b) {
+  for (int64_t b = task.begin; b < task.end; ++b) {
     const T* gradient = gradients + b * dim;
     const int64_t first = bags.row_splits[b];
     const int64_t count = bags.row_splits[b + 1] - first;
@@ -182,14 +181,14 @@ void CollectionBatch::WeightGradients(
   for (const Table& table : tables) {
     widest = std::max(widest, table.store->dim());
   }
-  ForEachBlock(RowCost(widest), parallel, [&](const Block& block) {
-    if (weight_gradients[block.part] == nullptr) return;
-    const Table& table = tables[parts_[block.part].feature->table];
+  ForEachTask(RowCost(widest), parallel, [&](const Task& task) {
+    if (weight_gradients[task.part] == nullptr) return;
+    const Table& table = tables[parts_[task.part].feature->table];
     VisitRowType(table.store->type(), [&](auto zero) {
       using T = decltype(zero);
-      WeightGradientsOfBlock(block, table,
-                             static_cast<const T*>(gradients[block.part]),
-                             weight_gradients[block.part]);
+      WeightGradientsOf(task, table,
+                        static_cast<const T*>(gradients[task.part]),
+                        weight_gradients[task.part]);
     });
   });
 }

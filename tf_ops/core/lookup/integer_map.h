@@ -159,11 +159,11 @@ class IntegerMap {
   // while there are no lines.
   template <typename KeyAt, typename Visit>
   void ForEachHome(int64_t count, const KeyAt& key, const Visit& visit) const {
-    constexpr int64_t kBlock = 256;
+    constexpr int64_t kIdsAtOnce = 256;
     constexpr int64_t kAhead = 24;
-    uint64_t homes[kBlock];
-    for (int64_t begin = 0; begin < count; begin += kBlock) {
-      const int64_t n = std::min(kBlock, count - begin);
+    uint64_t homes[kIdsAtOnce];
+    for (int64_t begin = 0; begin < count; begin += kIdsAtOnce) {
+      const int64_t n = std::min(kIdsAtOnce, count - begin);
       for (int64_t i = 0; i < n; ++i) homes[i] = Home(key(begin + i));
       const int64_t ahead = std::min(kAhead, n);
       for (int64_t i = 0; i < ahead; ++i) {

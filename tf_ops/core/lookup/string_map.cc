@@ -20,7 +20,7 @@ char* WriteBase128(uint64_t x, int64_t size, char* out) {
 }  // namespace
 
 Status StringMap::Reserve(int64_t count, int64_t record_bytes) {
-  const int64_t live_bytes = block_bytes_ - left_ - dead_bytes_;
+  const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
   constexpr int64_t kFewDeadBytes = 64 << 10;
   if (count > capacity_ || dead_bytes_ > std::max(live_bytes, kFewDeadBytes)) {
     // The first reservation is exact; later ones grow by half at least, so that
@@ -30,31 +30,31 @@ Status StringMap::Reserve(int64_t count, int64_t record_bytes) {
                                : std::max(count, capacity_ + capacity_ / 2);
     return Rebuild(wanted, record_bytes);
   }
-  return AddBlock(record_bytes);
+  return AddRecordMemory(record_bytes);
 }
 
-Status StringMap::AddBlock(int64_t bytes) {
+Status StringMap::AddRecordMemory(int64_t bytes) {
   if (bytes <= left_) return Status();
   // At least an eighth of what there is, so that keys which come one by one
-  // make few blocks.
+  // seldom ask for more.
   constexpr int64_t kSmallest = 4 << 10;
   constexpr int64_t kLargest = 16 << 20;
-  const int64_t size =
-      std::max(bytes, std::clamp(block_bytes_ / 8, kSmallest, kLargest));
+  const int64_t size = std::max(
+      bytes, std::clamp(record_memory_bytes_ / 8, kSmallest, kLargest));
   if (record_memory_ == nullptr) {
     record_memory_.reset(new (std::nothrow) Arena);
   }
-  char* const block = record_memory_ == nullptr
-                          ? nullptr
-                          : static_cast<char*>(record_memory_->Allocate(size));
+  char* const memory = record_memory_ == nullptr
+                           ? nullptr
+                           : static_cast<char*>(record_memory_->Allocate(size));
   // A place has 48 bits, which user space does not pass.
-  if (block == nullptr || (reinterpret_cast<uintptr_t>(block) >> 47) != 0) {
+  if (memory == nullptr || (reinterpret_cast<uintptr_t>(memory) >> 47) != 0) {
     return ResourceExhausted("out of memory for ", bytes, " bytes of keys");
   }
   dead_bytes_ += left_;
-  next_ = block;
+  next_ = memory;
   left_ = size;
-  block_bytes_ += size;
+  record_memory_bytes_ += size;
   return Status();
 }
 
@@ -74,12 +74,12 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
                              " keys");
   }
   grown.capacity_ = capacity;
-  const int64_t live_bytes = block_bytes_ - left_ - dead_bytes_;
+  const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
   const bool copies = dead_bytes_ > live_bytes;
   if (copies) {
-    LODESTAR_RETURN_IF_ERROR(grown.AddBlock(live_bytes + record_bytes));
+    LODESTAR_RETURN_IF_ERROR(grown.AddRecordMemory(live_bytes + record_bytes));
   } else {
-    LODESTAR_RETURN_IF_ERROR(AddBlock(record_bytes));
+    LODESTAR_RETURN_IF_ERROR(AddRecordMemory(record_bytes));
   }
   for (int64_t b = 0; b < num_buckets_; ++b) {
     for (int lane = 0; lane < kLanes && buckets_[b].tags[lane] != 0; ++lane) {
@@ -96,7 +96,7 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
     grown.record_memory_ = std::move(record_memory_);
     grown.next_ = next_;
     grown.left_ = left_;
-    grown.block_bytes_ = block_bytes_;
+    grown.record_memory_bytes_ = record_memory_bytes_;
     grown.dead_bytes_ = dead_bytes_;
   }
   *this = std::move(grown);

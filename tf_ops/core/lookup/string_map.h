@@ -3,8 +3,8 @@
 //   buckets_  | 8 tags of 16 bits | 8 places of 48 bits |    one cache line
 //   each records   [length][bytes][value] [length][bytes][value] ...
 //
-// Keys lie in large blocks, one after another, with their values behind them:
-// no allocation a key, and a look-up touches one line and one record. A place
+// Keys lie in an arena, one after another, with their values behind them: no
+// allocation a key, and a look-up touches one line and one record. A place
 // is a record's address, a tag some bits of the key's hash, odd where there is
 // a record. A line is filled from the left; a key whose line is full lies in
 // the next that is not. Removal closes the gap, so there are no tombstones.
@@ -37,7 +37,8 @@ class StringMap {
 
   int64_t size() const { return live_; }
   int64_t bytes() const {
-    return num_buckets_ * static_cast<int64_t>(sizeof(Bucket)) + block_bytes_;
+    return num_buckets_ * static_cast<int64_t>(sizeof(Bucket)) +
+           record_memory_bytes_;
   }
 
   // What a key and its value take beside their part of a line.
@@ -299,7 +300,7 @@ class StringMap {
   void Assign(Key key, uint64_t hash, int64_t value);
   // ResourceExhausted: the map is as before.
   Status Rebuild(int64_t capacity, int64_t record_bytes);
-  Status AddBlock(int64_t bytes);
+  Status AddRecordMemory(int64_t bytes);
 
   std::unique_ptr<Arena> table_memory_;
   Bucket* buckets_ = nullptr;
@@ -308,10 +309,10 @@ class StringMap {
   int64_t live_ = 0;
 
   std::unique_ptr<Arena> record_memory_;
-  char* next_ = nullptr;     // the free part of the last block
-  int64_t left_ = 0;         // its bytes
-  int64_t block_bytes_ = 0;  // of all blocks
-  int64_t dead_bytes_ = 0;   // records that were removed or replaced
+  char* next_ = nullptr;  // not yet used of record_memory_
+  int64_t left_ = 0;      // its bytes
+  int64_t record_memory_bytes_ = 0;
+  int64_t dead_bytes_ = 0;  // records that were removed or replaced
 };
 
 }  // namespace lodestar

@@ -51,14 +51,14 @@ void* Arena::Allocate(int64_t bytes) {
     next_ = static_cast<char*>(address);
     left_ = size;
   }
-  void* block = next_;
+  void* memory = next_;
   next_ += bytes;
   left_ -= bytes;
-  return block;
+  return memory;
 }
 
-bool Arena::Release(void* block, int64_t bytes) {
-  const intptr_t begin = reinterpret_cast<intptr_t>(block);
+bool Arena::Release(void* memory, int64_t bytes) {
+  const intptr_t begin = reinterpret_cast<intptr_t>(memory);
   const intptr_t first = RoundUp(begin, kPage);
   const intptr_t end = (begin + bytes) / kPage * kPage;
   return end <= first || madvise(reinterpret_cast<void*>(first), end - first,

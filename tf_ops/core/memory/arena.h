@@ -1,6 +1,6 @@
-// Arena: the memory of row segments. Blocks come from large anonymous mappings
-// (huge pages where the system grants them). They stay readable until the arena
-// goes, also while their memory is given back.
+// Arena: the memory of row segments. It comes from large anonymous mappings
+// (huge pages where the system grants them), and stays readable until the arena
+// goes, also while its pages are given back.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
@@ -24,9 +24,9 @@ class Arena {
   // nullptr: out of memory.
   void* Allocate(int64_t bytes);
 
-  // Gives the whole pages of a block back to the system; they read zeros from
+  // Gives the whole pages of `memory` back to the system; they read zeros from
   // here on. False: the system keeps them, and what they hold.
-  static bool Release(void* block, int64_t bytes);
+  static bool Release(void* memory, int64_t bytes);
 
  private:
   struct Mapping {

@@ -17,7 +17,7 @@
 #include <cstdlib>
 
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/memory/block.h"
+#include "tf_ops/core/memory/page_run.h"
 
 namespace lodestar {
 
@@ -40,18 +40,18 @@ class EpochDomain {
     std::atomic<uint64_t>* announced_;
   };
 
-  // What can be retired, made in memory of std::malloc, with a block of its own
+  // What can be retired, made in memory of std::malloc, with pages of its own
   // or without. The links lie in the object, so letting go of memory needs
   // none.
   class Retirable {
    public:
     // Without readers.
     static void Free(Retirable* object) {
-      FreeBlock(object->block);
+      FreePages(object->pages);
       std::free(object);
     }
 
-    Block block;
+    PageRun pages;
 
    private:
     friend class EpochDomain;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tf_ops/core/records/sample_blocks.h"
+#include "tf_ops/core/records/parse_samples.h"
 
 namespace lodestar {
 namespace {

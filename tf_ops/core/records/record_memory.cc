@@ -14,8 +14,8 @@
 namespace lodestar {
 namespace {
 
-// Of blocks that are made anew.
-constexpr int64_t kBlockRows = 4096;
+// Of chunks that are made anew.
+constexpr int64_t kChunkRows = 4096;
 
 using Role = RecordMemory::Role;
 
@@ -73,18 +73,18 @@ void EndRow(SlotColumn* to) {
 
 }  // namespace
 
-void RecordMemory::Snapshot::AddBlock(Block block) {
-  const uint32_t number = static_cast<uint32_t>(blocks_.size());
-  for (int64_t row = 0; row < block->num_rows(); ++row) {
+void RecordMemory::Snapshot::AddChunk(Chunk chunk) {
+  const uint32_t number = static_cast<uint32_t>(chunks_.size());
+  for (int64_t row = 0; row < chunk->num_rows(); ++row) {
     order_.push_back({number, static_cast<uint32_t>(row)});
   }
-  blocks_.push_back(std::move(block));
+  chunks_.push_back(std::move(chunk));
 }
 
 int64_t RecordMemory::Snapshot::Bytes() const {
   int64_t bytes = static_cast<int64_t>(order_.capacity() * sizeof(Position));
-  for (const Block& block : blocks_) {
-    bytes += block->Bytes() + static_cast<int64_t>(sizeof(SlotRows));
+  for (const Chunk& chunk : chunks_) {
+    bytes += chunk->Bytes() + static_cast<int64_t>(sizeof(SlotRows));
   }
   return bytes;
 }
@@ -93,7 +93,7 @@ void RecordMemory::Snapshot::Gather(const std::vector<int64_t>& samples,
                                     SlotBatch* batch) const {
   for (const int64_t sample : samples) {
     const Position position = order_[sample];
-    batch->Add(blocks_[position.block], position.row, 1);
+    batch->Add(chunks_[position.chunk], position.row, 1);
   }
 }
 
@@ -102,14 +102,14 @@ RecordMemory::Load::Load(const RecordMemory* memory)
 
 void RecordMemory::Load::Add(const SlotRows& rows) {
   if (rows.num_rows() == 0) return;
-  Block block = memory_->Pack(rows);
-  for (size_t c = 0; c < block->columns().size(); ++c) {
-    const SlotColumn& column = block->columns()[c];
+  Chunk chunk = memory_->Pack(rows);
+  for (size_t c = 0; c < chunk->columns().size(); ++c) {
+    const SlotColumn& column = chunk->columns()[c];
     hashes_[2 * c] = HashValues(column, hashes_[2 * c]);
     hashes_[2 * c + 1] = HashLengths(column, hashes_[2 * c + 1]);
   }
-  num_samples_ += block->num_rows();
-  blocks_.push_back(std::move(block));
+  num_samples_ += chunk->num_rows();
+  chunks_.push_back(std::move(chunk));
 }
 
 RecordMemory::RecordMemory(Options options)
@@ -146,7 +146,7 @@ bool RecordMemory::IsZero(int64_t column, const SlotRows& rows,
                                          : from.ints[value] == 0;
 }
 
-RecordMemory::Block RecordMemory::Pack(const SlotRows& rows) const {
+RecordMemory::Chunk RecordMemory::Pack(const SlotRows& rows) const {
   const std::vector<ColumnSpec>& specs = options_.specs;
   // A copy has no room to spare.
   if (!options_.drop_zeros) return std::make_shared<const SlotRows>(rows);
@@ -182,13 +182,13 @@ void RecordMemory::Join(const Load& load) {
   Change([&](const Snapshot& now) {
     auto next = std::make_shared<Snapshot>();
     next->order_.reserve(now.num_samples() + load.num_samples_);
-    next->blocks_ = now.blocks_;
+    next->chunks_ = now.chunks_;
     next->order_ = now.order_;
     next->fingerprint_ = Combine(now.fingerprint_, load.num_samples_);
     for (const uint64_t hash : load.hashes_) {
       next->fingerprint_ = Combine(next->fingerprint_, hash);
     }
-    for (const Block& block : load.blocks_) next->AddBlock(block);
+    for (const Chunk& chunk : load.chunks_) next->AddChunk(chunk);
     return next;
   });
 }
@@ -200,7 +200,7 @@ void RecordMemory::Release() {
 void RecordMemory::GlobalShuffle(uint64_t seed) {
   Change([seed](const Snapshot& now) {
     auto next = std::make_shared<Snapshot>();
-    next->blocks_ = now.blocks_;
+    next->chunks_ = now.chunks_;
     next->order_.reserve(now.order_.size());
     const Permutation permutation(now.num_samples(), seed);
     for (int64_t i = 0; i < now.num_samples(); ++i) {
@@ -223,17 +223,17 @@ void RecordMemory::SlotsShuffle(const std::vector<int64_t>& columns,
     const int64_t num_samples = now.num_samples();
     const Permutation permutation(num_samples, seed);
     next->order_.reserve(num_samples);
-    for (int64_t begin = 0; begin < num_samples; begin += kBlockRows) {
-      const int64_t end = std::min(begin + kBlockRows, num_samples);
+    for (int64_t begin = 0; begin < num_samples; begin += kChunkRows) {
+      const int64_t end = std::min(begin + kChunkRows, num_samples);
       SlotRows rows(options_.specs);
       for (size_t c = 0; c < moves.size(); ++c) {
         for (int64_t i = begin; i < end; ++i) {
           const auto from = now.order_[moves[c] ? permutation(i) : i];
-          rows.AppendColumn(c, *now.blocks_[from.block], from.row, 1);
+          rows.AppendColumn(c, *now.chunks_[from.chunk], from.row, 1);
         }
       }
       rows.AddRows(end - begin);
-      next->AddBlock(std::make_shared<const SlotRows>(rows));
+      next->AddChunk(std::make_shared<const SlotRows>(rows));
     }
     next->fingerprint_ = Combine(now.fingerprint_, seed);
     for (const bool is_moved : moves) {
@@ -287,7 +287,7 @@ class RecordMemory::Merger {
   }
 
   std::shared_ptr<Snapshot> Finish() {
-    EndBlock();
+    EndChunk();
     return std::move(to_);
   }
 
@@ -299,16 +299,16 @@ class RecordMemory::Merger {
 
   Row RowOf(int64_t sample) const {
     const Snapshot::Position position = from_->order_[sample];
-    return {from_->blocks_[position.block].get(), position.row};
+    return {from_->chunks_[position.chunk].get(), position.row};
   }
 
   void EndSample() {
-    if (rows_.num_rows() == kBlockRows) EndBlock();
+    if (rows_.num_rows() == kChunkRows) EndChunk();
   }
 
-  void EndBlock() {
+  void EndChunk() {
     if (rows_.num_rows() == 0) return;
-    to_->AddBlock(std::make_shared<const SlotRows>(rows_));
+    to_->AddChunk(std::make_shared<const SlotRows>(rows_));
     rows_ = SlotRows(memory_->options_.specs);
   }
 
@@ -411,7 +411,7 @@ RecordMemory::MergeCounts RecordMemory::MergeByText(int64_t id_column,
   Change([&](const Snapshot& now) {
     const auto id_of = [&](int64_t sample) {
       const Snapshot::Position position = now.order_[sample];
-      return TextOf(*now.blocks_[position.block], id_column, position.row);
+      return TextOf(*now.chunks_[position.chunk], id_column, position.row);
     };
     std::vector<int64_t> samples(now.num_samples());
     std::iota(samples.begin(), samples.end(), int64_t{0});

@@ -1,9 +1,9 @@
 // RecordMemory: samples that are held in memory, to be shuffled and merged.
 //
-//   order    (b1 r7) (b0 r2) (b1 r0) ...     one entry a sample
-//   blocks   b0: columns of some thousand samples    b1: ...
+//   order    (c1 r7) (c0 r2) (c1 r0) ...     one entry a sample
+//   chunks   c0: columns of some thousand samples    c1: ...
 //
-// Blocks never change. What is in memory at one time is a Snapshot, which never
+// Chunks never change. What is in memory at one time is a Snapshot, which never
 // changes either: whoever reads holds one, and a change makes the next. So
 // samples that were released live until their last reader is done.
 
@@ -25,7 +25,7 @@ namespace lodestar {
 // Thread-safe. An allocation that fails changes nothing.
 class RecordMemory {
  public:
-  using Block = std::shared_ptr<const SlotRows>;
+  using Chunk = std::shared_ptr<const SlotRows>;
 
   // What merging and dropping do with a column.
   enum class Role {
@@ -56,14 +56,14 @@ class RecordMemory {
    private:
     friend class RecordMemory;
     struct Position {
-      uint32_t block;
+      uint32_t chunk;
       uint32_t row;
     };
 
-    // Adds a place for each row of `block`.
-    void AddBlock(Block block);
+    // Adds a place for each row of `chunk`.
+    void AddChunk(Chunk chunk);
 
-    std::vector<Block> blocks_;
+    std::vector<Chunk> chunks_;
     std::vector<Position> order_;
     uint64_t fingerprint_ = 0;
   };
@@ -79,9 +79,9 @@ class RecordMemory {
    private:
     friend class RecordMemory;
     const RecordMemory* const memory_;
-    std::vector<Block> blocks_;
+    std::vector<Chunk> chunks_;
     int64_t num_samples_ = 0;
-    // Of the values and of the lengths in each column, whatever the blocks.
+    // Of the values and of the lengths in each column, whatever the chunks.
     std::vector<uint64_t> hashes_;
   };
 
@@ -121,7 +121,7 @@ class RecordMemory {
 
   bool IsZero(int64_t column, const SlotRows& rows, int64_t value) const;
   // What is kept of `rows`.
-  Block Pack(const SlotRows& rows) const;
+  Chunk Pack(const SlotRows& rows) const;
   // Replaces the current snapshot by what `make` returns for it.
   void Change(
       const std::function<std::shared_ptr<Snapshot>(const Snapshot&)>& make);

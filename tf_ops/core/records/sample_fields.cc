@@ -258,7 +258,7 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
   const int64_t c = keys_[slot];
   const ColumnSpec& spec = specs_[c];
   const char** const at = scratch->at.data();
-  int64_t nnz[kBlock];
+  int64_t nnz[kSamplesAtOnce];
   int64_t total = 0;
   bool all_one = true;
   if (layout_.counted) {
@@ -319,11 +319,11 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
   return good;
 }
 
-bool SampleFields::ReadBlock(const char* const* begins, const char* const* ends,
-                             int64_t count, Scratch* scratch,
-                             SlotRows* rows) const {
+bool SampleFields::ReadSamples(const char* const* begins,
+                               const char* const* ends, int64_t count,
+                               Scratch* scratch, SlotRows* rows) const {
   const int64_t first = rows->num_rows();
-  scratch->at.resize(kBlock);
+  scratch->at.resize(kSamplesAtOnce);
   if (checks_lengths_) {
     scratch->lengths.clear();
     for (int64_t r = 0; r < count; ++r) {

@@ -6,9 +6,9 @@
 // may be declared in any order: in the file all labels come first, then all
 // dense columns, then all columns of keys, each kind in the declared order.
 //
-// Samples are read in blocks, a column of the block at a time: so that a
-// column's values are written one behind the other, and that what the samples
-// of a block take to read does not wait for the length of the one before.
+// Some samples are read at once, a column at a time: so that a column's values
+// are written one behind the other, and that what a sample takes to read does
+// not wait for the length of the one before.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_FIELDS_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_FIELDS_H_
@@ -58,12 +58,12 @@ struct SampleLayout {
 
 class SampleFields {
  public:
-  // Samples that ReadBlock() reads at most.
-  static constexpr int64_t kBlock = 64;
+  // Samples that ReadSamples() reads at most.
+  static constexpr int64_t kSamplesAtOnce = 64;
   // More than a sample may take: what asks for more has lost its place.
   static constexpr int64_t kMaxBytes = 64 << 20;
 
-  // Lent to ReadBlock(), so that it is not made anew for each block.
+  // Lent to ReadSamples(), so that it is not made anew for each call.
   struct Scratch {
     SlotColumn unused;
     std::vector<const char*> at;
@@ -93,11 +93,11 @@ class SampleFields {
 
   // Appends `count` samples, of which sample r takes [begins[r], ends[r]).
   // False if one of them is bad; then no sample was added. Reads nothing
-  // beyond. REQUIRES: count <= kBlock.
-  bool ReadBlock(const char* const* begins, const char* const* ends,
-                 int64_t count, Scratch* scratch, SlotRows* rows) const;
+  // beyond. REQUIRES: count <= kSamplesAtOnce.
+  bool ReadSamples(const char* const* begins, const char* const* ends,
+                   int64_t count, Scratch* scratch, SlotRows* rows) const;
 
-  // What is wrong with a sample that ReadBlock() refuses: kInvalidArgument.
+  // What is wrong with a sample that ReadSamples() refuses: kInvalidArgument.
   Status Explain(const char* begin, const char* end) const;
 
  private:

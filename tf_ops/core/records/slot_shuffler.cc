@@ -9,15 +9,15 @@ namespace lodestar {
 void SlotShuffler::Add(std::shared_ptr<const SlotRows> rows) {
   const int64_t count = rows->num_rows();
   if (count == 0) return;
-  int64_t block = static_cast<int64_t>(blocks_.size());
-  if (free_blocks_.empty()) {
-    blocks_.push_back({std::move(rows), count});
+  int64_t chunk = static_cast<int64_t>(chunks_.size());
+  if (free_chunks_.empty()) {
+    chunks_.push_back({std::move(rows), count});
   } else {
-    block = free_blocks_.back();
-    free_blocks_.pop_back();
-    blocks_[block] = {std::move(rows), count};
+    chunk = free_chunks_.back();
+    free_chunks_.pop_back();
+    chunks_[chunk] = {std::move(rows), count};
   }
-  for (int64_t row = 0; row < count; ++row) order_.push_back({block, row});
+  for (int64_t row = 0; row < count; ++row) order_.push_back({chunk, row});
 }
 
 void SlotShuffler::Draw(SlotBatch* out) {
@@ -28,18 +28,18 @@ void SlotShuffler::Draw(SlotBatch* out) {
   const Position position = order_[pick];
   order_[pick] = order_.back();
   order_.pop_back();
-  Block& block = blocks_[position.block];
-  out->Add(block.rows, position.row, 1);
-  if (--block.left == 0) {
-    block.rows.reset();
-    free_blocks_.push_back(position.block);
+  Chunk& chunk = chunks_[position.chunk];
+  out->Add(chunk.rows, position.row, 1);
+  if (--chunk.left == 0) {
+    chunk.rows.reset();
+    free_chunks_.push_back(position.chunk);
   }
 }
 
 SlotRows SlotShuffler::Window(const std::vector<ColumnSpec>& specs) const {
   SlotRows rows(specs);
   for (const Position& position : order_) {
-    rows.Append(*blocks_[position.block].rows, position.row, 1);
+    rows.Append(*chunks_[position.chunk].rows, position.row, 1);
   }
   return rows;
 }

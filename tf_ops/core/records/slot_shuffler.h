@@ -37,10 +37,10 @@ class SlotShuffler {
 
  private:
   struct Position {
-    int64_t block;
+    int64_t chunk;
     int64_t row;
   };
-  struct Block {
+  struct Chunk {
     std::shared_ptr<const SlotRows> rows;
     int64_t left;
   };
@@ -48,8 +48,8 @@ class SlotShuffler {
   const int64_t window_;
   uint64_t state_;
   std::vector<Position> order_;
-  std::vector<Block> blocks_;
-  std::vector<int64_t> free_blocks_;
+  std::vector<Chunk> chunks_;
+  std::vector<int64_t> free_chunks_;
 };
 
 }  // namespace lodestar

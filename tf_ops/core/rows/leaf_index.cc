@@ -32,12 +32,12 @@ LeafIndex::Leaf* LeafIndex::NewLeaf(int depth, uint32_t prefix,
   void* memory = std::malloc(sizeof(Leaf));
   if (memory == nullptr) return nullptr;
   Leaf* leaf = new (memory) Leaf();
-  leaf->block = AllocateBlock(CapacityFor(entries) * sizeof(uint64_t));
-  if (leaf->block.address == nullptr) {
+  leaf->pages = AllocatePages(CapacityFor(entries) * sizeof(uint64_t));
+  if (leaf->pages.address == nullptr) {
     std::free(leaf);
     return nullptr;
   }
-  const uint64_t capacity = leaf->block.bytes / sizeof(uint64_t);
+  const uint64_t capacity = leaf->pages.bytes / sizeof(uint64_t);
   leaf->capacity = static_cast<uint32_t>(capacity);
   leaf->depth = depth;
   leaf->prefix = prefix;
@@ -49,7 +49,7 @@ LeafIndex::Leaf* LeafIndex::NewLeaf(int depth, uint32_t prefix,
   for (uint64_t i = 0; i < capacity; ++i) {
     new (cells + i) std::atomic<uint64_t>(kEmpty);
   }
-  bytes_.fetch_add(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
+  bytes_.fetch_add(sizeof(Leaf) + leaf->pages.bytes, std::memory_order_relaxed);
   return leaf;
 }
 
@@ -68,7 +68,7 @@ LeafIndex::Directory* LeafIndex::NewDirectory(int depth) {
 }
 
 void LeafIndex::Uncount(const Leaf* leaf) {
-  bytes_.fetch_sub(sizeof(Leaf) + leaf->block.bytes, std::memory_order_relaxed);
+  bytes_.fetch_sub(sizeof(Leaf) + leaf->pages.bytes, std::memory_order_relaxed);
 }
 
 void LeafIndex::Uncount(const Directory* directory) {
@@ -252,7 +252,7 @@ Status LeafIndex::CompactLeaf(uint32_t* tag) {
                         << (32 - leaf->depth);
   // An eighth is not worth it.
   const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
-  if (wanted * 8 < leaf->block.bytes * 7) {
+  if (wanted * 8 < leaf->pages.bytes * 7) {
     if (!Rebuild(leaf)) {
       return ResourceExhausted("out of memory while the index shrinks to ",
                                leaf->live, " ids of a leaf");

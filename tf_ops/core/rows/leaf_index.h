@@ -117,9 +117,9 @@ class LeafIndex {
     int depth;
     uint32_t prefix;  // the first `depth` bits of its tags
 
-    // In the block.
+    // In the pages.
     std::atomic<uint64_t>* cells() const {
-      return static_cast<std::atomic<uint64_t>*>(block.address);
+      return static_cast<std::atomic<uint64_t>*>(pages.address);
     }
     uint32_t Position(uint32_t tag) const {
       return FastRange32(

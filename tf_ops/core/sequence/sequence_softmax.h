@@ -27,7 +27,7 @@ namespace lodestar {
 // Columns that are reduced in one walk, and numbers whose exponentials are
 // taken in one loop: both stay in the first-level cache.
 constexpr int64_t kSoftmaxColumns = 64;
-constexpr int64_t kSoftmaxBlock = 2048;
+constexpr int64_t kSoftmaxScratch = 2048;
 
 template <typename T>
 using SoftmaxValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
@@ -68,41 +68,43 @@ struct SoftmaxRows {
     }
   }
 
-  // block [rows, n] = in - best.
-  LODESTAR_INLINE void Differences(const T* in, const V* best, V* block) const {
+  // scratch [rows, n] = in - best.
+  LODESTAR_INLINE void Differences(const T* in, const V* best,
+                                   V* scratch) const {
     for (int64_t r = 0; r < rows; ++r) {
-      // A block is no other memory's neighbour: without checks for that.
+      // The scratch is no other memory's neighbour: without checks for that.
 #pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
-        block[r * n + c] = static_cast<V>(in[r * stride + c]) - best[c];
+        scratch[r * n + c] = static_cast<V>(in[r * stride + c]) - best[c];
       }
     }
   }
 
-  // Of the columns of a block [rows, n]. REQUIRES: rows >= 1.
-  LODESTAR_INLINE void Sums(const V* block, V* sums) const {
+  // Of the columns of `scratch` [rows, n]. REQUIRES: rows >= 1.
+  LODESTAR_INLINE void Sums(const V* scratch, V* sums) const {
     int64_t done = 0;
     if constexpr (kWidth == 0) {
       for (; done + kVectorColumns<kIsa, V, 4> <= n;
            done += kVectorColumns<kIsa, V, 4>) {
-        SumColumns<kIsa, 4>(block + done, n, rows, sums + done);
+        SumColumns<kIsa, 4>(scratch + done, n, rows, sums + done);
       }
       for (; done + kVectorColumns<kIsa, V, 1> <= n;
            done += kVectorColumns<kIsa, V, 1>) {
-        SumColumns<kIsa, 1>(block + done, n, rows, sums + done);
+        SumColumns<kIsa, 1>(scratch + done, n, rows, sums + done);
       }
     }
     for (int64_t c = done; c < n; ++c) sums[c] = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = done; c < n; ++c) sums[c] += block[r * n + c];
+      for (int64_t c = done; c < n; ++c) sums[c] += scratch[r * n + c];
     }
   }
 
-  LODESTAR_INLINE void Quotients(const V* block, const V* sums, T* out) const {
+  LODESTAR_INLINE void Quotients(const V* scratch, const V* sums,
+                                 T* out) const {
     for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
-        out[r * stride + c] = static_cast<T>(block[r * n + c] / sums[c]);
+        out[r * stride + c] = static_cast<T>(scratch[r * n + c] / sums[c]);
       }
     }
   }
@@ -134,18 +136,18 @@ struct SoftmaxRows {
 };
 
 template <typename V>
-LODESTAR_INLINE void Exponentials(int64_t count, V* block) {
-  for (int64_t i = 0; i < count; ++i) block[i] = ExpOfNonPositive(block[i]);
+LODESTAR_INLINE void Exponentials(int64_t count, V* scratch) {
+  for (int64_t i = 0; i < count; ++i) scratch[i] = ExpOfNonPositive(scratch[i]);
 }
 
-// Sequences [first, last), whose rows fit a block as a whole.
+// Sequences [first, last), whose rows fit the scratch as a whole.
 template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
                                            Span<const int64_t> splits,
                                            int64_t first, int64_t last,
                                            T* out) {
   using V = SoftmaxValue<T>;
-  V block[kSoftmaxBlock];
+  V scratch[kSoftmaxScratch];
   V column[kSoftmaxColumns];
   const int64_t begin = splits[first];
   for (int64_t b = first; b < last; ++b) {
@@ -154,14 +156,14 @@ LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
     if (rows.rows == 0) continue;
     const T* in = values + splits[b] * rows.stride;
     rows.Maxima(in, column);
-    rows.Differences(in, column, block + (splits[b] - begin) * rows.n);
+    rows.Differences(in, column, scratch + (splits[b] - begin) * rows.n);
   }
-  Exponentials((splits[last] - begin) * dim, block);
+  Exponentials((splits[last] - begin) * dim, scratch);
   for (int64_t b = first; b < last; ++b) {
     const SoftmaxRows<kIsa, T, kWidth> rows(splits[b + 1] - splits[b], dim,
                                             dim);
     if (rows.rows == 0) continue;
-    const V* in = block + (splits[b] - begin) * rows.n;
+    const V* in = scratch + (splits[b] - begin) * rows.n;
     rows.Sums(in, column);
     rows.Quotients(in, column, out + splits[b] * rows.stride);
   }
@@ -174,27 +176,27 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
                                          int64_t length, T* out) {
   if (length == 0) return;
   using V = SoftmaxValue<T>;
-  V block[kSoftmaxBlock];
+  V scratch[kSoftmaxScratch];
   V best[kSoftmaxColumns];
   V sums[kSoftmaxColumns];
-  V block_sums[kSoftmaxColumns];
+  V scratch_sums[kSoftmaxColumns];
   for (int64_t c = 0; c < dim; c += kSoftmaxColumns) {
     const int64_t n = std::min(kSoftmaxColumns, dim - c);
-    const int64_t step = kSoftmaxBlock / n;
+    const int64_t step = kSoftmaxScratch / n;
     SoftmaxRows<kIsa, T, kWidth>(length, n, dim).Maxima(values + c, best);
     for (int64_t i = 0; i < n; ++i) sums[i] = 0;
     for (const bool write : {false, true}) {
       for (int64_t r = 0; r < length; r += step) {
         const SoftmaxRows<kIsa, T, kWidth> rows(std::min(step, length - r), n,
                                                 dim);
-        rows.Differences(values + r * dim + c, best, block);
-        Exponentials(rows.rows * n, block);
+        rows.Differences(values + r * dim + c, best, scratch);
+        Exponentials(rows.rows * n, scratch);
         if (write) {
-          rows.Quotients(block, sums, out + r * dim + c);
+          rows.Quotients(scratch, sums, out + r * dim + c);
         } else {
           // A sum of sums is more exact than one long sum.
-          rows.Sums(block, block_sums);
-          for (int64_t i = 0; i < n; ++i) sums[i] += block_sums[i];
+          rows.Sums(scratch, scratch_sums);
+          for (int64_t i = 0; i < n; ++i) sums[i] += scratch_sums[i];
         }
       }
     }
@@ -209,7 +211,7 @@ struct SoftmaxSequences {
                                   Span<const int64_t> splits, int64_t first,
                                   int64_t last, T* out) {
     // Of wide rows not even none: a short sequence's columns are one array.
-    const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxBlock / dim : -1;
+    const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxScratch / dim : -1;
     for (int64_t b = first; b < last;) {
       int64_t end = b;
       while (end < last && splits[end + 1] - splits[b] <= fit) ++end;

@@ -89,10 +89,10 @@ class IdTableOf final : public IdTableResource {
           const int64_t first = buckets.first < 0 ? map.size() : buckets.first;
           // Misses are put together before they are hashed: which key is one
           // cannot be foretold, so a branch at each would cost more.
-          constexpr int64_t kBlock = 512;
-          int64_t misses[kBlock];
-          for (; begin < end; begin += kBlock) {
-            const int64_t count = std::min(kBlock, end - begin);
+          constexpr int64_t kIdsAtOnce = 512;
+          int64_t misses[kIdsAtOnce];
+          for (; begin < end; begin += kIdsAtOnce) {
+            const int64_t count = std::min(kIdsAtOnce, end - begin);
             const auto key = KeyAt(keys, begin);
             int64_t* const part = out + begin;
             int64_t num_misses = 0;

@@ -290,43 +290,43 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    // Makes block_ the next one; *has_block is false at the end.
-    absl::Status NextBlock(bool* has_block) LODESTAR_REQUIRES(mutex_) {
-      if (block_ != nullptr) LODESTAR_TRY(block_->status);
-      std::unique_ptr<RecordBlock> block;
-      LODESTAR_TRY(source_->Next(&block));
-      block_ = std::move(block);
-      block_row_ = 0;
-      *has_block = block_ != nullptr;
+    // Makes piece_ the next one; *has_piece is false at the end.
+    absl::Status NextPiece(bool* has_piece) LODESTAR_REQUIRES(mutex_) {
+      if (piece_ != nullptr) LODESTAR_TRY(piece_->status);
+      std::unique_ptr<ParsedPiece> parsed;
+      LODESTAR_TRY(source_->Next(&parsed));
+      piece_ = std::move(parsed);
+      piece_row_ = 0;
+      *has_piece = piece_ != nullptr;
       return absl::OkStatus();
     }
 
-    // The samples of block_ before `row` are taken.
+    // The samples of piece_ before `row` are taken.
     void MoveTo(int64_t row) LODESTAR_REQUIRES(mutex_) {
-      block_row_ = row;
-      next_file_ = block_->file;
-      next_record_ = block_->RecordOf(row);
+      piece_row_ = row;
+      next_file_ = piece_->file;
+      next_record_ = piece_->RecordOf(row);
     }
 
-    // They live as long as their block.
-    std::shared_ptr<const SlotRows> BlockRows() const
+    // They live as long as their piece.
+    std::shared_ptr<const SlotRows> PieceRows() const
         LODESTAR_REQUIRES(mutex_) {
-      return std::shared_ptr<const SlotRows>(block_, &block_->rows);
+      return std::shared_ptr<const SlotRows>(piece_, &piece_->rows);
     }
 
     absl::Status FillInOrder(int64_t batch_size, SlotBatch* batch)
         LODESTAR_REQUIRES(mutex_) {
       while (batch->num_rows() < batch_size) {
-        if (block_ == nullptr || block_row_ == block_->rows.num_rows()) {
-          bool has_block = false;
-          LODESTAR_TRY(NextBlock(&has_block));
-          if (!has_block) break;
+        if (piece_ == nullptr || piece_row_ == piece_->rows.num_rows()) {
+          bool has_piece = false;
+          LODESTAR_TRY(NextPiece(&has_piece));
+          if (!has_piece) break;
           continue;
         }
         const int64_t count = std::min(batch_size - batch->num_rows(),
-                                       block_->rows.num_rows() - block_row_);
-        batch->Add(BlockRows(), block_row_, count);
-        MoveTo(block_row_ + count);
+                                       piece_->rows.num_rows() - piece_row_);
+        batch->Add(PieceRows(), piece_row_, count);
+        MoveTo(piece_row_ + count);
       }
       return absl::OkStatus();
     }
@@ -335,12 +335,12 @@ class RecordDataset : public SlotDataset {
         LODESTAR_REQUIRES(mutex_) {
       while (batch->num_rows() < batch_size) {
         while (!source_ended_ && shuffler_.WantsMore()) {
-          bool has_block = false;
-          LODESTAR_TRY(NextBlock(&has_block));
-          source_ended_ = !has_block;
-          if (has_block) {
-            MoveTo(block_->rows.num_rows());
-            shuffler_.Add(BlockRows());
+          bool has_piece = false;
+          LODESTAR_TRY(NextPiece(&has_piece));
+          source_ended_ = !has_piece;
+          if (has_piece) {
+            MoveTo(piece_->rows.num_rows());
+            shuffler_.Add(PieceRows());
           }
         }
         if (shuffler_.Size() == 0) break;
@@ -351,9 +351,9 @@ class RecordDataset : public SlotDataset {
 
     Mutex mutex_;
     SlotShuffler shuffler_ LODESTAR_GUARDED_BY(mutex_);
-    std::shared_ptr<RecordBlock> block_ LODESTAR_GUARDED_BY(mutex_);
-    // The first row of block_ not yet taken.
-    int64_t block_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
+    std::shared_ptr<ParsedPiece> piece_ LODESTAR_GUARDED_BY(mutex_);
+    // The first row of piece_ not yet taken.
+    int64_t piece_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
     // Where the next sample in order is; the place to go on from.
     int64_t next_file_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;

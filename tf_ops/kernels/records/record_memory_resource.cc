@@ -91,12 +91,12 @@ std::unique_ptr<RecordSource> RecordMemoryResource::MakeSource(
 absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
                                            RecordMemory::Load* load) {
   try {
-    std::unique_ptr<RecordBlock> block;
+    std::unique_ptr<ParsedPiece> parsed;
     do {
-      LODESTAR_TRY(source->Next(&block));
-      if (block == nullptr) break;
-      LODESTAR_TRY(block->status);
-      load->Add(block->rows);
+      LODESTAR_TRY(source->Next(&parsed));
+      if (parsed == nullptr) break;
+      LODESTAR_TRY(parsed->status);
+      load->Add(parsed->rows);
     } while (true);
     return absl::OkStatus();
   } catch (const std::bad_alloc&) {

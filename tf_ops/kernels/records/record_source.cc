@@ -52,12 +52,12 @@ void RecordSource::Cancel() {
   changed_.NotifyAll();
 }
 
-absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
-  if (!options_.whole_files) return NextQueued(block);
-  block->reset();
+absl::Status RecordSource::Next(std::unique_ptr<ParsedPiece>* parsed) {
+  if (!options_.whole_files) return NextQueued(parsed);
+  parsed->reset();
   if (whole_.empty()) LODESTAR_TRY(ReadWholeFile());
   if (!whole_.empty()) {
-    *block = std::move(whole_.front());
+    *parsed = std::move(whole_.front());
     whole_.pop_front();
   }
   return absl::OkStatus();
@@ -65,25 +65,25 @@ absl::Status RecordSource::Next(std::unique_ptr<RecordBlock>* block) {
 
 absl::Status RecordSource::ReadWholeFile() {
   while (whole_.empty()) {
-    std::unique_ptr<RecordBlock> block;
-    LODESTAR_TRY(NextQueued(&block));
-    if (block == nullptr) break;
-    if (!block->status.ok()) {
+    std::unique_ptr<ParsedPiece> parsed;
+    LODESTAR_TRY(NextQueued(&parsed));
+    if (parsed == nullptr) break;
+    if (!parsed->status.ok()) {
       parts_.clear();
-      block->rows = SlotRows(format_->specs());
-      block->records.clear();
-      whole_.push_back(std::move(block));
-    } else if (block->ends_file) {
-      whole_.swap(parts_[block->file]);
-      parts_.erase(block->file);
+      parsed->rows = SlotRows(format_->specs());
+      parsed->records.clear();
+      whole_.push_back(std::move(parsed));
+    } else if (parsed->ends_file) {
+      whole_.swap(parts_[parsed->file]);
+      parts_.erase(parsed->file);
     } else {
-      parts_[block->file].push_back(std::move(block));
+      parts_[parsed->file].push_back(std::move(parsed));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
+absl::Status RecordSource::NextQueued(std::unique_ptr<ParsedPiece>* parsed) {
   MutexLock lock(&mutex_);
   while (!cancelled_ &&
          (queue_.empty() ? running_ > 0 : !queue_.front()->ready)) {
@@ -92,22 +92,22 @@ absl::Status RecordSource::NextQueued(std::unique_ptr<RecordBlock>* block) {
   if (cancelled_) {
     return tensorflow::errors::Cancelled("reading was cancelled");
   }
-  block->reset();
+  parsed->reset();
   if (!queue_.empty()) {
-    *block = std::move(queue_.front());
+    *parsed = std::move(queue_.front());
     queue_.pop_front();
-    if ((*block)->status.ok()) (*block)->status = CheckBadInARow(**block);
-    if (!(*block)->status.ok()) stop_reading_ = true;
+    if ((*parsed)->status.ok()) (*parsed)->status = CheckBadInARow(**parsed);
+    if (!(*parsed)->status.ok()) stop_reading_ = true;
     changed_.NotifyAll();
   }
   return absl::OkStatus();
 }
 
-absl::Status RecordSource::CheckBadInARow(const RecordBlock& block) {
-  bad_in_a_row_ = block.all_bad ? bad_in_a_row_ + block.num_records : 0;
+absl::Status RecordSource::CheckBadInARow(const ParsedPiece& parsed) {
+  bad_in_a_row_ = parsed.all_bad ? bad_in_a_row_ + parsed.num_records : 0;
   if (bad_in_a_row_ < kMaxBadInARow) return absl::OkStatus();
   return ToTensorFlow(InvalidArgument(
-      Name(block.file), ": ", bad_in_a_row_,
+      Name(parsed.file), ": ", bad_in_a_row_,
       " bad records in a row, wanted fewer than ", kMaxBadInARow,
       " to be left out; is the file of this format and of these slots?"));
 }
@@ -125,10 +125,10 @@ void RecordSource::Guarded(void (RecordSource::*run)()) {
   } catch (const std::bad_alloc&) {
     MutexLock lock(&mutex_);
     stop_reading_ = true;
-    auto block = std::make_unique<RecordBlock>();
-    block->status = OutOfMemory();
-    block->ready = true;
-    queue_.push_back(std::move(block));
+    auto parsed = std::make_unique<ParsedPiece>();
+    parsed->status = OutOfMemory();
+    parsed->ready = true;
+    queue_.push_back(std::move(parsed));
   }
 }
 
@@ -200,37 +200,37 @@ int64_t RecordSource::CountOfShard(int64_t begin, int64_t end) const {
 }
 
 absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
-                                        RecordBlock* block) const {
+                                        ParsedPiece* parsed) const {
   const char* begin = piece.begin;
   int64_t number = 0;  // of the record at `begin`, in the piece
   while (begin < piece.end) {
-    const int64_t num_rows = block->rows.num_rows();
+    const int64_t num_rows = parsed->rows.num_rows();
     BadRecord bad;
     const bool is_kept =
         options_.skip_log == nullptr || options_.skip_log->wants_messages();
     bad.wants_message = is_kept;
     const Status status =
-        format_->Parse(piece.variant, begin, piece.end, &block->rows, &bad);
+        format_->Parse(piece.variant, begin, piece.end, &parsed->rows, &bad);
     const auto note_records = [&](int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        block->records.push_back(number + i);
+        parsed->records.push_back(number + i);
       }
     };
     if (status.ok()) {
       // Row i is record i unless records were left out.
-      if (number > 0) note_records(block->rows.num_rows() - num_rows);
+      if (number > 0) note_records(parsed->rows.num_rows() - num_rows);
       break;
     }
     const int64_t record = number + bad.record;
     const std::string message =
         is_kept
-            ? StrCat(Place(block->file, piece.first_record + record,
+            ? StrCat(Place(parsed->file, piece.first_record + record,
                            piece.offset + (begin - piece.begin) + bad.offset),
                      ": ", status.message())
             : "";
     if (options_.skip_log == nullptr) {
       // So that what goes on behind the rows finds the error again.
-      block->num_records = record;
+      parsed->num_records = record;
       return ToTensorFlow(Status(status.code(), message));
     }
     note_records(bad.record);
@@ -247,41 +247,41 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
   return absl::OkStatus();
 }
 
-void RecordSource::KeepWanted(int64_t first, RecordBlock* block) const {
-  const int64_t num_rows = block->rows.num_rows();
-  if (first <= block->first_record && options_.num_shards == 1) return;
+void RecordSource::KeepWanted(int64_t first, ParsedPiece* parsed) const {
+  const int64_t num_rows = parsed->rows.num_rows();
+  if (first <= parsed->first_record && options_.num_shards == 1) return;
   SlotRows kept(format_->specs());
   std::vector<int64_t> records;
   for (int64_t row = 0; row < num_rows;) {
     const auto is_wanted = [&](int64_t r) {
-      const int64_t record = block->RecordOf(r);
+      const int64_t record = parsed->RecordOf(r);
       return record >= first &&
              record % options_.num_shards == options_.shard_index;
     };
     int64_t end = row;
     while (end < num_rows && is_wanted(end)) {
-      records.push_back(block->RecordOf(end) - block->first_record);
+      records.push_back(parsed->RecordOf(end) - parsed->first_record);
       ++end;
     }
-    kept.Append(block->rows, row, end - row);
+    kept.Append(parsed->rows, row, end - row);
     row = std::max(end, row + 1);
   }
-  block->rows = std::move(kept);
-  block->records = std::move(records);
+  parsed->rows = std::move(kept);
+  parsed->records = std::move(records);
 }
 
 void RecordSource::Parse(const RecordPiece& piece, int64_t first,
-                         RecordBlock* block) const {
-  // Here, since others wait for the block once it is in the queue.
+                         ParsedPiece* parsed) const {
+  // Here, since others wait for it once it is in the queue.
   try {
-    block->rows = SlotRows(format_->specs());
-    block->status = ParseRecords(piece, first, block);
-    block->all_bad = block->rows.num_rows() == 0;
-    KeepWanted(first, block);
+    parsed->rows = SlotRows(format_->specs());
+    parsed->status = ParseRecords(piece, first, parsed);
+    parsed->all_bad = parsed->rows.num_rows() == 0;
+    KeepWanted(first, parsed);
   } catch (const std::bad_alloc&) {
-    block->rows = SlotRows();
-    block->records.clear();
-    block->status = OutOfMemory();
+    parsed->rows = SlotRows();
+    parsed->records.clear();
+    parsed->status = OutOfMemory();
   }
 }
 
@@ -300,33 +300,33 @@ absl::Status RecordSource::OpenNext() {
   return status;
 }
 
-bool RecordSource::ReadOrdered(RecordPiece* piece, RecordBlock* block) {
+bool RecordSource::ReadOrdered(RecordPiece* piece, ParsedPiece* parsed) {
   bool ended = true;
-  while (block->status.ok() && ended) {
+  while (parsed->status.ok() && ended) {
     if (current_.reader == nullptr) {
       if (next_file_ >= static_cast<int64_t>(options_.files.size())) {
         return false;
       }
-      block->status = OpenNext();
+      parsed->status = OpenNext();
       continue;
     }
-    block->status = ReadPiece(&current_, piece, &ended);
+    parsed->status = ReadPiece(&current_, piece, &ended);
     if (ended) {
       current_.reader.reset();
-      block->ends_file = options_.whole_files;
-      if (block->ends_file) break;
+      parsed->ends_file = options_.whole_files;
+      if (parsed->ends_file) break;
     }
   }
-  block->file = next_file_ - 1;
-  block->first_record = piece->first_record;
-  block->num_records = piece->num_records;
+  parsed->file = next_file_ - 1;
+  parsed->first_record = piece->first_record;
+  parsed->num_records = piece->num_records;
   return true;
 }
 
 void RecordSource::RunOrdered() {
   while (true) {
     RecordPiece piece;
-    RecordBlock* block = nullptr;
+    ParsedPiece* parsed = nullptr;
     int64_t first_record = 0;
     {
       MutexLock reading(&reading_mutex_);
@@ -339,19 +339,19 @@ void RecordSource::RunOrdered() {
           return;
         }
       }
-      auto next = std::make_unique<RecordBlock>();
+      auto next = std::make_unique<ParsedPiece>();
       if (!ReadOrdered(&piece, next.get())) return;
-      block = next.get();
+      parsed = next.get();
       first_record = current_.first_record;
       MutexLock lock(&mutex_);
-      if (!block->status.ok()) stop_reading_ = true;
+      if (!parsed->status.ok()) stop_reading_ = true;
       queue_.push_back(std::move(next));
     }
-    // Nobody takes a block that is not ready, so it stays ours until then.
-    if (block->status.ok()) Parse(piece, first_record, block);
+    // Nobody takes a piece that is not ready, so it stays ours until then.
+    if (parsed->status.ok()) Parse(piece, first_record, parsed);
     MutexLock lock(&mutex_);
-    if (!block->status.ok()) stop_reading_ = true;
-    block->ready = true;
+    if (!parsed->status.ok()) stop_reading_ = true;
+    parsed->ready = true;
     changed_.NotifyAll();
   }
 }
@@ -359,7 +359,7 @@ void RecordSource::RunOrdered() {
 void RecordSource::RunUnordered() {
   OpenFile file;
   while (true) {
-    auto block = std::make_unique<RecordBlock>();
+    auto parsed = std::make_unique<ParsedPiece>();
     if (file.reader == nullptr) {
       int64_t number = 0;
       {
@@ -367,26 +367,26 @@ void RecordSource::RunUnordered() {
         if (next_file_ >= static_cast<int64_t>(options_.files.size())) return;
         number = next_file_++;
       }
-      block->status = Open(number, &file);
+      parsed->status = Open(number, &file);
     }
-    block->file = file.number;
-    if (block->status.ok()) {
+    parsed->file = file.number;
+    if (parsed->status.ok()) {
       RecordPiece piece;
       bool ended = false;
-      block->status = ReadPiece(&file, &piece, &ended);
-      block->ends_file = ended;
+      parsed->status = ReadPiece(&file, &piece, &ended);
+      parsed->ends_file = ended;
       if (ended) file.reader.reset();
       if (ended && !options_.whole_files) continue;
-      block->first_record = piece.first_record;
-      block->num_records = piece.num_records;
-      if (block->status.ok()) Parse(piece, 0, block.get());
+      parsed->first_record = piece.first_record;
+      parsed->num_records = piece.num_records;
+      if (parsed->status.ok()) Parse(piece, 0, parsed.get());
     }
-    block->ready = true;
-    const bool failed = !block->status.ok();
+    parsed->ready = true;
+    const bool failed = !parsed->status.ok();
     MutexLock lock(&mutex_);
     if (!WaitForRoom()) return;
     if (failed) stop_reading_ = true;
-    queue_.push_back(std::move(block));
+    queue_.push_back(std::move(parsed));
     changed_.NotifyAll();
     if (failed) return;
   }

@@ -33,7 +33,7 @@ namespace lodestar {
 
 // A parsed piece. Where `status` is an error, `rows` holds the samples before
 // it, num_records ends there, and nothing follows.
-struct RecordBlock {
+struct ParsedPiece {
   int64_t file = 0;
   int64_t first_record = 0;
   int64_t num_records = 0;
@@ -46,7 +46,7 @@ struct RecordBlock {
   bool ends_file = false;  // no piece, but the end of them; only within
 
   // The record in the file that row `row` comes from; for num_rows, where
-  // the block ends.
+  // the piece ends.
   int64_t RecordOf(int64_t row) const {
     if (row == rows.num_rows()) return first_record + num_records;
     return first_record + (records.empty() ? row : records[row]);
@@ -87,7 +87,7 @@ class RecordSource {
   ~RecordSource();
 
   // The next piece; null at the end of the last file. Cancelled after Cancel().
-  absl::Status Next(std::unique_ptr<RecordBlock>* block);
+  absl::Status Next(std::unique_ptr<ParsedPiece>* parsed);
 
   // Wakes and stops everything; may be called from any thread.
   void Cancel();
@@ -106,10 +106,10 @@ class RecordSource {
   };
 
   // The next piece, or end of a file, of the queue; null if there is none.
-  absl::Status NextQueued(std::unique_ptr<RecordBlock>* block);
+  absl::Status NextQueued(std::unique_ptr<ParsedPiece>* parsed);
   // An error where bad records have been left out for too long. REQUIRES:
-  // blocks come in the order of the queue.
-  absl::Status CheckBadInARow(const RecordBlock& block)
+  // pieces come in the order of the queue.
+  absl::Status CheckBadInARow(const ParsedPiece& parsed)
       LODESTAR_REQUIRES(mutex_);
   // Moves the pieces of the next whole file into whole_. An error is all that
   // is left of its file, and of those under way beside it.
@@ -130,15 +130,16 @@ class RecordSource {
   absl::Status OpenNext() LODESTAR_REQUIRES(reading_mutex_);
   // Reads the next piece of the current file, moving from file to file. False
   // at the end.
-  bool ReadOrdered(RecordPiece* piece, RecordBlock* block)
+  bool ReadOrdered(RecordPiece* piece, ParsedPiece* parsed)
       LODESTAR_REQUIRES(reading_mutex_);
-  // Fills `block` from a piece of which records before `first` are left out.
-  void Parse(const RecordPiece& piece, int64_t first, RecordBlock* block) const;
+  // Fills `parsed` from a piece of which records before `first` are left out.
+  void Parse(const RecordPiece& piece, int64_t first,
+             ParsedPiece* parsed) const;
   absl::Status ParseRecords(const RecordPiece& piece, int64_t first,
-                            RecordBlock* block) const;
+                            ParsedPiece* parsed) const;
   // Of the records [begin, end) of a file, those of the shard.
   int64_t CountOfShard(int64_t begin, int64_t end) const;
-  void KeepWanted(int64_t first, RecordBlock* block) const;
+  void KeepWanted(int64_t first, ParsedPiece* parsed) const;
   // Waits until the queue has room. False if cancelled.
   bool WaitForRoom() LODESTAR_REQUIRES(mutex_);
 
@@ -155,12 +156,12 @@ class RecordSource {
       LODESTAR_GUARDED_BY(reading_mutex_);
 
   // Of the caller: the pieces of a file that is whole, and of others by number.
-  std::deque<std::unique_ptr<RecordBlock>> whole_;
-  std::map<int64_t, std::deque<std::unique_ptr<RecordBlock>>> parts_;
+  std::deque<std::unique_ptr<ParsedPiece>> whole_;
+  std::map<int64_t, std::deque<std::unique_ptr<ParsedPiece>>> parts_;
 
   Mutex mutex_ LODESTAR_ACQUIRED_AFTER(reading_mutex_);
   ConditionVariable changed_;
-  std::deque<std::unique_ptr<RecordBlock>> queue_ LODESTAR_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<ParsedPiece>> queue_ LODESTAR_GUARDED_BY(mutex_);
   int64_t running_ LODESTAR_GUARDED_BY(mutex_);
   int64_t bad_in_a_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
   // An error ends the stream.

@@ -1,7 +1,7 @@
 // ParseSamples: the samples of a piece of a file, by SampleFields.
 
-#ifndef LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_
-#define LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_
+#ifndef LODESTAR_TF_OPS_CORE_RECORDS_PARSE_SAMPLES_H_
+#define LODESTAR_TF_OPS_CORE_RECORDS_PARSE_SAMPLES_H_
 
 #include <cstdint>
 
@@ -26,10 +26,10 @@ template <typename Find, typename Explain>
 Status ParseSamples(const SampleFields& fields, const char* begin,
                     const char* end, const Find& find, const Explain& explain,
                     SlotRows* rows, BadRecord* bad) {
-  constexpr int64_t kBlock = SampleFields::kBlock;
-  const char* begins[kBlock];
-  const char* ends[kBlock];
-  const char* records[kBlock + 1];
+  constexpr int64_t kAtOnce = SampleFields::kSamplesAtOnce;
+  const char* begins[kAtOnce];
+  const char* ends[kAtOnce];
+  const char* records[kAtOnce + 1];
   SampleFields::Scratch scratch;
   const auto refuse = [&](int64_t record, const char* at, const char* next) {
     *bad = {record, at - begin, next == nullptr ? -1 : next - begin};
@@ -40,16 +40,16 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
     bool found = true;
     SampleFrame frame;
     records[0] = p;
-    while (count < kBlock && records[count] < end) {
+    while (count < kAtOnce && records[count] < end) {
       found = find(records[count], end, &frame);
       if (!found) break;
       begins[count] = frame.begin;
       ends[count] = frame.end;
       records[++count] = frame.next;
     }
-    if (!fields.ReadBlock(begins, ends, count, &scratch, rows)) {
+    if (!fields.ReadSamples(begins, ends, count, &scratch, rows)) {
       int64_t r = 0;
-      while (fields.ReadBlock(begins + r, ends + r, 1, &scratch, rows)) ++r;
+      while (fields.ReadSamples(begins + r, ends + r, 1, &scratch, rows)) ++r;
       refuse(number + r, records[r], records[r + 1]);
       return fields.Explain(begins[r], ends[r]);
     }
@@ -58,7 +58,7 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
       refuse(number, records[count], frame.next);
       return explain(records[count], end);
     }
-    // The rest will take about what the first block took.
+    // The rest will take about what the first of them took.
     if (p == begin && rows->num_rows() == count) {
       rows->Reserve((end - begin) / (records[count] - begin) + 1);
     }
@@ -69,4 +69,4 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BLOCKS_H_
+#endif  // LODESTAR_TF_OPS_CORE_RECORDS_PARSE_SAMPLES_H_

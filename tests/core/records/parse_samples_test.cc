@@ -1,4 +1,4 @@
-#include "tf_ops/core/records/sample_blocks.h"
+#include "tf_ops/core/records/parse_samples.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@ namespace lodestar {
 namespace {
 
 // Records of one label each; one of 13 is badly framed, one of 2 is no label.
-class SampleBlocksTest : public testing::Test {
+class ParseSamplesTest : public testing::Test {
  protected:
-  SampleBlocksTest() : specs_{{"click", true, 1, 2}}, fields_(&specs_, Of()) {}
+  ParseSamplesTest() : specs_{{"click", true, 1, 2}}, fields_(&specs_, Of()) {}
 
   static SampleLayout Of() {
     SampleLayout layout;
@@ -39,13 +39,13 @@ class SampleBlocksTest : public testing::Test {
   BadRecord bad_;
 };
 
-TEST_F(SampleBlocksTest, AllSamplesOfSeveralBlocks) {
-  const std::vector<float> labels(3 * SampleFields::kBlock + 5, 1);
+TEST_F(ParseSamplesTest, MoreSamplesThanAreReadAtOnce) {
+  const std::vector<float> labels(3 * SampleFields::kSamplesAtOnce + 5, 1);
   EXPECT_TRUE(Parse(labels).ok());
   EXPECT_EQ(rows_.columns()[0].floats, labels);
 }
 
-TEST_F(SampleBlocksTest, StopsAtTheFirstBadRecordOfEitherKind) {
+TEST_F(ParseSamplesTest, StopsAtTheFirstBadRecordOfEitherKind) {
   for (const float kind : {13.0f, 2.0f}) {
     for (const int64_t at : {0, 1, 63, 64, 100, 199}) {
       std::vector<float> labels(200, 1);

@@ -1,4 +1,4 @@
-#include "tf_ops/core/memory/block.h"
+#include "tf_ops/core/memory/page_run.h"
 
 #include <sys/mman.h>
 
@@ -13,7 +13,7 @@ constexpr size_t kSmallestMapping = 2 * kPage;
 
 }  // namespace
 
-Block AllocateBlock(size_t bytes) {
+PageRun AllocatePages(size_t bytes) {
   if (bytes < kSmallestMapping) {
     void* memory = std::malloc(bytes);
     return {memory, memory == nullptr ? 0 : bytes};
@@ -21,15 +21,15 @@ Block AllocateBlock(size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return Block();
+  if (memory == MAP_FAILED) return PageRun();
   return {memory, bytes};
 }
 
-void FreeBlock(const Block& block) {
-  if (block.bytes < kSmallestMapping) {
-    std::free(block.address);
+void FreePages(const PageRun& pages) {
+  if (pages.bytes < kSmallestMapping) {
+    std::free(pages.address);
   } else {
-    munmap(block.address, block.bytes);
+    munmap(pages.address, pages.bytes);
   }
 }
 

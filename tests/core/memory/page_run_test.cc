@@ -1,0 +1,31 @@
+#include "tf_ops/core/memory/page_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace lodestar {
+namespace {
+
+TEST(PageRunTest, HoldsWhatWasAskedForAndWholePagesOfMore) {
+  for (const size_t bytes :
+       {size_t{1}, size_t{8191}, size_t{8192}, size_t{8193}, size_t{1} << 20}) {
+    const PageRun pages = AllocatePages(bytes);
+    ASSERT_NE(pages.address, nullptr);
+    EXPECT_EQ(pages.bytes, bytes < 8192 ? bytes : (bytes + 4095) / 4096 * 4096);
+    std::memset(pages.address, 1, pages.bytes);
+    FreePages(pages);
+  }
+}
+
+TEST(PageRunTest, NothingIsFreedToo) { FreePages(PageRun()); }
+
+TEST(PageRunTest, WithoutMemoryItHasNoAddress) {
+  // More than any address space holds, but for what rounding adds.
+  const PageRun pages = AllocatePages(size_t{1} << 62);
+  EXPECT_EQ(pages.address, nullptr);
+  EXPECT_EQ(pages.bytes, 0u);
+}
+
+}  // namespace
+}  // namespace lodestar
