@@ -90,7 +90,8 @@ inline ReadFile ReadRecords(const RecordFormat& format, const std::string& file,
       number += bad.record;
       result.messages.push_back(
           "f" +
-          format.Place(first_record + number, piece_offset + at + bad.offset) +
+          format.Describe(first_record + number,
+                          piece_offset + at + bad.offset) +
           ": " + parsed.message());
       result.num_refused += bad.next < 0 ? cut.records - number : 1;
       if (!skip) return result;

@@ -19,7 +19,7 @@ TEST(RecordFormatTest, KnowsItsColumnsAndNamesARecordByNumberAndByte) {
   const NoRecords format({{"click", false, 1, 2}});
   ASSERT_EQ(format.specs().size(), 1u);
   EXPECT_EQ(format.specs()[0].name, "click");
-  EXPECT_EQ(format.Place(3, 1000), ": record 3 at byte 1000");
+  EXPECT_EQ(format.Describe(3, 1000), ": record 3 at byte 1000");
 }
 
 TEST(RecordFormatTest, ByDefaultNothingIsKnownBehindABadRecord) {

@@ -22,13 +22,13 @@ const std::vector<int64_t> kSplits = {0, 2, 5, 7, 7};
 template <typename T = float>
 std::vector<T> Pool(Combiner combiner, const std::vector<T>& rows,
                     const std::vector<int64_t>& splits, T pad = 0,
-                    std::vector<int64_t>* index = nullptr) {
+                    std::vector<int64_t>* winners = nullptr) {
   std::vector<T> pooled(splits.size() - 1);
   std::vector<int64_t> unused(pooled.size());
-  if (index == nullptr) index = &unused;
-  index->resize(pooled.size());
+  if (winners == nullptr) winners = &unused;
+  winners->resize(pooled.size());
   SequencePool<T>(combiner, rows.data(), 1, splits, pad, pooled.data(),
-                  index->data(), nullptr);
+                  winners->data(), nullptr);
   return pooled;
 }
 
@@ -44,24 +44,25 @@ TEST(SequencePoolTest, TheDocumentedExample) {
             (std::vector<float>{1, 2, 5, 0}));
   EXPECT_EQ(Pool(Combiner::kLast, kRows, kSplits),
             (std::vector<float>{3, 6, 1, 0}));
-  std::vector<int64_t> index;
-  EXPECT_EQ(Pool(Combiner::kMax, kRows, kSplits, -9.0f, &index),
+  std::vector<int64_t> winners;
+  EXPECT_EQ(Pool(Combiner::kMax, kRows, kSplits, -9.0f, &winners),
             (std::vector<float>{3, 6, 5, -9}));
-  EXPECT_EQ(index, (std::vector<int64_t>{1, 4, 5, -1}));
+  EXPECT_EQ(winners, (std::vector<int64_t>{1, 4, 5, -1}));
 }
 
 TEST(SequencePoolTest, MaxKeepsTheFirstAndNanNeverWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<int64_t> index;
-  EXPECT_EQ(Pool(Combiner::kMax, {2.0f, nan, 2.0f}, {0, 3}, 0.0f, &index)[0],
+  std::vector<int64_t> winners;
+  EXPECT_EQ(Pool(Combiner::kMax, {2.0f, nan, 2.0f}, {0, 3}, 0.0f, &winners)[0],
             2.0f);
-  EXPECT_EQ(index[0], 0);
+  EXPECT_EQ(winners[0], 0);
   EXPECT_TRUE(std::isnan(
-      Pool(Combiner::kMax, {nan, 2.0f, 3.0f}, {0, 3}, 0.0f, &index)[0]));
-  EXPECT_EQ(index[0], 0);
+      Pool(Combiner::kMax, {nan, 2.0f, 3.0f}, {0, 3}, 0.0f, &winners)[0]));
+  EXPECT_EQ(winners[0], 0);
   const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(Pool(Combiner::kMax, {-inf, -inf}, {0, 2}, 0.0f, &index)[0], -inf);
-  EXPECT_EQ(index[0], 0);
+  EXPECT_EQ(Pool(Combiner::kMax, {-inf, -inf}, {0, 2}, 0.0f, &winners)[0],
+            -inf);
+  EXPECT_EQ(winners[0], 0);
 }
 
 TEST(SequencePoolTest, IntegersAreCut) {
@@ -109,9 +110,9 @@ TEST(SequencePoolTest, SixteenBitFloatsAreSummedInFloat) {
   const std::vector<int64_t> splits = {0, 512};
   Float16Bits pooled;
   for (Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kMax}) {
-    int64_t index = -7;
+    int64_t winners = -7;
     SequencePool(combiner, rows.data(), 1, splits, Float16Bits(), &pooled,
-                 &index, nullptr);
+                 &winners, nullptr);
     EXPECT_EQ(static_cast<float>(pooled),
               combiner == Combiner::kSum ? 512.0f : 1.0f);
   }
@@ -140,7 +141,7 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
            {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
             Combiner::kFirst, Combiner::kLast}) {
         std::vector<double> wanted(batch * dim, 7.0);
-        std::vector<int64_t> wanted_index(batch * dim, -1);
+        std::vector<int64_t> wanted_winners(batch * dim, -1);
         std::vector<double> wanted_gradient(n * dim, 0.0);
         for (int64_t b = 0; b < batch; ++b) {
           const int64_t length = splits[b + 1] - splits[b];
@@ -161,7 +162,7 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
             if (combiner == Combiner::kFirst) source = splits[b];
             if (combiner == Combiner::kLast) source = splits[b + 1] - 1;
             if (combiner == Combiner::kMax) {
-              source = wanted_index[b * dim + c] = best;
+              source = wanted_winners[b * dim + c] = best;
             }
             if (source >= 0) {
               *out = rows[source * dim + c];
@@ -177,16 +178,16 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
         for (int64_t step : {1, 2, 3, 7, 1000}) {
           const ParallelFor parallel = InSteps(step);
           std::vector<double> pooled(batch * dim, -1.0);
-          std::vector<int64_t> index(batch * dim, -1);
+          std::vector<int64_t> winners(batch * dim, -1);
           SequencePool(combiner, rows.data(), dim, splits, 7.0, pooled.data(),
-                       index.data(), &parallel);
+                       winners.data(), &parallel);
           ASSERT_EQ(pooled, wanted);
           if (combiner == Combiner::kMax) {
-            ASSERT_EQ(index, wanted_index);
+            ASSERT_EQ(winners, wanted_winners);
           }
           std::vector<double> back(n * dim, -1.0);
           ASSERT_TRUE(SequencePoolGradient(combiner, gradient.data(), dim,
-                                           splits, index.data(), back.data(),
+                                           splits, winners.data(), back.data(),
                                            &parallel)
                           .ok());
           ASSERT_EQ(back, wanted_gradient);
@@ -228,28 +229,28 @@ void CheckWideRowsAgainstEachColumn() {
                             Combiner::kMax, Combiner::kFirst}) {
     for (const Isa isa : {Isa::kBaseline, BestIsa()}) {
       std::vector<T> pooled(batch * kDim);
-      std::vector<int64_t> index(batch * kDim);
+      std::vector<int64_t> winners(batch * kDim);
       SequencePool<T>(combiner, rows.data(), kDim, splits, T{5}, pooled.data(),
-                      index.data(), nullptr, isa);
+                      winners.data(), nullptr, isa);
       for (int64_t c = 0; c < kDim; ++c) {
-        std::vector<int64_t> one_index;
+        std::vector<int64_t> one_winners;
         const auto one =
-            Pool<T>(combiner, column(rows, c), splits, T{5}, &one_index);
+            Pool<T>(combiner, column(rows, c), splits, T{5}, &one_winners);
         ASSERT_TRUE(same_bits(column(pooled, c), one)) << c;
         if (combiner != Combiner::kMax) continue;
-        ASSERT_EQ(column(index, c), one_index);
+        ASSERT_EQ(column(winners, c), one_winners);
       }
       if constexpr (std::is_floating_point_v<T>) {
         const ParallelFor parallel = InSteps(5);
         std::vector<T> back(rows.size(), T{-1});
         ASSERT_TRUE(SequencePoolGradient(combiner, gradient.data(), kDim,
-                                         splits, index.data(), back.data(),
+                                         splits, winners.data(), back.data(),
                                          &parallel, isa)
                         .ok());
         for (int64_t c = 0; c < kDim; ++c) {
           std::vector<T> one(splits.back());
           ASSERT_TRUE(SequencePoolGradient(combiner, column(gradient, c).data(),
-                                           1, splits, column(index, c).data(),
+                                           1, splits, column(winners, c).data(),
                                            one.data(), nullptr)
                           .ok());
           ASSERT_TRUE(same_bits(column(back, c), one)) << c;
@@ -273,12 +274,12 @@ TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
                       std::numeric_limits<int64_t>::min()}) {
     for (int64_t step : {1, 2, 1000}) {
       // Of the empty sequence any index will do.
-      const std::vector<int64_t> index = {1, bad, 5, 99};
+      const std::vector<int64_t> winners = {1, bad, 5, 99};
       std::vector<float> rows(kRows.size());
       const ParallelFor parallel = InSteps(step);
       EXPECT_EQ(
           SequencePoolGradient(Combiner::kMax, gradient.data(), 1, kSplits,
-                               index.data(), rows.data(), &parallel)
+                               winners.data(), rows.data(), &parallel)
               .message(),
           StrCat("`index` holds ", bad, " for sequence 1 of rows [2, 5)"));
     }
@@ -288,11 +289,11 @@ TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
 TEST(SequencePoolTest, GradientsGoWhereTheValuesCameFrom) {
   const std::vector<float> gradient = {1, 2, 3, 4};
   const auto back = [&](Combiner combiner) {
-    std::vector<int64_t> index;
-    Pool(combiner, kRows, kSplits, 0.0f, &index);
+    std::vector<int64_t> winners;
+    Pool(combiner, kRows, kSplits, 0.0f, &winners);
     std::vector<float> rows(kRows.size(), -1.0f);
     EXPECT_TRUE(SequencePoolGradient(combiner, gradient.data(), 1, kSplits,
-                                     index.data(), rows.data(), nullptr)
+                                     winners.data(), rows.data(), nullptr)
                     .ok());
     return rows;
   };

@@ -59,27 +59,27 @@ TYPED_TEST(VectorColumnsTest, SumsAndMaximaAreOfColumns) {
 
 TYPED_TEST(VectorColumnsTest, MaximaKnowTheFirstOfEqualRowsAndGoBackThere) {
   using T = TypeParam;
-  using Place = typename VectorOf<Isa::kBaseline, T>::Place;
+  using RowNumber = typename VectorOf<Isa::kBaseline, T>::RowNumber;
   std::vector<T> maxima(kColumns<T>);
-  std::vector<Place> places(kColumns<T>);
+  std::vector<RowNumber> winners(kColumns<T>);
   MaximaOfColumns<Isa::kBaseline, kVectors>(this->rows_.data(), kStride<T>,
                                             this->kRows, maxima.data(),
-                                            places.data());
-  std::vector<T> placed(this->kRows * kStride<T>, 99);
-  PlaceColumns<Isa::kBaseline, kVectors>(
-      maxima.data(), places.data(), kStride<T>, this->kRows, placed.data());
+                                            winners.data());
+  std::vector<T> put(this->kRows * kStride<T>, 99);
+  PutColumns<Isa::kBaseline, kVectors>(maxima.data(), winners.data(),
+                                       kStride<T>, this->kRows, put.data());
   for (int64_t c = 0; c < kColumns<T>; ++c) {
     for (int64_t r = 0; r < this->kRows; ++r) {
-      if (r < places[c]) {
+      if (r < winners[c]) {
         EXPECT_LT(this->at(r, c), maxima[c]);
       } else {
         EXPECT_LE(this->at(r, c), maxima[c]);
       }
-      EXPECT_EQ(placed[r * kStride<T> + c], r == places[c] ? maxima[c] : 0);
+      EXPECT_EQ(put[r * kStride<T> + c], r == winners[c] ? maxima[c] : 0);
     }
-    EXPECT_EQ(this->at(places[c], c), maxima[c]);
+    EXPECT_EQ(this->at(winners[c], c), maxima[c]);
   }
-  EXPECT_EQ(placed.back(), 99);
+  EXPECT_EQ(put.back(), 99);
 }
 
 TYPED_TEST(VectorColumnsTest, ARowIsRepeated) {

@@ -15,35 +15,35 @@ void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
   int bits = 4;
   while ((int64_t{1} << bits) < n * 2) ++bits;
   const uint64_t mask = (uint64_t{1} << bits) - 1;
-  // Place + 1 in `distinct`; 0: free.
+  // Position + 1 in `distinct`; 0: free.
   std::vector<uint32_t> table(mask + 1, 0);
   constexpr int64_t kAhead = 16;
-  uint32_t places[kAhead];  // where the search for the next ids begins
+  uint32_t cells[kAhead];  // where the search for the next ids begins
   const auto begin_search = [&](int64_t i) {
-    const uint64_t place = Mix64(static_cast<uint64_t>(ids[i])) & mask;
-    places[i % kAhead] = static_cast<uint32_t>(place);
-    __builtin_prefetch(&table[place], 1);
+    const uint64_t cell = Mix64(static_cast<uint64_t>(ids[i])) & mask;
+    cells[i % kAhead] = static_cast<uint32_t>(cell);
+    __builtin_prefetch(&table[cell], 1);
   };
   for (int64_t i = 0; i < std::min(kAhead, n); ++i) begin_search(i);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t id = ids[i];
-    uint64_t place = places[i % kAhead];
+    uint64_t cell = cells[i % kAhead];
     if (i + kAhead < n) begin_search(i + kAhead);
     if (padding_id != nullptr && id == *padding_id) {
       positions[i] = kNoPosition;
       continue;
     }
     // The id is written as a distinct one before it is known to be: so a free
-    // place leads to it, and whether an id is new costs no branch to predict.
+    // cell leads to it, and whether an id is new costs no branch to predict.
     distinct[count] = id;
-    uint32_t entry = table[place];
+    uint32_t entry = table[cell];
     int64_t position = entry == 0 ? count : int64_t{entry} - 1;
     while (__builtin_expect(distinct[position] != id, 0)) {
-      place = (place + 1) & mask;
-      entry = table[place];
+      cell = (cell + 1) & mask;
+      entry = table[cell];
       position = entry == 0 ? count : int64_t{entry} - 1;
     }
-    table[place] = static_cast<uint32_t>(position + 1);
+    table[cell] = static_cast<uint32_t>(position + 1);
     positions[i] = position;
     count += position == count;
   }

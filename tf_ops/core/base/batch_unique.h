@@ -13,7 +13,7 @@ namespace lodestar {
 // Positions of padding.
 constexpr int64_t kNoPosition = -1;
 
-// Fills `unique` and, for each id, its place in `unique` (kNoPosition for
+// Fills `unique` and, for each id, its position in `unique` (kNoPosition for
 // *padding_id where that is given).
 // REQUIRES: positions.size() == ids.size().
 void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,

@@ -190,13 +190,14 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
               if (!part->is_padding(id)) kept.push_back(id);
             }
           }
-          std::vector<int64_t> places(kept.size());
-          BatchUnique(kept, nullptr, &(*unique)[t], places);
-          const int64_t* place = places.data();
+          std::vector<int64_t> kept_positions(kept.size());
+          BatchUnique(kept, nullptr, &(*unique)[t], kept_positions);
+          const int64_t* position = kept_positions.data();
           for (const Part* part : parts[t]) {
             for (int64_t i = 0; i < part->bags.ids.size(); ++i) {
               positions[t][part->offset + i] =
-                  part->is_padding(part->bags.ids[i]) ? kNoPosition : *place++;
+                  part->is_padding(part->bags.ids[i]) ? kNoPosition
+                                                      : *position++;
             }
           }
         }
@@ -270,21 +271,22 @@ void CollectionBatch::Count(const std::vector<Span<int64_t>>& positions,
                 for (int64_t p = begin; p < end; ++p) {
                   const Part& part = parts_[p];
                   const int64_t table = part.feature->table;
-                  const int64_t* places = positions[table].data() + part.offset;
+                  const int64_t* part_positions =
+                      positions[table].data() + part.offset;
                   const char* had_row = resident[table].data();
                   uint64_t* seen = tally->seen[p].data();
                   FeatureCounts count;
                   count.ids = part.bags.ids.size();
                   for (int64_t i = 0; i < count.ids; ++i) {
-                    const int64_t place = places[i];
-                    if (place == kNoPosition) {
+                    const int64_t position = part_positions[i];
+                    if (position == kNoPosition) {
                       ++count.padding;
                       continue;
                     }
-                    count.hits += had_row[place];
-                    const uint64_t bit = uint64_t{1} << (place % 64);
-                    count.unique += (seen[place / 64] & bit) == 0;
-                    seen[place / 64] |= bit;
+                    count.hits += had_row[position];
+                    const uint64_t bit = uint64_t{1} << (position % 64);
+                    count.unique += (seen[position / 64] & bit) == 0;
+                    seen[position / 64] |= bit;
                   }
                   tally->counts[p] = count;
                 }

@@ -96,8 +96,8 @@ class CollectionBatch {
   int64_t num_ids(int64_t table) const { return num_ids_[table]; }
 
   // Distinct ids of each table in order of first occurrence, features in
-  // order, without padding; positions[t] has num_ids(t) places in them,
-  // kNoPosition for padding.
+  // order, without padding; positions[t] gets the index there of each of the
+  // num_ids(t) ids, kNoPosition for padding.
   // ResourceExhausted: out of memory.
   // REQUIRES: Ids::kByTable.
   Status Deduplicate(std::vector<std::vector<int64_t>>* unique,

@@ -94,7 +94,7 @@ Status CheckBags(const Bags& bags);
 
 // Pools rows that were found before: id i lies at refs[positions[i]]. `pooled`:
 // [B, D] of the store's type, computed as ComputeOf it and rounded once.
-// `winners` ([B, D], for max only, else null) gets the place in ids of each
+// `winners` ([B, D], for max only, else null) gets the index in ids of each
 // largest number, -1 where there is none.
 // REQUIRES: CheckBags(bags).
 void PoolFound(const EmbeddingStore& store, const Bags& bags,

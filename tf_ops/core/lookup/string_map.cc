@@ -47,7 +47,7 @@ Status StringMap::AddRecordMemory(int64_t bytes) {
   char* const memory = record_memory_ == nullptr
                            ? nullptr
                            : static_cast<char*>(record_memory_->Allocate(size));
-  // A place has 48 bits, which user space does not pass.
+  // An address takes 48 bits here, which user space does not pass.
   if (memory == nullptr || (reinterpret_cast<uintptr_t>(memory) >> 47) != 0) {
     return ResourceExhausted("out of memory for ", bytes, " bytes of keys");
   }
@@ -121,14 +121,14 @@ void StringMap::Append(uint64_t b, uint64_t hash, char* record) {
 }
 
 void StringMap::Assign(Key key, uint64_t hash, int64_t value) {
-  const Place place = FindPlace(key, hash);
-  if (place.record == nullptr) {
-    Append(place.bucket, hash, WriteRecord(key, value));
+  const Found found = FindKey(key, hash);
+  if (found.record == nullptr) {
+    Append(found.bucket, hash, WriteRecord(key, value));
     return;
   }
-  const int64_t old_value = ValueOf(place.record);
+  const int64_t old_value = ValueOf(found.record);
   if (old_value == value) return;
-  const Key old = KeyOf(place.record);
+  const Key old = KeyOf(found.record);
   char* const tail = const_cast<char*>(old.data() + old.size());
   uint64_t zigzag;
   const int64_t room = ReadBase128(tail, &zigzag) - tail;
@@ -136,18 +136,18 @@ void StringMap::Assign(Key key, uint64_t hash, int64_t value) {
     WriteBase128(ZigZag(value), room, tail);
     return;
   }
-  dead_bytes_ += tail + room - place.record;
-  buckets_[place.bucket].set(place.lane, TagOf(hash), WriteRecord(key, value));
+  dead_bytes_ += tail + room - found.record;
+  buckets_[found.bucket].set(found.lane, TagOf(hash), WriteRecord(key, value));
 }
 
 bool StringMap::Remove(Key key) {
   if (num_buckets_ == 0) return false;
-  const Place place = FindPlace(key, Hash(key));
-  if (place.record == nullptr) return false;
-  dead_bytes_ += RecordBytes(key, ValueOf(place.record));
+  const Found found = FindKey(key, Hash(key));
+  if (found.record == nullptr) return false;
+  dead_bytes_ += RecordBytes(key, ValueOf(found.record));
   --live_;
-  uint64_t b = place.bucket;
-  int lane = place.lane;
+  uint64_t b = found.bucket;
+  int lane = found.lane;
   for (;;) {
     // The last record of the line takes the place, so the line stays filled
     // from the left.

@@ -1,16 +1,15 @@
 // StringMap: byte strings -> int64 values.
 //
-//   buckets_  | 8 tags of 16 bits | 8 places of 48 bits |    one cache line
+//   buckets_  | 8 tags of 16 bits | 8 addresses, 48 bits |    one cache line
 //   each records   [length][bytes][value] [length][bytes][value] ...
 //
 // Keys lie in an arena, one after another, with their values behind them: no
-// allocation a key, and a look-up touches one line and one record. A place
-// is a record's address, a tag some bits of the key's hash, odd where there is
-// a record. A line is filled from the left; a key whose line is full lies in
-// the next that is not. Removal closes the gap, so there are no tombstones.
-// Lengths and values are in base 128. A batch is hashed, then its lines, then
-// its records are prefetched, in groups.
-// Not thread-safe for writes; reads may run together.
+// allocation a key, and a look-up touches one line and one record. A tag is
+// some bits of the key's hash, odd where there is a record. A line is filled
+// from the left; a key whose line is full lies in the next that is not. Removal
+// closes the gap, so there are no tombstones. Lengths and values are in base
+// 128. A batch is hashed, then its lines, then its records are prefetched, in
+// groups. Not thread-safe for writes; reads may run together.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
@@ -55,9 +54,9 @@ class StringMap {
   // REQUIRES: hash == Hash(key).
   std::optional<int64_t> Find(Key key, uint64_t hash) const {
     if (num_buckets_ == 0) return std::nullopt;
-    const Place place = FindPlace(key, hash);
-    if (place.record == nullptr) return std::nullopt;
-    return ValueOf(place.record);
+    const Found found = FindKey(key, hash);
+    if (found.record == nullptr) return std::nullopt;
+    return ValueOf(found.record);
   }
 
   // visit(i, hash, value or nothing) for the keys key(0) ... key(count - 1), in
@@ -109,10 +108,10 @@ class StringMap {
     int64_t conflict = -1;
     ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
       if (conflict >= 0) return;
-      const Place place = FindPlace(key(i), hash);
-      if (place.record == nullptr) {
-        Append(place.bucket, hash, WriteRecord(key(i), value(i)));
-      } else if (ValueOf(place.record) != value(i)) {
+      const Found found = FindKey(key(i), hash);
+      if (found.record == nullptr) {
+        Append(found.bucket, hash, WriteRecord(key(i), value(i)));
+      } else if (ValueOf(found.record) != value(i)) {
         conflict = i;
       }
     });
@@ -140,22 +139,23 @@ class StringMap {
 
   struct alignas(64) Bucket {
     uint16_t tags[kLanes];
-    unsigned char places[kLanes][6];
+    unsigned char addresses[kLanes][6];
 
     bool full() const { return tags[kLanes - 1] != 0; }
     char* record(int lane) const {
-      // The two bytes before a place are the place's before it, or tags.
+      // The two bytes before an address are those of the one before it, or
+      // tags.
       uint64_t word;
       std::memcpy(&word,
                   reinterpret_cast<const char*>(this) + sizeof(tags) +
-                      lane * sizeof(places[0]) - 2,
+                      lane * sizeof(addresses[0]) - 2,
                   sizeof(word));
       return reinterpret_cast<char*>(word >> 16);
     }
     void set(int lane, uint16_t tag, const char* record) {
       const uint64_t address = reinterpret_cast<uintptr_t>(record);
       tags[lane] = tag;
-      std::memcpy(places[lane], &address, 6);
+      std::memcpy(addresses[lane], &address, 6);
     }
     // Bit 15 of each lane of tags[4 * half ...] that equals `tag`, and perhaps
     // of one above such a lane.
@@ -169,7 +169,7 @@ class StringMap {
   };
 
   // Where a key is, or, without a record, the line that it goes to.
-  struct Place {
+  struct Found {
     uint64_t bucket;
     int lane;
     char* record;
@@ -232,7 +232,7 @@ class StringMap {
   }
 
   // REQUIRES: num_buckets_ > 0.
-  Place FindPlace(Key key, uint64_t hash) const {
+  Found FindKey(Key key, uint64_t hash) const {
     const uint16_t tag = TagOf(hash);
     for (uint64_t b = Home(hash);; b = After(b)) {
       const Bucket& bucket = buckets_[b];
@@ -266,7 +266,7 @@ class StringMap {
         for (int64_t i = 0; i < n; ++i) {
           // Not inside a function of its own, whose call g++ would drop as one
           // without effect.
-          const char* const next = NextPlace(hashes[i]);
+          const char* const next = NextLine(hashes[i]);
           may_be_there[i] =
               next != reinterpret_cast<const char*>(buckets_ + Home(hashes[i]));
           __builtin_prefetch(next);
@@ -280,7 +280,7 @@ class StringMap {
   }
   // Where a look-up goes on from the hash's line: to the first record there
   // that has its tag, else to the next line if this one is full.
-  const char* NextPlace(uint64_t hash) const {
+  const char* NextLine(uint64_t hash) const {
     const uint64_t home = Home(hash);
     const Bucket& bucket = buckets_[home];
     const uint64_t low = bucket.Matches(0, TagOf(hash));

@@ -226,7 +226,8 @@ std::unique_ptr<RecordCutter> MultiSlotFormat::NewCutter() const {
   return std::make_unique<LineCutter>();
 }
 
-std::string MultiSlotFormat::Place(int64_t record, int64_t /*offset*/) const {
+std::string MultiSlotFormat::Describe(int64_t record,
+                                      int64_t /*offset*/) const {
   return StrCat(":", record + 1);
 }
 

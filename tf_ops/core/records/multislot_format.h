@@ -54,7 +54,7 @@ class MultiSlotFormat : public RecordFormat {
   Status Parse(int64_t variant, const char* begin, const char* end,
                SlotRows* rows, BadRecord* bad) const override;
 
-  std::string Place(int64_t record, int64_t offset) const override;
+  std::string Describe(int64_t record, int64_t offset) const override;
 
  private:
   Status ParseLine(const char* begin, const char* end, const char* limit,

@@ -73,7 +73,7 @@ class RecordFormat {
 
   // Where a record is, for errors, to follow the file's path: its number from 0
   // and its first byte in the file.
-  virtual std::string Place(int64_t record, int64_t offset) const {
+  virtual std::string Describe(int64_t record, int64_t offset) const {
     return StrCat(": record ", record, " at byte ", offset);
   }
 

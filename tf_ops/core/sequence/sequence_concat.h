@@ -64,21 +64,22 @@ inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
   return Status();
 }
 
-// Calls move(k, row, place, count) for runs that cover all rows once: rows
-// [row, row + count) of batch k are rows [place, place + count) of the result.
+// Calls move(k, row, joined_row, count) for runs that cover all rows once: rows
+// [row, row + count) of batch k are rows [joined_row, joined_row + count) of
+// the result.
 // REQUIRES: `joined` is the sum of the splits.
 template <typename Move>
 void SequenceConcatRuns(const LodLevels& splits, Span<const int64_t> joined,
                         int64_t dim, const Move& move,
                         const ParallelFor* parallel) {
   const auto piece = [&](int64_t b, int64_t first, int64_t last, bool) {
-    int64_t place = joined[b];  // of sequence b of batch k
-    for (size_t k = 0; k < splits.size() && place < last; ++k) {
+    int64_t joined_row = joined[b];  // of sequence b of batch k
+    for (size_t k = 0; k < splits.size() && joined_row < last; ++k) {
       const int64_t length = splits[k][b + 1] - splits[k][b];
-      const int64_t from = std::max(first, place);
-      const int64_t to = std::min(last, place + length);
-      if (from < to) move(k, splits[k][b] + from - place, from, to - from);
-      place += length;
+      const int64_t from = std::max(first, joined_row);
+      const int64_t to = std::min(last, joined_row + length);
+      if (from < to) move(k, splits[k][b] + from - joined_row, from, to - from);
+      joined_row += length;
     }
   };
   ForSequencePieces(parallel, joined, 2 + dim / 4, piece);

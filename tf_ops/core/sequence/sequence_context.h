@@ -22,7 +22,7 @@ namespace lodestar {
 // A start further away than this would overflow, and find nothing anyway.
 constexpr int64_t kMaxContextStart = int64_t{1} << 60;
 
-// REQUIRES: splits are valid for N rows (core/lod.h), size >= 1,
+// REQUIRES: splits are valid for N rows (lod.h), size >= 1,
 // |start| <= kMaxContextStart.
 template <typename T>
 void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,

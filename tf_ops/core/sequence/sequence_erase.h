@@ -17,7 +17,7 @@ constexpr int64_t kHashedTokens = 8;
 // kept[i] says whether ids[i] stays; kept_splits are the splits of those that
 // do. T is an integer or a string that converts to Key, which std::hash takes.
 // May throw std::bad_alloc.
-// REQUIRES: splits are valid for ids.size() rows (core/lod.h), as many kept
+// REQUIRES: splits are valid for ids.size() rows (lod.h), as many kept
 // ones; kept is as long as ids.
 template <typename Key, typename T>
 void SequenceErase(Span<const T> ids, Span<const int64_t> splits,

@@ -27,7 +27,7 @@ namespace lodestar {
 
 // The row of the result that each unit begins at, and their number at the end.
 // InvalidArgument, naming the unit, if that is beyond int64.
-// REQUIRES: both splits are valid for some number of rows (core/lod.h), and all
+// REQUIRES: both splits are valid for some number of rows (lod.h), and all
 // three are as long.
 Status ExpandedStarts(Span<const int64_t> splits,
                       Span<const int64_t> ref_splits, Span<int64_t> starts);
@@ -107,8 +107,8 @@ void SequenceExpandGradient(const T* gradient, int64_t dim,
           return;
         }
         // Each row of the unit belongs to the piece with `repeats` times it.
-        const auto row_from = [&](int64_t place) {
-          const int64_t offset = place - starts[i];
+        const auto row_from = [&](int64_t copy) {
+          const int64_t offset = copy - starts[i];
           return offset / repeats + (offset % repeats != 0);
         };
         const int64_t end = row_from(last) * dim;

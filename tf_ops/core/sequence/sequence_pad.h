@@ -19,7 +19,7 @@ namespace lodestar {
 
 // T: `maxlen`, or for -1 the longest length. InvalidArgument if maxlen is less
 // than -1, or, naming the sequence, if one is longer.
-// REQUIRES: splits are valid for some number of rows (core/lod.h).
+// REQUIRES: splits are valid for some number of rows (lod.h).
 Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen, int64_t* steps);
 
 // `pad_row` is one row.

@@ -30,7 +30,7 @@ namespace lodestar {
 // result stays in the first-level cache.
 constexpr int64_t kPoolColumns = 64;
 
-// Rows of a long sequence whose places are counted in 32 bits.
+// Rows of a long sequence that are counted in 32 bits.
 constexpr int64_t kPoolPiece = int64_t{1} << 30;
 
 // What T is compared in, and what it is summed in: 16-bit floats as float;
@@ -93,37 +93,38 @@ LODESTAR_INLINE void PoolSums(Combiner combiner, const T* rows, int64_t stride,
   for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(sums[c]);
 }
 
-// As PoolSums, for the maxima: index gets first_row + the place of each. The
-// first of equal numbers wins; a NaN never replaces a number.
+// As PoolSums, for the maxima: the row of each, from first_row on, goes into
+// `winners`. The first of equal numbers wins; a NaN never replaces a number.
 template <typename T>
 LODESTAR_INLINE void PoolMaxima(const T* rows, int64_t stride, int64_t length,
                                 int64_t n, int64_t first_row, T* out,
-                                int64_t* index) {
+                                int64_t* winners) {
   using V = PoolValue<T>;
   // As wide as V, so that both fill vector registers alike; long sequences go
-  // in pieces whose places fit.
-  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
+  // in pieces whose row numbers fit.
+  using RowNumber = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
   V best[kPoolColumns];
   for (int64_t c = 0; c < n; ++c) best[c] = static_cast<V>(rows[c]);
   int64_t begin = 1;
   do {
     const int64_t end = std::min(length, begin + kPoolPiece);
-    Place place[kPoolColumns];
-    std::fill_n(place, n, Place{-1});
+    RowNumber offsets[kPoolColumns];
+    std::fill_n(offsets, n, RowNumber{-1});
     for (int64_t r = begin; r < end; ++r) {
       const T* row = rows + r * stride;
-      const Place here = static_cast<Place>(r - begin);
+      const RowNumber here = static_cast<RowNumber>(r - begin);
       for (int64_t c = 0; c < n; ++c) {
         const V x = static_cast<V>(row[c]);
         // Bits, not a choice, which the compiler would make a branch.
-        const Place more = -static_cast<Place>(x > best[c]);
-        place[c] = (here & more) | (place[c] & ~more);
+        const RowNumber more = -static_cast<RowNumber>(x > best[c]);
+        offsets[c] = (here & more) | (offsets[c] & ~more);
         best[c] = x > best[c] ? x : best[c];
       }
     }
     // In the first piece -1 is the row before it, the first one of all.
     for (int64_t c = 0; c < n; ++c) {
-      if (begin == 1 || place[c] >= 0) index[c] = first_row + begin + place[c];
+      if (begin != 1 && offsets[c] < 0) continue;
+      winners[c] = first_row + begin + offsets[c];
     }
     begin = end;
   } while (begin < length);
@@ -139,12 +140,12 @@ struct PoolArguments {
   Span<const int64_t> splits;
   T pad_value;
   T* pooled;
-  int64_t* index;
+  int64_t* winners;
 };
 
 // Columns [c, end) of sequence b, in steps of kVectors registers as long as
 // they fill them; returns the column after them. REQUIRES: b is not empty, and
-// long sequences have places that fit.
+// long sequences have row numbers that fit.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
                                       int64_t c) {
@@ -155,10 +156,10 @@ LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
     const T* rows = a.rows + first * a.dim + c;
     T* out = a.pooled + b * a.dim + c;
     if (a.combiner == Combiner::kMax) {
-      typename VectorOf<kIsa, T>::Place places[kColumns];
-      MaximaOfColumns<kIsa, kVectors>(rows, a.dim, length, out, places);
-      int64_t* index = a.index + b * a.dim + c;
-      for (int64_t i = 0; i < kColumns; ++i) index[i] = first + places[i];
+      typename VectorOf<kIsa, T>::RowNumber offsets[kColumns];
+      MaximaOfColumns<kIsa, kVectors>(rows, a.dim, length, out, offsets);
+      int64_t* winners = a.winners + b * a.dim + c;
+      for (int64_t i = 0; i < kColumns; ++i) winners[i] = first + offsets[i];
     } else {
       using Wrapping = typename WrappingOf<T>::Type;
       SumColumns<kIsa, kVectors>(reinterpret_cast<const Wrapping*>(rows), a.dim,
@@ -182,7 +183,7 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   }
   const bool max = a.combiner == Combiner::kMax;
   int64_t c = 0;
-  // Sums are kept as T is, and places in 32 bits.
+  // Sums are kept as T is, and row numbers in 32 bits.
   if constexpr (std::is_arithmetic_v<T>) {
     if (max ? length <= kPoolPiece : std::is_same_v<T, PoolSum<T>>) {
       c = PoolInVectors<kIsa, 4>(a, b, c);
@@ -194,7 +195,7 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
     const T* rows = a.rows + first * a.dim + c;
     if (max) {
       PoolMaxima(rows, a.dim, length, n, first, out + c,
-                 a.index + b * a.dim + c);
+                 a.winners + b * a.dim + c);
     } else {
       PoolSums(a.combiner, rows, a.dim, length, n, out + c);
     }
@@ -213,24 +214,24 @@ struct PoolSequences {
       }
       std::fill_n(a.pooled + b * a.dim, a.dim, a.pad_value);
       if (a.combiner == Combiner::kMax) {
-        std::fill_n(a.index + b * a.dim, a.dim, int64_t{-1});
+        std::fill_n(a.winners + b * a.dim, a.dim, int64_t{-1});
       }
     }
   }
 };
 
-// `index` is [B, D] for max, else not touched: the row of the first maximum, -1
-// for an empty sequence. A NaN never replaces a number. `isa` is another than
-// the best only to compare the two.
-// REQUIRES: splits are valid for N rows (core/lod.h).
+// `winners` is [B, D] for max, else not touched: the row of the first maximum,
+// -1 for an empty sequence. A NaN never replaces a number. `isa` is another
+// than the best only to compare the two.
+// REQUIRES: splits are valid for N rows (lod.h).
 template <typename T>
 void SequencePool(Combiner combiner, const T* rows, int64_t dim,
                   Span<const int64_t> splits, T pad_value, T* pooled,
-                  int64_t* index, const ParallelFor* parallel,
+                  int64_t* winners, const ParallelFor* parallel,
                   Isa isa = BestIsa()) {
   if (dim == 0) return;
-  const PoolArguments<T> arguments = {combiner,  rows,   dim,  splits,
-                                      pad_value, pooled, index};
+  const PoolArguments<T> arguments = {combiner,  rows,   dim,    splits,
+                                      pad_value, pooled, winners};
   RunParallel(parallel, SequenceUnits(splits), 2 + dim / 4,
               [&](int64_t begin, int64_t end) {
                 RunOn<PoolSequences>(isa, arguments,
@@ -256,33 +257,33 @@ LODESTAR_INLINE int64_t SpreadInVectors(Combiner combiner, const T* in,
   return c;
 }
 
-// As SpreadInVectors, for max: each number goes to the row of `index` only, if
-// that is one of [first, first + count).
+// As SpreadInVectors, for max: each number goes to the row of `winners` only,
+// if that is one of [first, first + count).
 template <Isa kIsa, int kVectors, typename T>
-LODESTAR_INLINE int64_t PlaceInVectors(const T* in, const int64_t* index,
-                                       int64_t dim, int64_t first,
-                                       int64_t count, int64_t c, T* out) {
-  using Place = typename VectorOf<kIsa, T>::Place;
+LODESTAR_INLINE int64_t PutInVectors(const T* in, const int64_t* winners,
+                                     int64_t dim, int64_t first, int64_t count,
+                                     int64_t c, T* out) {
+  using RowNumber = typename VectorOf<kIsa, T>::RowNumber;
   constexpr int64_t kColumns = kVectorColumns<kIsa, T, kVectors>;
   for (; c + kColumns <= dim; c += kColumns) {
-    Place places[kColumns];
+    RowNumber offsets[kColumns];
     for (int64_t i = 0; i < kColumns; ++i) {
-      const int64_t row = index[c + i];
+      const int64_t row = winners[c + i];
       const bool inside = (row >= first) & (row < first + count);
-      places[i] = static_cast<Place>((row - first) | -int64_t{!inside});
+      offsets[i] = static_cast<RowNumber>((row - first) | -int64_t{!inside});
     }
-    PlaceColumns<kIsa, kVectors>(in + c, places, dim, count, out + c);
+    PutColumns<kIsa, kVectors>(in + c, offsets, dim, count, out + c);
   }
   return c;
 }
 
-// The gradient of rows [first, last) of one sequence. `in` and `index` are its
-// row of the pooled gradient and of the index.
+// The gradient of rows [first, last) of one sequence. `in` and `winners` are
+// its rows of the pooled gradient and of the winners.
 struct PoolGradientOfRows {
   template <Isa kIsa, typename T>
   LODESTAR_INLINE static void Run(Combiner combiner, const T* in, int64_t dim,
                                   int64_t sequence_first, int64_t sequence_last,
-                                  const int64_t* index, int64_t first,
+                                  const int64_t* winners, int64_t first,
                                   int64_t last, T* rows_gradient) {
     if (first >= last) return;
     T* out = rows_gradient + first * dim;
@@ -313,8 +314,8 @@ struct PoolGradientOfRows {
       int64_t c = 0;
       if constexpr (std::is_arithmetic_v<T>) {
         if (count <= kPoolPiece) {
-          c = PlaceInVectors<kIsa, 4>(in, index, dim, first, count, c, out);
-          c = PlaceInVectors<kIsa, 1>(in, index, dim, first, count, c, out);
+          c = PutInVectors<kIsa, 4>(in, winners, dim, first, count, c, out);
+          c = PutInVectors<kIsa, 1>(in, winners, dim, first, count, c, out);
         }
       }
       if (c == dim) return;
@@ -322,8 +323,8 @@ struct PoolGradientOfRows {
         std::fill_n(out + r * dim + c, dim - c, static_cast<T>(0));
       }
       for (; c < dim; ++c) {
-        if (index[c] >= first && index[c] < last) {
-          rows_gradient[index[c] * dim + c] = in[c];
+        if (winners[c] >= first && winners[c] < last) {
+          rows_gradient[winners[c] * dim + c] = in[c];
         }
       }
       return;
@@ -338,19 +339,20 @@ struct PoolGradientOfRows {
 };
 
 // The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max
-// `index` is what SequencePool wrote; InvalidArgument, naming the sequence, if
-// it holds a row of another sequence.
+// `winners` is what SequencePool wrote; InvalidArgument, naming the sequence,
+// if it holds a row of another sequence.
 // REQUIRES: as SequencePool; T is a float type.
 template <typename T>
 Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
-                            Span<const int64_t> splits, const int64_t* index,
+                            Span<const int64_t> splits, const int64_t* winners,
                             T* rows_gradient, const ParallelFor* parallel,
                             Isa isa = BestIsa()) {
   if (dim == 0) return Status();
   const auto strays = [&](int64_t b, int64_t i) {
-    return int{index[i] < splits[b]} | int{index[i] >= splits[b + 1]};
+    return int{winners[i] < splits[b]} | int{winners[i] >= splits[b + 1]};
   };
-  // Whether `index` holds what is no row of sequence b; no branch, for vectors.
+  // Whether `winners` holds what is no row of sequence b; no branch, for
+  // vectors.
   const auto has_strays = [&](int64_t b) {
     int found = 0;
     for (int64_t i = b * dim; i < (b + 1) * dim; ++i) found |= strays(b, i);
@@ -363,17 +365,17 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
         if (combiner == Combiner::kMax && begins && has_strays(b)) {
           strayed = true;
         }
-        RunOn<PoolGradientOfRows>(isa, combiner, gradient + b * dim, dim,
-                                  splits[b], splits[b + 1],
-                                  index == nullptr ? nullptr : index + b * dim,
-                                  first, last, rows_gradient);
+        RunOn<PoolGradientOfRows>(
+            isa, combiner, gradient + b * dim, dim, splits[b], splits[b + 1],
+            winners == nullptr ? nullptr : winners + b * dim, first, last,
+            rows_gradient);
       });
   if (!strayed) return Status();
   int64_t b = 0;
   while (!has_strays(b)) ++b;
   int64_t i = b * dim;
   while (!strays(b, i)) ++i;
-  return InvalidArgument("`index` holds ", index[i], " for sequence ", b,
+  return InvalidArgument("`index` holds ", winners[i], " for sequence ", b,
                          " of rows [", splits[b], ", ", splits[b + 1], ")");
 }
 

@@ -12,7 +12,7 @@ namespace lodestar {
 
 // The splits of rows of new_dim numbers. InvalidArgument, naming the sequence:
 // its numbers do not fill whole rows.
-// REQUIRES: splits are valid (core/lod.h), as many reshaped ones; dim >= 0,
+// REQUIRES: splits are valid (lod.h), as many reshaped ones; dim >= 0,
 // new_dim >= 1, and the numbers of all rows fit int64.
 inline Status SequenceReshapeSplits(Span<const int64_t> splits, int64_t dim,
                                     int64_t new_dim, Span<int64_t> reshaped) {

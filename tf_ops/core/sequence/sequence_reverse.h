@@ -14,7 +14,7 @@ namespace lodestar {
 
 // Rows of `width` T each: T is char, for rows of bytes, or a type that is
 // copied by assignment; `reversed` is other memory than `rows`. REQUIRES:
-// splits are valid for N rows (core/lod.h).
+// splits are valid for N rows (lod.h).
 template <typename T>
 void SequenceReverse(const T* rows, int64_t width, Span<const int64_t> splits,
                      T* reversed, const ParallelFor* parallel) {

@@ -12,7 +12,7 @@ namespace lodestar {
 
 // places[p] = b * width + index[p] for each p of sequence b. InvalidArgument,
 // naming p and b: an index outside of [0, width).
-// REQUIRES: splits are valid for index.size() rows (core/lod.h), as many
+// REQUIRES: splits are valid for index.size() rows (lod.h), as many
 // places; the product of width and the number of sequences fits int64.
 inline Status SequenceScatterPlaces(Span<const int64_t> index,
                                     Span<const int64_t> splits, int64_t width,

@@ -16,7 +16,7 @@ namespace lodestar {
 // The splits of the parts. InvalidArgument, naming the index: offsets or
 // lengths that are not as many as the sequences, are negative or reach past the
 // end of theirs.
-// REQUIRES: splits are valid (core/lod.h); as many sliced ones.
+// REQUIRES: splits are valid (lod.h); as many sliced ones.
 inline Status SequenceSliceSplits(Span<const int64_t> splits,
                                   Span<const int64_t> offset,
                                   Span<const int64_t> length,

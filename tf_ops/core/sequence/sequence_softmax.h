@@ -250,7 +250,7 @@ struct SoftmaxGradients {
   }
 };
 
-// REQUIRES: splits are valid for N rows (core/lod.h). `isa` is another than the
+// REQUIRES: splits are valid for N rows (lod.h). `isa` is another than the
 // best only to compare the two.
 template <typename T>
 void SequenceSoftmax(const T* values, int64_t dim, Span<const int64_t> splits,

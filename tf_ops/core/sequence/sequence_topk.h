@@ -19,7 +19,7 @@ namespace lodestar {
 
 // InvalidArgument, naming the sequence: other numbers of sequences, or a
 // sequence of x that is not as long as its matrices.
-// REQUIRES: each splits is valid (core/lod.h), channels >= 1.
+// REQUIRES: each splits is valid (lod.h), channels >= 1.
 inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
                                Span<const int64_t> col, int64_t channels) {
   for (const auto& [name, splits] : {std::pair("row", row), {"col", col}}) {
@@ -48,7 +48,7 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
   return Status();
 }
 
-// Writes the places in x of the k largest numbers of each row, largest first,
+// Writes the indices in x of the k largest numbers of each row, largest first,
 // to index [R, channels, k], R being all rows; -1 where a row has fewer. Of
 // equal numbers the first comes first, and NaN comes after every number.
 // REQUIRES: CheckMatrixSizes.
@@ -64,16 +64,16 @@ void SequenceTopk(const T* x, Span<const int64_t> x_splits,
     const bool b_number = x[b] == x[b];
     return a_number != b_number ? a_number : a < b;
   };
-  // best[0, k) becomes the best of places [first, last); it is kept as a heap
+  // best[0, k) becomes the best of indices [first, last); it is kept as a heap
   // that has the worst on top.
   const auto select = [&](int64_t first, int64_t last, int64_t* best) {
     const int64_t count = std::min(k, last - first);
     for (int64_t i = 0; i < count; ++i) best[i] = first + i;
     std::make_heap(best, best + count, better);
-    for (int64_t place = first + count; place < last; ++place) {
-      if (!better(place, best[0])) continue;
+    for (int64_t i = first + count; i < last; ++i) {
+      if (!better(i, best[0])) continue;
       std::pop_heap(best, best + count, better);
-      best[count - 1] = place;
+      best[count - 1] = i;
       std::push_heap(best, best + count, better);
     }
     std::sort_heap(best, best + count, better);

@@ -26,14 +26,14 @@ constexpr int64_t kVectorColumns =
 
 template <Isa kIsa, typename T>
 struct VectorOf {
-  using Place = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+  using RowNumber = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
   typedef T Type __attribute__((vector_size(kVectorBytes<kIsa>)));
-  typedef Place Places __attribute__((vector_size(kVectorBytes<kIsa>)));
+  typedef RowNumber RowNumbers __attribute__((vector_size(kVectorBytes<kIsa>)));
   // In memory, where it is aligned as T is.
   typedef T Memory __attribute__((vector_size(kVectorBytes<kIsa>),
                                   aligned(alignof(T)), may_alias));
-  typedef Place PlacesMemory __attribute__((
-      vector_size(kVectorBytes<kIsa>), aligned(alignof(Place)), may_alias));
+  typedef RowNumber RowNumbersMemory __attribute__((
+      vector_size(kVectorBytes<kIsa>), aligned(alignof(RowNumber)), may_alias));
 };
 
 // The sums of `length` rows of `stride` numbers each, from the first row on:
@@ -82,22 +82,22 @@ LODESTAR_INLINE void MaxColumns(const T* rows, int64_t stride, int64_t length,
   }
 }
 
-// As MaxColumns; places gets the row of each, the first of equal ones.
-// REQUIRES: length >= 1 fits Place.
+// As MaxColumns; winners gets the row of each, the first of equal ones.
+// REQUIRES: length >= 1 fits RowNumber.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE void MaximaOfColumns(
     const T* rows, int64_t stride, int64_t length, T* maxima,
-    typename VectorOf<kIsa, T>::Place* places) {
+    typename VectorOf<kIsa, T>::RowNumber* winners) {
   using Memory = typename VectorOf<kIsa, T>::Memory;
-  using Places = typename VectorOf<kIsa, T>::Places;
+  using RowNumbers = typename VectorOf<kIsa, T>::RowNumbers;
   typename VectorOf<kIsa, T>::Type best[kVectors];
-  Places place[kVectors];
-  Places here = {};
+  RowNumbers winner[kVectors];
+  RowNumbers here = {};
   const auto* row = reinterpret_cast<const Memory*>(rows);
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     best[v] = row[v];
-    place[v] = here;
+    winner[v] = here;
   }
   for (int64_t r = 1; r < length; ++r) {
     row = reinterpret_cast<const Memory*>(rows + r * stride);
@@ -107,14 +107,14 @@ LODESTAR_INLINE void MaximaOfColumns(
       const typename VectorOf<kIsa, T>::Type x = row[v];
       const auto more = x > best[v];
       best[v] = more ? x : best[v];
-      place[v] = more ? here : place[v];
+      winner[v] = more ? here : winner[v];
     }
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     reinterpret_cast<Memory*>(maxima)[v] = best[v];
-    reinterpret_cast<typename VectorOf<kIsa, T>::PlacesMemory*>(places)[v] =
-        place[v];
+    reinterpret_cast<typename VectorOf<kIsa, T>::RowNumbersMemory*>(
+        winners)[v] = winner[v];
   }
 }
 
@@ -136,29 +136,29 @@ LODESTAR_INLINE void RepeatColumns(const T* row, int64_t stride, int64_t count,
 }
 
 // Writes `count` rows at `out`: of the first kVectorColumns columns of `row`
-// each to the row at its place only, zeros elsewhere.
+// each to the row that won it only, zeros elsewhere.
 template <Isa kIsa, int kVectors, typename T>
-LODESTAR_INLINE void PlaceColumns(
-    const T* row, const typename VectorOf<kIsa, T>::Place* places,
+LODESTAR_INLINE void PutColumns(
+    const T* row, const typename VectorOf<kIsa, T>::RowNumber* winners,
     int64_t stride, int64_t count, T* out) {
   using Memory = typename VectorOf<kIsa, T>::Memory;
-  using Places = typename VectorOf<kIsa, T>::Places;
+  using RowNumbers = typename VectorOf<kIsa, T>::RowNumbers;
   typename VectorOf<kIsa, T>::Type copy[kVectors];
-  Places place[kVectors];
+  RowNumbers winner[kVectors];
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     copy[v] = reinterpret_cast<const Memory*>(row)[v];
-    place[v] =
-        reinterpret_cast<const typename VectorOf<kIsa, T>::PlacesMemory*>(
-            places)[v];
+    winner[v] =
+        reinterpret_cast<const typename VectorOf<kIsa, T>::RowNumbersMemory*>(
+            winners)[v];
   }
   const typename VectorOf<kIsa, T>::Type zero = {};
-  Places here = {};
+  RowNumbers here = {};
   for (int64_t r = 0; r < count; ++r) {
     auto* to = reinterpret_cast<Memory*>(out + r * stride);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      to[v] = place[v] == here ? copy[v] : zero;
+      to[v] = winner[v] == here ? copy[v] : zero;
     }
     here += 1;
   }

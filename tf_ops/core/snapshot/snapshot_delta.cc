@@ -52,11 +52,11 @@ Status SnapshotDelta::CheckTable() const {
 }
 
 Status SnapshotDelta::ReadAll() {
-  struct Place {
+  struct IdAt {
     int64_t id;
     int64_t offset;
   };
-  std::vector<Place> places;
+  std::vector<IdAt> found;
   const bool with_shared = parts_.shared.any() && table_.shared_rows > 0;
   SharedRowsSeen shared(with_shared ? table_.shared_rows : 0);
   const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
@@ -65,8 +65,8 @@ Status SnapshotDelta::ReadAll() {
       case BlockKind::kRows:
         for (int64_t i = 0; i < block.count; ++i) {
           const int64_t offset = i * table_.record_bytes();
-          places.push_back(
-              {HeadOf(block.payload.data() + offset).id, block.place(offset)});
+          found.push_back({HeadOf(block.payload.data() + offset).id,
+                           block.OffsetOf(offset)});
         }
         return Status();
       case BlockKind::kRemoved:
@@ -87,16 +87,16 @@ Status SnapshotDelta::ReadAll() {
   SnapshotScan scan(*file_, /*payloads=*/true);
   LODESTAR_RETURN_IF_ERROR(scan.ForEach(nullptr, visit));
   admission_.Finish();
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+  std::sort(found.begin(), found.end(), [](const IdAt& a, const IdAt& b) {
     return a.id != b.id ? a.id < b.id : a.offset < b.offset;
   });
-  ids_.reserve(places.size());
-  for (const Place& place : places) {
-    if (!ids_.empty() && ids_.back() == place.id) {
-      return DamageAt(file_->path(), place.offset, "id ", place.id,
+  ids_.reserve(found.size());
+  for (const IdAt& at : found) {
+    if (!ids_.empty() && ids_.back() == at.id) {
+      return DamageAt(file_->path(), at.offset, "id ", at.id,
                       " comes a second time");
     }
-    ids_.push_back(place.id);
+    ids_.push_back(at.id);
   }
   // An id that is removed and then written has its row all the time.
   std::sort(removed_.begin(), removed_.end());

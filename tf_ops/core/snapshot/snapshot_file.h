@@ -142,7 +142,7 @@ class SnapshotFileReader {
     std::vector<char> payload;
 
     // Of byte `i` of the payload in the file.
-    int64_t place(int64_t i) const { return offset + kBlockHeader + i; }
+    int64_t OffsetOf(int64_t i) const { return offset + kBlockHeader + i; }
     // The T that begins there.
     template <typename T>
     T at(int64_t i) const {

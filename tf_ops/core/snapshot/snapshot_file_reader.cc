@@ -183,10 +183,10 @@ Status SnapshotFileReader::ReadPayload(Block* block) const try {
   // With the padding, so that it takes no read of its own.
   block->payload.resize(block->bytes + padding);
   LODESTAR_RETURN_IF_ERROR(
-      Read(block->place(0), block->bytes + padding, block->payload.data()));
+      Read(block->OffsetOf(0), block->bytes + padding, block->payload.data()));
   for (int64_t i = block->bytes; i < block->bytes + padding; ++i) {
     if (block->payload[i] != 0) {
-      return DamageAt(path_, block->place(i), "the ", NameOf(block->kind),
+      return DamageAt(path_, block->OffsetOf(i), "the ", NameOf(block->kind),
                       " block's padding holds ",
                       int{static_cast<uint8_t>(block->payload[i])},
                       ", wanted 0");
@@ -195,7 +195,7 @@ Status SnapshotFileReader::ReadPayload(Block* block) const try {
   block->payload.resize(block->bytes);
   const uint32_t crc = Crc32c(block->payload.data(), block->bytes);
   if (crc != block->crc) {
-    return DamageAt(path_, block->place(0), "the ", NameOf(block->kind),
+    return DamageAt(path_, block->OffsetOf(0), "the ", NameOf(block->kind),
                     " block's ", block->bytes, " bytes have the checksum ",
                     Hex(crc), ", wanted ", Hex(block->crc));
   }
@@ -330,7 +330,7 @@ Status SnapshotScan::CheckEnd(SnapshotFileReader::Block* end) const {
                   " bytes of a sketch, ", totals.shared_rows,
                   " shared rows and ", totals.blobs, " bytes of blobs");
   };
-  return DamageAt(reader_.path(), end->place(0), "the file holds ",
+  return DamageAt(reader_.path(), end->OffsetOf(0), "the file holds ",
                   listed(totals_), ", but END says ", listed(said));
 }
 

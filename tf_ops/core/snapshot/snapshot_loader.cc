@@ -208,8 +208,9 @@ Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
     const bool is_new = row == LeafIndex::kNoRow;
     if (!is_new && (delta == nullptr ||
                     (delta->written[row / 64] >> (row % 64) & 1) != 0)) {
-      return DamageAt(file_->path(), block.place(record - block.payload.data()),
-                      "id ", head.id, " comes a second time");
+      return DamageAt(file_->path(),
+                      block.OffsetOf(record - block.payload.data()), "id ",
+                      head.id, " comes a second time");
     }
     if (is_new) row = shard.rows.Allocate();
     records->Write(record, &shard.rows, row);

@@ -18,7 +18,7 @@ Status SharedRowsSeen::See(const SnapshotFileReader& file,
     const int64_t offset = i * table.record_bytes();
     const int64_t row = HeadOf(block.payload.data() + offset).id;
     if (seen_[row]) {
-      return DamageAt(file.path(), block.place(offset), "shared row ", row,
+      return DamageAt(file.path(), block.OffsetOf(offset), "shared row ", row,
                       " comes a second time");
     }
     seen_[row] = true;

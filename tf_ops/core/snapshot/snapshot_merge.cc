@@ -31,23 +31,23 @@ class DecidedIds {
   // ResourceExhausted: out of memory.
   Status Reserve(int64_t ids) {
     // Three quarters full at most.
-    slots_ = ids + ids / 3 + 1;
+    num_cells_ = ids + ids / 3 + 1;
     entries_ = static_cast<Entry*>(
-        arena_.Allocate(slots_ * static_cast<int64_t>(sizeof(Entry))));
+        arena_.Allocate(num_cells_ * static_cast<int64_t>(sizeof(Entry))));
     if (entries_ != nullptr) return Status();
     return ResourceExhausted("out of memory for a set of ", ids, " ids");
   }
 
   void Prefetch(int64_t id) const { __builtin_prefetch(entries_ + Home(id)); }
 
-  Mark Find(int64_t id) const { return entries_[PlaceOf(id)].mark; }
+  Mark Find(int64_t id) const { return entries_[CellOf(id)].mark; }
 
   // The mark that the id had, which `mark` takes the place of if `replace` is
   // true of it.
   // REQUIRES: there is room for the id.
   template <typename Replace>
   Mark FindOrMark(int64_t id, Mark mark, const Replace& replace) {
-    Entry* const entry = entries_ + PlaceOf(id);
+    Entry* const entry = entries_ + CellOf(id);
     const Mark before = entry->mark;
     if (replace(before)) {
       std::memcpy(entry->id, &id, sizeof(id));
@@ -65,20 +65,20 @@ class DecidedIds {
   static_assert(sizeof(Entry) == 12);
 
   int64_t Home(int64_t id) const {
-    return FastRange64(Mix64(static_cast<uint64_t>(id)), slots_);
+    return FastRange64(Mix64(static_cast<uint64_t>(id)), num_cells_);
   }
-  int64_t PlaceOf(int64_t id) const {
-    int64_t place = Home(id);
-    while (entries_[place].mark != 0 &&
-           std::memcmp(entries_[place].id, &id, sizeof(id)) != 0) {
-      if (++place == slots_) place = 0;
+  int64_t CellOf(int64_t id) const {
+    int64_t cell = Home(id);
+    while (entries_[cell].mark != 0 &&
+           std::memcmp(entries_[cell].id, &id, sizeof(id)) != 0) {
+      if (++cell == num_cells_) cell = 0;
     }
-    return place;
+    return cell;
   }
 
   Arena arena_;
   Entry* entries_ = nullptr;
-  int64_t slots_ = 0;
+  int64_t num_cells_ = 0;
 };
 
 // Records on their way into blocks of one kind of the merged file.
@@ -259,9 +259,10 @@ class Merge {
                   return before == 0 || before == removal;
                 });
       if (mark == row) {
-        return DamageAt(source.path, block.place(i * layout.bytes()), "record ",
-                        i, " of the ", NameOf(block.kind), " block is of id ",
-                        id, ", which has a record before it");
+        return DamageAt(source.path, block.OffsetOf(i * layout.bytes()),
+                        "record ", i, " of the ", NameOf(block.kind),
+                        " block is of id ", id,
+                        ", which has a record before it");
       }
       // A removal of this file goes before its rows.
       if (mark != 0 && mark != removal) continue;

@@ -80,7 +80,7 @@ class Parser {
 
   template <typename... Args>
   Status Damage(const Args&... args) const {
-    return DamageAt(file_.path(), block_.place(at_), args...);
+    return DamageAt(file_.path(), block_.OffsetOf(at_), args...);
   }
 
  private:
@@ -112,7 +112,7 @@ Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
   for (int64_t i = 0; i < block.count; ++i) {
     const char* const record = block.payload.data() + i * layout.bytes();
     const auto damage = [&](int64_t offset, const auto&... what) {
-      return DamageAt(file.path(), block.place(i * layout.bytes() + offset),
+      return DamageAt(file.path(), block.OffsetOf(i * layout.bytes() + offset),
                       "record ", i, " of the ", NameOf(block.kind), " block ",
                       what...);
     };
@@ -143,7 +143,7 @@ Status CheckPending(const SnapshotFileReader& file,
     const auto pending = block.at<SnapshotPending>(offset);
     if (pending.zero != 0) {
       return DamageAt(file.path(),
-                      block.place(offset + offsetof(SnapshotPending, zero)),
+                      block.OffsetOf(offset + offsetof(SnapshotPending, zero)),
                       "record ", i, " of the PENDING block holds ",
                       pending.zero, " behind the sightings, wanted 0");
     }
@@ -186,7 +186,8 @@ Status DecodeTable(const SnapshotFileReader& file,
   LODESTAR_RETURN_IF_ERROR(
       parser.Take("48 bytes of numbers", sizeof(numbers), &numbers));
   const auto damage = [&](size_t offset, const auto&... what) {
-    return DamageAt(file.path(), block.place(offset), "the table's ", what...);
+    return DamageAt(file.path(), block.OffsetOf(offset), "the table's ",
+                    what...);
   };
   if (numbers.dim < 1 || numbers.dim > kMaxDim) {
     return damage(offsetof(TableNumbers, dim), "dim is ", numbers.dim,

@@ -60,9 +60,9 @@ struct ExpandGradientReducer {
     const SequenceRange copies = splits.repeats.Range(b);
     const int64_t step = range.last - range.first;
     const int64_t repeats = (copies.last - copies.first) / step;
-    const int64_t place = row - range.first;
-    const int64_t first = copies.first + place * repeats;
-    return {first, first + repeats, copies.first + place, step};
+    const int64_t offset = row - range.first;
+    const int64_t first = copies.first + offset * repeats;
+    return {first, first + repeats, copies.first + offset, step};
   }
 
   __device__ int64_t Find(int64_t copy) const {

@@ -120,7 +120,7 @@ struct MaxReducer : PoolInput<T> {
     CudaValue<T> best;
     int64_t row;  // -1: none yet
   };
-  int64_t* index;
+  int64_t* winners;
 
   __device__ static Acc None() { return {CudaValue<T>(), -1}; }
 
@@ -165,7 +165,7 @@ struct MaxReducer : PoolInput<T> {
     }
     Store(result, this->pooled + out);
 #pragma unroll
-    for (int v = 0; v < kVec; ++v) index[out + v] = rows.at[v];
+    for (int v = 0; v < kVec; ++v) winners[out + v] = rows.at[v];
   }
 };
 
@@ -231,14 +231,14 @@ struct DivideRows {
   }
 };
 
-// For max: a number goes to the row that the index names, so each row asks
+// For max: a number goes to the row that the winner names, so each row asks
 // whether that is itself. Bits is as wide as the numbers, whose bits all it is.
 template <typename Bits>
 struct MaxGradientRows {
   using Plan = int64_t;
   DeviceSplits splits;
   const Bits* gradient;
-  const int64_t* index;
+  const int64_t* winners;
   int64_t dim;
   Bits* out;
 
@@ -246,7 +246,7 @@ struct MaxGradientRows {
 
   __device__ void Apply(Plan b, int64_t row, int64_t c) const {
     out[row * dim + c] =
-        b >= 0 && index[b * dim + c] == row ? gradient[b * dim + c] : Bits(0);
+        b >= 0 && winners[b * dim + c] == row ? gradient[b * dim + c] : Bits(0);
   }
 };
 
@@ -258,7 +258,7 @@ template <typename T>
 cudaError_t LaunchPool(cudaStream_t stream, Combiner combiner, const T* values,
                        int64_t dim, const DeviceSplits& splits,
                        const void* pad_value, void* scratch, T* pooled,
-                       int64_t* index) {
+                       int64_t* winners) {
   PoolInput<T> input{splits, values, dim, T(), pooled};
   std::memcpy(&input.pad_value, pad_value, sizeof(T));
   const auto launch = [&](const auto& reducer) {
@@ -266,7 +266,7 @@ cudaError_t LaunchPool(cudaStream_t stream, Combiner combiner, const T* values,
         stream, reducer, splits.num_rows, splits.batch, dim,
         GoesInPacks<T>(dim, values, pooled), scratch);
   };
-  if (combiner == Combiner::kMax) return launch(MaxReducer<T>{input, index});
+  if (combiner == Combiner::kMax) return launch(MaxReducer<T>{input, winners});
   return launch(SumReducer<T>{input, combiner});
 }
 
@@ -288,7 +288,7 @@ cudaError_t LaunchSequencePool(cudaStream_t stream, Combiner combiner,
                                int64_t num_rows, int64_t dim,
                                const int64_t* row_splits, int64_t batch,
                                const void* pad_value, void* scratch,
-                               void* pooled, int64_t* index) {
+                               void* pooled, int64_t* winners) {
   const DeviceSplits splits{row_splits, batch, num_rows};
   if (CopiesRows(combiner)) {
     return LaunchCopyRows(stream, EndMap{splits, combiner == Combiner::kLast},
@@ -299,14 +299,14 @@ cudaError_t LaunchSequencePool(cudaStream_t stream, Combiner combiner,
     using T = decltype(zero);
     return LaunchPool<T>(stream, combiner, static_cast<const T*>(values), dim,
                          splits, pad_value, scratch, static_cast<T*>(pooled),
-                         index);
+                         winners);
   });
 }
 
 cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
                                        Number number, const void* gradient,
                                        int64_t dim, const int64_t* row_splits,
-                                       int64_t batch, const int64_t* index,
+                                       int64_t batch, const int64_t* winners,
                                        int64_t num_rows,
                                        void* values_gradient) {
   const DeviceSplits splits{row_splits, batch, num_rows};
@@ -314,7 +314,7 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
     const auto launch = [&](auto zero) {
       using Bits = decltype(zero);
       const MaxGradientRows<Bits> op{splits, static_cast<const Bits*>(gradient),
-                                     index, dim,
+                                     winners, dim,
                                      static_cast<Bits*>(values_gradient)};
       return LaunchRows(stream, op, num_rows, dim);
     };

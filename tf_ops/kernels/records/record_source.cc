@@ -132,9 +132,9 @@ void RecordSource::Guarded(void (RecordSource::*run)()) {
   }
 }
 
-std::string RecordSource::Place(int64_t file, int64_t record,
-                                int64_t offset) const {
-  return StrCat(options_.files[file], format_->Place(record, offset),
+std::string RecordSource::Describe(int64_t file, int64_t record,
+                                   int64_t offset) const {
+  return StrCat(options_.files[file], format_->Describe(record, offset),
                 command_ == nullptr ? "" : " of the output of ",
                 command_ == nullptr ? "" : command_->text());
 }
@@ -223,11 +223,11 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
     }
     const int64_t record = number + bad.record;
     const std::string message =
-        is_kept
-            ? StrCat(Place(parsed->file, piece.first_record + record,
-                           piece.offset + (begin - piece.begin) + bad.offset),
-                     ": ", status.message())
-            : "";
+        is_kept ? StrCat(Describe(
+                             parsed->file, piece.first_record + record,
+                             piece.offset + (begin - piece.begin) + bad.offset),
+                         ": ", status.message())
+                : "";
     if (options_.skip_log == nullptr) {
       // So that what goes on behind the rows finds the error again.
       parsed->num_records = record;

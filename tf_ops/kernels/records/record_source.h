@@ -94,7 +94,7 @@ class RecordSource {
 
   // "path:line" or "path: record r at byte b", of the command's output if there
   // is one.
-  std::string Place(int64_t file, int64_t record, int64_t offset) const;
+  std::string Describe(int64_t file, int64_t record, int64_t offset) const;
 
  private:
   // A file being read.

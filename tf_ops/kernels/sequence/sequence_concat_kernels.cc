@@ -73,9 +73,9 @@ absl::Status RunSequenceConcat(OpKernelContext* ctx) {
     T* out = CopyTarget<T>(output);
     SequenceConcatRuns(
         splits, joined, width,
-        [&](size_t k, int64_t row, int64_t place, int64_t count) {
+        [&](size_t k, int64_t row, int64_t joined_row, int64_t count) {
           std::copy_n(rows[k] + row * width, count * width,
-                      out + place * width);
+                      out + joined_row * width);
         },
         &parallel);
   });
@@ -116,8 +116,8 @@ absl::Status RunSequenceConcatGradient(OpKernelContext* ctx) {
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   SequenceConcatRuns(
       splits, joined, dim,
-      [&](size_t k, int64_t row, int64_t place, int64_t count) {
-        std::copy_n(in + place * dim, count * dim, out[k] + row * dim);
+      [&](size_t k, int64_t row, int64_t joined_row, int64_t count) {
+        std::copy_n(in + joined_row * dim, count * dim, out[k] + row * dim);
       },
       &parallel);
   return absl::OkStatus();

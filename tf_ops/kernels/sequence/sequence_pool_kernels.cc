@@ -35,7 +35,7 @@ class CombinerKernel : public Kernel {
     int64_t batch = 0;
     int64_t dim = 0;
     Tensor* pooled = nullptr;
-    Tensor* index = nullptr;
+    Tensor* winners = nullptr;
   };
   absl::Status Prepare(OpKernelContext* ctx, Pooling* p) const {
     const Tensor& values = ctx->input(0);
@@ -49,7 +49,7 @@ class CombinerKernel : public Kernel {
     LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &p->pooled));
     return AllocateOutput(
         ctx, 1, combiner_ == Combiner::kMax ? shape : TensorShape({0}),
-        &p->index);
+        &p->winners);
   }
 
   // The inputs gradient [B, ...] and num_rows, and the output [N, ...].
@@ -57,7 +57,7 @@ class CombinerKernel : public Kernel {
     int64_t num_rows = 0;
     int64_t batch = 0;
     int64_t dim = 0;
-    const int64_t* index = nullptr;  // of max
+    const int64_t* winners = nullptr;  // of max
     TensorShape shape;
     Tensor* output = nullptr;
   };
@@ -86,7 +86,7 @@ class CombinerKernel : public Kernel {
                                     index.shape().DebugString(), ", wanted ",
                                     gradient.shape().DebugString());
       }
-      p->index = index.flat<int64_t>().data();
+      p->winners = index.flat<int64_t>().data();
     }
     return ReplaceRows(gradient.shape(), p->num_rows, &p->shape, &p->dim);
   }
@@ -106,7 +106,7 @@ class SequencePoolOp : public CombinerKernel {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     SequencePool<T>(combiner_, ctx->input(0).flat<T>().data(), p.dim, splits,
                     ctx->input(2).scalar<T>()(), p.pooled->flat<T>().data(),
-                    p.index->flat<int64_t>().data(), &parallel);
+                    p.winners->flat<int64_t>().data(), &parallel);
     return absl::OkStatus();
   }
 };
@@ -123,7 +123,7 @@ class SequencePoolGradientOp : public CombinerKernel {
     LODESTAR_TRY(AllocateOutput(ctx, 0, p.shape, &p.output));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     return ToTensorFlow(SequencePoolGradient<T>(
-        combiner_, ctx->input(0).flat<T>().data(), p.dim, splits, p.index,
+        combiner_, ctx->input(0).flat<T>().data(), p.dim, splits, p.winners,
         p.output->flat<T>().data(), &parallel));
   }
 };
@@ -148,7 +148,7 @@ class SequencePoolGpuOp : public CombinerKernel {
                            ctx->input(0).data(), p.num_rows, p.dim,
                            ctx->input(1).flat<int64_t>().data(), p.batch,
                            ctx->input(2).data(), scratch.data(),
-                           p.pooled->data(), p.index->flat<int64_t>().data()),
+                           p.pooled->data(), p.winners->flat<int64_t>().data()),
         "pooling");
   }
 };
@@ -164,7 +164,7 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
         LaunchSequencePoolGradient(
             CudaStream(ctx), combiner_, NumberOf(p.output->dtype()),
             ctx->input(0).data(), p.dim, ctx->input(1).flat<int64_t>().data(),
-            p.batch, p.index, p.num_rows, p.output->data()),
+            p.batch, p.winners, p.num_rows, p.output->data()),
         "gradient of pooling");
   }
 };

@@ -187,7 +187,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
     .Doc(R"doc(
 Looks up F features in T tables.
 
-A feature is an item of names, tables (the place of its table), combiners ('':
+A feature is an item of names, tables (the index of its table), combiners ('':
 a row for each id; else sum, mean, sqrtn, max, first or last over bags of ids),
 ragged (whether it has row_splits; a pooled feature without pools the last axis
 of its ids), weighted (whether it has weights), and:
@@ -209,9 +209,9 @@ rows: Of each feature, [B, D] if ragged; else the shape of its ids, without the
   last axis if pooled, + [D].
 unique_ids: Of each table, the distinct ids of its features in order of first
   occurrence, without padding; [0] with neither insert nor count.
-positions: Of each table, the place in unique_ids of each id of its features,
+positions: Of each table, the index in unique_ids of each id of its features,
   after salting and truncation, -1 for padding; [0] as unique_ids.
-winners: Of each feature with combiner max, shaped as its rows: the place among
+winners: Of each feature with combiner max, shaped as its rows: the index among
   its ids, truncated, of each largest number, or -1.
 insert: False makes no rows.
 count: Counts the sightings of ids.

@@ -156,7 +156,7 @@ ids: Any shape, N in all.
 missing_row: [D] where missing is 'vector', else not read.
 rows: ids.shape + [D].
 unique_ids: [U], in order of first occurrence, without padding.
-positions: [N], the place of each id in unique_ids, -1 for padding.
+positions: [N], the index of each id in unique_ids, -1 for padding.
 insert: False makes no rows.
 count: Counts the sightings of ids.
 admit: Which ids without a row get one: those that the admission lets in, all,
@@ -176,7 +176,7 @@ The distinct ids, in order of first occurrence.
 
 ids: Any shape, N in all.
 unique_ids: [U], without padding.
-positions: [N], the place of each id in unique_ids, -1 for padding.
+positions: [N], the index of each id in unique_ids, -1 for padding.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingGradient")
