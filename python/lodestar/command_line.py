@@ -1,7 +1,5 @@
 """Command lines that say in one line what is wrong: parser, types, errors."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import pathlib
@@ -104,7 +102,7 @@ class _Interrupt:
             threading.current_thread() is threading.main_thread()
         )
 
-    def __enter__(self) -> _Interrupt:
+    def __enter__(self) -> "_Interrupt":
         if self._set:
             signal.signal(signal.SIGINT, self._raise)
         return self

@@ -4,8 +4,6 @@ Exit code 0, or 2 with one line on stderr that names what is wrong; `validate`
 ends with 1 if it found errors.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """DataFeedDesc: Paddle's description of MultiSlot files."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shlex
@@ -68,7 +66,7 @@ class DataFeedDesc:
         cls,
         path: str | os.PathLike,
         labels: str | Slot | Iterable[str | Slot] = (),
-    ) -> DataFeedDesc:
+    ) -> "DataFeedDesc":
         """Reads a file of the text; as `parse`, with the path in errors.
 
         Raises:
@@ -85,7 +83,7 @@ class DataFeedDesc:
     @classmethod
     def parse(
         cls, text: str, labels: str | Slot | Iterable[str | Slot] = ()
-    ) -> DataFeedDesc:
+    ) -> "DataFeedDesc":
         """Reads the text form of the protobuf message `DataFeedDesc`.
 
         Its shapes are those of a whole batch: the dim of -1, the number of

@@ -1,7 +1,5 @@
 """What a Keras model's inputs hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

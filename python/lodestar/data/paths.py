@@ -1,7 +1,5 @@
 """Paths, checked before anything is opened."""
 
-from __future__ import annotations
-
 import os
 import stat
 

@@ -1,7 +1,5 @@
 """Batch readers and sample readers: a dataset's content as NumPy arrays."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

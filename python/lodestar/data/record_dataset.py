@@ -1,7 +1,5 @@
 """What the datasets of all formats share: options, epochs, prefetching."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Iterable

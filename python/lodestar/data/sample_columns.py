@@ -4,8 +4,6 @@ A column is an array `[B, ...]` or, of a sparse slot, a pair of flat values and
 row_splits `[B + 1]`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 

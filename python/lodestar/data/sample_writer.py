@@ -1,7 +1,5 @@
 """SampleWriter: what the writers of all formats share."""
 
-from __future__ import annotations
-
 import abc
 import math
 import os

@@ -1,7 +1,5 @@
 """SkippedRecords: what `on_error="skip"` has left out."""
 
-from __future__ import annotations
-
 import threading
 
 import tensorflow as tf
@@ -32,10 +30,10 @@ class SkippedRecords:
         self._num_told = 0  # messages that came by `add`
         self._untold = 0  # records whose message would not be kept
 
-    def __copy__(self) -> SkippedRecords:
+    def __copy__(self) -> "SkippedRecords":
         return self
 
-    def __deepcopy__(self, memo: dict) -> SkippedRecords:
+    def __deepcopy__(self, memo: dict) -> "SkippedRecords":
         return self
 
     @property

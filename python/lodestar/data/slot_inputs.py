@@ -1,7 +1,5 @@
 """The inputs of a Keras model that takes what slots hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import keras

@@ -1,7 +1,5 @@
 """SlotLayout: between a reader's flat tensors and `(features, label)`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SlotSpec: which feature slots a sample holds, and in what order."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -264,7 +262,7 @@ class SlotSpec:
         """From the name of an id slot to the name of its weights' slot."""
         return dict(self._weights)
 
-    def with_weights(self, weights: Mapping[str, str]) -> SlotSpec:
+    def with_weights(self, weights: Mapping[str, str]) -> "SlotSpec":
         """Returns a spec that has these pairs, too.
 
         In a sample both slots of a pair must have equally many values.
@@ -356,7 +354,7 @@ class SlotSpec:
         return [s for s in self._slots if s.wide]
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike) -> SlotSpec:
+    def from_yaml(cls, path: str | os.PathLike) -> "SlotSpec":
         """Reads a slot file; docs/data.md gives its form.
 
         Raises:
@@ -379,7 +377,7 @@ class SlotSpec:
     @classmethod
     def from_inputs(
         cls, model: Any, labels: str | Slot | Iterable[str | Slot] = ()
-    ) -> SlotSpec:
+    ) -> "SlotSpec":
         """The slots of data that a functional Keras model can be fed with.
 
         A ragged int64 input is a sparse slot, a float32 input a dense one of its

@@ -1,7 +1,5 @@
 """Source: what the readers of columns of all formats share."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """What the columns of a CSV file are: numbers or ids."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """CsvReader: the rows of a CSV or TSV file, strictly."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """CsvTable: CSV and TSV files as columns of slots."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import warnings

@@ -1,7 +1,5 @@
 """CsvWriter: samples to CSV with a header."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Ids of text values: a 64-bit hash of (column, value)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

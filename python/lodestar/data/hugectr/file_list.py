@@ -1,7 +1,5 @@
 """HugeCTR's file lists: which files a data set has."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What the records of HugeCTR's Norm and Raw files have in common."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """NormDataset: HugeCTR's Norm files as a tf.data.Dataset."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable

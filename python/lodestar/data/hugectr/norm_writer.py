@@ -1,7 +1,5 @@
 """NormWriter: samples to HugeCTR's Norm files."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterable

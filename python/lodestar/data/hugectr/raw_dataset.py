@@ -1,7 +1,5 @@
 """RawDataset: HugeCTR's Raw files as a tf.data.Dataset."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence

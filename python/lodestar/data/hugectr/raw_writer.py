@@ -1,7 +1,5 @@
 """RawWriter: samples to HugeCTR's Raw files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Keys of several slots, shifted past one another."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 

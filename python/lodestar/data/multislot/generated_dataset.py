@@ -1,7 +1,5 @@
 """Datasets of text that Python code makes of files, without text files between."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator

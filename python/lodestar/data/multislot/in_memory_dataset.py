@@ -1,7 +1,5 @@
 """InMemoryDataset: MultiSlot samples that are held in memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """MultiSlotDataset: MultiSlot text files as a tf.data.Dataset."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence

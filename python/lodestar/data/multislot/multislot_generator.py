@@ -1,7 +1,5 @@
 """MultiSlotGenerator: the base of scripts that turn lines into MultiSlot text."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """MultiSlotWriter: samples to MultiSlot text."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """parse_multislot: lines of MultiSlot text, already in a tensor, as features."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 

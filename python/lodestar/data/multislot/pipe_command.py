@@ -1,7 +1,5 @@
 """What may be a pipe command."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ columns, since every array that crosses has its price:
 A wider column, and the values of a ragged one, are arrays of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ParquetDataset: Parquet files as a tf.data.Dataset."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import weakref

@@ -1,7 +1,5 @@
 """Parquet files: opening them, their footers, and lists of them."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """HugeCTR's `_metadata.json`: which columns of Parquet files are what."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """ParquetReader: batches of rows, each a function of where the last one ended."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import itertools

@@ -1,7 +1,5 @@
 """Rows of a Parquet row group as NumPy arrays, every value checked."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,11 +35,11 @@ class Rows:
     columns: Mapping[int, np.ndarray | Column]
     bad: dict[int, str] = dataclasses.field(default_factory=dict)
 
-    def take(self, rows: np.ndarray) -> Rows:
+    def take(self, rows: np.ndarray) -> "Rows":
         """These rows, all of them good, in this order."""
         return Rows(len(rows), take(self.columns, rows))
 
-    def good(self, begin: int, end: int) -> Rows:
+    def good(self, begin: int, end: int) -> "Rows":
         """The good ones of the rows [begin, end)."""
         if not self.bad and (begin, end) == (0, self.num_rows):
             return self

@@ -1,7 +1,5 @@
 """Which column of a Parquet file fills which slot, and of what type it is."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """ParquetWriter: samples to Parquet files that HugeCTR reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Conversion of samples from any format to any other, in bounded memory."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """CSV to MultiSlot text: numbers become float slots, all else id slots."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection
 

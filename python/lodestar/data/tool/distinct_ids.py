@@ -1,7 +1,5 @@
 """Distinct ids of slots, in bounded memory, and those that slots share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

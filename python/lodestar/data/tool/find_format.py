@@ -1,7 +1,5 @@
 """Which format files are of: by their first bytes, else by their names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 

@@ -4,8 +4,6 @@ FORMATS[name].open(paths, slots, options)       a Source of columns
 FORMATS[name].writer(options)(path, slots)      a SampleWriter
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What files of samples hold, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

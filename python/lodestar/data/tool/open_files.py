@@ -1,7 +1,5 @@
 """Files of any format: as a dataset, or as a source of columns."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType

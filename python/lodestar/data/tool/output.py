@@ -1,7 +1,5 @@
 """Output: samples to a file, or a folder of files, that appears whole."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

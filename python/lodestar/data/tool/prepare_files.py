@@ -1,7 +1,5 @@
 """Files to train and evaluate on: held out, looked through and kept, once."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl
@@ -73,7 +71,7 @@ class PreparedFiles:
     metadata: dict[str, Any]
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> PreparedFiles:
+    def load(cls, path: str | os.PathLike) -> "PreparedFiles":
         """What `prepare_files` or `prepare_once` has made at `path`.
 
         Raises:

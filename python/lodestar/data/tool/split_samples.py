@@ -1,7 +1,5 @@
 """Splits a file of samples at random, for training and evaluation."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import zlib

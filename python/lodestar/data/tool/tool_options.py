@@ -1,7 +1,5 @@
 """The command line of the data tool, and which option is for which format."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every error of files of samples, not only the first."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterator
