@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -82,21 +81,19 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self._folder: tempfile.TemporaryDirectory | None = None
         self._manager: tf.train.CheckpointManager | None = None
 
-    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:
         """Forgets an earlier training."""
         super().on_train_begin(logs)
         self._remove()
 
-    def on_epoch_end(
-        self, epoch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keeps the epoch if it is the best so far."""
         super().on_epoch_end(epoch, logs)
         is_best = self.best is not None and self.best_epoch == epoch
         if self._restores and is_best:
             self._save()
 
-    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
         """Brings the best epoch back."""
         super().on_train_end(logs)
         if self._manager is None:

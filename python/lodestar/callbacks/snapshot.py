@@ -273,18 +273,14 @@ class Snapshot(keras.callbacks.Callback):
         self._fresh = False
         return report
 
-    def on_epoch_begin(
-        self, epoch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
         self._pass_ended = False
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Takes a snapshot if one is due."""
         # A call may stand for several steps (steps_per_execution).
         self._steps += batch - self._place["batch"]
@@ -301,9 +297,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._due and self._writing is None:
             self._take()
 
-    def on_epoch_end(
-        self, epoch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Takes a snapshot, if there is one an epoch."""
         self._place["epoch_ended"] = not self._stopped
         if self._passes and not self._stopped:
@@ -324,7 +318,7 @@ class Snapshot(keras.callbacks.Callback):
             self._anew = True
         self._pass_ended = True
 
-    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
         """Takes the last snapshot, and waits for it."""
         self._collect()
         self._due = self._steps > 0 or self._anew

@@ -53,12 +53,10 @@ class TableStats(keras.callbacks.Callback):
         self._writer: tf.summary.SummaryWriter | None = None
         self._batches = 0
 
-    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:
         self._writer = tf.summary.create_file_writer(self._log_dir)
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Writes every `update_freq` batches."""
         self._batches += 1
         if (
@@ -67,14 +65,12 @@ class TableStats(keras.callbacks.Callback):
         ):
             self._write()
 
-    def on_epoch_end(
-        self, epoch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes, if `update_freq` is `"epoch"`."""
         if self._update_freq == "epoch":
             self._write()
 
-    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

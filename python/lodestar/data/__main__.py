@@ -5,6 +5,7 @@ ends with 1 if it found errors.
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -174,7 +175,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 def _generate(options: argparse.Namespace) -> int:
     made = FORMATS[options.target_format]
-    writer = made.writer(write_options(options, made, None))
+    writer = functools.partial(made.make, **write_options(options, made, None))
     with Progress() as progress:
         progress.start("generating", options.samples)
         log = generate_click_log(
@@ -209,7 +210,7 @@ def _open(
     slots = slots_of(paths, source_format, options.slots, found)
     if slots is None and source_format.name in ("csv", "tsv"):
         progress.start(f"reading columns of {paths[0]}", None, in_bytes=True)
-    source = source_format.open(paths, slots, found, skipped, progress.update)
+    source = source_format.open(paths, slots, skipped, progress.update, **found)
     return source, source_format
 
 

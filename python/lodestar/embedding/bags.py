@@ -148,19 +148,9 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
     ):
         if a is b:
             continue
-        equal = tf.logical_and(
-            tf.equal(tf.size(a), tf.size(b)),
-            # The shorter of the two, so that the comparison itself never fails.
-            tf.reduce_all(
-                tf.equal(
-                    tf.cast(a[: tf.size(b)], tf.int64),
-                    tf.cast(b[: tf.size(a)], tf.int64),
-                )
-            ),
-        )
         checks.append(
             tf.debugging.Assert(
-                equal,
+                _all_equal(tf.cast(a, tf.int64), tf.cast(b, tf.int64)),
                 [
                     f"`weights` and `ids` differ in row_splits of axis {axis}; "
                     "weights:",
@@ -171,6 +161,16 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
             )
         )
     return after(checks, weights.flat_values)
+
+
+def _all_equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Whether tensors, alike but for their first dimension, are equal."""
+    # The shorter of the two, so that the comparison itself never fails.
+    shared = tf.minimum(tf.shape(a)[0], tf.shape(b)[0])
+    return tf.logical_and(
+        tf.equal(tf.size(a), tf.size(b)),
+        tf.reduce_all(tf.equal(a[:shared], b[:shared])),
+    )
 
 
 def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
@@ -205,18 +205,9 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
     if weights is not None:
         if not isinstance(weights, tf.SparseTensor):
             raise _layout_error(ids, weights)
-        same = tf.logical_and(
-            tf.equal(tf.size(weights.indices), tf.size(indices)),
-            tf.reduce_all(
-                tf.equal(
-                    weights.indices[: tf.shape(indices)[0]],
-                    indices[: tf.shape(weights.indices)[0]],
-                )
-            ),
-        )
         checks.append(
             tf.debugging.Assert(
-                same,
+                _all_equal(weights.indices, indices),
                 [
                     "sparse `weights` and `ids` differ in indices; weights:",
                     weights.indices,

@@ -28,15 +28,6 @@ class BegunTable(NamedTuple):
     slot_names: list[str]
 
 
-class WrittenTable(NamedTuple):
-    """The file of one table."""
-
-    rows: int
-    removed: int
-    bytes: int
-    crc32c: int
-
-
 class WrittenFile(NamedTuple):
     """Any file."""
 
@@ -44,8 +35,8 @@ class WrittenFile(NamedTuple):
     crc32c: int
 
 
-class VerifiedFile(NamedTuple):
-    """A snapshot file that is whole."""
+class TableFile(NamedTuple):
+    """A snapshot file; one of blobs has no rows."""
 
     bytes: int
     crc32c: int
@@ -60,14 +51,6 @@ class Block(NamedTuple):
     count: int
     payload: bytes
     next: int | None
-
-
-class MergedFile(NamedTuple):
-    """A whole table file made of several."""
-
-    rows: int
-    bytes: int
-    crc32c: int
 
 
 def _texts(values: Sequence[str | bytes]) -> tf.Tensor:
@@ -119,7 +102,7 @@ def write(
     snapshot: tf.Tensor,
     paths: Sequence[str],
     labels: Sequence[bytes] | None = None,
-) -> list[WrittenTable]:
+) -> list[TableFile]:
     """Writes a snapshot, a new file a table, on the calling thread.
 
     Args:
@@ -130,11 +113,13 @@ def write(
     """
     if labels is None:
         labels = [b""] * len(paths)
-    columns = gen_ops.lodestar_snapshot_write(
+    rows, removed, sizes, crcs = gen_ops.lodestar_snapshot_write(
         snapshot, _paths(paths), _texts(labels)
     )
-    rows = zip(*(column.numpy().tolist() for column in columns), strict=True)
-    return [WrittenTable(*row) for row in rows]
+    columns = (
+        column.numpy().tolist() for column in (sizes, crcs, rows, removed)
+    )
+    return [TableFile(*table) for table in zip(*columns, strict=True)]
 
 
 def end(snapshot: tf.Tensor, base: str) -> None:
@@ -190,10 +175,10 @@ def apply(
     )
 
 
-def verify_file(path: str) -> VerifiedFile:
+def verify_file(path: str) -> TableFile:
     """Reads a snapshot file and checks all that it says of itself."""
     verified = gen_ops.lodestar_snapshot_verify_file(os.fsencode(path))
-    return VerifiedFile(*map(int, verified))
+    return TableFile(*map(int, verified))
 
 
 def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
@@ -213,12 +198,12 @@ def read_label(path: str) -> bytes | None:
     return block.payload if block.kind == _LABEL else None
 
 
-def merge(files: Sequence[str], out: str, label: bytes = b"") -> MergedFile:
+def merge(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
     """Merges a whole table file and deltas, in order, into a whole one."""
-    merged = gen_ops.lodestar_snapshot_merge(
+    rows, size, crc = gen_ops.lodestar_snapshot_merge(
         _paths(files), os.fsencode(out), label
     )
-    return MergedFile(*map(int, merged))
+    return TableFile(int(size), int(crc), int(rows), removed=0)
 
 
 def write_blobs(

@@ -13,7 +13,6 @@ from lodestar.ragged import (
     paddle_stream,
     parts,
     serialization,
-    sparse,
     text,
 )
 from lodestar.ragged.arguments import (
@@ -198,7 +197,27 @@ class LoDTensor(tf.experimental.ExtensionType):
                 order or of `dense_shape`, or leave a gap that "keep" does not
                 take (names index and value).
         """
-        return cls(*sparse.from_sparse(sparse_tensor, columns))
+        if columns not in ("keep", "drop"):
+            raise ValueError(
+                f"`columns` is {columns!r}, wanted 'keep' or 'drop'"
+            )
+        if not isinstance(sparse_tensor, tf.SparseTensor):
+            raise TypeError(
+                f"`sparse` must be a SparseTensor, found {type(sparse_tensor)}"
+            )
+        rank = sparse_tensor.shape.rank
+        if rank is None or rank < 2:
+            raise ValueError(
+                "`sparse` must have a static rank of 2 or more, found shape "
+                f"{sparse_tensor.shape}"
+            )
+        levels = lod_ops.lod_from_sparse(
+            sparse_tensor.indices,
+            sparse_tensor.dense_shape,
+            rank - 1,
+            columns == "drop",
+        )
+        return cls(sparse_tensor.values, tuple(levels))
 
     def to_sparse(self) -> tf.SparseTensor:
         """Returns a SparseTensor: a dimension a level, one for rows.

@@ -153,7 +153,7 @@ def _merge_table(
             folder.file_path(version, table.file),
             label,
         )
-    return dataclasses.replace(table, whole=True, removed=0, **merged._asdict())
+    return dataclasses.replace(table, whole=True, **merged._asdict())
 
 
 def _copy(

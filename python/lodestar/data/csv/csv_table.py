@@ -77,6 +77,8 @@ class CsvTable(Source):
         self,
         paths: Sequence[str],
         slots: SlotSpec | None = None,
+        skipped: SkippedRecords | None = None,
+        on_progress: Callable[[int], None] | None = None,
         *,
         label: str | None = None,
         delimiter: str | None = None,
@@ -84,14 +86,15 @@ class CsvTable(Source):
         numeric: Collection[str] = (),
         missing: Collection[str] = MISSING,
         ids: str | None = None,
-        skipped: SkippedRecords | None = None,
-        on_progress: Callable[[int], None] | None = None,
     ):
         """Finds the slots.
 
         Args:
             paths: The files, all of the same columns.
             slots: Their slots, if known.
+            skipped: Where to note rows that are left out; None raises an
+                error for the first.
+            on_progress: Called with the number of bytes of each piece read.
             label: `COLUMN[=POSITIVE]`; None is the column "label", or with
                 `slots` as they say.
             delimiter: None finds it in the header.
@@ -99,9 +102,6 @@ class CsvTable(Source):
             numeric: Columns that are numbers.
             missing: Texts that stand for a missing value.
             ids: One of `ID_FORMS`; None is "int" with `slots`, "hash" without.
-            skipped: Where to note rows that are left out; None raises an
-                error for the first.
-            on_progress: Called with the number of bytes of each piece read.
 
         Raises:
             DataError: As `convert_csv`.

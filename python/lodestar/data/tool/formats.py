@@ -1,7 +1,7 @@
 """The file formats of samples in one table: how each is read and written.
 
-FORMATS[name].open(paths, slots, options)       a Source of columns
-FORMATS[name].writer(options)(path, slots)      a SampleWriter
+FORMATS[name].open(paths, slots, skipped, on_progress, **options)   a Source
+FORMATS[name].make(path, slots, **options)                          a SampleWriter
 """
 
 import dataclasses
@@ -43,10 +43,11 @@ class _DatasetSource(Source):
         self,
         paths: Sequence[str],
         spec: SlotSpec,
-        options: Options,
         skipped: SkippedRecords | None,
         on_progress: Callable[[int], None] | None,
+        *,
         dataset: Callable[..., tf.data.Dataset],
+        **options: Any,
     ):
         super().__init__(paths, spec, skipped, on_progress)
         self._dataset = functools.partial(dataset, **options)
@@ -155,19 +156,6 @@ def _slot_text(slot: Slot | None) -> str:
     return f"a {slot.kind} slot of {slot.dtype}{shape}"
 
 
-def _open_csv(
-    paths, slots, options, skipped, on_progress, *, delimiter=None
-) -> Source:
-    # The suffix says tab; Criteo's layout and --delimiter come before.
-    return CsvTable(
-        paths,
-        slots,
-        skipped=skipped,
-        on_progress=on_progress,
-        **{"delimiter": delimiter, **options},
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Format:
     """How a format is read and written.
@@ -175,7 +163,7 @@ class Format:
     Attributes:
         name: What it is called.
         suffixes: How names of its files end, the first one of those we name.
-        open: Takes (paths, slots or None, options, skipped, on_progress);
+        open: Takes (paths, slots or None, skipped, on_progress, **options);
             returns a `Source`.
         make: Takes (path, slots, **options); returns a `SampleWriter`.
         reads: The options of reading.
@@ -194,12 +182,6 @@ class Format:
     dataset: Callable[..., tf.data.Dataset] | None = None
     finds_slots: bool = False
     listed: bool = False
-
-    def writer(
-        self, options: Options
-    ) -> Callable[[str, SlotSpec], SampleWriter]:
-        """What makes the writer of a file."""
-        return functools.partial(self.make, **options)
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
@@ -248,7 +230,7 @@ FORMATS = {
         Format(
             "csv",
             (".csv",),
-            _open_csv,
+            CsvTable,
             CsvWriter,
             reads=_CSV,
             writes=("delimiter",),
@@ -257,7 +239,7 @@ FORMATS = {
         Format(
             "tsv",
             (".tsv",),
-            functools.partial(_open_csv, delimiter="\t"),
+            functools.partial(CsvTable, delimiter="\t"),
             functools.partial(CsvWriter, delimiter="\t"),
             reads=_CSV,
             writes=("delimiter",),

@@ -77,7 +77,7 @@ def _read_by_python(
 ) -> tf.data.Dataset:
     """The dataset of a format that no op reads."""
     reading = {n: options.pop(n) for n in found.reads if n in options}
-    source = found.open(paths, spec, reading, None, None)
+    source = found.open(paths, spec, None, None, **reading)
 
     def texts(path: str) -> Iterator[str]:
         for columns in source.batches(path):
@@ -118,7 +118,7 @@ def open_source(
                 f"{', '.join(formats) or 'no format'}"
             )
     spec = slots_of(paths, found, slots, options)
-    return found.open(paths, spec, options, skipped, on_progress)
+    return found.open(paths, spec, skipped, on_progress, **options)
 
 
 def _slots_beside(paths: Sequence[str]) -> SlotSpec | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -73,7 +74,9 @@ class Output:
         """
         self._target = as_path(target.path)
         self._spec = spec
-        self._make_writer = target.format.writer(target.options)
+        self._make_writer = functools.partial(
+            target.format.make, **target.options
+        )
         self._suffix = target.format.suffixes[0]
         self._listed = target.format.listed
         self._rows = None if rows is None else list(rows)

@@ -69,12 +69,10 @@ def split_samples(
         return _split_lines(source, targets, rng, fraction)
     made = FORMATS[format]
     columns_of = open_source(source, slots, format=format, **options)
-    make_writer = made.writer(
-        {name: options[name] for name in made.writes if name in options}
-    )
+    writing = {n: options[n] for n in made.writes if n in options}
     with contextlib.ExitStack() as stack:
         writers = [
-            stack.enter_context(make_writer(target, columns_of.spec))
+            stack.enter_context(made.make(target, columns_of.spec, **writing))
             for target in targets
         ]
         for columns in columns_of.batches(source):

@@ -116,7 +116,7 @@ def options(name):
 
 def read(name, path, spec):
     """The samples of a file, sample by sample: slot name -> values."""
-    source = FORMATS[name].open([path], spec, options(name), None, None)
+    source = FORMATS[name].open([path], spec, None, None, **options(name))
     found = []
     for columns in source.batches(path):
         found += listed(source.spec, columns)
@@ -158,10 +158,10 @@ def test_through_two_formats(first, second, tmp_path_factory):
         a = str(folder / "a") + SUFFIX.get(first, "")
         (folder / "b").mkdir()
         b = str(folder / "b" / "b") + SUFFIX.get(second, "")
-        with FORMATS[first].writer(options(first))(a, spec) as writer:
+        with FORMATS[first].make(a, spec, **options(first)) as writer:
             writer.write_batch(columns)
         assert read(first, a, spec) == listed(spec, columns)
-        source = FORMATS[first].open([a], spec, options(first), None, None)
+        source = FORMATS[first].open([a], spec, None, None, **options(first))
         with Progress() as progress:
             count = convert(
                 source,
@@ -220,9 +220,9 @@ def test_what_a_format_cannot_express_is_named(
 ):
     spec = SlotSpec([Slot.label("y"), slot])
     path = str(tmp_path / "in")
-    with FORMATS["multislot"].writer({})(path, spec) as writer:
+    with FORMATS["multislot"].make(path, spec) as writer:
         writer.write_batch({"y": [1], slot.name: column})
-    source = FORMATS["multislot"].open([path], spec, {}, None, None)
+    source = FORMATS["multislot"].open([path], spec, None, None)
     target = Target(
         str(tmp_path / "out") + SUFFIX.get(name, ""), FORMATS[name], {}
     )
@@ -235,9 +235,9 @@ def test_what_a_format_cannot_express_is_named(
 def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
     spec = SlotSpec([Slot.label("y"), Slot.sparse("c")])
     path = str(tmp_path / "in")
-    with FORMATS["multislot"].writer({})(path, spec) as writer:
+    with FORMATS["multislot"].make(path, spec) as writer:
         writer.write({"y": 1, "c": [2**32]})
-    source = FORMATS["multislot"].open([path], spec, {}, None, None)
+    source = FORMATS["multislot"].open([path], spec, None, None)
     layout = {"layout": "multi_hot_float"} if name == "raw" else {}
     target = Target(str(tmp_path / "out"), FORMATS[name], layout)
     message = (
@@ -252,7 +252,7 @@ def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
 def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
     spec = SlotSpec([Slot.sparse("c")])
     with pytest.raises(ValueError, match="sample 2: slot 'c' is empty"):
-        with FORMATS["csv"].writer({})(str(tmp_path / "out"), spec) as writer:
+        with FORMATS["csv"].make(str(tmp_path / "out"), spec) as writer:
             writer.write_batch({"c": ([7], [0, 1, 1])})
     assert os.listdir(tmp_path) == []
 
@@ -270,7 +270,7 @@ def test_names_that_csv_cannot_have(tmp_path, names, message):
         [Slot.dense(name, (2,) if name == "a" else (1,)) for name in names]
     )
     with pytest.raises(ValueError, match=message):
-        FORMATS["csv"].writer({})(str(tmp_path / "out"), spec)
+        FORMATS["csv"].make(str(tmp_path / "out"), spec)
     assert os.listdir(tmp_path) == []
 
 
@@ -279,7 +279,7 @@ def test_names_that_csv_has_to_quote(tmp_path):
     spec = SlotSpec([Slot.sparse(name) for name in names])
     path = str(tmp_path / "out.csv")
     columns = {name: ([i], [0, 1]) for i, name in enumerate(names)}
-    with FORMATS["csv"].writer({})(path, spec) as writer:
+    with FORMATS["csv"].make(path, spec) as writer:
         writer.write_batch(columns)
     assert read("csv", path, spec) == listed(
         spec, {n: (np.array(v), np.array(s)) for n, (v, s) in columns.items()}
