@@ -102,11 +102,11 @@ Samples FromRows(const SlotRows& rows) {
   return samples;
 }
 
-Samples Read(const RecordMemory::Snapshot& snapshot) {
+Samples Read(const RecordMemory::Contents& contents) {
   std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < snapshot.num_samples(); ++i) numbers.push_back(i);
+  for (int64_t i = 0; i < contents.num_samples(); ++i) numbers.push_back(i);
   SlotBatch batch;
-  snapshot.Gather(numbers, &batch);
+  contents.Gather(numbers, &batch);
   SlotRows rows(Options().specs);
   batch.AppendTo(&rows);
   return FromRows(rows);
@@ -410,10 +410,10 @@ TEST(RecordMemoryTest, ChangesBesideReaders) {
   for (int reader = 0; reader < 2; ++reader) {
     threads.emplace_back([&] {
       while (!done) {
-        const auto snapshot = memory.Current();
-        const Samples before = Read(*snapshot);
+        const auto contents = memory.Current();
+        const Samples before = Read(*contents);
         EXPECT_EQ(before.size() % kLoad, 0u);
-        EXPECT_EQ(Read(*snapshot), before);
+        EXPECT_EQ(Read(*contents), before);
         read += before.size();
       }
     });

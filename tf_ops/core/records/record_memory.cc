@@ -73,7 +73,7 @@ void EndRow(SlotColumn* to) {
 
 }  // namespace
 
-void RecordMemory::Snapshot::AddChunk(Chunk chunk) {
+void RecordMemory::Contents::AddChunk(Chunk chunk) {
   const uint32_t number = static_cast<uint32_t>(chunks_.size());
   for (int64_t row = 0; row < chunk->num_rows(); ++row) {
     order_.push_back({number, static_cast<uint32_t>(row)});
@@ -81,7 +81,7 @@ void RecordMemory::Snapshot::AddChunk(Chunk chunk) {
   chunks_.push_back(std::move(chunk));
 }
 
-int64_t RecordMemory::Snapshot::Bytes() const {
+int64_t RecordMemory::Contents::Bytes() const {
   int64_t bytes = static_cast<int64_t>(order_.capacity() * sizeof(Position));
   for (const Chunk& chunk : chunks_) {
     bytes += chunk->Bytes() + static_cast<int64_t>(sizeof(SlotRows));
@@ -89,7 +89,7 @@ int64_t RecordMemory::Snapshot::Bytes() const {
   return bytes;
 }
 
-void RecordMemory::Snapshot::Gather(const std::vector<int64_t>& samples,
+void RecordMemory::Contents::Gather(const std::vector<int64_t>& samples,
                                     SlotBatch* batch) const {
   for (const int64_t sample : samples) {
     const Position position = order_[sample];
@@ -115,7 +115,7 @@ void RecordMemory::Load::Add(const SlotRows& rows) {
 RecordMemory::RecordMemory(Options options)
     : options_(std::move(options)),
       partners_(options_.specs.size(), -1),
-      current_(std::make_shared<Snapshot>()) {
+      current_(std::make_shared<Contents>()) {
   const std::vector<ColumnSpec>& specs = options_.specs;
   for (size_t c = 0; c < specs.size(); ++c) {
     const int64_t ids = specs[c].weighs;
@@ -125,18 +125,18 @@ RecordMemory::RecordMemory(Options options)
   }
 }
 
-std::shared_ptr<const RecordMemory::Snapshot> RecordMemory::Current() const {
+std::shared_ptr<const RecordMemory::Contents> RecordMemory::Current() const {
   MutexLock lock(&mutex_);
   return current_;
 }
 
 void RecordMemory::Change(
-    const std::function<std::shared_ptr<Snapshot>(const Snapshot&)>& make) {
+    const std::function<std::shared_ptr<Contents>(const Contents&)>& make) {
   MutexLock changing(&change_mutex_);
   // The old one may be freed only after the lock is given back.
-  std::shared_ptr<const Snapshot> snapshot = make(*Current());
+  std::shared_ptr<const Contents> contents = make(*Current());
   MutexLock lock(&mutex_);
-  current_.swap(snapshot);
+  current_.swap(contents);
 }
 
 bool RecordMemory::IsZero(int64_t column, const SlotRows& rows,
@@ -179,8 +179,8 @@ RecordMemory::Chunk RecordMemory::Pack(const SlotRows& rows) const {
 }
 
 void RecordMemory::Join(const Load& load) {
-  Change([&](const Snapshot& now) {
-    auto next = std::make_shared<Snapshot>();
+  Change([&](const Contents& now) {
+    auto next = std::make_shared<Contents>();
     next->order_.reserve(now.num_samples() + load.num_samples_);
     next->chunks_ = now.chunks_;
     next->order_ = now.order_;
@@ -194,12 +194,12 @@ void RecordMemory::Join(const Load& load) {
 }
 
 void RecordMemory::Release() {
-  Change([](const Snapshot&) { return std::make_shared<Snapshot>(); });
+  Change([](const Contents&) { return std::make_shared<Contents>(); });
 }
 
 void RecordMemory::GlobalShuffle(uint64_t seed) {
-  Change([seed](const Snapshot& now) {
-    auto next = std::make_shared<Snapshot>();
+  Change([seed](const Contents& now) {
+    auto next = std::make_shared<Contents>();
     next->chunks_ = now.chunks_;
     next->order_.reserve(now.order_.size());
     const Permutation permutation(now.num_samples(), seed);
@@ -218,8 +218,8 @@ void RecordMemory::SlotsShuffle(const std::vector<int64_t>& columns,
     moves[c] = true;
     if (partners_[c] >= 0) moves[partners_[c]] = true;
   }
-  Change([&](const Snapshot& now) {
-    auto next = std::make_shared<Snapshot>();
+  Change([&](const Contents& now) {
+    auto next = std::make_shared<Contents>();
     const int64_t num_samples = now.num_samples();
     const Permutation permutation(num_samples, seed);
     next->order_.reserve(num_samples);
@@ -243,10 +243,10 @@ void RecordMemory::SlotsShuffle(const std::vector<int64_t>& columns,
   });
 }
 
-// Makes the samples of a snapshot anew, merged.
+// Makes samples anew, merged.
 class RecordMemory::Merger {
  public:
-  Merger(const RecordMemory* memory, const Snapshot* from,
+  Merger(const RecordMemory* memory, const Contents* from,
          bool erase_duplicates)
       : memory_(memory),
         from_(from),
@@ -286,7 +286,7 @@ class RecordMemory::Merger {
     return true;
   }
 
-  std::shared_ptr<Snapshot> Finish() {
+  std::shared_ptr<Contents> Finish() {
     EndChunk();
     return std::move(to_);
   }
@@ -298,7 +298,7 @@ class RecordMemory::Merger {
   };
 
   Row RowOf(int64_t sample) const {
-    const Snapshot::Position position = from_->order_[sample];
+    const Contents::Position position = from_->order_[sample];
     return {from_->chunks_[position.chunk].get(), position.row};
   }
 
@@ -397,10 +397,10 @@ class RecordMemory::Merger {
   }
 
   const RecordMemory* const memory_;
-  const Snapshot* const from_;
+  const Contents* const from_;
   const bool erase_duplicates_;
   SlotRows rows_;
-  std::shared_ptr<Snapshot> to_ = std::make_shared<Snapshot>();
+  std::shared_ptr<Contents> to_ = std::make_shared<Contents>();
 };
 
 RecordMemory::MergeCounts RecordMemory::MergeByText(int64_t id_column,
@@ -408,9 +408,9 @@ RecordMemory::MergeCounts RecordMemory::MergeByText(int64_t id_column,
                                                     bool keep_unmerged,
                                                     bool erase_duplicates) {
   MergeCounts counts;
-  Change([&](const Snapshot& now) {
+  Change([&](const Contents& now) {
     const auto id_of = [&](int64_t sample) {
-      const Snapshot::Position position = now.order_[sample];
+      const Contents::Position position = now.order_[sample];
       return TextOf(*now.chunks_[position.chunk], id_column, position.row);
     };
     std::vector<int64_t> samples(now.num_samples());
@@ -448,7 +448,7 @@ RecordMemory::MergeCounts RecordMemory::MergeByText(int64_t id_column,
         counts.conflicting += group.count;
       }
     }
-    std::shared_ptr<Snapshot> next = merger.Finish();
+    std::shared_ptr<Contents> next = merger.Finish();
     next->fingerprint_ = now.fingerprint_;
     for (const int64_t word :
          {min_size, int64_t{keep_unmerged}, int64_t{erase_duplicates}}) {

@@ -1,10 +1,11 @@
-// RecordMemory: samples that are held in memory, to be shuffled and merged.
+// RecordMemory: samples that are held in memory, to be shuffled and merged;
+// what Python calls InMemoryDataset.
 //
 //   order    (c1 r7) (c0 r2) (c1 r0) ...     one entry a sample
 //   chunks   c0: columns of some thousand samples    c1: ...
 //
-// Chunks never change. What is in memory at one time is a Snapshot, which never
-// changes either: whoever reads holds one, and a change makes the next. So
+// Chunks never change. What is in memory at one time are Contents, which never
+// change either: whoever reads holds them, and a change makes the next. So
 // samples that were released live until their last reader is done.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_RECORD_MEMORY_H_
@@ -43,7 +44,7 @@ class RecordMemory {
     bool drop_zeros = true;
   };
 
-  class Snapshot {
+  class Contents {
    public:
     int64_t num_samples() const { return static_cast<int64_t>(order_.size()); }
     // Of samples and order; differs where they differ, but for bad luck.
@@ -95,7 +96,7 @@ class RecordMemory {
   explicit RecordMemory(Options options);
 
   const Options& options() const { return options_; }
-  std::shared_ptr<const Snapshot> Current() const;
+  std::shared_ptr<const Contents> Current() const;
 
   // Adds what was loaded behind what is there, all at once.
   void Join(const Load& load);
@@ -122,9 +123,9 @@ class RecordMemory {
   bool IsZero(int64_t column, const SlotRows& rows, int64_t value) const;
   // What is kept of `rows`.
   Chunk Pack(const SlotRows& rows) const;
-  // Replaces the current snapshot by what `make` returns for it.
+  // Replaces the current contents by what `make` returns for them.
   void Change(
-      const std::function<std::shared_ptr<Snapshot>(const Snapshot&)>& make);
+      const std::function<std::shared_ptr<Contents>(const Contents&)>& make);
 
   const Options options_;
   // The weights of a sparse column of ids, and the ids of one of weights; -1
@@ -134,7 +135,7 @@ class RecordMemory {
   Mutex change_mutex_;  // held by one change at a time
   // Held only briefly.
   mutable Mutex mutex_ LODESTAR_ACQUIRED_AFTER(change_mutex_);
-  std::shared_ptr<const Snapshot> current_ LODESTAR_GUARDED_BY(mutex_);
+  std::shared_ptr<const Contents> current_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -153,7 +153,7 @@ class RecordMemoryDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    std::shared_ptr<const RecordMemory::Snapshot> samples_;
+    std::shared_ptr<const RecordMemory::Contents> samples_;
     int64_t count_ = 0;  // of this queue
     std::optional<Permutation> order_;
 
