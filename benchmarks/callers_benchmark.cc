@@ -91,7 +91,7 @@ class Callers {
     for (int64_t i = 0; i < kNew; ++i) ids[i] = IdOf(fresh + i);
     std::vector<lodestar::RowRef> refs(ids.size());
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     if (!store_.FindOrInsert(ids, options, refs, nullptr).ok()) return;
     store_.MoveStep(-1);
   }

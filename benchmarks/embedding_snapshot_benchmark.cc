@@ -50,7 +50,7 @@ class Table {
   void Train(const Ids& ids) {
     std::vector<lodestar::RowRef> refs(ids.size());
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     Require(store_->FindOrInsert(ids, options, refs, nullptr));
     adagrad_.Apply(ids, gradients_.data(), store_.get());
   }

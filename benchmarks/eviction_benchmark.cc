@@ -27,7 +27,7 @@ std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
                          lodestar::EmbeddingStats* stats) {
   const auto store = lodestar::NewStore(kDim, "zeros", policies);
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   std::vector<int64_t> ids(kBatch);
   std::vector<lodestar::RowRef> refs(kBatch);
   std::vector<double> times;

@@ -122,7 +122,7 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   std::vector<lodestar::RowRef> refs(kLookup);
   std::vector<float> out(kLookup * dim);
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   std::string points;
   double most = 0.0;
   inserts.all.reserve(rows / kLookup + 1);

@@ -61,7 +61,7 @@ inline std::vector<bool> See(EmbeddingStore* store,
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = insert;
-  options.count = count;
+  options.count_sightings = count;
   EXPECT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
   std::vector<bool> found;
   for (const RowRef& ref : refs) found.push_back(ref.found());

@@ -60,7 +60,7 @@ void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
   }
   EmbeddingStore::SightingOptions options;
   options.insert = true;
-  options.count = count;
+  options.count_sightings = count;
   options.admit = admit;
   std::vector<RowRef> refs(unique.size());
   ASSERT_TRUE(

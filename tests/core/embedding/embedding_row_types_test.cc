@@ -271,7 +271,7 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
       std::vector<RowRef> refs(ids.size());
       EmbeddingStore::SightingOptions options;
-      options.insert = options.count = call % 3 != 0;
+      options.insert = options.count_sightings = call % 3 != 0;
       EXPECT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
       const std::vector<T> random = this->Random(ids.size() * kDim, call);
       std::vector<C> gradients(random.size());

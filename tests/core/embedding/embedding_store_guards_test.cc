@@ -39,7 +39,7 @@ Status See(EmbeddingStore* store, const std::vector<int64_t>& ids,
   refs->resize(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = true;
-  options.count = true;
+  options.count_sightings = true;
   return store->FindOrInsert(ids, options, *refs, nullptr);
 }
 

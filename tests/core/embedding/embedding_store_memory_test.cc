@@ -50,7 +50,7 @@ Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
   const std::vector<int64_t> ids = Ids(0, count);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   EXPECT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
   if (with_optimizer) {
     const std::vector<float> gradients(ids.size() * kDim, 1.0f);
@@ -111,7 +111,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   const std::vector<int64_t> ids = Ids(1000, 3500);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   const auto call = [&](EmbeddingStore* store) {
     return store->FindOrInsert(ids, options, refs, nullptr);
   };
@@ -129,7 +129,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
   std::vector<char> resident(ids.size());
   const auto call = [&](const Store& a, const Store& b) {
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     const EmbeddingStore::TableIds tables[] = {
         {a.get(), ids, refs[0], resident.data()}, {b.get(), ids, refs[1]}};
     return EmbeddingStore::FindOrInsert({tables, 2}, options, nullptr);
@@ -171,7 +171,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
     const std::vector<int64_t> ids = Ids(0, 3000);
     std::vector<RowRef> refs(ids.size());
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     const auto see = [&](EmbeddingStore* store, int64_t count) {
       return store->FindOrInsert({ids.data(), count}, options,
                                  {refs.data(), count}, nullptr);
@@ -400,7 +400,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
   const std::vector<int64_t> ids = Ids(1000, 9000);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   FailEachAllocation(
       [&] {
         Store store = MakeStore(2, 9000, true);

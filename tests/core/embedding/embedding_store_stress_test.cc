@@ -46,7 +46,7 @@ void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
          bool all_get_rows = true) {
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
   for (const RowRef& ref : refs) ASSERT_TRUE(ref.found() || !all_get_rows);
 }

@@ -35,7 +35,7 @@ void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = true;
-  options.count = true;
+  options.count_sightings = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
   for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
 }

@@ -117,7 +117,7 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
     std::vector<int64_t> mine = ids;
     std::shuffle(mine.begin(), mine.end(), rng);
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     for (size_t i = 0; i < mine.size(); i += 500) {
       const Span<const int64_t> part(mine.data() + i, 500);
       std::vector<RowRef> refs(500);
@@ -143,7 +143,7 @@ TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
   for (const TablePolicies& policies : {max_rows, max_age}) {
     auto store = MakeStore(policies);
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     std::vector<RowRef> refs(2);
     const std::vector<int64_t> old_ids = {1, 2};
     const std::vector<int64_t> ids = {1, 3};
@@ -303,7 +303,7 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
     const ParallelFor halves = pool.Halves();
     const auto see = [&] {
       EmbeddingStore::SightingOptions options;
-      options.insert = options.count = true;
+      options.insert = options.count_sightings = true;
       std::vector<RowRef> refs(ids.size());
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
     };

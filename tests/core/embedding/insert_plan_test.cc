@@ -143,7 +143,8 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
 TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   Table table(Cap(4));
   InsertPlan::Options seen = At(0);
-  seen.call.count = true;  // a row without a sighting may go at any time
+  // A row without a sighting may go at any time.
+  seen.call.count_sightings = true;
   ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
   seen.call.now = 1;
   ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
@@ -204,7 +205,7 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   policies.admission.min_count = 2;
   Table table(policies);
   InsertPlan::Options options;
-  options.call.count = options.call.admission = true;
+  options.call.count_sightings = options.call.admission = true;
   for (int64_t now = 0; now < 2; ++now) {
     EXPECT_EQ(table.parts.rows.size(), 0);
     options.call.now = now;

@@ -199,10 +199,10 @@ TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
   Numbers values, slots;
   values.Resize(RowType::kFloat32, 2 * kDim);
   slots.Resize(RowType::kFloat32, 2 * kDim);
-  const ShardedRows::Counts counts =
+  const ShardedRows::Seen seen =
       rows_.CopyOut(store, ref.row, 1, 1, 2, 1, &values, &slots);
-  EXPECT_EQ(counts.frequency, 1u);
-  EXPECT_EQ(counts.last_seen, 1);
+  EXPECT_EQ(seen.frequency, 1u);
+  EXPECT_EQ(seen.last_seen, 1);
   EXPECT_EQ(values.as<float>()[2], 1.0f);
   EXPECT_EQ(values.as<float>()[3], -1.0f);
   EXPECT_EQ(slots.as<float>()[3], 0.5f);

@@ -47,7 +47,7 @@ struct Table {
     }
     Sightings::Call call;
     call.now = now;
-    call.count = call.admission = true;
+    call.count_sightings = call.admission = true;
     call.admit = admit;
     call.occurrences = occurrences;
     sightings.Plan(ids, call, 0, &plan);
@@ -58,9 +58,9 @@ struct Table {
     frequencies = plan.frequencies;
     return admitted;
   }
-  Sightings::Count CountOf(int64_t id) const {
+  Sightings::Seen SeenOf(int64_t id) const {
     const ShardLocks locks(rows);
-    return sightings.CountOf(0, rows.HashOf(id).tag, id);
+    return sightings.SeenOf(0, rows.HashOf(id).tag, id);
   }
   std::vector<int64_t> Pending(int64_t step) const {
     EmbeddingRows out;
@@ -82,13 +82,13 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
     Table table(policy);
     for (int64_t now = 0; now < 2; ++now) {
       for (int i = 0; i < 3; ++i) EXPECT_EQ(table.See({7, 8}, now), kNone);
-      EXPECT_EQ(table.CountOf(7).sightings, now + 1);
-      EXPECT_EQ(table.CountOf(7).last_seen, now);
+      EXPECT_EQ(table.SeenOf(7).sightings, now + 1);
+      EXPECT_EQ(table.SeenOf(7).last_seen, now);
       EXPECT_EQ(table.Pending(now), (std::vector<int64_t>{7, 8}));
     }
     EXPECT_EQ(table.See({8}, 2), (std::vector<int64_t>{8}));
     EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{3}));
-    EXPECT_EQ(table.CountOf(9).sightings, 0);
+    EXPECT_EQ(table.SeenOf(9).sightings, 0);
   }
   Table exact(ByCount(3));
   exact.See({7, 8}, 0);
@@ -100,8 +100,8 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
   sketch.See({7}, 0);
   sketch.See({8}, 1);
   EXPECT_EQ(sketch.Pending(1), (std::vector<int64_t>{8}));
-  EXPECT_EQ(sketch.CountOf(7).sightings, 1);
-  EXPECT_EQ(sketch.CountOf(7).last_seen, -1);
+  EXPECT_EQ(sketch.SeenOf(7).sightings, 1);
+  EXPECT_EQ(sketch.SeenOf(7).last_seen, -1);
 }
 
 TEST(SightingsTest, OccurrencesCountByThemselves) {
@@ -110,7 +110,7 @@ TEST(SightingsTest, OccurrencesCountByThemselves) {
   EXPECT_EQ(table.See({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
   // The row itself is still to be counted by this call's.
   EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
-  EXPECT_EQ(table.CountOf(8).sightings, 2);
+  EXPECT_EQ(table.SeenOf(8).sightings, 2);
 }
 
 TEST(SightingsTest, ACallMayAdmitAllOrNone) {
@@ -118,7 +118,7 @@ TEST(SightingsTest, ACallMayAdmitAllOrNone) {
   EXPECT_EQ(table.See({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
   EXPECT_EQ(table.See({8}, 0, {}, Admit::kNone), kNone);
   EXPECT_EQ(table.See({8}, 1, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.CountOf(8).sightings, 2);
+  EXPECT_EQ(table.SeenOf(8).sightings, 2);
 }
 
 TEST(SightingsTest, OldOnesAreForgotten) {

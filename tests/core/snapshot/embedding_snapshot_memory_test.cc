@@ -75,7 +75,7 @@ class SnapshotMemory {
     EXPECT_TRUE(store->Remove(Range(100, 200), &removed).ok());
     std::vector<RowRef> refs(50);
     EmbeddingStore::SightingOptions options;
-    options.insert = options.count = true;
+    options.insert = options.count_sightings = true;
     EXPECT_TRUE(
         store->FindOrInsert(Range(5000, 5050), options, refs, nullptr).ok());
   }

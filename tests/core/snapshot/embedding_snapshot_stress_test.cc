@@ -47,7 +47,7 @@ Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
 void See(EmbeddingStore* store, const Ids& ids) {
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
 }
 

@@ -47,7 +47,7 @@ void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = insert;
-  options.count = true;
+  options.count_sightings = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
 }
 

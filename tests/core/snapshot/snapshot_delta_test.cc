@@ -105,10 +105,10 @@ TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
       .AddIds(BlockKind::kRemoved, {1, 2, 99})
       .AddRows({RowRecord(table, 2, 9), RowRecord(table, 4, 8)})
       .Finish();
-  SnapshotDelta::Counts counts;
-  ASSERT_TRUE(ApplyFile(path, live.get(), &counts).ok());
-  EXPECT_EQ(counts.written, 2);
-  EXPECT_EQ(counts.removed, 1);
+  SnapshotDelta::Applied applied;
+  ASSERT_TRUE(ApplyFile(path, live.get(), &applied).ok());
+  EXPECT_EQ(applied.written, 2);
+  EXPECT_EQ(applied.removed, 1);
   EXPECT_EQ(Export(*live).ids, (std::vector<int64_t>{2, 3, 4}));
   EXPECT_EQ(live->size(), 3);
   EXPECT_EQ(live->step(), 11);
@@ -124,10 +124,10 @@ TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
       .AddIds(BlockKind::kRemoved, {2, 3, 2, 3, 2})
       .AddRows({RowRecord(table, 2, 9)})
       .Finish();
-  SnapshotDelta::Counts counts;
-  ASSERT_TRUE(ApplyFile(path, live.get(), &counts).ok());
-  EXPECT_EQ(counts.written, 1);
-  EXPECT_EQ(counts.removed, 1);
+  SnapshotDelta::Applied applied;
+  ASSERT_TRUE(ApplyFile(path, live.get(), &applied).ok());
+  EXPECT_EQ(applied.written, 1);
+  EXPECT_EQ(applied.removed, 1);
   const EmbeddingRows rows = Export(*live);
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 9, 9, 9}));
@@ -150,8 +150,8 @@ TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
   SetNumber<uint64_t>(&bytes, rows + 8, 2 * table.record_bytes());
   Reseal(&bytes, rows);
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
-  SnapshotDelta::Counts counts;
-  const Status status = delta->Apply(&counts);
+  SnapshotDelta::Applied applied;
+  const Status status = delta->Apply(&applied);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("records in"), std::string::npos)
       << status.message();

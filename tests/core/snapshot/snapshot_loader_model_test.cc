@@ -284,15 +284,15 @@ TEST_P(SnapshotLoaderModelTest, DeltasOneByOneLeadThereToo) {
     for (int64_t deltas = 0; deltas < 5; ++deltas) {
       SCOPED_TRACE(StrCat("seed ", seed, ", delta ", deltas));
       const EmbeddingRows before = Export(*live);
-      SnapshotDelta::Counts counts;
-      const Status status = ApplyFile(maker.Next(false), live.get(), &counts);
+      SnapshotDelta::Applied applied;
+      const Status status = ApplyFile(maker.Next(false), live.get(), &applied);
       ASSERT_TRUE(status.ok()) << status.message();
       const auto wanted = maker.model().Make(policies, 4);
       ExpectEqual(Export(*live), Export(*wanted));
       EXPECT_EQ(live->size(), wanted->size());
       int64_t gone = 0;
       for (int64_t id : before.ids) gone += maker.model().rows.count(id) == 0;
-      EXPECT_EQ(counts.removed, gone);
+      EXPECT_EQ(applied.removed, gone);
     }
   }
 }
@@ -322,7 +322,7 @@ TEST_P(SnapshotLoaderModelTest, RowsGoAsTheyWouldHaveGone) {
       std::vector<int64_t> ids;
       for (int64_t id = 0; id < 20; ++id) ids.push_back(-1 - first - id);
       EmbeddingStore::SightingOptions options;
-      options.insert = options.count = true;
+      options.insert = options.count_sightings = true;
       std::vector<RowRef> refs(ids.size());
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
       int64_t evicted = 0;

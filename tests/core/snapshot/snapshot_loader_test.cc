@@ -36,7 +36,7 @@ TEST(SnapshotLoaderTest, AnEmptyTableIsRestored) {
 TEST(SnapshotLoaderTest, EventsThatWereCountedStay) {
   const auto like = MakeStore();
   EmbeddingStore::SightingOptions options;
-  options.insert = options.count = true;
+  options.insert = options.count_sightings = true;
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<RowRef> refs(3);
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());

@@ -92,14 +92,14 @@ inline std::unique_ptr<EmbeddingStore> MustLoad(
 }
 
 inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
-                        SnapshotDelta::Counts* counts = nullptr,
+                        SnapshotDelta::Applied* applied = nullptr,
                         bool reset = false) {
   LoadOptions options;
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
   LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(file, store, options, &delta));
-  SnapshotDelta::Counts unused;
-  return delta->Apply(counts == nullptr ? &unused : counts);
+  SnapshotDelta::Applied unused;
+  return delta->Apply(applied == nullptr ? &unused : applied);
 }
 
 inline EmbeddingRows Export(const EmbeddingStore& store) {

@@ -47,12 +47,12 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   RunParallel(parallel, count, 100 + dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& [id, ref] = order[i];
-      const ShardedRows::Counts counts =
+      const ShardedRows::Seen seen =
           table.CopyOut(table.shard(ref.shard).rows, ref.row, id, i, count,
                         num_slots, &result.values, &result.slots);
       result.ids[i] = id;
-      result.frequencies[i] = counts.frequency;
-      result.last_seen[i] = counts.last_seen;
+      result.frequencies[i] = seen.frequency;
+      result.last_seen[i] = seen.last_seen;
     }
   });
   table_.sightings.Export(&result);
@@ -313,16 +313,16 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
     result.shards[i] = hash.shard;
     const uint32_t row = shard.Find(hash.tag, ids[i]);
     if (row != LeafIndex::kNoRow) {
-      const ShardedRows::Counts counts =
+      const ShardedRows::Seen seen =
           table.CopyOut(shard.rows, row, ids[i], i, count, num_slots,
                         &result.values, &result.slots);
-      result.frequencies[i] = counts.frequency;
-      result.last_seen[i] = counts.last_seen;
+      result.frequencies[i] = seen.frequency;
+      result.last_seen[i] = seen.last_seen;
       result.states[i] = InspectedIds::kResident;
       continue;
     }
-    const Sightings::Count pending =
-        table_.sightings.CountOf(hash.shard, hash.tag, ids[i]);
+    const Sightings::Seen pending =
+        table_.sightings.SeenOf(hash.shard, hash.tag, ids[i]);
     result.frequencies[i] = pending.sightings;
     result.last_seen[i] = pending.last_seen;
     if (pending.sightings > 0) result.states[i] = InspectedIds::kPending;

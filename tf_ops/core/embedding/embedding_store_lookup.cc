@@ -189,8 +189,8 @@ Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
     }
     InsertPlan::Options insert;
     insert.locked = call.locks.has_value();
-    insert.call = {call.now, options.count, /*admission=*/true, options.admit,
-                   call.ids.occurrences};
+    insert.call = {call.now, options.count_sightings, /*admission=*/true,
+                   options.admit, call.ids.occurrences};
     const Span<const int64_t> ids = call.ids.unique_ids;
     plans.emplace_back(
         ids, call.ids.refs, insert,
@@ -221,7 +221,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     call.first = first_of_table;
     first_of_table += call.ids.unique_ids.size();
     call.now = table.step.value();
-    if (options.count && table.rows.ordered()) {
+    if (options.count_sightings && table.rows.ordered()) {
       call.by_shard = table.rows.GroupByShard(call.ids.unique_ids);
       call.locks.emplace(table.rows, std::defer_lock);
     }
@@ -241,7 +241,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     }
   }
   LODESTAR_RETURN_IF_ERROR(LockAndInsert(&calls, options, parallel));
-  if (options.count) {
+  if (options.count_sightings) {
     ForEachRange(&calls, 20, parallel,
                  [](TableCall* call, int64_t first, int64_t count) {
                    if (call->locks.has_value()) return;

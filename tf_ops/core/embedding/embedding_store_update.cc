@@ -120,7 +120,7 @@ Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
     InsertPlan::Options insert;
     insert.call.now = step();
     // Seen by the replica that the gradient comes from.
-    insert.call.admission = insert.call.count =
+    insert.call.admission = insert.call.count_sightings =
         table_.sightings.uses_admission();
     insert.optimizer = &attached;
     InsertPlan plan(

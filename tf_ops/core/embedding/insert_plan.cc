@@ -160,7 +160,8 @@ void InsertPlan::CommitShard(size_t number) {
     fill_(i, refs_[i]);
     const int64_t last_seen =
         options_.last_seen.empty() ? call.now : options_.last_seen[i];
-    uint32_t frequency = call.count && call.occurrences.empty() ? 1 : 0;
+    uint32_t frequency =
+        call.count_sightings && call.occurrences.empty() ? 1 : 0;
     if (!options_.frequencies.empty()) {
       frequency = static_cast<uint32_t>(options_.frequencies[i]);
     } else if (!plan.frequencies.empty()) {

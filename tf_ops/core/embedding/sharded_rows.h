@@ -246,13 +246,13 @@ class ShardedRows {
 
   // A row as number i of `count`, with its first slots [num_slots, count, dim].
   // REQUIRES: the row stays where it is, and holds `id`.
-  struct Counts {
+  struct Seen {
     uint32_t frequency;
     int64_t last_seen;
   };
-  Counts CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
-                 int64_t count, int64_t num_slots, Numbers* values,
-                 Numbers* slots) const;
+  Seen CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
+               int64_t count, int64_t num_slots, Numbers* values,
+               Numbers* slots) const;
   // The opposite, by who holds the row, or of one that no one can see. Empty:
   // these stay as they are.
   void CopyIn(const NumbersView& values, const NumbersView& slots, int64_t i,

@@ -168,7 +168,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     const bool there = s.entry != LeafIndex::kNoRow;
     const bool this_step = GuardHolds(StoreGuard::kSightingSet) && there &&
                            pending.last_seen(s.entry) == call.now;
-    s.fresh = call.count && (by_occurrence || !this_step);
+    s.fresh = call.count_sightings && (by_occurrence || !this_step);
     if (sketch_ == nullptr || this_step) {
       s.sightings = there ? pending.sightings(s.entry) : 0;
     } else {
@@ -228,8 +228,8 @@ void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
   }
 }
 
-Sightings::Count Sightings::CountOf(size_t shard, uint32_t tag,
-                                    int64_t id) const {
+Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag,
+                                  int64_t id) const {
   const PendingIds* pending = pending_ids(shard);
   if (pending == nullptr) return {};
   const uint32_t entry = pending->Find(tag, id);

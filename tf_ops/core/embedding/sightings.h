@@ -30,7 +30,7 @@ struct SightingOptions {
     kNone,  // only sightings are counted
   };
   bool insert = false;  // make rows of ids that have none
-  bool count = false;   // count sightings
+  bool count_sightings = false;
   Admit admit = Admit::kByPolicy;
 };
 
@@ -72,7 +72,7 @@ class Sightings {
   // How a call sees ids.
   struct Call {
     int64_t now = 0;
-    bool count = false;      // it is a sighting
+    bool count_sightings = false;
     bool admission = false;  // of which an id may need several
     SightingOptions::Admit admit = SightingOptions::Admit::kByPolicy;
     // As many sightings of each id; empty: one a step.
@@ -122,11 +122,11 @@ class Sightings {
     return pending_ids(shard) == nullptr ? 0 : pending_ids(shard)->bytes();
   }
   // An id that waits; or an estimate of the sketch, whose step is not known.
-  struct Count {
+  struct Seen {
     int64_t sightings = 0;
     int64_t last_seen = -1;
   };
-  Count CountOf(size_t shard, uint32_t tag, int64_t id) const;
+  Seen SeenOf(size_t shard, uint32_t tag, int64_t id) const;
 
   // Under all locks.
 

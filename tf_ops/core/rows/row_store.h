@@ -56,7 +56,7 @@ struct RowMeta {
   std::atomic<int64_t> id;
   std::atomic<int64_t> last_seen;
   mutable std::atomic<uint32_t> sequence;  // who only reads holds it, too
-  std::atomic<uint32_t> frequency;
+  std::atomic<uint32_t> frequency;         // sightings of the row, decayed
 };
 
 // Reads and writes of row data that another thread may be doing the opposite

@@ -169,7 +169,7 @@ Status SnapshotDelta::ReserveShard(RowShard* shard, Span<const uint32_t> tags) {
   return shard->order->Reserve(shard->rows.capacity());
 }
 
-Status SnapshotDelta::Apply(Counts* counts) try {
+Status SnapshotDelta::Apply(Applied* applied) try {
   Sightings::State admission;
   LODESTAR_RETURN_IF_ERROR(
       parts_.sightings.Build(admission_.View(), &admission));
@@ -188,7 +188,7 @@ Status SnapshotDelta::Apply(Counts* counts) try {
   parts_.sightings.Install(&admission);
   parts_.step.Set(table_.step, table_.own_step);
   parts_.rows.epochs()->Collect();
-  *counts = counts_;
+  *applied = applied_;
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while the delta '", file_->path(),
@@ -286,7 +286,7 @@ Status SnapshotDelta::WriteRowsOfShard(SnapshotLoading* records,
     }
     if (shard.order != nullptr) shard.order->Add(row);
   }
-  counts_.written += end - begin;
+  applied_.written += end - begin;
   const int64_t added = static_cast<int64_t>(tags.size());
   parts_.rows.AddToSize(added);
   parts_.events.Add(Event::kInserts, added);
@@ -323,10 +323,10 @@ void SnapshotDelta::Remove() {
     if (row == LeafIndex::kNoRow) continue;
     shard.mutex.AssertHeld();
     parts_.rows.Remove(&shard, hash.tag, row);
-    ++counts_.removed;
+    ++applied_.removed;
   }
-  parts_.rows.AddToSize(-counts_.removed);
-  parts_.events.Add(Event::kRemoved, counts_.removed);
+  parts_.rows.AddToSize(-applied_.removed);
+  parts_.events.Add(Event::kRemoved, applied_.removed);
 }
 
 }  // namespace lodestar

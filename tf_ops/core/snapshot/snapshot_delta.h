@@ -24,7 +24,7 @@ namespace lodestar {
 // A delta for a table that holds the state that the delta begins with.
 class SnapshotDelta {
  public:
-  struct Counts {
+  struct Applied {
     int64_t written = 0;
     int64_t removed = 0;  // rows that were there
   };
@@ -44,7 +44,7 @@ class SnapshotDelta {
   // FailedPrecondition: rows have come since Open, and the cap has no room.
   // DataLoss, ResourceExhausted: the file has changed since Open, or someone
   // else took the memory; the table holds a part of it.
-  Status Apply(Counts* counts);
+  Status Apply(Applied* applied);
 
   const SnapshotTable& table() const { return table_; }
 
@@ -80,7 +80,7 @@ class SnapshotDelta {
   std::vector<int64_t> removed_;  // and not written, ascending
   AdmissionState admission_;
   bool holds_shards_ = false;
-  Counts counts_;
+  Applied applied_;
 };
 
 }  // namespace lodestar

@@ -75,7 +75,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
     LODESTAR_TRY(inputs.Init(ctx, attributes_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
     LODESTAR_TRY(FindCounters(ctx, &counters));
-    const bool sighting = options_.insert || options_.count;
+    const bool sighting = options_.insert || options_.count_sightings;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
     LODESTAR_TRY(batch.Init(

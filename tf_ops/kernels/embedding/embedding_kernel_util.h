@@ -145,7 +145,7 @@ class LookupAttributes {
 inline absl::Status ReadSightingOptions(
     OpKernelConstruction* ctx, EmbeddingStore::SightingOptions* options) {
   LODESTAR_TRY(ctx->GetAttr("insert", &options->insert));
-  LODESTAR_TRY(ctx->GetAttr("count", &options->count));
+  LODESTAR_TRY(ctx->GetAttr("count", &options->count_sightings));
   std::string admit;
   LODESTAR_TRY(ctx->GetAttr("admit", &admit));
   using Admit = EmbeddingStore::SightingOptions::Admit;

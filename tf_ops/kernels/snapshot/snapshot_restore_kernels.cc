@@ -120,11 +120,11 @@ class SnapshotApplyOp : public LoadKernel {
                                        options_, &deltas[t]));
     }
     for (int64_t t = 0; t < n; ++t) {
-      SnapshotDelta::Counts counts;
-      LODESTAR_TRY(deltas[t]->Apply(&counts));
+      SnapshotDelta::Applied applied;
+      LODESTAR_TRY(deltas[t]->Apply(&applied));
       tables[t].store->SetBase(base);
-      written->vec<int64_t>()(t) = counts.written;
-      removed->vec<int64_t>()(t) = counts.removed;
+      written->vec<int64_t>()(t) = applied.written;
+      removed->vec<int64_t>()(t) = applied.removed;
     }
     return absl::OkStatus();
   }

@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Where the inputs and outputs of each list begin.
+// How many items each list of inputs or outputs has.
 struct Counts {
   int tables = 0;
   int features = 0;
