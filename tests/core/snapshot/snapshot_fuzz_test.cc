@@ -16,7 +16,7 @@
 #include "tests/core/snapshot/golden_snapshots.h"
 #include "tests/core/snapshot/snapshot_files.h"
 #include "tf_ops/core/base/crc32c.h"
-#include "tf_ops/core/snapshot/snapshot_merge.h"
+#include "tf_ops/core/snapshot/snapshot_compact.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
@@ -111,16 +111,16 @@ void ReadInEveryWay(const std::string& path, std::mt19937* random, bool valid) {
   }
   if (!is_table) return;
   const std::string out = NewPath("out");
-  SnapshotFileSummary merged;
+  SnapshotFileSummary compacted;
   const std::vector<std::string> golden_chain = {
       std::string(kGoldenFolder) + "whole.snapshot", path};
-  const Status status = MergeSnapshotFiles(golden_chain, out, &merged);
+  const Status status = CompactChain(golden_chain, out, &compacted);
   if (status.ok()) {
     ASSERT_TRUE(valid);
     SnapshotFileSummary found;
     const Status verified = VerifySnapshotFile(out, nullptr, &found);
     ASSERT_TRUE(verified.ok()) << verified.message();
-    ASSERT_EQ(found.crc, merged.crc);
+    ASSERT_EQ(found.crc, compacted.crc);
   }
 }
 

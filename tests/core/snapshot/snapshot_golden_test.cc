@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/snapshot/golden_snapshots.h"
 #include "tests/core/snapshot/snapshot_files.h"
-#include "tf_ops/core/snapshot/snapshot_merge.h"
+#include "tf_ops/core/snapshot/snapshot_compact.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
@@ -101,15 +101,15 @@ TEST(SnapshotGoldenTest, ADeltaAndWhatItMakesOfTheTable) {
   SnapshotFileSummary summary;
   const std::vector<std::string> chain = {Golden("whole.snapshot"),
                                           Golden("delta.snapshot")};
-  const Status status = MergeSnapshotFiles(chain, out, &summary);
+  const Status status = CompactChain(chain, out, &summary);
   ASSERT_TRUE(status.ok()) << status.message();
-  const auto merged = Read(out, &table);
+  const auto compacted = Read(out, &table);
   EXPECT_EQ(table.step, 110);
-  EXPECT_EQ(merged.at(BlockKind::kRows),
+  EXPECT_EQ(compacted.at(BlockKind::kRows),
             RowRecord(table, 0, -2.0f, 109, 2) +
                 RowRecord(table, 5, 4.0f, 110, 1) +
                 RowRecord(table, INT64_MAX, 2.0f, 100, 0xffffffffu));
-  EXPECT_EQ(merged.at(BlockKind::kSharedRows),
+  EXPECT_EQ(compacted.at(BlockKind::kSharedRows),
             RowRecord(table, 1, 10.0f) + RowRecord(table, 0, 8.0f));
 }
 

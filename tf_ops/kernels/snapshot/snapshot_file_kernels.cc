@@ -1,8 +1,8 @@
 // Kernels of SnapshotVerifyFile, SnapshotReadBlock, SnapshotMerge,
 // SnapshotWriteBlobs and SnapshotFileCrc. Contracts:
 // tf_ops/ops/snapshot/snapshot_ops.cc; algorithms:
-// tf_ops/core/snapshot/snapshot_file.h, snapshot_table.h, snapshot_merge.h and
-// file_crc.h.
+// tf_ops/core/snapshot/snapshot_file.h, snapshot_table.h, snapshot_compact.h
+// and file_crc.h.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tf_ops/core/snapshot/file_crc.h"
+#include "tf_ops/core/snapshot/snapshot_compact.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
-#include "tf_ops/core/snapshot/snapshot_merge.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -63,10 +63,11 @@ absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
   LODESTAR_TRY(ReadTexts(ctx->input(0), "files", &files));
   LODESTAR_TRY(ReadText(ctx->input(1), "out", &out));
   LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
-  SnapshotFileSummary merged;
+  SnapshotFileSummary compacted;
   LODESTAR_TRY(
-      MergeSnapshotFiles(files, out, &merged, BytesOf(ctx->input(2)).front()));
-  return OutputNumbers(ctx, {merged.totals.rows, merged.bytes, merged.crc});
+      CompactChain(files, out, &compacted, BytesOf(ctx->input(2)).front()));
+  return OutputNumbers(ctx,
+                       {compacted.totals.rows, compacted.bytes, compacted.crc});
 }
 
 absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {

@@ -1,4 +1,4 @@
-#include "tf_ops/core/snapshot/snapshot_merge.h"
+#include "tf_ops/core/snapshot/snapshot_compact.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -58,9 +58,9 @@ Content ReadContent(const std::string& path) {
   return content;
 }
 
-Status Merge(const std::vector<std::string>& files, const std::string& out) {
+Status Compact(const std::vector<std::string>& files, const std::string& out) {
   SnapshotFileSummary summary;
-  LODESTAR_RETURN_IF_ERROR(MergeSnapshotFiles(files, out, &summary));
+  LODESTAR_RETURN_IF_ERROR(CompactChain(files, out, &summary));
   SnapshotFileSummary found;
   LODESTAR_RETURN_IF_ERROR(VerifySnapshotFile(out, nullptr, &found));
   EXPECT_EQ(summary.bytes, found.bytes);
@@ -90,7 +90,7 @@ void ExpectError(const Status& status, StatusCode code,
 }
 
 // Chains of every make against a map that every file is applied to.
-TEST(SnapshotMergeTest, GivesWhatTheChainEndsIn) {
+TEST(SnapshotCompactTest, GivesWhatTheChainEndsIn) {
   for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
                              RowType::kFloat16, RowType::kBFloat16}) {
     for (int seed = 0; seed < 12; ++seed) {
@@ -164,7 +164,7 @@ TEST(SnapshotMergeTest, GivesWhatTheChainEndsIn) {
         files.push_back(path);
       }
       const std::string out = NewPath("out");
-      const Status status = Merge(files, out);
+      const Status status = Compact(files, out);
       ASSERT_TRUE(status.ok()) << status.message();
       const Content content = ReadContent(out);
       EXPECT_TRUE(content.table.whole);
@@ -187,26 +187,26 @@ TEST(SnapshotMergeTest, GivesWhatTheChainEndsIn) {
   }
 }
 
-TEST(SnapshotMergeTest, WhatIsOlderThanAWholeFileIsNotOpened) {
+TEST(SnapshotCompactTest, WhatIsOlderThanAWholeFileIsNotOpened) {
   const SnapshotTable whole = TableOf(2, RowType::kFloat32, true);
   const std::string path = NewPath("whole");
   FileMaker(path, whole).AddRows({RowRecord(whole, 3, 1)}).Finish();
   const std::string out = NewPath("out");
-  const Status status = Merge({"/nowhere/a", "/nowhere/b", path}, out);
+  const Status status = Compact({"/nowhere/a", "/nowhere/b", path}, out);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(ReadContent(out).rows.size(), 1);
   // One file comes out as it is.
   EXPECT_EQ(ReadAll(out), ReadAll(path));
 }
 
-TEST(SnapshotMergeTest, BlocksHoldAMebibyte) {
+TEST(SnapshotCompactTest, BlocksHoldAMebibyte) {
   const SnapshotTable whole = TableOf(1000, RowType::kFloat32, true);
   const std::string path = NewPath("whole");
   FileMaker maker(path, whole);
   for (int i = 0; i < 1000; ++i) maker.AddRows({RowRecord(whole, i, 1)});
   maker.Finish();
   const std::string out = NewPath("out");
-  ASSERT_TRUE(Merge({path}, out).ok());
+  ASSERT_TRUE(Compact({path}, out).ok());
   EXPECT_EQ(ReadContent(out).rows.size(), 1000);
   std::unique_ptr<SnapshotFileReader> file;
   ASSERT_TRUE(SnapshotFileReader::Open(out, &file).ok());
@@ -215,7 +215,7 @@ TEST(SnapshotMergeTest, BlocksHoldAMebibyte) {
   EXPECT_EQ(headers.size(), 1 + 4);
 }
 
-TEST(SnapshotMergeTest, FilesOfTwoTablesAreNamed) {
+TEST(SnapshotCompactTest, FilesOfTwoTablesAreNamed) {
   const SnapshotTable whole = TableOf(2, RowType::kFloat32, true);
   const std::string a = NewPath("a");
   FileMaker(a, whole).Finish();
@@ -224,7 +224,7 @@ TEST(SnapshotMergeTest, FilesOfTwoTablesAreNamed) {
     const std::string b = NewPath("b");
     FileMaker(b, table).Finish();
     const std::string out = NewPath("out");
-    ExpectError(Merge({a, b}, out), StatusCode::kInvalidArgument,
+    ExpectError(Compact({a, b}, out), StatusCode::kInvalidArgument,
                 {"'" + a + "' and '" + b + "' are not of one table: " + part});
     EXPECT_FALSE(std::filesystem::exists(out));
   };
@@ -255,23 +255,23 @@ TEST(SnapshotMergeTest, FilesOfTwoTablesAreNamed) {
   expect(whole, "the optimizer is 'sgd'");
 }
 
-TEST(SnapshotMergeTest, AChainNeedsAWholeFileThatIsThere) {
+TEST(SnapshotCompactTest, AChainNeedsAWholeFileThatIsThere) {
   const std::string delta = NewPath("delta");
   FileMaker(delta, TableOf(2, RowType::kFloat32, false)).Finish();
   const std::string out = NewPath("out");
-  ExpectError(Merge({delta, delta}, out), StatusCode::kInvalidArgument,
+  ExpectError(Compact({delta, delta}, out), StatusCode::kInvalidArgument,
               {"'" + delta + "' holds a delta"});
-  ExpectError(Merge({}, out), StatusCode::kInvalidArgument, {"no files"});
-  ExpectError(Merge({NewPath("none"), delta}, out), StatusCode::kNotFound,
+  ExpectError(Compact({}, out), StatusCode::kInvalidArgument, {"no files"});
+  ExpectError(Compact({NewPath("none"), delta}, out), StatusCode::kNotFound,
               {"none': No such file"});
   WriteAll(out, "x");
   const std::string whole = NewPath("whole");
   FileMaker(whole, TableOf(2, RowType::kFloat32, true)).Finish();
-  ExpectError(Merge({whole, delta}, out), StatusCode::kAlreadyExists, {out});
+  ExpectError(Compact({whole, delta}, out), StatusCode::kAlreadyExists, {out});
   EXPECT_EQ(ReadAll(out), "x");
 }
 
-TEST(SnapshotMergeTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
+TEST(SnapshotCompactTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
   SnapshotTable table = TableOf(2, RowType::kFloat32, true);
   const std::string whole = NewPath("whole");
   FileMaker(whole, table).AddRows({RowRecord(table, 3, 1)}).Finish();
@@ -280,7 +280,7 @@ TEST(SnapshotMergeTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
   const std::string row = RowRecord(table, 3, 1);
   FileMaker(delta, table).AddRows({row, row}).Finish();
   std::string out = NewPath("out");
-  ExpectError(Merge({whole, delta}, out), StatusCode::kDataLoss,
+  ExpectError(Compact({whole, delta}, out), StatusCode::kDataLoss,
               {delta, "byte 168: record 1 of the ROWS block is of id 3"});
   SnapshotFileSummary unused;
   ExpectError(VerifySnapshotFile(out, nullptr, &unused), StatusCode::kDataLoss,
@@ -292,7 +292,7 @@ TEST(SnapshotMergeTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
       .AddIds(BlockKind::kRemoved, {3})
       .AddRows({row, row})
       .Finish();
-  ExpectError(Merge({whole, delta}, NewPath("out")), StatusCode::kDataLoss,
+  ExpectError(Compact({whole, delta}, NewPath("out")), StatusCode::kDataLoss,
               {delta, "record 1 of the ROWS block is of id 3"});
 
   std::filesystem::remove(delta);
@@ -301,11 +301,11 @@ TEST(SnapshotMergeTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
   bytes[140] ^= 1;
   WriteAll(whole, bytes);
   out = NewPath("out");
-  ExpectError(Merge({whole, delta}, out), StatusCode::kDataLoss,
+  ExpectError(Compact({whole, delta}, out), StatusCode::kDataLoss,
               {whole, "byte 136: the ROWS block's 32 bytes have the checksum"});
 }
 
-TEST(SnapshotMergeTest, OutOfMemoryIsAnError) {
+TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
   SnapshotTable table = TableOf(2, RowType::kFloat32, true);
   const std::string whole = NewPath("whole");
   FileMaker(whole, table).AddRows({RowRecord(table, 3, 1)}).Finish();
@@ -324,7 +324,7 @@ TEST(SnapshotMergeTest, OutOfMemoryIsAnError) {
     bool failed;
     {
       FailAllocation failure(count);
-      status = MergeSnapshotFiles(files, out, &summary);
+      status = CompactChain(files, out, &summary);
       failed = failure.failed();
     }
     if (!failed) {

@@ -1,7 +1,7 @@
 // One whole file of a table in place of a whole file and the deltas after it.
 
-#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_MERGE_H_
-#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_MERGE_H_
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_COMPACT_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_COMPACT_H_
 
 #include <string>
 
@@ -25,10 +25,10 @@ namespace lodestar {
 // a delta is found too, one that stands twice in the whole file is not. Else
 // what SnapshotFileReader and SnapshotFileWriter return. On error what was
 // written of `out` stays, without END.
-Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
-                          SnapshotFileSummary* summary,
-                          const std::string& label = "");
+Status CompactChain(Span<const std::string> files, const std::string& out,
+                    SnapshotFileSummary* summary,
+                    const std::string& label = "");
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_MERGE_H_
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_COMPACT_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/core/snapshot/snapshot_merge.h"
+#include "tf_ops/core/snapshot/snapshot_compact.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -81,7 +81,7 @@ class DecidedIds {
   int64_t num_cells_ = 0;
 };
 
-// Records on their way into blocks of one kind of the merged file.
+// Records on their way into blocks of one kind of the compacted file.
 class RecordWriter {
  public:
   RecordWriter(BlockKind kind, const SnapshotTable& table,
@@ -98,7 +98,7 @@ class RecordWriter {
     }
   }
 
-  // record: as in the merged file, or without optimizer slots.
+  // record: as in the compacted file, or without optimizer slots.
   Status Add(const char* record, const SnapshotRowLayout& layout) {
     char* const out = block_.data() + count_ * layout_.bytes();
     std::memcpy(out, record, layout.bytes());
@@ -180,16 +180,16 @@ Status ReadSources(Span<const std::string> files,
     sources->push_back(std::move(source));
     if (whole) return Status();
   }
-  if (files.empty()) return InvalidArgument("there are no files to merge");
+  if (files.empty()) return InvalidArgument("there are no files to compact");
   return InvalidArgument("'", files[0],
-                         "' holds a delta, but the first of the files to merge "
-                         "has to hold the whole table");
+                         "' holds a delta, but the first of the files to "
+                         "compact has to hold the whole table");
 }
 
 // Takes in one file after the other, the newest first.
-class Merge {
+class Compaction {
  public:
-  Merge(const SnapshotTable& table, SnapshotFileWriter* out)
+  Compaction(const SnapshotTable& table, SnapshotFileWriter* out)
       : out_(out),
         rows_(BlockKind::kRows, table, out),
         shared_rows_(BlockKind::kSharedRows, table, out) {}
@@ -289,9 +289,9 @@ class Merge {
 
 }  // namespace
 
-Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
-                          SnapshotFileSummary* summary,
-                          const std::string& label) try {
+Status CompactChain(Span<const std::string> files, const std::string& out,
+                    SnapshotFileSummary* summary,
+                    const std::string& label) try {
   std::vector<Source> sources;
   LODESTAR_RETURN_IF_ERROR(ReadSources(files, &sources));
   SnapshotTotals of_deltas;
@@ -313,18 +313,18 @@ Status MergeSnapshotFiles(Span<const std::string> files, const std::string& out,
   const std::string payload = EncodeTable(table);
   LODESTAR_RETURN_IF_ERROR(
       writer->Append(BlockKind::kTable, 1, payload.data(), payload.size()));
-  Merge merge(table, writer.get());
-  LODESTAR_RETURN_IF_ERROR(merge.Reserve(of_deltas));
+  Compaction compaction(table, writer.get());
+  LODESTAR_RETURN_IF_ERROR(compaction.Reserve(of_deltas));
   for (const Source& source : sources) {
-    LODESTAR_RETURN_IF_ERROR(merge.Take(source));
+    LODESTAR_RETURN_IF_ERROR(compaction.Take(source));
   }
-  LODESTAR_RETURN_IF_ERROR(merge.Finish());
+  LODESTAR_RETURN_IF_ERROR(compaction.Finish());
   summary->bytes = writer->bytes();
   summary->crc = writer->crc();
   summary->totals = writer->totals();
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for merging ", files.size(),
+  return ResourceExhausted("out of memory for compacting ", files.size(),
                            " snapshot files");
 }
 
