@@ -22,7 +22,7 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
-#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace {
@@ -108,8 +108,9 @@ void Restore(const std::string& path, int64_t rows, int num_threads) {
   const std::vector<std::string> files = {path};
   const ParallelFor threads = Threads(num_threads);
   std::unique_ptr<EmbeddingStore> store;
-  Require(lodestar::LoadChain(Span<const std::string>(files), *like, {},
-                              num_threads == 1 ? nullptr : &threads, &store));
+  Require(lodestar::RestoreChain(Span<const std::string>(files), *like, {},
+                                 num_threads == 1 ? nullptr : &threads,
+                                 &store));
   if (store->size() != rows) std::exit(1);
 }
 

@@ -39,7 +39,7 @@ _TESTED_BY = {
     "embedding/shared_rows": "embedding/embedding_shared_rows_test",
     "lookup/integer_map": "lookup/id_maps_test",
     "lookup/string_map": "lookup/id_maps_test",
-    "snapshot/snapshot_loading": "snapshot/snapshot_loader_test",
+    "snapshot/restored_records": "snapshot/snapshot_restore_test",
 }
 
 

@@ -17,7 +17,7 @@ namespace lodestar {
 namespace {
 
 TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
-  const auto live = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  const auto live = MustRestore({WholeFile({1, 2})}, *MakeStore());
   ASSERT_NE(live, nullptr);
   const EmbeddingRows before = Export(*live);
   const auto expect_refused = [&](const SnapshotTable& table, StatusCode code,
@@ -52,7 +52,7 @@ TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
 TEST(SnapshotDeltaTest, ACapIsKept) {
   TablePolicies policies;
   policies.eviction.max_rows = 3;
-  const auto capped = MustLoad({WholeFile({1, 2, 3})}, *MakeStore(policies));
+  const auto capped = MustRestore({WholeFile({1, 2, 3})}, *MakeStore(policies));
   const auto before = Export(*capped);
   const SnapshotTable table = Table(false);
   const std::string full = NewPath("delta");
@@ -82,14 +82,14 @@ TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
       .Finish();
   // Without slots of its own, as what is served.
   const auto served =
-      MustLoad({WholeFile({1, 2})}, *MakeStore(), /*reset=*/true);
+      MustRestore({WholeFile({1, 2})}, *MakeStore(), /*reset=*/true);
   ASSERT_TRUE(ApplyFile(path, served.get(), nullptr, /*reset=*/true).ok());
   EmbeddingRows rows = Export(*served);
   EXPECT_EQ(rows.optimizer.name, "");
   EXPECT_EQ(Floats(rows.values),
             (std::vector<float>{9, 9, 9, 2, 2, 2, 8, 8, 8}));
   // With slots of another optimizer, which begin anew.
-  const auto trained = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  const auto trained = MustRestore({WholeFile({1, 2})}, *MakeStore());
   ASSERT_TRUE(ApplyFile(path, trained.get(), nullptr, /*reset=*/true).ok());
   rows = Export(*trained);
   EXPECT_EQ(rows.optimizer.name, "adagrad");
@@ -98,7 +98,7 @@ TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
 }
 
 TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
-  const auto live = MustLoad({WholeFile({1, 2, 3})}, *MakeStore());
+  const auto live = MustRestore({WholeFile({1, 2, 3})}, *MakeStore());
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false);
   FileMaker(path, table)
@@ -117,7 +117,7 @@ TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
 
 // Removed twice since the base, and made again each time.
 TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
-  const auto live = MustLoad({WholeFile({1, 2, 3})}, *MakeStore());
+  const auto live = MustRestore({WholeFile({1, 2, 3})}, *MakeStore());
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false);
   FileMaker(path, table)
@@ -135,7 +135,7 @@ TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
 
 // Its file is read again, and may have been written to meanwhile.
 TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
-  const auto live = MustLoad({WholeFile({1, 2})}, *MakeStore());
+  const auto live = MustRestore({WholeFile({1, 2})}, *MakeStore());
   const EmbeddingRows before = Export(*live);
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false);
@@ -173,8 +173,8 @@ TEST(SnapshotDeltaTest, LookUpsGoOnWhileRowsSwitch) {
   std::vector<int64_t> ids;
   for (int64_t id = 0; id < kIds; ++id) ids.push_back(id);
   const auto live =
-      MustLoad({WholeFile({}, table_of(true))},
-               *MakeStore(TablePolicies(), 4, RowType::kFloat32, kWide));
+      MustRestore({WholeFile({}, table_of(true))},
+                  *MakeStore(TablePolicies(), 4, RowType::kFloat32, kWide));
   std::vector<std::string> files;
   for (int d = 0; d < kDeltas; ++d) {
     const SnapshotTable table = table_of(false);

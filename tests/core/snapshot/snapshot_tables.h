@@ -14,7 +14,7 @@
 #include "tests/core/testing/rows_view.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
-#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 
 namespace lodestar {
 
@@ -72,21 +72,21 @@ inline std::string WholeFile(const std::vector<int64_t>& ids,
   return path;
 }
 
-inline Status Load(const std::vector<std::string>& files,
-                   const EmbeddingStore& like,
-                   std::unique_ptr<EmbeddingStore>* out, bool reset = false,
-                   const ParallelFor* parallel = nullptr) {
-  LoadOptions options;
+inline Status Restore(const std::vector<std::string>& files,
+                      const EmbeddingStore& like,
+                      std::unique_ptr<EmbeddingStore>* out, bool reset = false,
+                      const ParallelFor* parallel = nullptr) {
+  RestoreOptions options;
   options.reset_slots = reset;
-  return LoadChain(Span<const std::string>(files), like, options, parallel,
-                   out);
+  return RestoreChain(Span<const std::string>(files), like, options, parallel,
+                      out);
 }
 
-inline std::unique_ptr<EmbeddingStore> MustLoad(
+inline std::unique_ptr<EmbeddingStore> MustRestore(
     const std::vector<std::string>& files, const EmbeddingStore& like,
     bool reset = false) {
   std::unique_ptr<EmbeddingStore> store;
-  const Status status = Load(files, like, &store, reset);
+  const Status status = Restore(files, like, &store, reset);
   EXPECT_TRUE(status.ok()) << status.message();
   return store;
 }
@@ -94,7 +94,7 @@ inline std::unique_ptr<EmbeddingStore> MustLoad(
 inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
                         SnapshotDelta::Applied* applied = nullptr,
                         bool reset = false) {
-  LoadOptions options;
+  RestoreOptions options;
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
   LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(file, store, options, &delta));

@@ -12,7 +12,7 @@
 namespace lodestar {
 
 Status SnapshotDelta::Open(const std::string& path, EmbeddingStore* store,
-                           const LoadOptions& options,
+                           const RestoreOptions& options,
                            std::unique_ptr<SnapshotDelta>* out) try {
   std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, options));
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &delta->file_));
@@ -32,7 +32,7 @@ Status SnapshotDelta::CheckTable() const {
   if (table_.whole) {
     return InvalidArgument("'", path, "' holds a whole table, wanted a delta");
   }
-  LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table_, *store_));
+  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table_, *store_));
   const RowInitializer& initializer = parts_.initializer;
   if (table_.seed != initializer.seed() || table_.salt != initializer.salt()) {
     return InvalidArgument("'", path, "' is of a table of seed ", table_.seed,
@@ -41,7 +41,7 @@ Status SnapshotDelta::CheckTable() const {
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
-      SnapshotLoading::CheckOptimizer(path, table_.optimizer, *store_));
+      RestoredRecords::CheckOptimizer(path, table_.optimizer, *store_));
   if (table_.optimizer.name.empty() && parts_.optimizer.bound()) {
     return FailedPrecondition("'", path,
                               "' holds no optimizer slots, but the table's are "
@@ -197,7 +197,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
 
 Status SnapshotDelta::WriteAll() {
   Remove();
-  SnapshotLoading records(store_, table_, options_.reset_slots);
+  RestoredRecords records(store_, table_, options_.reset_slots);
   SnapshotScan scan(*file_, /*payloads=*/true);
   SnapshotFileReader::Block block;
   for (bool more = true; more;) {
@@ -233,9 +233,9 @@ Status SnapshotDelta::Bind() {
   return Status();
 }
 
-Status SnapshotDelta::WriteRows(SnapshotLoading* records,
+Status SnapshotDelta::WriteRows(RestoredRecords* records,
                                 const SnapshotFileReader::Block& block) {
-  SnapshotLoading::Groups groups;
+  RestoredRecords::Groups groups;
   records->Group(block, &groups);
   for (uint32_t s = 0; s < parts_.rows.num_shards(); ++s) {
     LODESTAR_RETURN_IF_ERROR(WriteRowsOfShard(records, s, &groups));
@@ -243,9 +243,9 @@ Status SnapshotDelta::WriteRows(SnapshotLoading* records,
   return Status();
 }
 
-Status SnapshotDelta::WriteRowsOfShard(SnapshotLoading* records,
+Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
                                        uint32_t number,
-                                       SnapshotLoading::Groups* groups) {
+                                       RestoredRecords::Groups* groups) {
   const uint32_t begin = groups->begins[number];
   const uint32_t end = groups->begins[number + 1];
   if (begin == end) return Status();
@@ -295,7 +295,7 @@ Status SnapshotDelta::WriteRowsOfShard(SnapshotLoading* records,
 
 // So that a list passes over few rows to find the place of each.
 void SnapshotDelta::SortByAge(uint32_t begin, uint32_t end,
-                              SnapshotLoading::Groups* groups) {
+                              RestoredRecords::Groups* groups) {
   std::vector<std::pair<const char*, uint32_t>> sorted;
   for (uint32_t k = begin; k < end; ++k) {
     sorted.push_back({groups->records[k], groups->tags[k]});

@@ -14,9 +14,9 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/snapshot/restored_records.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
-#include "tf_ops/core/snapshot/snapshot_loader.h"
-#include "tf_ops/core/snapshot/snapshot_loading.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
@@ -32,9 +32,9 @@ class SnapshotDelta {
   // Reads and checks all of the file, and reserves memory for its rows.
   // `store` has to live for as long as the delta.
   // DataLoss, InvalidArgument, FailedPrecondition and ResourceExhausted: as
-  // LoadChain; the table is as it was.
+  // RestoreChain; the table is as it was.
   static Status Open(const std::string& path, EmbeddingStore* store,
-                     const LoadOptions& options,
+                     const RestoreOptions& options,
                      std::unique_ptr<SnapshotDelta>* out);
 
   // Reads the file again and writes it to the table, on this thread, once.
@@ -49,7 +49,7 @@ class SnapshotDelta {
   const SnapshotTable& table() const { return table_; }
 
  private:
-  SnapshotDelta(EmbeddingStore* store, const LoadOptions& options)
+  SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
       : store_(store), parts_(store->parts()), options_(options) {}
 
   Status CheckTable() const;
@@ -63,17 +63,17 @@ class SnapshotDelta {
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
   static Status ReserveShard(RowShard* shard, Span<const uint32_t> tags);
   Status Bind();
-  Status WriteRows(SnapshotLoading* records,
+  Status WriteRows(RestoredRecords* records,
                    const SnapshotFileReader::Block& block);
-  Status WriteRowsOfShard(SnapshotLoading* records, uint32_t number,
-                          SnapshotLoading::Groups* groups);
+  Status WriteRowsOfShard(RestoredRecords* records, uint32_t number,
+                          RestoredRecords::Groups* groups);
   static void SortByAge(uint32_t begin, uint32_t end,
-                        SnapshotLoading::Groups* groups);
+                        RestoredRecords::Groups* groups);
   void Remove();
 
   EmbeddingStore* const store_;
   TableParts& parts_;
-  const LoadOptions options_;
+  const RestoreOptions options_;
   std::unique_ptr<SnapshotFileReader> file_;
   SnapshotTable table_;
   std::vector<int64_t> ids_;      // of its rows, ascending

@@ -1,6 +1,6 @@
 // Kernels of SnapshotRestore and SnapshotApply. Contracts:
 // tf_ops/ops/snapshot/snapshot_ops.cc; algorithms:
-// tf_ops/core/snapshot/snapshot_loader.h and snapshot_delta.h.
+// tf_ops/core/snapshot/snapshot_restore.h and snapshot_delta.h.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
-#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
@@ -28,7 +28,7 @@ class LoadKernel : public Kernel {
   }
 
  protected:
-  LoadOptions options_;
+  RestoreOptions options_;
 };
 
 class SnapshotRestoreOp : public LoadKernel {
@@ -49,8 +49,8 @@ class SnapshotRestoreOp : public LoadKernel {
     std::vector<std::shared_ptr<EmbeddingStore>> loaded;
     for (int64_t t = 0; t < n; ++t) {
       std::unique_ptr<EmbeddingStore> store;
-      LODESTAR_TRY(
-          LoadChain(chains[t], *tables[t].store, options_, &parallel, &store));
+      LODESTAR_TRY(RestoreChain(chains[t], *tables[t].store, options_,
+                                &parallel, &store));
       store->SetBase(base);
       rows->vec<int64_t>()(t) = store->size();
       loaded.push_back(std::move(store));

@@ -245,9 +245,9 @@ class ChainMaker {
   int number_ = 0;
 };
 
-class SnapshotLoaderModelTest : public testing::TestWithParam<Case> {};
+class SnapshotRestoreModelTest : public testing::TestWithParam<Case> {};
 
-TEST_P(SnapshotLoaderModelTest, AChainLeadsToWhatItsFilesSay) {
+TEST_P(SnapshotRestoreModelTest, AChainLeadsToWhatItsFilesSay) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   const ParallelFor threads = Threads(c.threads);
@@ -261,7 +261,7 @@ TEST_P(SnapshotLoaderModelTest, AChainLeadsToWhatItsFilesSay) {
                             shards, " shards"));
         const auto like = MakeStore(policies, shards, c.type);
         std::unique_ptr<EmbeddingStore> store;
-        const Status status = Load(files, *like, &store, false, &threads);
+        const Status status = Restore(files, *like, &store, false, &threads);
         ASSERT_TRUE(status.ok()) << status.message();
         ExpectEqual(Export(*store), Export(*wanted));
         EXPECT_EQ(store->size(), wanted->size());
@@ -272,14 +272,14 @@ TEST_P(SnapshotLoaderModelTest, AChainLeadsToWhatItsFilesSay) {
   }
 }
 
-TEST_P(SnapshotLoaderModelTest, DeltasOneByOneLeadThereToo) {
+TEST_P(SnapshotRestoreModelTest, DeltasOneByOneLeadThereToo) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   if (c.max_rows > 0) return;
   for (uint32_t seed = 0; seed < 5; ++seed) {
     ChainMaker maker(c, seed);
     const auto like = MakeStore(policies, 4, c.type);
-    const auto live = MustLoad({maker.Next(true)}, *like);
+    const auto live = MustRestore({maker.Next(true)}, *like);
     ASSERT_NE(live, nullptr);
     for (int64_t deltas = 0; deltas < 5; ++deltas) {
       SCOPED_TRACE(StrCat("seed ", seed, ", delta ", deltas));
@@ -298,7 +298,7 @@ TEST_P(SnapshotLoaderModelTest, DeltasOneByOneLeadThereToo) {
 }
 
 // The order in which rows go shows in nothing but who goes first.
-TEST_P(SnapshotLoaderModelTest, RowsGoAsTheyWouldHaveGone) {
+TEST_P(SnapshotRestoreModelTest, RowsGoAsTheyWouldHaveGone) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   if (c.max_rows == 0 && c.max_age < 0) return;
@@ -306,12 +306,12 @@ TEST_P(SnapshotLoaderModelTest, RowsGoAsTheyWouldHaveGone) {
   std::vector<std::string> files = {maker.Next(true), maker.Next(false)};
   const auto wanted = maker.model().Make(policies, 4);
   const auto like = MakeStore(policies, 4, c.type);
-  const auto loaded = MustLoad(files, *like);
+  const auto loaded = MustRestore(files, *like);
   ASSERT_NE(loaded, nullptr);
   std::vector<EmbeddingStore*> stores = {wanted.get(), loaded.get()};
   std::unique_ptr<EmbeddingStore> live;
   if (c.max_rows == 0) {
-    live = MustLoad({files[0]}, *like);
+    live = MustRestore({files[0]}, *like);
     ASSERT_TRUE(ApplyFile(files[1], live.get()).ok());
     stores.push_back(live.get());
   }
@@ -336,7 +336,7 @@ TEST_P(SnapshotLoaderModelTest, RowsGoAsTheyWouldHaveGone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Cases, SnapshotLoaderModelTest,
+    Cases, SnapshotRestoreModelTest,
     testing::Values(
         Case{"plain"}, Case{"double", RowType::kFloat64},
         Case{"half", RowType::kFloat16}, Case{"bfloat", RowType::kBFloat16},

@@ -1,4 +1,4 @@
-#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 
 #include <algorithm>
 #include <new>
@@ -8,18 +8,18 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/embedding/embedding_run.h"
-#include "tf_ops/core/snapshot/snapshot_loading.h"
+#include "tf_ops/core/snapshot/restored_records.h"
 
 namespace lodestar {
 
 // Fills a table that no one else can see yet.
-class SnapshotLoader {
+class ChainRestorer {
  public:
-  SnapshotLoader(Span<const std::string> paths, const EmbeddingStore& like,
-                 const LoadOptions& options, const ParallelFor* parallel)
+  ChainRestorer(Span<const std::string> paths, const EmbeddingStore& like,
+                const RestoreOptions& options, const ParallelFor* parallel)
       : paths_(paths), like_(like), options_(options), parallel_(parallel) {}
 
-  Status Load(std::unique_ptr<EmbeddingStore>* out) {
+  Status Restore(std::unique_ptr<EmbeddingStore>* out) {
     LODESTAR_RETURN_IF_ERROR(Open());
     LODESTAR_RETURN_IF_ERROR(MakeStore());
     for (size_t f = 0; f < tables_.size(); ++f) {
@@ -48,9 +48,9 @@ class SnapshotLoader {
   Status Open();
   Status MakeStore();
   Status LoadFile(size_t number);
-  Status LoadRows(SnapshotLoading* records, const Block& block);
-  Status LoadRowsOfShard(SnapshotLoading* records, const Block& block,
-                         const SnapshotLoading::Groups& groups, uint32_t shard);
+  Status LoadRows(RestoredRecords* records, const Block& block);
+  Status LoadRowsOfShard(RestoredRecords* records, const Block& block,
+                         const RestoredRecords::Groups& groups, uint32_t shard);
   Status NoteRemoved(const Block& block);
   void RemoveRows();
   Status CheckCap() const;
@@ -61,7 +61,7 @@ class SnapshotLoader {
 
   const Span<const std::string> paths_;
   const EmbeddingStore& like_;
-  const LoadOptions options_;
+  const RestoreOptions options_;
   const ParallelFor* const parallel_;
   std::vector<SnapshotTable> tables_;
   std::unique_ptr<EmbeddingStore> store_;
@@ -73,7 +73,7 @@ class SnapshotLoader {
   AdmissionState admission_;
 };
 
-Status SnapshotLoader::Open() {
+Status ChainRestorer::Open() {
   if (paths_.empty()) {
     return InvalidArgument("there are no snapshot files of the table");
   }
@@ -82,7 +82,7 @@ Status SnapshotLoader::Open() {
     LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
     SnapshotTable table;
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
-    LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckTable(path, table, like_));
+    LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, like_));
     if (table.whole != tables_.empty()) {
       return InvalidArgument(
           "'", path, "' holds ", table.whole ? "a whole table" : "a delta",
@@ -91,7 +91,7 @@ Status SnapshotLoader::Open() {
     tables_.push_back(std::move(table));
   }
   if (options_.reset_slots) return Status();
-  LODESTAR_RETURN_IF_ERROR(SnapshotLoading::CheckOptimizer(
+  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckOptimizer(
       paths_[paths_.size() - 1], last().optimizer, like_));
   // Rows of files from before it was attached get what it begins with.
   for (size_t f = 0; f + 1 < tables_.size(); ++f) {
@@ -109,7 +109,7 @@ Status SnapshotLoader::Open() {
   return Status();
 }
 
-Status SnapshotLoader::MakeStore() {
+Status ChainRestorer::MakeStore() {
   LODESTAR_RETURN_IF_ERROR(EmbeddingStore::CreateEmptyLike(
       like_, last().seed, last().salt, &store_));
   table_ = &store_->parts();
@@ -119,13 +119,13 @@ Status SnapshotLoader::MakeStore() {
   return Status();
 }
 
-Status SnapshotLoader::LoadFile(size_t number) {
+Status ChainRestorer::LoadFile(size_t number) {
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(paths_[number], &file_));
   const SnapshotTable& table = tables_[number];
   const bool is_last = number + 1 == tables_.size();
   delta_.clear();
   if (!table.whole) delta_.resize(table_->rows.num_shards());
-  SnapshotLoading records(store_.get(), table, options_.reset_slots);
+  RestoredRecords records(store_.get(), table, options_.reset_slots);
   const bool with_shared = table_->shared.any() && table.shared_rows > 0;
   SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const Block& block) -> Status {
@@ -168,8 +168,8 @@ Status SnapshotLoader::LoadFile(size_t number) {
   return Status();
 }
 
-Status SnapshotLoader::LoadRows(SnapshotLoading* records, const Block& block) {
-  SnapshotLoading::Groups groups;
+Status ChainRestorer::LoadRows(RestoredRecords* records, const Block& block) {
+  RestoredRecords::Groups groups;
   records->Group(block, &groups);
   const uint32_t num_shards = table_->rows.num_shards();
   // Threads begin at different shards, so that they seldom wait.
@@ -182,10 +182,10 @@ Status SnapshotLoader::LoadRows(SnapshotLoading* records, const Block& block) {
   return Status();
 }
 
-Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
-                                       const Block& block,
-                                       const SnapshotLoading::Groups& groups,
-                                       uint32_t number) {
+Status ChainRestorer::LoadRowsOfShard(RestoredRecords* records,
+                                      const Block& block,
+                                      const RestoredRecords::Groups& groups,
+                                      uint32_t number) {
   const uint32_t begin = groups.begins[number];
   const uint32_t end = groups.begins[number + 1];
   if (begin == end) return Status();
@@ -225,7 +225,7 @@ Status SnapshotLoader::LoadRowsOfShard(SnapshotLoading* records,
   return Status();
 }
 
-Status SnapshotLoader::NoteRemoved(const Block& block) {
+Status ChainRestorer::NoteRemoved(const Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t id = block.at<int64_t>(i * sizeof(int64_t));
     const uint32_t shard = table_->rows.HashOf(id).shard;
@@ -236,7 +236,7 @@ Status SnapshotLoader::NoteRemoved(const Block& block) {
 }
 
 // Ids that a delta removes and then writes have their rows already.
-void SnapshotLoader::RemoveRows() {
+void ChainRestorer::RemoveRows() {
   for (size_t s = 0; s < delta_.size(); ++s) {
     RowShard& shard = table_->rows.shard(s);
     for (int64_t id : delta_[s].removed) {
@@ -255,7 +255,7 @@ void SnapshotLoader::RemoveRows() {
   }
 }
 
-Status SnapshotLoader::CheckCap() const {
+Status ChainRestorer::CheckCap() const {
   const int64_t max_rows = table_->policies.eviction.max_rows;
   if (max_rows == 0 || rows_ <= max_rows) return Status();
   return FailedPrecondition("'", paths_[paths_.size() - 1], "' leads to ",
@@ -263,7 +263,7 @@ Status SnapshotLoader::CheckCap() const {
                             max_rows, " rows");
 }
 
-Status SnapshotLoader::InstallAdmission() {
+Status ChainRestorer::InstallAdmission() {
   const std::string& path = paths_[paths_.size() - 1];
   admission_.Finish();
   const EmbeddingRowsView view = admission_.View();
@@ -283,7 +283,7 @@ Status SnapshotLoader::InstallAdmission() {
   return Status();
 }
 
-Status SnapshotLoader::MakeOrder() {
+Status ChainRestorer::MakeOrder() {
   if (!table_->rows.ordered()) return Status();
   const int64_t num_shards = table_->rows.num_shards();
   Mutex mutex;
@@ -300,7 +300,7 @@ Status SnapshotLoader::MakeOrder() {
 }
 
 // Rows go into the list in the order in which they are to leave it.
-Status SnapshotLoader::MakeOrder(RowShard* shard) try {
+Status ChainRestorer::MakeOrder(RowShard* shard) try {
   LODESTAR_RETURN_IF_ERROR(shard->order->Reserve(shard->rows.capacity()));
   OrderRebuild order;
   order.Reserve(*shard);
@@ -311,17 +311,17 @@ Status SnapshotLoader::MakeOrder(RowShard* shard) try {
                            shard->rows.live(), " rows");
 }
 
-void SnapshotLoader::SetCounters() {
+void ChainRestorer::SetCounters() {
   table_->rows.AddToSize(rows_);
   table_->step.Set(last().step, last().own_step);
   table_->events.CopyFrom(like_.parts().events);
 }
 
-Status LoadChain(Span<const std::string> files, const EmbeddingStore& like,
-                 const LoadOptions& options, const ParallelFor* parallel,
-                 std::unique_ptr<EmbeddingStore>* out) try {
-  SnapshotLoader loader(files, like, options, parallel);
-  return loader.Load(out);
+Status RestoreChain(Span<const std::string> files, const EmbeddingStore& like,
+                    const RestoreOptions& options, const ParallelFor* parallel,
+                    std::unique_ptr<EmbeddingStore>* out) try {
+  ChainRestorer restorer(files, like, options, parallel);
+  return restorer.Restore(out);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while a table is restored");
 }

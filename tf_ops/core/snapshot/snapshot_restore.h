@@ -1,8 +1,8 @@
 // A chain of snapshot files of one table (docs/snapshot.md) becomes an
 // EmbeddingStore.
 
-#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADER_H_
-#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADER_H_
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_RESTORE_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_RESTORE_H_
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace lodestar {
 
-struct LoadOptions {
+struct RestoreOptions {
   // Optimizer slots in the files are left out; the next optimizer begins anew.
   bool reset_slots = false;
 };
@@ -29,10 +29,10 @@ struct LoadOptions {
 // kind, files in another order. FailedPrecondition: slots of another optimizer
 // than that of `like`, if it has one, or more rows than its cap.
 // ResourceExhausted: out of memory.
-Status LoadChain(Span<const std::string> files, const EmbeddingStore& like,
-                 const LoadOptions& options, const ParallelFor* parallel,
-                 std::unique_ptr<EmbeddingStore>* out);
+Status RestoreChain(Span<const std::string> files, const EmbeddingStore& like,
+                    const RestoreOptions& options, const ParallelFor* parallel,
+                    std::unique_ptr<EmbeddingStore>* out);
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADER_H_
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_RESTORE_H_

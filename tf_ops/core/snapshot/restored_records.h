@@ -1,8 +1,8 @@
-// The records of snapshot files on their way into an EmbeddingStore: what the
-// loader of chains and that of deltas share.
+// The records of snapshot files on their way into an EmbeddingStore: what
+// chains and deltas share.
 
-#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_
-#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 
 #include <cstdint>
 #include <memory>
@@ -68,10 +68,10 @@ class AdmissionState {
 };
 
 // Records and the parts of a table.
-class SnapshotLoading {
+class RestoredRecords {
  public:
   // For the records of one file. Slots go with them unless `reset_slots`.
-  SnapshotLoading(EmbeddingStore* store, const SnapshotTable& table,
+  RestoredRecords(EmbeddingStore* store, const SnapshotTable& table,
                   bool reset_slots)
       : table_(store->parts()),
         layout_(table.layout()),
@@ -110,4 +110,4 @@ class SnapshotLoading {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_LOADING_H_
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/core/snapshot/snapshot_loading.h"
+#include "tf_ops/core/snapshot/restored_records.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +62,7 @@ EmbeddingRowsView AdmissionState::View() const {
   return view;
 }
 
-Status SnapshotLoading::CheckTable(const std::string& path,
+Status RestoredRecords::CheckTable(const std::string& path,
                                    const SnapshotTable& table,
                                    const EmbeddingStore& store) {
   if (table.dim != store.dim()) {
@@ -82,7 +82,7 @@ Status SnapshotLoading::CheckTable(const std::string& path,
   return Status();
 }
 
-Status SnapshotLoading::CheckOptimizer(const std::string& path,
+Status RestoredRecords::CheckOptimizer(const std::string& path,
                                        const AttachedOptimizer& optimizer,
                                        const EmbeddingStore& store) {
   if (optimizer.name.empty()) return Status();
@@ -108,7 +108,7 @@ Status SnapshotLoading::CheckOptimizer(const std::string& path,
                             listed(attached.slot_names), "]");
 }
 
-void SnapshotLoading::Group(const SnapshotFileReader::Block& block,
+void RestoredRecords::Group(const SnapshotFileReader::Block& block,
                             Groups* groups) const {
   const int64_t count = block.count;
   const auto record = [&](int64_t i) {
@@ -133,7 +133,7 @@ void SnapshotLoading::Group(const SnapshotFileReader::Block& block,
   }
 }
 
-void SnapshotLoading::Write(const char* record, RowStore* rows, uint32_t row) {
+void RestoredRecords::Write(const char* record, RowStore* rows, uint32_t row) {
   CopyRowIn(record + layout_.values(), layout_.value_bytes(),
             rows->values(row));
   if (reset_slots_ || layout_.slots() == 0) {
@@ -146,7 +146,7 @@ void SnapshotLoading::Write(const char* record, RowStore* rows, uint32_t row) {
   }
 }
 
-void SnapshotLoading::WriteShared(const SnapshotFileReader::Block& block) {
+void RestoredRecords::WriteShared(const SnapshotFileReader::Block& block) {
   if (!table_.shared.any()) return;
   RowStore* const rows = table_.shared.rows();
   for (int64_t i = 0; i < block.count; ++i) {

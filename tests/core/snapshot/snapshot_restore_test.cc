@@ -1,4 +1,4 @@
-#include "tf_ops/core/snapshot/snapshot_loader.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 
 #include <gtest/gtest.h>
 
@@ -17,39 +17,39 @@ void ExpectRefused(const std::vector<std::string>& files,
                    const EmbeddingStore& like, StatusCode code,
                    const std::string& message, bool reset = false) {
   std::unique_ptr<EmbeddingStore> store;
-  const Status status = Load(files, like, &store, reset);
+  const Status status = Restore(files, like, &store, reset);
   EXPECT_EQ(status.code(), code) << status.message();
   EXPECT_NE(status.message().find(message), std::string::npos)
       << status.message();
   EXPECT_EQ(store, nullptr);
 }
 
-TEST(SnapshotLoaderTest, AnEmptyTableIsRestored) {
+TEST(SnapshotRestoreTest, AnEmptyTableIsRestored) {
   const auto like = MakeStore();
-  const auto store = MustLoad({WholeFile({})}, *like);
+  const auto store = MustRestore({WholeFile({})}, *like);
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(store->size(), 0);
   EXPECT_EQ(store->step(), 10);
   EXPECT_EQ(Export(*store).optimizer.name, "adagrad");
 }
 
-TEST(SnapshotLoaderTest, EventsThatWereCountedStay) {
+TEST(SnapshotRestoreTest, EventsThatWereCountedStay) {
   const auto like = MakeStore();
   EmbeddingStore::SightingOptions options;
   options.insert = options.count_sightings = true;
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<RowRef> refs(3);
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());
-  const auto store = MustLoad({WholeFile({7})}, *like);
+  const auto store = MustRestore({WholeFile({7})}, *like);
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(store->Stats().inserts, 3);
   EXPECT_EQ(store->Stats().misses, like->Stats().misses);
   EXPECT_EQ(store->Stats().rows, 1);
 }
 
-TEST(SnapshotLoaderTest, SlotsMayBeLeftOut) {
+TEST(SnapshotRestoreTest, SlotsMayBeLeftOut) {
   const auto like = MakeStore();
-  const auto store = MustLoad({WholeFile({1, 2})}, *like, /*reset=*/true);
+  const auto store = MustRestore({WholeFile({1, 2})}, *like, /*reset=*/true);
   ASSERT_NE(store, nullptr);
   const EmbeddingRows rows = Export(*store);
   EXPECT_EQ(rows.optimizer.name, "");
@@ -72,32 +72,32 @@ std::unique_ptr<EmbeddingStore> AttachedTo(const char* optimizer) {
   return store;
 }
 
-TEST(SnapshotLoaderTest, AnotherOptimizerIsRefusedOrReset) {
+TEST(SnapshotRestoreTest, AnotherOptimizerIsRefusedOrReset) {
   const auto like = AttachedTo("adam");
   const std::string file = WholeFile({1});
   ExpectRefused({file}, *like, StatusCode::kFailedPrecondition,
                 StrCat("'", file,
                        "' holds the optimizer slots of 'adagrad', but the "
                        "table's are those of 'adam'"));
-  EXPECT_NE(MustLoad({file}, *like, /*reset=*/true), nullptr);
-  EXPECT_NE(MustLoad({file}, *AttachedTo("adagrad")), nullptr);
+  EXPECT_NE(MustRestore({file}, *like, /*reset=*/true), nullptr);
+  EXPECT_NE(MustRestore({file}, *AttachedTo("adagrad")), nullptr);
   SnapshotTable without = Table(true);
   without.optimizer = {};
-  const auto plain = MustLoad({WholeFile({1}, without)}, *like);
+  const auto plain = MustRestore({WholeFile({1}, without)}, *like);
   ASSERT_NE(plain, nullptr);
   EXPECT_EQ(Export(*plain).optimizer.name, "");
 }
 
-TEST(SnapshotLoaderTest, AnUnknownOptimizerIsRefused) {
+TEST(SnapshotRestoreTest, AnUnknownOptimizerIsRefused) {
   SnapshotTable table = Table(true);
   table.optimizer.name = "future";
   const std::string file = WholeFile({1}, table);
   ExpectRefused({file}, *MakeStore(), StatusCode::kInvalidArgument,
                 StrCat("'", file, "': the optimizer 'future' is unknown"));
-  EXPECT_NE(MustLoad({file}, *MakeStore(), /*reset=*/true), nullptr);
+  EXPECT_NE(MustRestore({file}, *MakeStore(), /*reset=*/true), nullptr);
 }
 
-TEST(SnapshotLoaderTest, FilesOfOtherRowsAreRefused) {
+TEST(SnapshotRestoreTest, FilesOfOtherRowsAreRefused) {
   SnapshotTable table = Table(true);
   table.dim = 5;
   ExpectRefused({WholeFile({1}, table)}, *MakeStore(),
@@ -115,11 +115,11 @@ TEST(SnapshotLoaderTest, FilesOfOtherRowsAreRefused) {
                 "holds 4 shared rows, but the table has 3");
 }
 
-TEST(SnapshotLoaderTest, SharedRowsOfOneSideAreLeftOut) {
+TEST(SnapshotRestoreTest, SharedRowsOfOneSideAreLeftOut) {
   TablePolicies policies;
   policies.shared_rows = 3;
   const auto like = MakeStore(policies);
-  const auto fresh = MustLoad({WholeFile({1})}, *like);
+  const auto fresh = MustRestore({WholeFile({1})}, *like);
   ASSERT_NE(fresh, nullptr);
   EXPECT_EQ(Export(*fresh).shared_values.size(), 3 * kDim);
   SnapshotTable table = Table(true);
@@ -130,12 +130,12 @@ TEST(SnapshotLoaderTest, SharedRowsOfOneSideAreLeftOut) {
                 RowRecord(table, 2, 1)},
                BlockKind::kSharedRows)
       .Finish();
-  const auto without = MustLoad({path}, *MakeStore());
+  const auto without = MustRestore({path}, *MakeStore());
   ASSERT_NE(without, nullptr);
   EXPECT_EQ(Export(*without).shared_values.size(), 0);
 }
 
-TEST(SnapshotLoaderTest, SharedRowsComeOnceAndAll) {
+TEST(SnapshotRestoreTest, SharedRowsComeOnceAndAll) {
   TablePolicies policies;
   policies.shared_rows = 3;
   SnapshotTable table = Table(true);
@@ -156,7 +156,7 @@ TEST(SnapshotLoaderTest, SharedRowsComeOnceAndAll) {
                 "the file holds 1 shared rows, but its table has 3");
 }
 
-TEST(SnapshotLoaderTest, FilesComeInTheirOrder) {
+TEST(SnapshotRestoreTest, FilesComeInTheirOrder) {
   const std::string whole = WholeFile({1});
   const std::string delta = NewPath("delta");
   FileMaker(delta, Table(false)).Finish();
@@ -171,10 +171,10 @@ TEST(SnapshotLoaderTest, FilesComeInTheirOrder) {
   FileMaker(adam, Table(false, RowType::kFloat32, Adam())).Finish();
   ExpectRefused({whole, adam}, *like, StatusCode::kInvalidArgument,
                 "holds the optimizer slots of 'adagrad', but");
-  EXPECT_NE(MustLoad({whole, adam}, *like, /*reset=*/true), nullptr);
+  EXPECT_NE(MustRestore({whole, adam}, *like, /*reset=*/true), nullptr);
 }
 
-TEST(SnapshotLoaderTest, AnIdComesOnce) {
+TEST(SnapshotRestoreTest, AnIdComesOnce) {
   const SnapshotTable table = Table(true);
   const int64_t record = table.record_bytes();
   for (const bool whole : {true, false}) {
@@ -193,7 +193,7 @@ TEST(SnapshotLoaderTest, AnIdComesOnce) {
               : std::vector<std::string>{first, path};
     ExpectRefused(files, *MakeStore(), StatusCode::kDataLoss, message);
     if (whole) continue;
-    const auto live = MustLoad({first}, *MakeStore());
+    const auto live = MustRestore({first}, *MakeStore());
     const EmbeddingRows before = Export(*live);
     const Status status = ApplyFile(path, live.get());
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
@@ -202,7 +202,7 @@ TEST(SnapshotLoaderTest, AnIdComesOnce) {
   }
 }
 
-TEST(SnapshotLoaderTest, MoreRowsThanTheCapAreRefused) {
+TEST(SnapshotRestoreTest, MoreRowsThanTheCapAreRefused) {
   TablePolicies policies;
   policies.eviction.max_rows = 2;
   const std::string file = WholeFile({1, 2, 3});
@@ -211,10 +211,10 @@ TEST(SnapshotLoaderTest, MoreRowsThanTheCapAreRefused) {
       StrCat("'", file, "' leads to 3 rows, but the table's cap is 2 rows"));
   const std::string delta = NewPath("delta");
   FileMaker(delta, Table(false)).AddIds(BlockKind::kRemoved, {2}).Finish();
-  EXPECT_NE(MustLoad({file, delta}, *MakeStore(policies)), nullptr);
+  EXPECT_NE(MustRestore({file, delta}, *MakeStore(policies)), nullptr);
 }
 
-TEST(SnapshotLoaderTest, AdmissionOfAnotherKindIsRefused) {
+TEST(SnapshotRestoreTest, AdmissionOfAnotherKindIsRefused) {
   TablePolicies exact;
   exact.admission.kind = AdmissionPolicy::Kind::kMinCount;
   exact.admission.min_count = 3;
@@ -240,8 +240,8 @@ TEST(SnapshotLoaderTest, AdmissionOfAnotherKindIsRefused) {
   ExpectRefused({counters}, *MakeStore(exact), StatusCode::kInvalidArgument,
                 "`sketch` has 9 counters");
   // Who asks no admission leaves it out.
-  EXPECT_NE(MustLoad({counts}, *MakeStore()), nullptr);
-  EXPECT_NE(MustLoad({counters}, *MakeStore()), nullptr);
+  EXPECT_NE(MustRestore({counts}, *MakeStore()), nullptr);
+  EXPECT_NE(MustRestore({counters}, *MakeStore()), nullptr);
   const std::string both = NewPath("both");
   FileMaker(both, table)
       .AddRows({RowRecord(table, 5, 1)})
@@ -258,7 +258,7 @@ TEST(SnapshotLoaderTest, AdmissionOfAnotherKindIsRefused) {
                 "`pending_ids` holds 5 twice");
 }
 
-TEST(SnapshotLoaderTest, DamageIsFoundAnywhere) {
+TEST(SnapshotRestoreTest, DamageIsFoundAnywhere) {
   TablePolicies policies;
   policies.shared_rows = 2;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
@@ -273,7 +273,7 @@ TEST(SnapshotLoaderTest, DamageIsFoundAnywhere) {
       .Add(BlockKind::kPending, 1, PendingRecord(7, 1, 2))
       .Finish();
   const auto like = MakeStore(policies);
-  ASSERT_NE(MustLoad({path}, *like), nullptr);
+  ASSERT_NE(MustRestore({path}, *like), nullptr);
   const std::string good = ReadAll(path);
   const std::string bad_path = NewPath("bad");
   for (size_t at = 0; at < good.size(); ++at) {
@@ -290,7 +290,7 @@ TEST(SnapshotLoaderTest, DamageIsFoundAnywhere) {
   }
 }
 
-TEST(SnapshotLoaderTest, WhoeverSealsDamageIsStillNotBelieved) {
+TEST(SnapshotRestoreTest, WhoeverSealsDamageIsStillNotBelieved) {
   TablePolicies policies;
   policies.shared_rows = 2;
   policies.eviction.max_age = 5;
@@ -333,9 +333,9 @@ TEST(SnapshotLoaderTest, WhoeverSealsDamageIsStillNotBelieved) {
     for (int64_t offset : blocks) Reseal(&bad, offset);
     WriteAll(bad_path, bad);
     std::unique_ptr<EmbeddingStore> store;
-    const Status status = Load({first, bad_path}, *like, &store);
+    const Status status = Restore({first, bad_path}, *like, &store);
     (status.ok() ? taken : refused) += 1;
-    const auto live = MustLoad({first}, *like);
+    const auto live = MustRestore({first}, *like);
     const EmbeddingRows before = Export(*live);
     const Status applied = ApplyFile(bad_path, live.get());
     if (!applied.ok()) ExpectEqual(Export(*live), before);
