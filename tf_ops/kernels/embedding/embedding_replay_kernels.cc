@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/embedding/embedding_gradients.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/update_gradients.h"
 
 namespace lodestar {
 namespace {

@@ -15,9 +15,9 @@
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/embedding/embedding_gradients.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/step_kernel.h"
+#include "tf_ops/kernels/embedding/update_gradients.h"
 
 namespace lodestar {
 namespace {

@@ -1,7 +1,7 @@
 // What every update of an embedding variable asks of its gradients.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_
-#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_GRADIENTS_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_GRADIENTS_H_
 
 #include <algorithm>
 #include <atomic>
@@ -187,4 +187,4 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_GRADIENTS_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_GRADIENTS_H_
