@@ -198,8 +198,8 @@ def read_label(path: str) -> bytes | None:
     return block.payload if block.kind == _LABEL else None
 
 
-def merge(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
-    """Merges a whole table file and deltas, in order, into a whole one."""
+def compact(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
+    """Makes one whole table file of a whole one and deltas, in order."""
     rows, size, crc = gen_ops.lodestar_snapshot_merge(
         _paths(files), os.fsencode(out), label
     )

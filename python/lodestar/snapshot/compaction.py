@@ -63,7 +63,7 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
         try:
             chain = folder.chain(newest)
             if len(chain) > 1:
-                newest = _merge(folder, chain)
+                newest = _compact_chain(folder, chain)
         except CorruptSnapshotError as error:
             raise with_hint(folder, newest, error) from None
         check_whole(folder, newest)
@@ -103,13 +103,13 @@ def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
     return folder.remove_unneeded(keep)
 
 
-def _merge(folder: SnapshotFolder, chain: list[Manifest]) -> int:
+def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
     last = chain[-1]
     version = folder.begin_version()
     mark = new_mark()
     try:
         tables = tuple(
-            _merge_table(
+            _compact_table(
                 folder,
                 chain,
                 table,
@@ -139,7 +139,7 @@ def _merge(folder: SnapshotFolder, chain: list[Manifest]) -> int:
     return version
 
 
-def _merge_table(
+def _compact_table(
     folder: SnapshotFolder,
     chain: list[Manifest],
     table: TableEntry,
@@ -148,12 +148,12 @@ def _merge_table(
 ) -> TableEntry:
     files = folder.table_files(chain, table.name)
     with corrupt_files():
-        merged = snapshot_ops.merge(
+        compacted = snapshot_ops.compact(
             [path for path, _ in files],
             folder.file_path(version, table.file),
             label,
         )
-    return dataclasses.replace(table, whole=True, **merged._asdict())
+    return dataclasses.replace(table, whole=True, **compacted._asdict())
 
 
 def _copy(

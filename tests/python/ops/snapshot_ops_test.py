@@ -361,22 +361,22 @@ def test_deltas_follow(tables, tmp_path):
     assert contents(others) == contents(restored) == contents(tables)
 
 
-def test_a_chain_merges_into_one_file(tables, tmp_path):
+def test_a_chain_is_compacted_into_one_file(tables, tmp_path):
     first, _, _ = save(tables, tmp_path / "v1", "root/1")
     train(tables[0], [4, 5])
     tables[0].remove([1])
     second, _, _ = save(tables, tmp_path / "v2", "root/2", ["root/1"] * 2)
-    merged = str(tmp_path / "merged")
-    made = snapshot_ops.merge([first[0], second[0]], merged)
+    compacted = str(tmp_path / "compacted")
+    made = snapshot_ops.compact([first[0], second[0]], compacted)
     assert made.rows == 4
-    assert snapshot_ops.file_crc(merged) == (made.bytes, made.crc32c)
+    assert snapshot_ops.file_crc(compacted) == (made.bytes, made.crc32c)
     others = fresh(tables[:1])
-    snapshot_ops.restore(handles(others), [[merged]], "root/2")
+    snapshot_ops.restore(handles(others), [[compacted]], "root/2")
     assert contents(others) == contents(tables[:1])
     with pytest.raises(tf.errors.AlreadyExistsError):
-        snapshot_ops.merge([first[0], second[0]], merged)
+        snapshot_ops.compact([first[0], second[0]], compacted)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        snapshot_ops.merge([second[0]], str(tmp_path / "deltas"))
+        snapshot_ops.compact([second[0]], str(tmp_path / "deltas"))
 
 
 def test_another_base_gives_a_whole_table(tables, tmp_path):

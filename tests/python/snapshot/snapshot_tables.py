@@ -93,7 +93,7 @@ def runs_to_its_end(monkeypatch, steps, call, *args):
         monkeypatch.setattr(owner, name, step)
 
     for owner, name in (
-        (snapshot_ops, "merge"),
+        (snapshot_ops, "compact"),
         (snapshot_ops, "write"),
         (snapshot_ops, "write_blobs"),
         (snapshot_ops, "file_crc"),

@@ -111,9 +111,9 @@ uint32_t CountingSketch::Estimate(int64_t id) const {
   return estimate;
 }
 
-void CountingSketch::Raise(int64_t id, uint32_t count) {
+void CountingSketch::Raise(int64_t id, uint32_t sightings) {
   const uint8_t wanted =
-      static_cast<uint8_t>(std::min<uint32_t>(count, kMaxCount));
+      static_cast<uint8_t>(std::min<uint32_t>(sightings, kMaxCount));
   ForEachCounter(
       id, [&](int64_t c) { counters_[c] = std::max(counters_[c], wanted); });
 }

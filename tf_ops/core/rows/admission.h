@@ -75,9 +75,9 @@ class CountingSketch {
   // ResourceExhausted: out of memory.
   Status Reserve();
   uint32_t Estimate(int64_t id) const;
-  // Raises the counters of `id` to `count` where they are below it: so the
+  // Raises the counters of `id` to `sightings` where they are below it: so the
   // order of ids that were estimated together does not show.
-  void Raise(int64_t id, uint32_t count);
+  void Raise(int64_t id, uint32_t sightings);
   void Clear();
 
   // Empty if nothing was counted.
