@@ -276,9 +276,9 @@ def _feature_weights_gradient(
     bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
     counted = tf.ones_like(ids, tf.bool)
     if attrs["max_lengths"] > 0:
-        places = tf.range(tf.size(ids, tf.int64))
-        places -= tf.gather(row_splits[:-1], bags)
-        counted &= places < attrs["max_lengths"]
+        positions = tf.range(tf.size(ids, tf.int64))
+        positions -= tf.gather(row_splits[:-1], bags)
+        counted &= positions < attrs["max_lengths"]
     if attrs["use_padding"]:
         counted &= tf.not_equal(ids, attrs["padding_ids"])
     if attrs["salted"]:

@@ -9,7 +9,6 @@ from lodestar._checks import check_least
 from lodestar._files import sync
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs
-from lodestar.snapshot.checking import check_whole, damage, with_hint
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import (
@@ -19,6 +18,7 @@ from lodestar.snapshot.manifest import (
     make_label,
     new_mark,
 )
+from lodestar.snapshot.wholeness import check_whole, damage, with_hint
 
 
 @dataclasses.dataclass(frozen=True)

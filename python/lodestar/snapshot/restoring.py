@@ -14,7 +14,6 @@ from lodestar._errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents, matching
-from lodestar.snapshot.checking import with_hint
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -25,6 +24,7 @@ from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables, find_tables
 from lodestar.snapshot.manifest import Manifest, TableEntry
 from lodestar.snapshot.saving import DENSE, check_step, note_saved
+from lodestar.snapshot.wholeness import with_hint
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5

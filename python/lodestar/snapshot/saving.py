@@ -23,7 +23,6 @@ from lodestar._resource import NotCopied
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
-from lodestar.snapshot.checking import check_parent
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import FolderLock, SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables, find_tables
@@ -37,6 +36,7 @@ from lodestar.snapshot.manifest import (
     new_mark,
     now,
 )
+from lodestar.snapshot.wholeness import check_parent
 
 DENSE = "dense/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1

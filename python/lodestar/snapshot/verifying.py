@@ -3,10 +3,10 @@
 import dataclasses
 import os
 
-from lodestar.snapshot.checking import damage
 from lodestar.snapshot.errors import CorruptSnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.restoring import choose
+from lodestar.snapshot.wholeness import damage
 
 
 @dataclasses.dataclass(frozen=True)
