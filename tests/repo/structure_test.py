@@ -130,12 +130,13 @@ def test_headers_of_core_compile_by_themselves():
     assert not set(_headers_of_core().values()) - first
 
 
-def test_targets_hold_every_test_of_core():
-    held = {file for t in build_files.targets("tests/core") for file in t.files}
+def test_targets_hold_every_test_in_cpp():
+    targets = build_files.targets("tests/core", "tests/cuda")
+    held = {file for target in targets for file in target.files}
     assert (
         not {
             checkout.label(path)
-            for path in checkout.files("_test.cc", under="tests/core")
+            for path in checkout.files("_test.cc", under="tests")
         }
         - held
     )
