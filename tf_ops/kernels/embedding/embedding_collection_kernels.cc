@@ -1,9 +1,3 @@
-// Kernels of EmbeddingCollectionLookup, EmbeddingCollectionGradient,
-// EmbeddingCollectionWeightsGradient, EmbeddingCollectionCounters and
-// EmbeddingCollectionStats. Contracts:
-// tf_ops/ops/embedding/embedding_collection_ops.cc; algorithms:
-// tf_ops/core/embedding/embedding_collection.h.
-
 #include <algorithm>
 #include <functional>
 #include <string>

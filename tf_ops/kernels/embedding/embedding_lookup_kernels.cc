@@ -1,6 +1,4 @@
-// Kernels of EmbeddingVariable, EmbeddingFind and EmbeddingFindOrInsert.
-// Contracts: tf_ops/ops/embedding/embedding_ops.cc; algorithms:
-// tf_ops/core/embedding/embedding_store.h.
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc.
 
 #include <algorithm>
 #include <cstdint>

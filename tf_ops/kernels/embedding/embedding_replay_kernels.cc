@@ -1,7 +1,3 @@
-// Kernels of EmbeddingGatherForUpdate and EmbeddingAssignIfUnchanged.
-// Contracts: tf_ops/ops/embedding/embedding_replay_ops.cc; algorithms:
-// tf_ops/core/embedding/embedding_store.h.
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,9 +1,3 @@
-// Kernels of what an embedding variable offers as a table: insert_or_assign,
-// remove, remove_all, evict, clear, compact, size, frequency, step, stats,
-// inspect, export and import. Contracts:
-// tf_ops/ops/embedding/embedding_table_ops.cc; algorithms:
-// tf_ops/core/embedding/embedding_store.h.
-
 #include <algorithm>
 #include <cstring>
 #include <memory>

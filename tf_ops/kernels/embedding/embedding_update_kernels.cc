@@ -1,8 +1,4 @@
-// Kernels of EmbeddingUnique, EmbeddingGradient, EmbeddingCheckApply and
-// EmbeddingApply. Contracts:
-// tf_ops/ops/embedding/embedding_ops.cc; algorithms:
-// tf_ops/core/embedding/embedding_gradient.h, sparse_optimizer.h and
-// embedding_store.h.
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc.
 
 #include <algorithm>
 #include <cstdint>

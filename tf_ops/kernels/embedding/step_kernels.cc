@@ -1,6 +1,3 @@
-// Kernels of BeginStep and EndStep. Contracts:
-// tf_ops/ops/embedding/step_ops.cc; algorithm: tf_ops/core/rows/step_gate.h.
-
 #include <memory>
 #include <string>
 #include <utility>

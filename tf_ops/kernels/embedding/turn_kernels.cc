@@ -1,6 +1,3 @@
-// Kernels of the ops that let copies of a served model take turns. Contracts:
-// tf_ops/ops/embedding/turn_ops.cc.
-
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,6 +1,3 @@
-// Kernels of id tables. Contracts: tf_ops/ops/lookup/id_table_ops.cc; the
-// table: id_table_resource.h over tf_ops/core/lookup/id_table.h.
-
 #include <string>
 #include <vector>
 

@@ -1,5 +1,3 @@
-// Contract: ops/parse_multislot_ops.cc. Algorithm: core/multislot_format.h.
-
 #include <cstdint>
 #include <cstring>
 #include <memory>

@@ -1,5 +1,5 @@
-// The dataset kernel behind every op that reads files of records. Contract:
-// ops/record_dataset_ops.cc. Threads: record_source.h.
+// The dataset kernel behind every op that reads files of records. Threads:
+// record_source.h.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_DATASET_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_DATASET_H_

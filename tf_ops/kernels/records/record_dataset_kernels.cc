@@ -1,4 +1,4 @@
-// One dataset op for each file format. Contract: ops/record_dataset_ops.cc.
+// One dataset op for each file format.
 
 #include <memory>
 #include <string>

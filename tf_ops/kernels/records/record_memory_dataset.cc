@@ -1,5 +1,3 @@
-// The dataset of samples in memory. Contract: ops/record_memory_ops.cc.
-
 #include <algorithm>
 #include <limits>
 #include <memory>

@@ -1,6 +1,3 @@
-// Kernels of the ops on samples in memory. Contracts: ops/record_memory_ops.cc;
-// algorithms: core/record_memory.h.
-
 #include <limits>
 #include <memory>
 #include <string>

@@ -1,5 +1,6 @@
 // SlotAttributes: the attributes by which an op describes feature slots, and
-// the batches that come of them. Contract: ops/record_dataset_ops.cc.
+// the batches that come of them. Contract:
+// tf_ops/ops/records/record_dataset_ops.cc.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_

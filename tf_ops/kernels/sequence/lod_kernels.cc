@@ -1,6 +1,3 @@
-// Kernels of level-of-detail offsets. Contracts:
-// tf_ops/ops/sequence/lod_ops.cc; algorithms: tf_ops/core/sequence/lod.h.
-
 #include <algorithm>
 #include <vector>
 

@@ -1,7 +1,3 @@
-// Kernels of selected rows. Contracts:
-// tf_ops/ops/sequence/selected_rows_ops.cc; algorithms:
-// tf_ops/core/sequence/selected_rows.h.
-
 #include "tf_ops/core/sequence/selected_rows.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"

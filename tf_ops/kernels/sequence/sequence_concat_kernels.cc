@@ -1,7 +1,3 @@
-// Kernels of SequenceConcat and SequenceConcatGradient. Contracts:
-// tf_ops/ops/sequence/sequence_concat_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_concat.h.
-
 #include <algorithm>
 #include <vector>
 

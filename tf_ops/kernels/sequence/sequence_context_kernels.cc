@@ -1,7 +1,3 @@
-// Kernels of SequenceContext and SequenceContextGradient. Contracts:
-// tf_ops/ops/sequence/sequence_context_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_context.h.
-
 #include "tf_ops/core/sequence/sequence_context.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"

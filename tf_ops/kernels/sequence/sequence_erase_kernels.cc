@@ -1,6 +1,3 @@
-// Kernel of SequenceErase. Contract: tf_ops/ops/sequence/sequence_erase_ops.cc;
-// algorithm: tf_ops/core/sequence/sequence_erase.h.
-
 #include <string_view>
 #include <type_traits>
 

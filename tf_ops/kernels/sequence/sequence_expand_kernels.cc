@@ -1,8 +1,3 @@
-// Kernels of SequenceExpand, SequenceExpandGradient and SequenceExpandAs.
-// Contracts: tf_ops/ops/sequence/sequence_expand_ops.cc; algorithms:
-// tf_ops/core/sequence/sequence_expand.h; the GPU's in
-// sequence_expand_kernels.cu.cc.
-
 #include <limits>
 
 #include "tf_ops/core/sequence/sequence_expand.h"

@@ -1,7 +1,3 @@
-// Kernels of SequencePad and SequenceUnpad. Contracts:
-// tf_ops/ops/sequence/sequence_pad_ops.cc; algorithms:
-// tf_ops/core/sequence/sequence_pad.h; the GPU's in sequence_pad_kernels.cu.cc.
-
 #include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
 #include "tf_ops/kernels/base/kernel.h"

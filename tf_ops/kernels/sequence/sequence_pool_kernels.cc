@@ -1,8 +1,3 @@
-// Kernels of SequencePool and SequencePoolGradient. Contracts:
-// tf_ops/ops/sequence/sequence_pool_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_pool.h; the GPU's in
-// sequence_pool_kernels.cu.cc.
-
 #include <string>
 
 #include "tf_ops/core/sequence/lod.h"

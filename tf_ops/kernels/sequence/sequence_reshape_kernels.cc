@@ -1,7 +1,3 @@
-// Kernel of SequenceReshape. Contract:
-// tf_ops/ops/sequence/sequence_reshape_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_reshape.h.
-
 #include "tf_ops/core/sequence/sequence_reshape.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"

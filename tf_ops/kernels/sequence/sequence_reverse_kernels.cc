@@ -1,8 +1,3 @@
-// Kernel of SequenceReverse. Contract:
-// tf_ops/ops/sequence/sequence_reverse_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_reverse.h; the GPU's in
-// sequence_reverse_kernels.cu.cc.
-
 #include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"

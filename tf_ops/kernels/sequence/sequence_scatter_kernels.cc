@@ -1,7 +1,3 @@
-// Kernel of SequenceScatterPlaces. Contract:
-// tf_ops/ops/sequence/sequence_scatter_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_scatter.h.
-
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_scatter.h"
 #include "tf_ops/kernels/base/kernel.h"

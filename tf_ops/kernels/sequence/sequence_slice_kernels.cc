@@ -1,7 +1,3 @@
-// Kernels of SequenceSlice and SequenceSliceGradient. Contracts:
-// tf_ops/ops/sequence/sequence_slice_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_slice.h.
-
 #include "tf_ops/core/sequence/sequence_slice.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"

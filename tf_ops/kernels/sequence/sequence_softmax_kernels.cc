@@ -1,8 +1,3 @@
-// Kernels of SequenceSoftmax and SequenceSoftmaxGradient. Contracts:
-// tf_ops/ops/sequence/sequence_softmax_ops.cc; algorithm:
-// tf_ops/core/sequence/sequence_softmax.h; the GPU's in
-// sequence_softmax_kernels.cu.cc.
-
 #include "tf_ops/core/sequence/sequence_softmax.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"

@@ -1,6 +1,3 @@
-// Kernel of SequenceTopk. Contract: tf_ops/ops/sequence/sequence_topk_ops.cc;
-// algorithm: tf_ops/core/sequence/sequence_topk.h.
-
 #include "tf_ops/core/sequence/sequence_topk.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"

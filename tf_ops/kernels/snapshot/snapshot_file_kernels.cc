@@ -1,8 +1,4 @@
-// Kernels of SnapshotVerifyFile, SnapshotReadBlock, SnapshotMerge,
-// SnapshotWriteBlobs and SnapshotFileCrc. Contracts:
-// tf_ops/ops/snapshot/snapshot_ops.cc; algorithms:
-// tf_ops/core/snapshot/snapshot_file.h, snapshot_table.h, snapshot_compact.h
-// and file_crc.h.
+// Contracts: tf_ops/ops/snapshot/snapshot_ops.cc.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,3 @@
-// Kernels of SnapshotBegin, SnapshotWrite, SnapshotEnd and SnapshotBase.
-// Contracts: tf_ops/ops/snapshot/snapshot_ops.cc; algorithm:
-// tf_ops/core/snapshot/embedding_snapshot.h.
-
 #include <cstdint>
 #include <memory>
 #include <string>

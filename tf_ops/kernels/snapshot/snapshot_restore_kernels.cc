@@ -1,6 +1,4 @@
-// Kernels of SnapshotRestore and SnapshotApply. Contracts:
-// tf_ops/ops/snapshot/snapshot_ops.cc; algorithms:
-// tf_ops/core/snapshot/snapshot_restore.h and snapshot_delta.h.
+// Contracts: tf_ops/ops/snapshot/snapshot_ops.cc.
 
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,3 @@
-// Ops of the embedding collection.
-
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,5 +1,3 @@
-// Ops of the embedding variable.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Contracts of the ops that hold the updates of one optimizer step together.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,4 +1,4 @@
-// Contracts of the ops that let copies of a served model take turns.
+// Ops that let copies of a served model take turns.
 
 #include "tf_ops/ops/shape_fns.h"
 

@@ -1,5 +1,3 @@
-// Ops of id tables.
-
 #include "tf_ops/ops/shape_fns.h"
 
 #define LODESTAR_KEY_TYPES \

@@ -1,5 +1,3 @@
-// Contract of the op that parses MultiSlot text.
-
 #include <vector>
 
 #include "tensorflow/core/framework/partial_tensor_shape.h"

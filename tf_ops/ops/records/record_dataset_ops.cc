@@ -1,5 +1,3 @@
-// Contracts of the ops that read files of records as datasets.
-
 #include "tf_ops/ops/records/slot_attrs.h"
 #include "tf_ops/ops/shape_fns.h"
 

@@ -1,5 +1,3 @@
-// Contracts of the ops on samples that are held in memory.
-
 #include "tf_ops/ops/records/slot_attrs.h"
 #include "tf_ops/ops/shape_fns.h"
 

@@ -1,5 +1,3 @@
-// Contracts of the ops on what readers have left out.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

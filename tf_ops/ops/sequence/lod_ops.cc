@@ -1,5 +1,3 @@
-// Ops of level-of-detail offsets.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

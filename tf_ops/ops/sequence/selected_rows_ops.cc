@@ -1,5 +1,3 @@
-// Ops of selected rows.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops that join sequences one by one.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops of windows over sequences.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops that drop tokens of sequences.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

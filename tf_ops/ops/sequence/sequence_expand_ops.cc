@@ -1,5 +1,3 @@
-// Ops that repeat sequences, or rows, as often as other splits say.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

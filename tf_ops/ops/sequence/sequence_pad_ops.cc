@@ -1,5 +1,3 @@
-// Ops between sequences of rows and padded tensors.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops of sequence pooling.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops that give sequences rows of another width.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// The op that reverses sequences.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops that add sequences into the rows of a matrix.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

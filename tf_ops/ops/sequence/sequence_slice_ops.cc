@@ -1,5 +1,3 @@
-// Ops that take a part of each sequence.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

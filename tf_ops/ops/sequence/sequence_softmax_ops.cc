@@ -1,5 +1,3 @@
-// Ops of the softmax inside sequences.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

@@ -1,5 +1,3 @@
-// Ops that find the largest numbers of sequences.
-
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {

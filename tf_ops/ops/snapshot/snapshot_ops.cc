@@ -1,4 +1,3 @@
-// Ops that write and read snapshots of embedding variables, and their files.
 // docs/snapshot.md has the format.
 
 #include "tf_ops/ops/shape_fns.h"
