@@ -10,11 +10,7 @@
 
 #include "tests/cuda/device_buffer.h"
 #include "tf_ops/core/base/combiner.h"
-#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_pad_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_reverse_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_softmax_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 
 namespace lodestar {
 namespace {

@@ -27,11 +27,7 @@
 #include "tf_ops/core/sequence/sequence_pool.h"
 #include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
-#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_pad_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_reverse_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_softmax_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 
 namespace lodestar {
 namespace {

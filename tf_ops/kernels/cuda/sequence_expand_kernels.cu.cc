@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/cuda/sequence_reduce_cuda.h"
 #include "tf_ops/kernels/cuda/sequence_rows_cuda.h"
 

@@ -3,14 +3,14 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/cuda/sequence_reduce_cuda.h"
 #include "tf_ops/kernels/cuda/sequence_rows_cuda.h"
 
 namespace lodestar {
 namespace {
 
-// What T is summed in, as on the CPU (core/sequence_pool.h).
+// What T is summed in, as on the CPU (sequence_pool.h).
 template <typename T>
 using Sum =
     std::conditional_t<std::is_same_v<T, int32_t>, int64_t, CudaValue<T>>;

@@ -17,6 +17,15 @@
 #include "tf_ops/kernels/cuda/cuda_number.h"
 #include "xla/stream_executor/stream.h"
 
+// `kernel` is that of Lodestar>name on a GPU, for the dtypes `types` of its
+// attribute T. What follows is .HostMemory("tensor") of each tensor that stays
+// on the host.
+#define LODESTAR_REGISTER_GPU(name, kernel, types, ...)                \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                      \
+                              .Device(::tensorflow::DEVICE_GPU)        \
+                              .TypeConstraint("T", types) __VA_ARGS__, \
+                          kernel)
+
 namespace lodestar {
 
 // The stream that a kernel's Compute has to put its work on.

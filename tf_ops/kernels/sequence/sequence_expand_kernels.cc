@@ -6,7 +6,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_expand_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -237,25 +237,18 @@ absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
       "expansion");
 }
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpand")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("row_splits")
-                            .HostMemory("ref_splits")
-                            .HostMemory("expanded_splits")
-                            .TypeConstraint("T", kNumbers),
-                        FunctionKernel<RunSequenceExpandOnGpu>);
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandAs")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("row_splits")
-                            .TypeConstraint("T", kNumbers),
-                        FunctionKernel<RunSequenceExpandAsOnGpu>);
+LODESTAR_REGISTER_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
+                      kNumbers,
+                      .HostMemory("row_splits")
+                          .HostMemory("ref_splits")
+                          .HostMemory("expanded_splits"));
+LODESTAR_REGISTER_GPU(SequenceExpandAs,
+                      FunctionKernel<RunSequenceExpandAsOnGpu>, kNumbers,
+                      .HostMemory("row_splits"));
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceExpandGradient")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("row_splits")
-                            .HostMemory("ref_splits")
-                            .TypeConstraint("T", kFloats),
-                        FunctionKernel<RunSequenceExpandGradientOnGpu>);
+LODESTAR_REGISTER_GPU(SequenceExpandGradient,
+                      FunctionKernel<RunSequenceExpandGradientOnGpu>, kFloats,
+                      .HostMemory("row_splits").HostMemory("ref_splits"));
 
 #endif  // LODESTAR_CUDA
 

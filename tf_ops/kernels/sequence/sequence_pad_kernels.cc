@@ -5,7 +5,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_pad_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -182,20 +182,15 @@ absl::Status RunSequenceUnpadOnGpu(OpKernelContext* ctx) {
       "unpadding");
 }
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePad")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("row_splits")
-                            .HostMemory("pad_value")
-                            .HostMemory("maxlen")
-                            .HostMemory("lengths")
-                            .TypeConstraint("T", kNumbers),
-                        FunctionKernel<RunSequencePadOnGpu>);
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceUnpad")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("lengths")
-                            .HostMemory("row_splits")
-                            .TypeConstraint("T", kNumbers),
-                        FunctionKernel<RunSequenceUnpadOnGpu>);
+LODESTAR_REGISTER_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
+                      kNumbers,
+                      .HostMemory("row_splits")
+                          .HostMemory("pad_value")
+                          .HostMemory("maxlen")
+                          .HostMemory("lengths"));
+LODESTAR_REGISTER_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
+                      kNumbers,
+                      .HostMemory("lengths").HostMemory("row_splits"));
 
 #endif  // LODESTAR_CUDA
 

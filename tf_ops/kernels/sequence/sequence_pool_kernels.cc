@@ -7,7 +7,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_pool_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -164,17 +164,11 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePool")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("pad_value")
-                            .TypeConstraint("T", kNumbers),
-                        SequencePoolGpuOp);
+LODESTAR_REGISTER_GPU(SequencePool, SequencePoolGpuOp, kNumbers,
+                      .HostMemory("pad_value"));
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequencePoolGradient")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("num_rows")
-                            .TypeConstraint("T", kFloats),
-                        SequencePoolGradientGpuOp);
+LODESTAR_REGISTER_GPU(SequencePoolGradient, SequencePoolGradientGpuOp, kFloats,
+                      .HostMemory("num_rows"));
 
 #endif  // LODESTAR_CUDA
 

@@ -4,7 +4,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_reverse_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -46,10 +46,8 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
                       "reversal");
 }
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceReverse")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .TypeConstraint("T", kNumbers),
-                        FunctionKernel<RunSequenceReverseOnGpu>);
+LODESTAR_REGISTER_GPU(SequenceReverse, FunctionKernel<RunSequenceReverseOnGpu>,
+                      kNumbers);
 
 #endif  // LODESTAR_CUDA
 

@@ -4,7 +4,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_softmax_cuda.h"
+#include "tf_ops/kernels/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -105,14 +105,10 @@ absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
       "gradient of softmax");
 }
 
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmax")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .TypeConstraint("T", kFloats),
-                        FunctionKernel<RunSequenceSoftmaxOnGpu>);
-REGISTER_KERNEL_BUILDER(Name("Lodestar>SequenceSoftmaxGradient")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .TypeConstraint("T", kFloats),
-                        FunctionKernel<RunSequenceSoftmaxGradientOnGpu>);
+LODESTAR_REGISTER_GPU(SequenceSoftmax, FunctionKernel<RunSequenceSoftmaxOnGpu>,
+                      kFloats);
+LODESTAR_REGISTER_GPU(SequenceSoftmaxGradient,
+                      FunctionKernel<RunSequenceSoftmaxGradientOnGpu>, kFloats);
 
 #endif  // LODESTAR_CUDA
 

@@ -35,14 +35,6 @@ inline absl::Status CheckNoScalar(const Tensor& values, const char* name) {
                               "` must have rank 1 or more, found a scalar");
 }
 
-// InvalidArgument unless `row_splits` has rank 1 and an offset.
-inline absl::Status CheckDeviceSplits(const Tensor& row_splits) {
-  LODESTAR_TRY(CheckRank(row_splits, "row_splits", 1));
-  if (row_splits.NumElements() > 0) return absl::OkStatus();
-  return InvalidArgumentError(
-      "`row_splits` is empty, wanted at least one offset");
-}
-
 // InvalidArgument unless `splits`, an input called `name`, are the splits of
 // `num_rows` rows.
 inline absl::Status CheckSplits(const Tensor& splits, const char* name,
@@ -68,11 +60,14 @@ inline absl::Status CheckSequences(const Tensor& values, const char* name,
 }
 
 // The same of `row_splits` in a GPU's memory, whose offsets cannot be checked
-// here.
+// here beyond that there is one.
 inline absl::Status CheckDeviceSequences(const Tensor& values, const char* name,
                                          const Tensor& row_splits) {
   LODESTAR_TRY(CheckNoScalar(values, name));
-  return CheckDeviceSplits(row_splits);
+  LODESTAR_TRY(CheckRank(row_splits, "row_splits", 1));
+  if (row_splits.NumElements() > 0) return absl::OkStatus();
+  return InvalidArgumentError(
+      "`row_splits` is empty, wanted at least one offset");
 }
 
 }  // namespace lodestar
