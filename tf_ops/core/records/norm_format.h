@@ -3,7 +3,7 @@
 //   int64 error_check | number_of_records | label_dim | dense_dim | slot_num |
 //   3 x reserved
 //
-// and then number_of_records samples (core/sample_fields.h) of float32 numbers
+// and then number_of_records samples (sample_fields.h) of float32 numbers
 // and counted keys. Where error_check is 1 the header and every sample stand in
 // a frame, where it is 0 they do not:
 //

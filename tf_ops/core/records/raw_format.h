@@ -1,4 +1,4 @@
-// HugeCTR's Raw files: samples (core/sample_fields.h) of one size, with a fixed
+// HugeCTR's Raw files: samples (sample_fields.h) of one size, with a fixed
 // number of keys in each slot, and nothing else.
 //
 // Facts from HugeCTR's data_reader_worker_raw.cpp and, for RawAsync,
