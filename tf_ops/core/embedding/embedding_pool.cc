@@ -10,9 +10,11 @@
 namespace lodestar {
 namespace {
 
-// Takes no memory before it is written to. Who holds the mutex takes no other.
+// Takes no memory before it is written to. Who holds the mutex takes no other,
+// but waits for rows that are written (sharded_rows.h).
 Mutex shared_room_mutex;
-alignas(64) char shared_room[kMaxDim * sizeof(double)];
+alignas(64) char shared_room[kMaxDim * sizeof(double)] LODESTAR_GUARDED_BY(
+    shared_room_mutex);
 
 bool IsPadding(const Bags& bags, int64_t id) {
   return bags.padding_id != nullptr && id == *bags.padding_id;

@@ -247,6 +247,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
   for (size_t s = 0; s < rows.num_shards(); ++s) {
     RowShard& shard = rows.shard(s);
     const auto bytes = [&] {
+      shard.mutex.AssertHeld();
       return shard.bytes() + table_.sightings.bytes(s);
     };
     // part(), under the lock, until it says that it was the last.
@@ -279,6 +280,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     });
     in_parts([&] { return ReleaseSegments(&shard.rows); });
     in_parts([&] {
+      shard.mutex.AssertHeld();
       if (shard.order != nullptr) shard.order->Shrink(shard.rows.capacity());
       return true;
     });

@@ -32,6 +32,7 @@ bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
   if (!table.ordered_by(EvictionPolicy::Order::kLru)) return false;
   for (size_t s = 0; s < table.num_shards(); ++s) {
     const RowShard& shard = table.shard(s);
+    shard.mutex.AssertHeld();
     for (uint32_t row = shard.order->oldest(); row != EvictionList::kNone;
          row = shard.order->after(row)) {
       const RowMeta* meta = shard.rows.meta(row);
@@ -183,6 +184,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
                                           std::memory_order_relaxed);
                     shard.rows.Unlock(row);
                   });
+                  shard.mutex.AssertHeld();
                   if (!orders.empty()) orders[s].Run(&shard);
                 }
               });

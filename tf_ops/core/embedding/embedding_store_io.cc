@@ -143,7 +143,9 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   TableParts& table = store->table_;
   LODESTAR_RETURN_IF_ERROR(store->Merge(rows, parallel));
   for (size_t s = 0; table.rows.ordered() && s < table.rows.num_shards(); ++s) {
-    table.rows.shard(s).order->MarkSorted();
+    RowShard& shard = table.rows.shard(s);
+    MutexLock lock(&shard.mutex);
+    shard.order->MarkSorted();
   }
   Sightings::State admission;
   LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &admission));
@@ -215,6 +217,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
       return;
     }
     const uint32_t row = refs[i].row;
+    shard.mutex.AssertHeld();
     shard.rows.BeforeWrite(row);
     write(i, refs[i]);
     if (shard.order != nullptr) shard.order->Remove(row);

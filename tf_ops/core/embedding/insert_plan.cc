@@ -110,6 +110,7 @@ Status InsertPlan::ReserveShard(size_t number) {
   const ShardPlan& plan = plans_[number];
   if (!plan.indices.empty()) {
     RowShard& shard = table_.rows.shard(number);
+    shard.mutex.AssertHeld();
     LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(plan.indices.size()));
     LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(plan.tags));
     if (shard.order != nullptr) {
@@ -148,6 +149,7 @@ void InsertPlan::Commit(const ParallelFor* parallel) {
 
 void InsertPlan::CommitShard(size_t number) {
   RowShard& shard = table_.rows.shard(number);
+  shard.mutex.AssertHeld();
   const ShardPlan& plan = plans_[number];
   const Sightings::Call& call = options_.call;
   for (size_t k = 0; k < plan.indices.size(); ++k) {
@@ -204,6 +206,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     std::pop_heap(heads_.begin(), heads_.end(), later);
     Head& head = heads_.back();
     RowShard& shard = table_.rows.shard(head.shard);
+    shard.mutex.AssertHeld();
     EvictionList::Victims& victims = victims_[head.shard];
     const uint32_t row = victims.Peek();
     victims.Pop();

@@ -43,7 +43,7 @@ void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
   bound_.store(true, std::memory_order_release);
 }
 
-void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) const {
+void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) {
   // Else Bind fills them, of this row too.
   if (!bound()) return;
   const std::vector<float>& inits = optimizer_.slot_inits;

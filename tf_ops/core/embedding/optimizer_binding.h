@@ -40,7 +40,7 @@ class OptimizerBinding {
 
   // The slots of a row that the caller holds, or that no one can see yet, begin
   // anew.
-  void FillSlots(RowStore* rows, uint32_t row) const;
+  void FillSlots(RowStore* rows, uint32_t row);
 
  private:
   ShardedRows& rows_;

@@ -67,30 +67,39 @@ void ShardLocks::Unlock() {
 }
 
 void OrderRebuild::Run(RowShard* shard) {
-  EvictionList* const order = shard->order.get();
   shard->ForEachRow([&](uint32_t row, int64_t) {
-    rows_.push_back({order->KeyOf(row), row});
+    shard->mutex.AssertHeld();
+    rows_.push_back({shard->order->KeyOf(row), row});
   });
   std::sort(rows_.begin(), rows_.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  order->Clear();
-  for (const auto& row : rows_) order->Add(row.second);
-  order->MarkSorted();
+  shard->order->Clear();
+  for (const auto& row : rows_) shard->order->Add(row.second);
+  shard->order->MarkSorted();
 }
+
+namespace {
+
+std::optional<EvictionPolicy::Order> OrderBy(const EvictionPolicy& eviction) {
+  if (eviction.max_rows > 0) return eviction.order;
+  if (eviction.max_age >= 0) return EvictionPolicy::Order::kLru;
+  return std::nullopt;
+}
+
+}  // namespace
 
 ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
                          const TablePolicies& policies)
     : dim_(dim),
       type_(type),
       row_bytes_(dim * SizeOf(type)),
-      slot_bytes_(dim * SizeOf(ComputeType(type))) {
-  const EvictionPolicy& eviction = policies.eviction;
+      slot_bytes_(dim * SizeOf(ComputeType(type))),
+      order_(OrderBy(policies.eviction)) {
   for (int s = 0; s < num_shards; ++s) {
     auto shard = std::make_unique<RowShard>(dim, type, s, &arena_, &epochs_);
-    if (eviction.max_rows > 0 || eviction.max_age >= 0) {
-      shard->order = std::make_unique<EvictionList>(
-          eviction.max_rows > 0 ? eviction.order : EvictionPolicy::Order::kLru,
-          &shard->rows, &arena_);
+    if (ordered()) {
+      shard->order =
+          std::make_unique<EvictionList>(*order_, &shard->rows, &arena_);
     }
     shards_.push_back(std::move(shard));
   }
@@ -156,6 +165,7 @@ bool ShardedRows::Compact(RowShard* shard, int64_t most, uint32_t* low) {
   return shard->rows.Compact(most, low, [&](uint32_t from, uint32_t to) {
     const int64_t id = shard->rows.meta(to)->id.load(std::memory_order_relaxed);
     shard->index.Move(HashOf(id).tag, from, to);
+    shard->mutex.AssertHeld();
     if (shard->order != nullptr) shard->order->Move(from, to);
     shard->moves.fetch_add(1, std::memory_order_release);
     // `from` is gone only after it was told.
@@ -166,6 +176,7 @@ bool ShardedRows::Compact(RowShard* shard, int64_t most, uint32_t* low) {
 int64_t ShardedRows::FreeAll() {
   ForgetBase();
   for (const auto& shard : shards_) {
+    shard->mutex.AssertHeld();
     LeafIndex empty(&epochs_);
     shard->rows.FreeAll();
     shard->index.Replace(&empty);

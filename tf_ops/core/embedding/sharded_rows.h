@@ -13,8 +13,10 @@
 // are taken in this order, and let go of before anyone waits for a snapshot or
 // for ImageBudget:
 //
-//   1. StepGate, by who begins a snapshot
-//   2. of several tables those of the one at the lowest address first; of one
+//   1. EmbeddingSnapshot's, by who begins, writes or ends it
+//   2. being alone between steps (StepGate::Flip): snapshots that begin,
+//      restores and imports that replace a table
+//   3. of several tables those of the one at the lowest address first; of one
 //      table:
 //      a. the mutexes of its shards, ascending (ShardLocks): held by who adds,
 //         removes or moves rows. All of them: by who puts rows in another
@@ -23,10 +25,13 @@
 //         time of shared rows, too
 //      b. the mutex of the sketch (Sightings)
 //      c. that of TableChanges
-//   3. the word of one row (RowStore), for as long as a copy or an update takes
-//   4. those of memory: Arena, EpochDomain, RowImages
+//   4. that of the room which bags of wide rows share (embedding_pool.cc)
+//   5. the word of one row (RowStore), for as long as a copy or an update takes
+//   6. those of memory: Arena, EpochDomain; RowImages, then ImageBudget's, then
+//      StepGate's own, which let go before they call anyone
 //
-// No loop of a ParallelFor waits for 1 or 2: who holds them runs loops, too.
+// No loop of a ParallelFor waits for 1 to 3, but for those of a table that no
+// one else has yet: who holds them runs loops, too.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
@@ -36,6 +41,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,7 +95,7 @@ struct RowShard {
       fn(row, rows.meta(row)->id.load(std::memory_order_relaxed));
     }
   }
-  int64_t bytes() const {
+  int64_t bytes() const LODESTAR_REQUIRES(mutex) {
     return index.bytes() + rows.row_bytes() + rows.slot_bytes() +
            (order == nullptr ? 0 : order->bytes());
   }
@@ -101,7 +107,8 @@ struct RowShard {
   // believe that the id has none.
   std::atomic<uint64_t> moves{0};
   RowStore rows;
-  std::unique_ptr<EvictionList> order;            // null: rows go in no order
+  // Null: rows go in no order.
+  std::unique_ptr<EvictionList> order LODESTAR_PT_GUARDED_BY(mutex);
   RemovedIds removed LODESTAR_GUARDED_BY(mutex);  // since the base
 };
 
@@ -128,7 +135,7 @@ class OrderRebuild {
   // Memory for it, which may throw; the rest cannot.
   void Reserve(const RowShard& shard) { rows_.reserve(shard.rows.live()); }
   // REQUIRES: the shard has an order with room for its rows.
-  void Run(RowShard* shard);
+  void Run(RowShard* shard) LODESTAR_REQUIRES(shard->mutex);
 
  private:
   std::vector<std::pair<EvictionKey, uint32_t>> rows_;
@@ -152,10 +159,8 @@ class ShardedRows {
   const RowStore* shared() const { return shared_.get(); }
   EpochDomain* epochs() const { return &epochs_; }
   // Whether rows go in an order, and which.
-  bool ordered() const { return shards_[0]->order != nullptr; }
-  bool ordered_by(EvictionPolicy::Order order) const {
-    return ordered() && shards_[0]->order->order() == order;
-  }
+  bool ordered() const { return order_.has_value(); }
+  bool ordered_by(EvictionPolicy::Order order) const { return order_ == order; }
 
   struct IdHash {
     uint32_t shard;
@@ -271,6 +276,7 @@ class ShardedRows {
   const RowType type_;
   const int64_t row_bytes_;
   const int64_t slot_bytes_;
+  const std::optional<EvictionPolicy::Order> order_;
   Arena arena_;
   mutable EpochDomain epochs_;
   std::vector<std::unique_ptr<RowShard>> shards_;

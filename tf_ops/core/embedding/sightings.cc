@@ -93,6 +93,7 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
     constexpr size_t kListAhead = 8;
     for (int64_t s = begin; s < end; ++s) {
       RowShard& shard = rows_.shard(s);
+      shard.mutex.AssertHeld();
       for (size_t k = 0; k < members[s].size(); ++k) {
         if (k + kListAhead < members[s].size()) {
           const RowRef& ahead = refs[members[s][k + kListAhead]];

@@ -48,8 +48,6 @@ class EvictionList {
   EvictionList(const EvictionList&) = delete;
   EvictionList& operator=(const EvictionList&) = delete;
 
-  EvictionPolicy::Order order() const { return order_; }
-
   // Room for rows [0, capacity). ResourceExhausted: out of memory.
   Status Reserve(int64_t capacity);
 

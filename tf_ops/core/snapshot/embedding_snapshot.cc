@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -83,12 +84,14 @@ Status EmbeddingSnapshot::Begin(
     Span<const Source> sources,
     std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
+  std::vector<std::unique_lock<Mutex>> begun;
   // All callers lock tables in one order.
   std::vector<int64_t> order;
   for (int64_t i = 0; i < sources.size(); ++i) {
     std::unique_ptr<EmbeddingSnapshot> snapshot(
         new EmbeddingSnapshot(sources[i].store));
     snapshots.push_back(std::move(snapshot));
+    begun.emplace_back(snapshots.back()->mutex_);
     order.push_back(i);
   }
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -122,12 +125,18 @@ Status EmbeddingSnapshot::Begin(
       }
     }
     try {
-      for (int64_t i : order) snapshots[i]->Prepare(sources[i].base);
+      for (int64_t i : order) {
+        snapshots[i]->mutex_.AssertHeld();
+        snapshots[i]->Prepare(sources[i].base);
+      }
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for the ids that wait for a row");
     }
     // Nothing from here on can fail.
-    for (int64_t i : order) snapshots[i]->Flip();
+    for (int64_t i : order) {
+      snapshots[i]->mutex_.AssertHeld();
+      snapshots[i]->Flip();
+    }
     return Status();
   };
   LODESTAR_RETURN_IF_ERROR(StepGate::Global().Flip(flip));
@@ -152,6 +161,7 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   int64_t bytes = 0;
   const auto add_part = [&](RowStore* rows, BlockKind kind) {
     const std::vector<float>& inits = table_.optimizer.slot_inits;
+    mutex_.AssertHeld();
     parts_.push_back({rows,
                       kind,
                       {table_.layout(), inits, rows->num_slots()},
@@ -166,6 +176,7 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   }
   store.sightings.ForEachPending(
       table_.step, [&](int64_t id, uint32_t sightings, int64_t last_seen) {
+        mutex_.AssertHeld();
         pending_.push_back({id, last_seen, sightings, 0});
       });
   sketch_ = store.sightings.sketch();

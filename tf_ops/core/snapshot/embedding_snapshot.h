@@ -79,13 +79,14 @@ class EmbeddingSnapshot {
   explicit EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store);
 
   // With all locks of the table: copies what is copied.
-  void Prepare(const std::string& base);
+  void Prepare(const std::string& base) LODESTAR_REQUIRES(mutex_);
   // The moment; cannot fail.
-  void Flip();
-  Status WriteAll(SnapshotFileWriter* file);
+  void Flip() LODESTAR_REQUIRES(mutex_);
+  Status WriteAll(SnapshotFileWriter* file) LODESTAR_REQUIRES(mutex_);
   // Images that others have left: full chunks of them, or all.
-  Status WriteImages(SnapshotFileWriter* file, bool all);
-  void EndImages();
+  Status WriteImages(SnapshotFileWriter* file, bool all)
+      LODESTAR_REQUIRES(mutex_);
+  void EndImages() LODESTAR_REQUIRES(mutex_);
   // base: nullptr: it has failed.
   void End(std::string* base) LODESTAR_REQUIRES(mutex_);
 
@@ -93,14 +94,15 @@ class EmbeddingSnapshot {
   SnapshotTable table_;
   int64_t rows_bound_ = 0;
   int64_t image_limit_ = 0;
-  std::vector<Part> parts_;                    // shards, then shared rows
-  std::vector<std::vector<int64_t>> removed_;  // by shard, since the base
-  std::vector<SnapshotPending> pending_;
-  std::vector<uint8_t> sketch_;
-  bool begun_ = false;
-
   std::atomic<bool> aborted_{false};
-  Mutex mutex_;  // held by who writes it or ends it
+  Mutex mutex_;  // held by who begins, writes or ends it
+  // Shards, then shared rows.
+  std::vector<Part> parts_ LODESTAR_GUARDED_BY(mutex_);
+  // By shard, since the base.
+  std::vector<std::vector<int64_t>> removed_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<SnapshotPending> pending_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
+  bool begun_ LODESTAR_GUARDED_BY(mutex_) = false;
   bool written_ LODESTAR_GUARDED_BY(mutex_) = false;
   // It was written without an error.
   bool complete_ LODESTAR_GUARDED_BY(mutex_) = false;

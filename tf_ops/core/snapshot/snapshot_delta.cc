@@ -252,6 +252,7 @@ Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
   RowShard& shard = parts_.rows.shard(number);
   if (shard.order != nullptr) SortByAge(begin, end, groups);
   const std::unique_lock<Mutex> lock = LockShard(&shard);
+  shard.mutex.AssertHeld();
   std::vector<uint32_t> found(end - begin);
   std::vector<uint32_t> tags;
   for (uint32_t k = begin; k < end; ++k) {

@@ -87,9 +87,7 @@ class SnapshotFileWriter {
   Status Finish();
 
   const std::string& path() const { return path_; }
-  const SnapshotTotals& totals() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
-    return totals_;
-  }
+  const SnapshotTotals& totals() const { return totals_; }
   // Of what was added.
   int64_t bytes() const { return bytes_; }
   uint32_t crc() const { return crc_; }

@@ -301,6 +301,7 @@ Status ChainRestorer::MakeOrder() {
 
 // Rows go into the list in the order in which they are to leave it.
 Status ChainRestorer::MakeOrder(RowShard* shard) try {
+  MutexLock lock(&shard->mutex);
   LODESTAR_RETURN_IF_ERROR(shard->order->Reserve(shard->rows.capacity()));
   OrderRebuild order;
   order.Reserve(*shard);

@@ -143,7 +143,7 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
 
 absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
   std::unique_ptr<Preload> preload;
-  bool cancelled = false;  // guarded by mutex_
+  bool cancelled = false;  // written with mutex_
   std::function<void()> deregister;
   LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
       ctx->cancellation_manager(),
@@ -153,16 +153,19 @@ absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
         changed_.NotifyAll();
       },
       &deregister));
+  bool stopped = false;
   {
     MutexLock lock(&mutex_);
     while (!cancelled && preload_ != nullptr && !preload_->done) {
       changed_.Wait(&mutex_);
     }
-    if (!cancelled) preload.swap(preload_);
+    // Who has the preload joins it, even if he is cancelled from here on.
+    stopped = cancelled;
+    if (!stopped) preload.swap(preload_);
     changed_.NotifyAll();  // who waits beside us
   }
   deregister();
-  if (cancelled) return tensorflow::errors::Cancelled("waiting was cancelled");
+  if (stopped) return tensorflow::errors::Cancelled("waiting was cancelled");
   if (preload == nullptr) {
     return ToTensorFlow(FailedPrecondition(
         "there is no preload to wait for; call preload(files) first"));
