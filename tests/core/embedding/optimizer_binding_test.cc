@@ -84,6 +84,28 @@ TEST_F(OptimizerBindingTest, AnotherOneIsRefusedByName) {
   EXPECT_NE(slots.message().find("[velocity]"), std::string::npos);
 }
 
+TEST_F(OptimizerBindingTest, AttachingBindsOnce) {
+  const ShardLocks locks(rows);
+  EXPECT_TRUE(binding.Attach(Momentum()).ok());
+  EXPECT_TRUE(binding.IsBoundTo(Momentum()));
+  static_cast<float*>(shared()->slot(kRow, 0))[1] = 7;
+  EXPECT_TRUE(binding.Attach(Momentum()).ok());
+  EXPECT_EQ(Slot(0), (std::vector<float>{0.5f, 7}));
+  EXPECT_EQ(binding.Attach(Momentum("adam")).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+// Of a row that no one has written to since, a delta would not hold them.
+TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
+  {
+    const ShardLocks locks(rows);
+    rows.SetBase("whole");
+  }
+  EXPECT_EQ(rows.changes().base(), "whole");
+  Bind(Momentum());
+  EXPECT_EQ(rows.changes().base(), "");
+}
+
 TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
   binding.FillSlots(shared(), kRow);  // of no optimizer
   Bind(Momentum());

@@ -31,16 +31,12 @@ class ShardedRowsTest : public testing::Test {
       const ShardedRows::IdHash hash = rows_.HashOf(id);
       RowShard& shard = rows_.shard(hash.shard);
       MutexLock lock(&shard.mutex);
-      ASSERT_TRUE(shard.rows.Reserve(1).ok());
-      ASSERT_TRUE(shard.index.Reserve(std::vector<uint32_t>{hash.tag}).ok());
-      ASSERT_TRUE(shard.order->Reserve(shard.rows.capacity()).ok());
+      ASSERT_TRUE(rows_.Reserve(&shard, std::vector<uint32_t>{hash.tag}).ok());
       const uint32_t row = shard.rows.Allocate();
       const float value[kDim] = {static_cast<float>(id),
                                  -static_cast<float>(id)};
       CopyRowIn(value, sizeof(value), shard.rows.values(row));
-      shard.rows.Publish(row, id, id % 5, 1);
-      shard.index.Insert(hash.tag, row);
-      shard.order->Add(row);
+      rows_.Add(&shard, hash.tag, row, id, id % 5, 1);
     }
     rows_.AddToSize(ids.size());
   }

@@ -42,7 +42,7 @@ struct Table {
     EXPECT_TRUE(sightings.ReserveSketch().ok());
     ShardPlan plan;
     for (size_t i = 0; i < ids.size(); ++i) {
-      plan.indices.push_back(i);
+      plan.rows.push_back({static_cast<int64_t>(i), -1, 0});
       plan.tags.push_back(rows.HashOf(ids[i]).tag);
     }
     Sightings::Call call;
@@ -54,8 +54,11 @@ struct Table {
     EXPECT_TRUE(sightings.Reserve(0, plan, /*may_refuse=*/false).ok());
     sightings.Commit(ids, now, 0, plan);
     std::vector<int64_t> admitted;
-    for (int64_t i : plan.indices) admitted.push_back(ids[i]);
-    frequencies = plan.frequencies;
+    frequencies.clear();
+    for (const PlannedRow& row : plan.rows) {
+      admitted.push_back(ids[row.index]);
+      frequencies.push_back(row.frequency);
+    }
     return admitted;
   }
   Sightings::Seen SeenOf(int64_t id) const {
@@ -226,15 +229,15 @@ TEST(SightingsTest, ARowIsCountedOnceAStep) {
 
 TEST(ShardPlanTest, KeepsWhatBelongsTogether) {
   ShardPlan plan;
-  plan.indices = {4, 5, 6};
+  plan.rows = {{4, 0, 1}, {5, -1, 2}, {6, 1, 3}};
   plan.tags = {40, 50, 60};
-  plan.sighting_of = {0, -1, 1};
-  plan.frequencies = {1, 2, 3};
   plan.Keep({1, 0, 1});
-  EXPECT_EQ(plan.indices, (std::vector<int64_t>{4, 6}));
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].index, 4);
+  EXPECT_EQ(plan.rows[1].index, 6);
+  EXPECT_EQ(plan.rows[1].sighting, 1);
+  EXPECT_EQ(plan.rows[1].frequency, 3u);
   EXPECT_EQ(plan.tags, (std::vector<uint32_t>{40, 60}));
-  EXPECT_EQ(plan.sighting_of, (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(plan.frequencies, (std::vector<uint32_t>{1, 3}));
 }
 
 }  // namespace

@@ -157,12 +157,6 @@ Status EmbeddingStore::DecayFrequencies(double rate,
   ShardLocks locks(rows, std::defer_lock);
   rows.LockBetweenSnapshots(&locks);
   const int64_t now = step();
-  const auto decayed = [&](const RowMeta* meta) {
-    const uint32_t before = meta->frequency.load(std::memory_order_relaxed);
-    const uint32_t after = static_cast<uint32_t>(before * rate);
-    const bool current = meta->last_seen.load(std::memory_order_relaxed) == now;
-    return current && before > 0 && after == 0 ? 1 : after;
-  };
   // Rows that go by frequency change their places.
   std::vector<OrderRebuild> orders;
   if (rows.ordered_by(EvictionPolicy::Order::kLfu)) {
@@ -176,15 +170,8 @@ Status EmbeddingStore::DecayFrequencies(double rate,
               [&](int64_t begin, int64_t end) {
                 for (int64_t s = begin; s < end; ++s) {
                   RowShard& shard = rows.shard(s);
-                  shard.ForEachRow([&](uint32_t row, int64_t id) {
-                    RowMeta* meta = shard.rows.meta(row);
-                    shard.rows.Lock(row, id);
-                    shard.rows.BeforeWrite(row);
-                    meta->frequency.store(decayed(meta),
-                                          std::memory_order_relaxed);
-                    shard.rows.Unlock(row);
-                  });
                   shard.mutex.AssertHeld();
+                  Sightings::Decay(rate, now, &shard);
                   if (!orders.empty()) orders[s].Run(&shard);
                 }
               });

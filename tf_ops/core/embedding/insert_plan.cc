@@ -17,7 +17,7 @@ void PrefetchCell(const RowShard& shard, uint32_t tag) {
 
 int64_t InsertPlan::num_rows() const {
   int64_t sum = 0;
-  for (const ShardPlan& plan : plans_) sum += plan.indices.size();
+  for (const ShardPlan& plan : plans_) sum += plan.rows.size();
   return sum;
 }
 
@@ -37,7 +37,7 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
   std::vector<int64_t> counts(rows.num_shards(), lock_all ? 1 : 0);
   for (int64_t i : indices) ++counts[rows.HashOf(ids_[i]).shard];
   for (size_t s = 0; s < plans_.size(); ++s) {
-    plans_[s].indices.reserve(counts[s]);
+    plans_[s].rows.reserve(counts[s]);
     plans_[s].tags.reserve(counts[s]);
   }
   if (!options_.locked) locks_.emplace(rows, counts);
@@ -57,6 +57,7 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
 
 Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
   const ShardedRows& rows = table_.rows;
+  const uint32_t frequency = Sightings::FirstFrequency(options_.call);
   for (size_t k = 0; k < indices.size(); ++k) {
     if (k + kAhead < indices.size()) {
       const ShardedRows::IdHash ahead = rows.HashOf(ids_[indices[k + kAhead]]);
@@ -69,7 +70,11 @@ Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
     if (row != LeafIndex::kNoRow) {
       refs_[i] = rows.RefTo(hash.shard, row);
     } else {
-      plans_[hash.shard].indices.push_back(i);
+      plans_[hash.shard].rows.push_back(
+          {i, -1,
+           options_.frequencies.empty()
+               ? frequency
+               : static_cast<uint32_t>(options_.frequencies[i])});
       plans_[hash.shard].tags.push_back(hash.tag);
     }
   }
@@ -77,7 +82,7 @@ Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
   sketch_lock_ = table_.sightings.LockSketch();
   LODESTAR_RETURN_IF_ERROR(table_.sightings.ReserveSketch());
   for (size_t s = 0; s < plans_.size(); ++s) {
-    if (plans_[s].indices.empty()) continue;
+    if (plans_[s].rows.empty()) continue;
     table_.sightings.Plan(ids_, options_.call, s, &plans_[s]);
   }
   return Status();
@@ -99,7 +104,7 @@ Status InsertPlan::ReserveRoom() {
   heads_.reserve(plans_.size());
   size_t most = 0;
   for (const ShardPlan& plan : plans_) {
-    most = std::max(most, plan.indices.size());
+    most = std::max(most, plan.rows.size());
   }
   new_rows_.reserve(most);
   kept_.reserve(most);
@@ -108,25 +113,17 @@ Status InsertPlan::ReserveRoom() {
 
 Status InsertPlan::ReserveShard(size_t number) {
   const ShardPlan& plan = plans_[number];
-  if (!plan.indices.empty()) {
+  if (!plan.rows.empty()) {
     RowShard& shard = table_.rows.shard(number);
     shard.mutex.AssertHeld();
-    LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(plan.indices.size()));
-    LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(plan.tags));
-    if (shard.order != nullptr) {
-      LODESTAR_RETURN_IF_ERROR(shard.order->Reserve(shard.rows.capacity()));
-    }
+    LODESTAR_RETURN_IF_ERROR(table_.rows.Reserve(&shard, plan.tags));
   }
   return table_.sightings.Reserve(number, plan, excess_ > 0);
 }
 
 void InsertPlan::Commit(const ParallelFor* parallel) {
   if (plans_.empty()) return;
-  if (optimizer_.has_value()) {
-    // Every row has new slots.
-    table_.rows.ForgetBase();
-    table_.optimizer.Bind(std::move(*optimizer_));
-  }
+  if (optimizer_.has_value()) table_.optimizer.Bind(std::move(*optimizer_));
   if (excess_ > 0) MakeRoom();
   for (size_t s = 0; s < plans_.size(); ++s) {
     table_.sightings.Commit(ids_, options_.call.now, s, plans_[s]);
@@ -151,27 +148,18 @@ void InsertPlan::CommitShard(size_t number) {
   RowShard& shard = table_.rows.shard(number);
   shard.mutex.AssertHeld();
   const ShardPlan& plan = plans_[number];
-  const Sightings::Call& call = options_.call;
-  for (size_t k = 0; k < plan.indices.size(); ++k) {
-    if (k + kAhead < plan.indices.size()) {
+  for (size_t k = 0; k < plan.rows.size(); ++k) {
+    if (k + kAhead < plan.rows.size()) {
       PrefetchCell(shard, plan.tags[k + kAhead]);
     }
-    const int64_t i = plan.indices[k];
+    const int64_t i = plan.rows[k].index;
     const uint32_t row = shard.rows.Allocate();
     refs_[i] = table_.rows.RefTo(static_cast<uint32_t>(number), row);
     fill_(i, refs_[i]);
     const int64_t last_seen =
-        options_.last_seen.empty() ? call.now : options_.last_seen[i];
-    uint32_t frequency =
-        call.count_sightings && call.occurrences.empty() ? 1 : 0;
-    if (!options_.frequencies.empty()) {
-      frequency = static_cast<uint32_t>(options_.frequencies[i]);
-    } else if (!plan.frequencies.empty()) {
-      frequency = plan.frequencies[k];
-    }
-    shard.rows.Publish(row, ids_[i], last_seen, frequency);
-    shard.index.Insert(plan.tags[k], row);
-    if (shard.order != nullptr) shard.order->Add(row);
+        options_.last_seen.empty() ? options_.call.now : options_.last_seen[i];
+    table_.rows.Add(&shard, plan.tags[k], row, ids_[i], last_seen,
+                    plan.rows[k].frequency);
   }
 }
 
@@ -196,8 +184,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
   const auto remove_taken = [&] {
     for (int i = 0; i < num_taken; ++i) {
       taken[i].shard->mutex.AssertHeld();
-      taken[i].shard->index.Remove(taken[i].tag, taken[i].row);
-      table_.rows.Free(taken[i].shard, taken[i].row);
+      table_.rows.Erase(taken[i].shard, taken[i].tag, taken[i].row);
     }
     num_taken = 0;
   };
@@ -245,22 +232,21 @@ void InsertPlan::MakeRoom() {
   for (size_t s = 0; s < plans_.size() && excess > 0; ++s) {
     ShardPlan& plan = plans_[s];
     new_rows_.clear();
-    for (size_t k = 0; k < plan.indices.size(); ++k) {
+    for (size_t k = 0; k < plan.rows.size(); ++k) {
       new_rows_.push_back(
-          {Mix64(static_cast<uint64_t>(ids_[plan.indices[k]])), k});
+          {Mix64(static_cast<uint64_t>(ids_[plan.rows[k].index])), k});
     }
     std::sort(new_rows_.begin(), new_rows_.end(),
               [](const NewRow& a, const NewRow& b) {
                 return a.mixed_id < b.mixed_id;
               });
-    kept_.assign(plan.indices.size(), 1);
+    kept_.assign(plan.rows.size(), 1);
     for (const NewRow& row : new_rows_) {
       if (excess == 0) break;
       --excess;
       kept_[row.in_plan] = 0;
       // Goes on waiting.
-      if (plan.sighting_of.empty()) continue;
-      const int64_t sighting = plan.sighting_of[row.in_plan];
+      const int64_t sighting = plan.rows[row.in_plan].sighting;
       if (sighting >= 0) plan.sightings[sighting].admitted = false;
     }
     plan.Keep(kept_);

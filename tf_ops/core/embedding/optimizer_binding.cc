@@ -38,9 +38,18 @@ Status OptimizerBinding::Reserve(const AttachedOptimizer& optimizer) {
 }
 
 void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
+  rows_.ForgetBase();
   rows_.AttachSlots(optimizer.slot_inits);
   optimizer_ = std::move(optimizer);
   bound_.store(true, std::memory_order_release);
+}
+
+Status OptimizerBinding::Attach(const AttachedOptimizer& optimizer) {
+  LODESTAR_RETURN_IF_ERROR(Check(optimizer));
+  if (bound()) return Status();
+  LODESTAR_RETURN_IF_ERROR(Reserve(optimizer));
+  Bind(optimizer);
+  return Status();
 }
 
 void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) {

@@ -35,8 +35,11 @@ class OptimizerBinding {
   // Under all locks: memory for its slots, then the rest, which cannot fail.
 
   Status Reserve(const AttachedOptimizer& optimizer);
+  // Every row has new slots, so that nothing of the table is as its base says.
   // REQUIRES: Reserve, and none is bound.
   void Bind(AttachedOptimizer optimizer);
+  // Both, if none is bound yet. FailedPrecondition: another one is.
+  Status Attach(const AttachedOptimizer& optimizer);
 
   // The slots of a row that the caller holds, or that no one can see yet, begin
   // anew.

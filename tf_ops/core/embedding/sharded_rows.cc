@@ -146,13 +146,15 @@ void ShardedRows::LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const {
   }
 }
 
-void ShardedRows::Remove(RowShard* shard, uint32_t tag, uint32_t row) {
-  if (shard->order != nullptr) shard->order->Remove(row);
-  shard->index.Remove(tag, row);
-  Free(shard, row);
+Status ShardedRows::Reserve(RowShard* shard, Span<const uint32_t> tags) {
+  LODESTAR_RETURN_IF_ERROR(shard->rows.Reserve(tags.size()));
+  LODESTAR_RETURN_IF_ERROR(shard->index.Reserve(tags));
+  if (shard->order == nullptr) return Status();
+  return shard->order->Reserve(shard->rows.capacity());
 }
 
-void ShardedRows::Free(RowShard* shard, uint32_t row) {
+void ShardedRows::Erase(RowShard* shard, uint32_t tag, uint32_t row) {
+  shard->index.Remove(tag, row);
   if (shard->rows.marking()) {
     const int64_t id =
         shard->rows.meta(row)->id.load(std::memory_order_relaxed);

@@ -217,12 +217,35 @@ class ShardedRows {
   // which have gone.
   void LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const;
 
-  // Under the lock of its shard.
+  // Making and removing rows, under the lock of their shard. The caller counts
+  // them (AddToSize).
 
-  void Remove(RowShard* shard, uint32_t tag, uint32_t row)
+  // Memory for a row of each tag: RowStore::Allocate, Add and Insert cannot
+  // fail then. ResourceExhausted: out of memory.
+  Status Reserve(RowShard* shard, Span<const uint32_t> tags)
       LODESTAR_REQUIRES(shard->mutex);
-  // The end of it: the row is in no list and in no index any more.
-  void Free(RowShard* shard, uint32_t row) LODESTAR_REQUIRES(shard->mutex);
+  // A row that was allocated and written becomes that of `id`.
+  void Add(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
+           int64_t last_seen, uint32_t frequency)
+      LODESTAR_REQUIRES(shard->mutex) {
+    Insert(shard, tag, row, id, last_seen, frequency);
+    if (shard->order != nullptr) shard->order->Add(row);
+  }
+  void Remove(RowShard* shard, uint32_t tag, uint32_t row)
+      LODESTAR_REQUIRES(shard->mutex) {
+    if (shard->order != nullptr) shard->order->Remove(row);
+    Erase(shard, tag, row);
+  }
+  // The same without the order: it is to be made of all rows, or the row has
+  // left it.
+  void Insert(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
+              int64_t last_seen, uint32_t frequency)
+      LODESTAR_REQUIRES(shard->mutex) {
+    shard->rows.Publish(row, id, last_seen, frequency);
+    shard->index.Insert(tag, row);
+  }
+  void Erase(RowShard* shard, uint32_t tag, uint32_t row)
+      LODESTAR_REQUIRES(shard->mutex);
   // Moves rows into the places of removed ones; see RowStore::Compact.
   bool Compact(RowShard* shard, int64_t most, uint32_t* low)
       LODESTAR_REQUIRES(shard->mutex);

@@ -37,18 +37,17 @@ void CountSighting(RowMeta* meta, int64_t now, int64_t i,
 }  // namespace
 
 void ShardPlan::Keep(const std::vector<char>& kept) {
-  KeepSome(kept, &indices);
+  KeepSome(kept, &rows);
   KeepSome(kept, &tags);
-  if (!sighting_of.empty()) KeepSome(kept, &sighting_of);
-  if (!frequencies.empty()) KeepSome(kept, &frequencies);
 }
 
 Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows)
-    : policy_(policy), rows_(*rows), pending_(rows->num_shards()) {
-  if (policy.kind == AdmissionPolicy::Kind::kCountingBloom) {
-    sketch_ = std::make_unique<CountingSketch>(
-        policy.num_counters, static_cast<int>(policy.num_hashes));
-  }
+    : policy_(policy),
+      rows_(*rows),
+      pending_(rows->num_shards()),
+      sketch_(policy.kind == AdmissionPolicy::Kind::kCountingBloom
+                  ? std::make_unique<Sketch>(policy)
+                  : nullptr) {
   if (!uses_admission()) return;
   for (ShardPending& shard : pending_) {
     shard.ids = std::make_unique<PendingIds>(rows_.epochs());
@@ -125,44 +124,58 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
   RunParallel(parallel, num_shards, ids.size() / num_shards * 60 + 1, body);
 }
 
+void Sightings::Decay(double rate, int64_t now, RowShard* shard) {
+  shard->ForEachRow([&](uint32_t row, int64_t id) {
+    RowMeta* const meta = shard->rows.meta(row);
+    shard->rows.Lock(row, id);
+    shard->rows.BeforeWrite(row);
+    const uint32_t before = meta->frequency.load(std::memory_order_relaxed);
+    const uint32_t after = static_cast<uint32_t>(before * rate);
+    const bool current = meta->last_seen.load(std::memory_order_relaxed) == now;
+    meta->frequency.store(current && before > 0 && after == 0 ? 1 : after,
+                          std::memory_order_relaxed);
+    shard->rows.Unlock(row);
+  });
+}
+
 std::unique_lock<Mutex> Sightings::LockSketch() const {
   return sketch_ == nullptr ? std::unique_lock<Mutex>()
-                            : std::unique_lock<Mutex>(sketch_mutex_);
+                            : std::unique_lock<Mutex>(sketch_->mutex);
 }
 
 Status Sightings::ReserveSketch() {
-  sketch_mutex_.AssertHeld();  // where there is a sketch
-  return sketch_ == nullptr ? Status() : sketch_->Reserve();
+  CountingSketch* const sketch = held_sketch();
+  return sketch == nullptr ? Status() : sketch->Reserve();
 }
 
 void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
                      ShardPlan* plan) {
-  sketch_mutex_.AssertHeld();  // where there is a sketch
+  const CountingSketch* const sketch = held_sketch();
   PendingIds& pending = *pending_[shard].ids;
-  if (sketch_ != nullptr) {
+  if (sketch != nullptr) {
     // Those of another step.
     if (pending_[shard].step != call.now) pending.Clear();
     pending_[shard].step = call.now;
   }
-  plan->sighting_of.resize(plan->indices.size(), -1);
   if (!call.admission) {
     // Whoever waits here comes in now.
-    for (size_t k = 0; k < plan->indices.size(); ++k) {
-      const int64_t i = plan->indices[k];
-      const uint32_t entry = pending.Find(plan->tags[k], ids[i]);
+    for (size_t k = 0; k < plan->rows.size(); ++k) {
+      PlannedRow& row = plan->rows[k];
+      const uint32_t entry = pending.Find(plan->tags[k], ids[row.index]);
       if (entry == LeafIndex::kNoRow) continue;
-      plan->sighting_of[k] = plan->sightings.size();
-      plan->sightings.push_back({i, plan->tags[k], entry, 0, false, true});
+      row.sighting = plan->sightings.size();
+      plan->sightings.push_back(
+          {row.index, plan->tags[k], entry, 0, false, true});
     }
     return;
   }
   using Admit = SightingOptions::Admit;
   const bool by_occurrence = !call.occurrences.empty();
-  std::vector<char> kept(plan->indices.size());
-  plan->frequencies.resize(plan->indices.size());
-  for (size_t k = 0; k < plan->indices.size(); ++k) {
+  std::vector<char> kept(plan->rows.size());
+  for (size_t k = 0; k < plan->rows.size(); ++k) {
+    PlannedRow& row = plan->rows[k];
     PlannedSighting s;
-    s.index = plan->indices[k];
+    s.index = row.index;
     s.tag = plan->tags[k];
     const int64_t id = ids[s.index];
     s.entry = pending.Find(s.tag, id);
@@ -170,10 +183,10 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     const bool this_step = GuardHolds(StoreGuard::kSightingSet) && there &&
                            pending.last_seen(s.entry) == call.now;
     s.fresh = call.count_sightings && (by_occurrence || !this_step);
-    if (sketch_ == nullptr || this_step) {
+    if (sketch == nullptr || this_step) {
       s.sightings = there ? pending.sightings(s.entry) : 0;
     } else {
-      s.sightings = sketch_->Estimate(id);
+      s.sightings = sketch->Estimate(id);
     }
     const uint32_t before = s.sightings;
     if (s.fresh) {
@@ -184,13 +197,13 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
         call.admit == Admit::kAll ||
         (call.admit == Admit::kByPolicy && s.sightings >= policy_.min_count);
     kept[k] = s.admitted;
-    plan->frequencies[k] = by_occurrence ? before : s.sightings;
-    if (sketch_ != nullptr) {
+    row.frequency = by_occurrence ? before : s.sightings;
+    if (sketch != nullptr) {
       // An estimate may count strangers.
-      plan->frequencies[k] = static_cast<uint32_t>(
-          std::min<int64_t>(plan->frequencies[k], policy_.min_count));
+      row.frequency = static_cast<uint32_t>(
+          std::min<int64_t>(row.frequency, policy_.min_count));
     }
-    plan->sighting_of[k] = plan->sightings.size();
+    row.sighting = plan->sightings.size();
     plan->sightings.push_back(s);
   }
   plan->Keep(kept);
@@ -212,7 +225,7 @@ Status Sightings::Reserve(size_t shard, const ShardPlan& plan,
 void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
                        const ShardPlan& plan) {
   if (plan.sightings.empty()) return;
-  sketch_mutex_.AssertHeld();  // where there is a sketch
+  CountingSketch* const sketch = held_sketch();
   PendingIds& pending = *pending_ids(shard);
   for (const PlannedSighting& s : plan.sightings) {
     const bool there = s.entry != LeafIndex::kNoRow;
@@ -223,8 +236,8 @@ void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
     } else if (s.fresh) {
       pending.Add(s.tag, ids[s.index], s.sightings, now);
     }
-    if (s.fresh && sketch_ != nullptr) {
-      sketch_->Raise(ids[s.index], s.sightings);
+    if (s.fresh && sketch != nullptr) {
+      sketch->Raise(ids[s.index], s.sightings);
     }
   }
 }
@@ -238,14 +251,14 @@ Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag,
     return {pending->sightings(entry), pending->last_seen(entry)};
   }
   if (sketch_ == nullptr) return {};
-  MutexLock lock(&sketch_mutex_);
-  return {sketch_->Estimate(id), -1};
+  MutexLock lock(&sketch_->mutex);
+  return {sketch_->counts.Estimate(id), -1};
 }
 
 std::vector<uint8_t> Sightings::sketch() const {
   if (sketch_ == nullptr) return {};
-  MutexLock lock(&sketch_mutex_);
-  return sketch_->counters();
+  MutexLock lock(&sketch_->mutex);
+  return sketch_->counts.counters();
 }
 
 void Sightings::Export(EmbeddingRows* out) const {
@@ -271,8 +284,8 @@ void Sightings::Export(EmbeddingRows* out) const {
 
 int64_t Sightings::sketch_bytes() const {
   if (sketch_ == nullptr) return 0;
-  MutexLock lock(&sketch_mutex_);
-  return sketch_->counters().size();
+  MutexLock lock(&sketch_->mutex);
+  return sketch_->counts.counters().size();
 }
 
 void Sightings::Forget(int64_t max_age, int64_t now) {
@@ -300,8 +313,8 @@ void Sightings::Clear() {
     if (shard.ids != nullptr) shard.ids->Clear();
   }
   if (sketch_ == nullptr) return;
-  MutexLock lock(&sketch_mutex_);
-  sketch_->Clear();
+  MutexLock lock(&sketch_->mutex);
+  sketch_->counts.Clear();
 }
 
 Status Sightings::Check(const EmbeddingRowsView& rows) const {
@@ -376,8 +389,8 @@ void Sightings::Install(State* state) {
   const ShardLocks locks(rows_);
   pending_.swap(state->pending);
   if (sketch_ == nullptr) return;
-  MutexLock lock(&sketch_mutex_);
-  sketch_->Swap(&state->sketch);
+  MutexLock lock(&sketch_->mutex);
+  sketch_->counts.Swap(&state->sketch);
 }
 
 }  // namespace lodestar

@@ -44,15 +44,19 @@ struct PlannedSighting {
   bool admitted;
 };
 
+// A row that a shard is to get.
+struct PlannedRow {
+  int64_t index;       // of its id
+  int64_t sighting;    // in the shard's; -1: none
+  uint32_t frequency;  // that it begins with
+};
+
 // The rows that one shard is to get.
 struct ShardPlan {
-  std::vector<int64_t> indices;
+  std::vector<PlannedRow> rows;
   std::vector<uint32_t> tags;
-  // With admission only: those of rows to come and of ids that go on waiting,
-  // which of them belongs to a row (-1: none), and what a row begins with.
+  // With admission only: of these rows, and of ids that go on waiting.
   std::vector<PlannedSighting> sightings;
-  std::vector<int64_t> sighting_of;
-  std::vector<uint32_t> frequencies;
 
   void Keep(const std::vector<char>& kept);
 };
@@ -86,6 +90,12 @@ class Sightings {
     return policy_.kind != AdmissionPolicy::Kind::kAll;
   }
 
+  // That of a row whose id has not waited. Occurrences are counted when the row
+  // is there.
+  static uint32_t FirstFrequency(const Call& call) {
+    return call.count_sightings && call.occurrences.empty() ? 1 : 0;
+  }
+
   // Rows, by anyone: counts a sighting of each at step `now`, once; or its
   // `occurrences`.
   void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
@@ -110,6 +120,11 @@ class Sightings {
   Status Reserve(size_t shard, const ShardPlan& plan, bool may_refuse);
   void Commit(Span<const int64_t> ids, int64_t now, size_t shard,
               const ShardPlan& plan);
+
+  // Multiplies the frequencies of a shard's rows with `rate`, rounding down;
+  // those of step `now` stay above 0.
+  static void Decay(double rate, int64_t now, RowShard* shard)
+      LODESTAR_REQUIRES(shard->mutex);
 
   // Ids that wait for a row. Under the lock of the shard.
 
@@ -164,12 +179,27 @@ class Sightings {
   int64_t sketch_bytes() const;
 
  private:
+  // Of all shards.
+  struct Sketch {
+    explicit Sketch(const AdmissionPolicy& policy)
+        : counts(policy.num_counters, static_cast<int>(policy.num_hashes)) {}
+
+    Mutex mutex;
+    CountingSketch counts LODESTAR_GUARDED_BY(mutex);
+  };
+
+  // For who has LockSketch; null: there is none.
+  CountingSketch* held_sketch() {
+    if (sketch_ == nullptr) return nullptr;
+    sketch_->mutex.AssertHeld();
+    return &sketch_->counts;
+  }
+
   const AdmissionPolicy policy_;
   ShardedRows& rows_;
   std::vector<ShardPending> pending_;  // by shard
-  mutable Mutex sketch_mutex_;
   // Null: there is none.
-  std::unique_ptr<CountingSketch> sketch_ LODESTAR_PT_GUARDED_BY(sketch_mutex_);
+  const std::unique_ptr<Sketch> sketch_;
 };
 
 }  // namespace lodestar

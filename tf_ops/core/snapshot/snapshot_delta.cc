@@ -157,16 +157,9 @@ Status SnapshotDelta::Reserve() {
   for (size_t s = 0; s < tags.size(); ++s) {
     RowShard& shard = parts_.rows.shard(s);
     MutexLock lock(&shard.mutex);
-    LODESTAR_RETURN_IF_ERROR(ReserveShard(&shard, tags[s]));
+    LODESTAR_RETURN_IF_ERROR(parts_.rows.Reserve(&shard, tags[s]));
   }
   return Status();
-}
-
-Status SnapshotDelta::ReserveShard(RowShard* shard, Span<const uint32_t> tags) {
-  LODESTAR_RETURN_IF_ERROR(shard->rows.Reserve(tags.size()));
-  LODESTAR_RETURN_IF_ERROR(shard->index.Reserve(tags));
-  if (shard->order == nullptr) return Status();
-  return shard->order->Reserve(shard->rows.capacity());
 }
 
 Status SnapshotDelta::Apply(Applied* applied) try {
@@ -226,11 +219,7 @@ Status SnapshotDelta::Bind() {
   const AttachedOptimizer& optimizer = table_.optimizer;
   if (options_.reset_slots || optimizer.name.empty()) return Status();
   const ShardLocks locks(parts_.rows);
-  LODESTAR_RETURN_IF_ERROR(parts_.optimizer.Check(optimizer));
-  if (parts_.optimizer.bound()) return Status();
-  LODESTAR_RETURN_IF_ERROR(parts_.optimizer.Reserve(optimizer));
-  parts_.optimizer.Bind(optimizer);
-  return Status();
+  return parts_.optimizer.Attach(optimizer);
 }
 
 Status SnapshotDelta::WriteRows(RestoredRecords* records,
@@ -263,28 +252,27 @@ Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
     found[k - begin] = shard.Find(groups->tags[k], id);
     if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(groups->tags[k]);
   }
-  LODESTAR_RETURN_IF_ERROR(ReserveShard(&shard, tags));
+  LODESTAR_RETURN_IF_ERROR(parts_.rows.Reserve(&shard, tags));
   for (uint32_t k = begin; k < end; ++k) {
     const char* const record = groups->records[k];
     const SnapshotRowHead head = HeadOf(record);
     uint32_t row = found[k - begin];
-    const bool is_new = row == LeafIndex::kNoRow;
-    if (is_new) {
+    if (row == LeafIndex::kNoRow) {
       row = shard.rows.Allocate();
       records->Write(record, &shard.rows, row);
-      shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
-      shard.index.Insert(groups->tags[k], row);
-    } else {
-      if (shard.order != nullptr) shard.order->Remove(row);
-      // No one frees or moves it: that takes the shard's mutex.
-      shard.rows.Lock(row, head.id);
-      shard.rows.BeforeWrite(row);
-      records->Write(record, &shard.rows, row);
-      RowMeta* const meta = shard.rows.meta(row);
-      meta->last_seen.store(head.last_seen, std::memory_order_relaxed);
-      meta->frequency.store(head.frequency, std::memory_order_relaxed);
-      shard.rows.Unlock(row);
+      parts_.rows.Add(&shard, groups->tags[k], row, head.id, head.last_seen,
+                      head.frequency);
+      continue;
     }
+    if (shard.order != nullptr) shard.order->Remove(row);
+    // No one frees or moves it: that takes the shard's mutex.
+    shard.rows.Lock(row, head.id);
+    shard.rows.BeforeWrite(row);
+    records->Write(record, &shard.rows, row);
+    RowMeta* const meta = shard.rows.meta(row);
+    meta->last_seen.store(head.last_seen, std::memory_order_relaxed);
+    meta->frequency.store(head.frequency, std::memory_order_relaxed);
+    shard.rows.Unlock(row);
     if (shard.order != nullptr) shard.order->Add(row);
   }
   applied_.written += end - begin;

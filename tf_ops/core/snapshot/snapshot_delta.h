@@ -61,8 +61,6 @@ class SnapshotDelta {
   Status WriteAll();
   // None if all of them are held.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
-  static Status ReserveShard(RowShard* shard, Span<const uint32_t> tags)
-      LODESTAR_REQUIRES(shard->mutex);
   Status Bind();
   Status WriteRows(RestoredRecords* records,
                    const SnapshotFileReader::Block& block);

@@ -114,9 +114,8 @@ Status ChainRestorer::MakeStore() {
       like_, last().seed, last().salt, &store_));
   table_ = &store_->parts();
   if (options_.reset_slots || last().optimizer.name.empty()) return Status();
-  LODESTAR_RETURN_IF_ERROR(table_->optimizer.Reserve(last().optimizer));
-  table_->optimizer.Bind(last().optimizer);
-  return Status();
+  const ShardLocks locks(table_->rows);
+  return table_->optimizer.Attach(last().optimizer);
 }
 
 Status ChainRestorer::LoadFile(size_t number) {
@@ -192,9 +191,8 @@ Status ChainRestorer::LoadRowsOfShard(RestoredRecords* records,
   RowShard& shard = table_->rows.shard(number);
   DeltaRows* const delta = delta_.empty() ? nullptr : &delta_[number];
   MutexLock lock(&shard.mutex);
-  LODESTAR_RETURN_IF_ERROR(shard.index.Reserve(
-      Span<const uint32_t>(groups.tags).subspan(begin, end - begin)));
-  LODESTAR_RETURN_IF_ERROR(shard.rows.Reserve(end - begin));
+  LODESTAR_RETURN_IF_ERROR(table_->rows.Reserve(
+      &shard, Span<const uint32_t>(groups.tags).subspan(begin, end - begin)));
   if (delta != nullptr) delta->written.resize(shard.rows.capacity() / 64 + 1);
   int64_t added = 0;
   for (uint32_t k = begin; k < end; ++k) {
@@ -214,10 +212,12 @@ Status ChainRestorer::LoadRowsOfShard(RestoredRecords* records,
     }
     if (is_new) row = shard.rows.Allocate();
     records->Write(record, &shard.rows, row);
-    shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
     if (is_new) {
-      shard.index.Insert(tag, row);
+      table_->rows.Insert(&shard, tag, row, head.id, head.last_seen,
+                          head.frequency);
       ++added;
+    } else {
+      shard.rows.Publish(row, head.id, head.last_seen, head.frequency);
     }
     if (delta != nullptr) delta->written[row / 64] |= uint64_t{1} << (row % 64);
   }
@@ -239,6 +239,7 @@ Status ChainRestorer::NoteRemoved(const Block& block) {
 void ChainRestorer::RemoveRows() {
   for (size_t s = 0; s < delta_.size(); ++s) {
     RowShard& shard = table_->rows.shard(s);
+    MutexLock lock(&shard.mutex);
     for (int64_t id : delta_[s].removed) {
       const uint32_t tag = table_->rows.HashOf(id).tag;
       const uint32_t row = shard.Find(tag, id);
@@ -248,8 +249,7 @@ void ChainRestorer::RemoveRows() {
           (written[row / 64] >> (row % 64) & 1) != 0) {
         continue;
       }
-      shard.index.Remove(tag, row);
-      shard.rows.Free(row);
+      table_->rows.Erase(&shard, tag, row);
       rows_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
@@ -302,7 +302,6 @@ Status ChainRestorer::MakeOrder() {
 // Rows go into the list in the order in which they are to leave it.
 Status ChainRestorer::MakeOrder(RowShard* shard) try {
   MutexLock lock(&shard->mutex);
-  LODESTAR_RETURN_IF_ERROR(shard->order->Reserve(shard->rows.capacity()));
   OrderRebuild order;
   order.Reserve(*shard);
   order.Run(shard);
