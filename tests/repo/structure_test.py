@@ -113,11 +113,10 @@ def test_headers_of_core_have_a_test():
     tests = checkout.ROOT / "tests" / "core"
     headers = _headers_of_core()
     assert not set(_TESTED_BY) - set(headers)
-    assert not [
-        header
-        for name, header in headers.items()
-        if not (tests / f"{_TESTED_BY.get(name, name + '_test')}.cc").exists()
-    ]
+    for name, header in headers.items():
+        test = tests / f"{_TESTED_BY.get(name, name + '_test')}.cc"
+        assert test.exists(), header
+        assert header in build_files.includes(test), test
 
 
 def test_headers_of_core_compile_by_themselves():

@@ -12,6 +12,7 @@
 
 #include "tests/core/embedding/embedding_policies.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/embedding/shared_rows.h"
 
 namespace lodestar {
 namespace {
@@ -178,6 +179,27 @@ TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   EXPECT_EQ(rows.optimizer.name, "lion");
   EXPECT_EQ(Export(*store).shared_values, rows.shared_values);
   EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
+}
+
+TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
+  TablePolicies policies;
+  policies.shared_rows = 3;
+  ShardedRows rows(2, RowType::kFloat32, 1, policies);
+  OptimizerBinding binding(&rows);
+  SharedRows shared(3, RowInitializer(), &rows, &binding);
+  ASSERT_TRUE(shared.Make().ok());
+  const SharedRows::Readers readers = {{0, 1}, {0, 2}, {2, 0}};
+  const float gradients[] = {1, 2, 3, 4, 5, 6};
+  float sum[2];
+  EXPECT_EQ(shared.Sum(readers, 0, gradients, 0, 2, sum), 2u);
+  EXPECT_EQ(sum[0], 8);
+  EXPECT_EQ(sum[1], 10);
+  EXPECT_EQ(shared.Sum(readers, 2, gradients, 1, 1, sum), 3u);
+  EXPECT_EQ(sum[0], 2);
+  EXPECT_TRUE(shared.CheckNumber(2, 0).ok());
+  const Status status = shared.CheckNumber(3, 7);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("`ids[7]` is 3"), std::string::npos);
 }
 
 // Run it under --config=tsan.

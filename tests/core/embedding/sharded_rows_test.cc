@@ -213,6 +213,22 @@ TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
   EXPECT_EQ(value[1], -1.0f);
 }
 
+TEST_F(ShardedRowsTest, ARowMayComeAndGoOutsideTheOrder) {
+  const ShardedRows::IdHash hash = rows_.HashOf(7);
+  RowShard& shard = rows_.shard(hash.shard);
+  MutexLock lock(&shard.mutex);
+  ASSERT_TRUE(rows_.Reserve(&shard, std::vector<uint32_t>{hash.tag}).ok());
+  const uint32_t row = shard.rows.Allocate();
+  rows_.Insert(&shard, hash.tag, row, 7, /*last_seen=*/3, /*frequency=*/2);
+  EXPECT_EQ(shard.Find(hash.tag, 7), row);
+  EXPECT_EQ(shard.rows.meta(row)->last_seen, 3);
+  EXPECT_EQ(shard.rows.meta(row)->frequency, 2u);
+  EXPECT_EQ(shard.order->oldest(), EvictionList::kNone);
+  rows_.Erase(&shard, hash.tag, row);
+  EXPECT_EQ(shard.Find(hash.tag, 7), LeafIndex::kNoRow);
+  EXPECT_EQ(shard.rows.live(), 0);
+}
+
 TEST_F(ShardedRowsTest, AListIsBuiltAgainInTheOrderOfItsKeys) {
   Add(Range(100));
   RowShard& shard = rows_.shard(0);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "tests/core/snapshot/snapshot_tables.h"
+#include "tf_ops/core/snapshot/restored_records.h"
 
 namespace lodestar {
 namespace {
@@ -22,6 +24,34 @@ void ExpectRefused(const std::vector<std::string>& files,
   EXPECT_NE(status.message().find(message), std::string::npos)
       << status.message();
   EXPECT_EQ(store, nullptr);
+}
+
+TEST(RestoredRecordsTest, ABlockIsCutByShard) {
+  const auto store = MakeStore();
+  const SnapshotTable table = Table(true);
+  SnapshotFileReader::Block block;
+  block.kind = BlockKind::kRows;
+  block.count = 20;
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < block.count; ++id) {
+    ids.push_back(id);
+    const std::string record = RowRecord(table, id, 1.0f);
+    block.payload.insert(block.payload.end(), record.begin(), record.end());
+  }
+  RestoredRecords::Groups groups;
+  RestoredRecords(store.get(), table, /*reset_slots=*/false)
+      .Group(block, &groups);
+  const ShardedRows& rows = store->parts().rows;
+  std::vector<int64_t> cut;
+  for (size_t s = 0; s < rows.num_shards(); ++s) {
+    for (uint32_t k = groups.begins[s]; k < groups.begins[s + 1]; ++k) {
+      cut.push_back(HeadOf(groups.records[k]).id);
+      EXPECT_EQ(rows.HashOf(cut.back()).shard, s);
+      EXPECT_EQ(rows.HashOf(cut.back()).tag, groups.tags[k]);
+    }
+  }
+  std::sort(cut.begin(), cut.end());
+  EXPECT_EQ(cut, ids);
 }
 
 TEST(SnapshotRestoreTest, AnEmptyTableIsRestored) {

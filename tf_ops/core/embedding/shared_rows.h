@@ -19,6 +19,7 @@
 
 namespace lodestar {
 
+// What is told of one row, or written to one, needs there to be some.
 class SharedRows {
  public:
   // Those of `rows`, if it has any: `count`.
@@ -29,7 +30,6 @@ class SharedRows {
 
   int64_t count() const { return count_; }
   bool any() const { return count_ > 0; }
-  // REQUIRES: there are some, as for what follows.
   RowStore* rows() { return rows_.shared(); }
   // That an id without a row reads and trains.
   uint32_t RowOf(int64_t id) const {

@@ -84,11 +84,12 @@ bases: [N], the state that a delta of each is to begin with; it is one if the
   variable has noted every change since then. Empty: the whole variable.
 snapshot: Dropped without SnapshotEnd, it is as if it had not begun.
 whole: [N], what is written is all of the variable, not a delta.
-steps: [N], the variables' own at that moment, as what follows.
-dims: [N].
+steps: [N], the variables' own at that moment.
+dims: [N], numbers in a row.
 dtypes: [N], of the rows: 'float32', 'float64', 'float16' or 'bfloat16'.
-optimizers: [N], whose slots lie beside the rows; empty: there are none.
-num_slots: [N].
+optimizers: [N], whose slots lie beside the rows at that moment; empty: there
+  are none.
+num_slots: [N], of these optimizers.
 slot_names: [S], those of all variables one after another.
 FAILED_PRECONDITION if a snapshot of one of them is under way, or if steps leave
   no moment between them.
