@@ -191,6 +191,9 @@ TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
       EXPECT_EQ(rows.pending_ids, first.pending_ids);
       EXPECT_EQ(rows.sketch, first.sketch);
       EXPECT_FALSE(rows.pending_ids.empty());
+      EXPECT_EQ(store->Stats().pending, rows.pending_ids.size());
+      Advance(store.get());
+      EXPECT_EQ(store->Stats().pending, 0);  // of the next step
     }
   }
 }

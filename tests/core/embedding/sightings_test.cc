@@ -61,9 +61,9 @@ struct Table {
     }
     return admitted;
   }
-  Sightings::Seen SeenOf(int64_t id) const {
+  Sightings::Seen SeenOf(int64_t id, int64_t step) const {
     const ShardLocks locks(rows);
-    return sightings.SeenOf(0, rows.HashOf(id).tag, id);
+    return sightings.SeenOf(0, rows.HashOf(id).tag, id, step);
   }
   std::vector<int64_t> Pending(int64_t step) const {
     EmbeddingRows out;
@@ -85,13 +85,13 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
     Table table(policy);
     for (int64_t now = 0; now < 2; ++now) {
       for (int i = 0; i < 3; ++i) EXPECT_EQ(table.See({7, 8}, now), kNone);
-      EXPECT_EQ(table.SeenOf(7).sightings, now + 1);
-      EXPECT_EQ(table.SeenOf(7).last_seen, now);
+      EXPECT_EQ(table.SeenOf(7, now).sightings, now + 1);
+      EXPECT_EQ(table.SeenOf(7, now).last_seen, now);
       EXPECT_EQ(table.Pending(now), (std::vector<int64_t>{7, 8}));
     }
     EXPECT_EQ(table.See({8}, 2), (std::vector<int64_t>{8}));
     EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{3}));
-    EXPECT_EQ(table.SeenOf(9).sightings, 0);
+    EXPECT_EQ(table.SeenOf(9, 2).sightings, 0);
   }
   Table exact(ByCount(3));
   exact.See({7, 8}, 0);
@@ -101,10 +101,15 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
   // Of another step than its ids a sketch knows the counts alone.
   Table sketch(BySketch(3));
   sketch.See({7}, 0);
+  EXPECT_EQ(sketch.sightings.num_pending(0, 0), 1);
+  EXPECT_EQ(sketch.sightings.num_pending(0, 1), 0);
+  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);  // before another id is seen
   sketch.See({8}, 1);
   EXPECT_EQ(sketch.Pending(1), (std::vector<int64_t>{8}));
-  EXPECT_EQ(sketch.SeenOf(7).sightings, 1);
-  EXPECT_EQ(sketch.SeenOf(7).last_seen, -1);
+  EXPECT_EQ(sketch.sightings.num_pending(0, 1), 1);
+  EXPECT_EQ(sketch.SeenOf(7, 1).sightings, 1);
+  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);
+  EXPECT_EQ(exact.sightings.num_pending(0, 9), 1);
 }
 
 TEST(SightingsTest, OccurrencesCountByThemselves) {
@@ -113,7 +118,7 @@ TEST(SightingsTest, OccurrencesCountByThemselves) {
   EXPECT_EQ(table.See({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
   // The row itself is still to be counted by this call's.
   EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
-  EXPECT_EQ(table.SeenOf(8).sightings, 2);
+  EXPECT_EQ(table.SeenOf(8, 1).sightings, 2);
 }
 
 TEST(SightingsTest, ACallMayAdmitAllOrNone) {
@@ -121,7 +126,7 @@ TEST(SightingsTest, ACallMayAdmitAllOrNone) {
   EXPECT_EQ(table.See({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
   EXPECT_EQ(table.See({8}, 0, {}, Admit::kNone), kNone);
   EXPECT_EQ(table.See({8}, 1, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.SeenOf(8).sightings, 2);
+  EXPECT_EQ(table.SeenOf(8, 1).sightings, 2);
 }
 
 TEST(SightingsTest, OldOnesAreForgotten) {

@@ -265,6 +265,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
     stats.*kEventFields[e] = table_.events.count(static_cast<Event>(e));
   }
   stats.rows = size();
+  const int64_t now = step();
   stats.max_rows = table_.policies.eviction.max_rows;
   for (size_t s = 0; s < table_.rows.num_shards(); ++s) {
     const RowShard& shard = table_.rows.shard(s);
@@ -272,9 +273,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
     const int64_t pending_bytes = table_.sightings.bytes(s);
     stats.policy_bytes += pending_bytes;
     if (shard.order != nullptr) stats.policy_bytes += shard.order->bytes();
-    if (table_.sightings.uses_admission()) {
-      stats.pending += table_.sightings.pending_ids(s)->size();
-    }
+    stats.pending += table_.sightings.num_pending(s, now);
     stats.index_bytes += shard.index.bytes();
     stats.row_bytes += shard.rows.row_bytes();
     stats.slot_bytes += shard.rows.slot_bytes();
@@ -299,6 +298,7 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
     try {
   const ShardedRows& table = table_.rows;
   ShardLocks locks(table);
+  const int64_t now = step();
   const int64_t count = ids.size();
   const AttachedOptimizer& optimizer = table_.optimizer.optimizer();
   const int64_t num_slots = optimizer.slot_inits.size();
@@ -325,7 +325,7 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
       continue;
     }
     const Sightings::Seen pending =
-        table_.sightings.SeenOf(hash.shard, hash.tag, ids[i]);
+        table_.sightings.SeenOf(hash.shard, hash.tag, ids[i], now);
     result.frequencies[i] = pending.sightings;
     result.last_seen[i] = pending.last_seen;
     if (pending.sightings > 0) result.states[i] = InspectedIds::kPending;

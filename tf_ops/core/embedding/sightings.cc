@@ -153,8 +153,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
   const CountingSketch* const sketch = held_sketch();
   PendingIds& pending = *pending_[shard].ids;
   if (sketch != nullptr) {
-    // Those of another step.
-    if (pending_[shard].step != call.now) pending.Clear();
+    if (NonePending(shard, call.now)) pending.Clear();
     pending_[shard].step = call.now;
   }
   if (!call.admission) {
@@ -242,13 +241,14 @@ void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
   }
 }
 
-Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag,
-                                  int64_t id) const {
-  const PendingIds* pending = pending_ids(shard);
-  if (pending == nullptr) return {};
-  const uint32_t entry = pending->Find(tag, id);
-  if (entry != LeafIndex::kNoRow) {
-    return {pending->sightings(entry), pending->last_seen(entry)};
+Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag, int64_t id,
+                                  int64_t step) const {
+  if (!NonePending(shard, step)) {
+    const PendingIds& pending = *pending_ids(shard);
+    const uint32_t entry = pending.Find(tag, id);
+    if (entry != LeafIndex::kNoRow) {
+      return {pending.sightings(entry), pending.last_seen(entry)};
+    }
   }
   if (sketch_ == nullptr) return {};
   MutexLock lock(&sketch_->mutex);

@@ -136,12 +136,18 @@ class Sightings {
   int64_t bytes(size_t shard) const {
     return pending_ids(shard) == nullptr ? 0 : pending_ids(shard)->bytes();
   }
-  // An id that waits; or an estimate of the sketch, whose step is not known.
+  // How many there are at this step: those of an earlier one, which a sketch
+  // has counted, go when the next id comes.
+  int64_t num_pending(size_t shard, int64_t step) const {
+    return NonePending(shard, step) ? 0 : pending_ids(shard)->size();
+  }
+  // An id that waits at this step; or an estimate of the sketch, which does not
+  // know when the id was last seen.
   struct Seen {
     int64_t sightings = 0;
     int64_t last_seen = -1;
   };
-  Seen SeenOf(size_t shard, uint32_t tag, int64_t id) const;
+  Seen SeenOf(size_t shard, uint32_t tag, int64_t id, int64_t step) const;
 
   // Under all locks.
 
@@ -193,6 +199,11 @@ class Sightings {
     if (sketch_ == nullptr) return nullptr;
     sketch_->mutex.AssertHeld();
     return &sketch_->counts;
+  }
+  // No id of the shard is pending at this step.
+  bool NonePending(size_t shard, int64_t step) const {
+    return pending_ids(shard) == nullptr ||
+           (sketch_ != nullptr && pending_[shard].step != step);
   }
 
   const AdmissionPolicy policy_;
