@@ -14,8 +14,16 @@ DIM = 1024
 ROOM = 1 << 29  # bytes that the process may still map
 
 
+def events(table):
+    stats = table.stats()
+    return [
+        stats[name]
+        for name in ("ids", "unique_ids", "padding", "hits", "misses")
+    ]
+
+
 def grow_until_it_is_refused():
-    """What the process of the test runs; prints what it has seen."""
+    """Prints how many rows there were by then."""
     table = lodestar.EmbeddingVariable(DIM, initializer="ones", name="big")
     table.lookup(np.arange(1000), training=True)  # threads and buffers are made
     bags = tf.RaggedTensor.from_row_lengths(np.arange(20000), [20000])
@@ -25,6 +33,7 @@ def grow_until_it_is_refused():
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, most))
     before = 1000
+    counted = events(table)
     for batch in range(1, 1000):
         # Pooled: the output is small, so it is the rows that find no room.
         ids = np.arange(batch * 10000, (batch + 1) * 10000)
@@ -35,12 +44,14 @@ def grow_until_it_is_refused():
             assert "out of memory" in error.message, error.message
             break
         before += len(ids)
+        counted = events(table)
     else:
         raise AssertionError("memory never ran out")
     # For the arrays of the checks, which are less than one batch of rows.
     checks = 32 << 20
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM + checks, most))
     assert int(table.size()) == before
+    assert events(table) == counted
     assert not table.find(ids[:100])[1].numpy().any()
     rows, found = table.find(np.arange(1000))
     assert found.numpy().all() and (rows.numpy() == 1).all()
@@ -51,23 +62,50 @@ def grow_until_it_is_refused():
     print("refused after", before)
 
 
-def test_a_table_that_finds_no_memory_is_as_it_was():
+def ask_for_a_filter_that_is_too_large():
+    table = lodestar.EmbeddingVariable(
+        4, admission=lodestar.CountingBloom(2, 0.01, 10**11), name="filtered"
+    )
+    none = events(table)
+    room = 1 << 36  # a fifteenth of the filter
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    for ids, combiner in (([1, 2], None), ([[1, 2]], "sum")):
+        try:
+            table.lookup(ids, combiner=combiner, training=True)
+        except tf.errors.ResourceExhaustedError as error:
+            assert "out of memory" in error.message, error.message
+        else:
+            raise AssertionError("there was memory")
+        assert events(table) == none, (combiner, events(table))
+
+
+def run(function):
+    """In a process of its own; returns what it prints."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     done = subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, __file__, function.__name__],
         capture_output=True,
         text=True,
         env=environment,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = int(done.stdout.split("refused after")[1])
+    return done.stdout
+
+
+def test_a_table_that_finds_no_memory_is_as_it_was():
+    printed = run(grow_until_it_is_refused)
+    rows = int(printed.split("refused after")[1])
     # All but an eighth of the room has become rows.
     assert rows * DIM * 4 > ROOM * 0.75
 
 
+def test_a_look_up_that_finds_no_memory_is_not_counted():
+    run(ask_for_a_filter_that_is_too_large)
+
+
 if __name__ == "__main__":
-    grow_until_it_is_refused()
+    globals()[sys.argv[1]]()

@@ -133,7 +133,6 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
         lookup_.padding_id() == nullptr
             ? 0
             : std::count(positions.begin(), positions.end(), kNoPosition);
-    store->CountBatch(positions.size(), unique.size(), padding);
     std::vector<RowRef> refs(unique.size());
     std::vector<uint32_t> occurrences;
     if (store->counts_occurrences()) {
@@ -142,6 +141,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     LODESTAR_TRY(store->FindOrInsert(unique, options_, refs, &parallel, nullptr,
                                      occurrences));
+    store->CountBatch(positions.size(), unique.size(), padding);
     const int64_t row_bytes = store->row_bytes();
     RunParallel(&parallel, ids.size(), 20 + dim,
                 [&](int64_t begin, int64_t end) {
