@@ -462,6 +462,27 @@ def test_rows_of_16_bits_are_no_sums():
         call("EmbeddingCheckApply", **arguments, additions=1)
 
 
+@pytest.mark.parametrize("name", ["EmbeddingApply", "EmbeddingGatherForUpdate"])
+def test_gradients_that_are_skipped_count_if_the_others_are_applied(name):
+    t = table()
+    arguments = {**usual_arguments(name, t), "nonfinite": "skip"}
+    arguments["gradients"] = tf.constant(np.full([3, DIM], np.nan), tf.float32)
+    call(name, **arguments)
+    before = t.stats()["nonfinite_gradients"]
+    assert before == len(set(np.array(arguments["ids"])))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="holds the"):
+        other = {
+            "EmbeddingApply": {
+                "optimizer": "sgd",
+                "slot_inits": [],
+                "hyperparameters": [0.1, 0.0],
+            },
+            "EmbeddingGatherForUpdate": {"optimizer": "replay:other"},
+        }
+        call(name, **{**arguments, **other[name]})
+    assert t.stats()["nonfinite_gradients"] == before
+
+
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_other_dtypes_are_refused(name):
     t = table()

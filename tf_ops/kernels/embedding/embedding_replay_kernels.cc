@@ -57,12 +57,14 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
     std::vector<int64_t> finite_ids;
     std::unique_ptr<bool[]> finite_shared;
     std::vector<C> finite;
+    int64_t nonfinite = 0;
     if (nonfinite_ != "pass" &&
         !SurelyFinite(*store, gradients, ids.size(), &parallel)) {
       std::vector<int64_t> kept;
       LODESTAR_TRY(
-          KeepFinite(nonfinite_, ids, shared, gradients, store, &kept));
+          KeepFinite(nonfinite_, ids, shared, gradients, *store, &kept));
       const int64_t count = static_cast<int64_t>(kept.size());
+      nonfinite = ids.size() - count;
       finite_shared.reset(new bool[count]);
       finite.resize(count * dim);
       for (int64_t k = 0; k < count; ++k) {
@@ -74,14 +76,16 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
       shared = Span<const bool>(finite_shared.get(), count);
       gradients = finite.data();
     }
-    return ToTensorFlow(store->GatherForUpdate(
+    LODESTAR_TRY(ToTensorFlow(store->GatherForUpdate(
         ids, shared, gradients, optimizer_,
         [&](int64_t rows, RowsForUpdate* out) {
           const absl::Status status = Allocate(ctx, rows, dim, out);
           if (status.ok()) return Status();
           return ResourceExhausted(std::string(status.message()));
         },
-        &parallel));
+        &parallel)));
+    store->CountNonfiniteGradients(nonfinite);
+    return absl::OkStatus();
   }
 
   absl::Status Allocate(OpKernelContext* ctx, int64_t count, int dim,

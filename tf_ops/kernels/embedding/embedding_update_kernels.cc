@@ -125,7 +125,7 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
     LODESTAR_TRY(summed.Sum(ctx, ids, gradients, dim, &parallel));
     std::vector<int64_t> kept;
     LODESTAR_TRY(
-        KeepFinite("raise", summed.ids, {}, summed.sums, store, &kept));
+        KeepFinite("raise", summed.ids, {}, summed.sums, *store, &kept));
     return additions_ > 0 ? CheckAdditions(*store, summed, &parallel)
                           : absl::OkStatus();
   }
@@ -199,10 +199,12 @@ class EmbeddingApplyOp : public StepKernel {
     std::vector<int64_t>& unique = summed.ids;
     const C* sums = summed.sums;
     std::vector<C> finite;
+    int64_t nonfinite = 0;
     if (nonfinite_ != "pass" &&
         !SurelyFinite(*store, sums, unique.size(), &parallel)) {
       std::vector<int64_t> kept;
-      LODESTAR_TRY(KeepFinite(nonfinite_, unique, {}, sums, store, &kept));
+      LODESTAR_TRY(KeepFinite(nonfinite_, unique, {}, sums, *store, &kept));
+      nonfinite = unique.size() - kept.size();
       finite.resize(kept.size() * dim);
       for (size_t k = 0; k < kept.size(); ++k) {
         unique[k] = unique[kept[k]];
@@ -211,9 +213,11 @@ class EmbeddingApplyOp : public StepKernel {
       unique.resize(kept.size());
       sums = finite.data();
     }
-    return ToTensorFlow(store->Apply(
+    LODESTAR_TRY(ToTensorFlow(store->Apply(
         unique, sums, optimizer_, optimizer, slot_inits_, create_missing_,
-        ctx->input(4).scalar<int64_t>()(), &parallel));
+        ctx->input(4).scalar<int64_t>()(), &parallel)));
+    store->CountNonfiniteGradients(nonfinite);
+    return absl::OkStatus();
   }
 
   std::string optimizer_;

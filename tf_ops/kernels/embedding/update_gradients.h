@@ -143,13 +143,14 @@ bool SurelyFinite(const EmbeddingStore& store, const C* gradients,
 }
 
 // kept: the indices of the gradients, of distinct ids, that are finite, as are
-// their sums by shared row, or that `exempt` says are not looked at. What is
-// left out is counted, or InvalidArgument where nonfinite is "raise".
+// their sums by shared row, or that `exempt` says are not looked at.
+// InvalidArgument if nonfinite is "raise" and one is not finite.
 template <typename C>
 absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
                         Span<const bool> exempt, const C* gradients,
-                        EmbeddingStore* store, std::vector<int64_t>* kept) {
-  const int dim = store->dim();
+                        const EmbeddingStore& store,
+                        std::vector<int64_t>* kept) {
+  const int dim = store.dim();
   std::vector<char> keep(ids.size(), 1);
   for (int64_t i = 0; i < ids.size(); ++i) {
     if ((!exempt.empty() && exempt[i]) || IsFinite(gradients + i * dim, dim)) {
@@ -158,7 +159,7 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
     if (nonfinite == "raise") return NonfiniteError(ids[i]);
     keep[i] = 0;
   }
-  const auto readers = store->ReadersOfSharedRows(ids);
+  const auto readers = store.ReadersOfSharedRows(ids);
   std::vector<C> sum(dim);
   for (size_t first = 0, next = 0; first < readers.size(); first = next) {
     sum.assign(dim, C{0});
@@ -180,8 +181,6 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (keep[i] || (!exempt.empty() && exempt[i])) kept->push_back(i);
   }
-  store->CountNonfiniteGradients(ids.size() -
-                                 static_cast<int64_t>(kept->size()));
   return absl::OkStatus();
 }
 
