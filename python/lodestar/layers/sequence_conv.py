@@ -45,7 +45,7 @@ class SequenceConv(SequenceLayer):
         kernel_size: Rows that a filter sees.
         start: Where a filter begins, counted from its row; by default
             `-(kernel_size // 2)`. `1 - kernel_size` looks at no later row.
-        activation: As for Conv1D, and so are the next ones.
+        activation: As for Conv1D.
         use_bias: Whether a bias is added.
         kernel_initializer: Of the kernel, `[kernel_size, D, filters]`.
         bias_initializer: Of the bias, `[filters]`.

@@ -1,13 +1,13 @@
 // EmbeddingStore: id -> row, growing by itself; made of parts (table_parts.h).
 //
 // Threads: every method may run at the same time as any other. Look-ups and
-// updates of resident rows take no lock of a shard, but for look-ups that count
-// in a table whose rows go in an order (a cap, an age): they lock all shards
-// once, to make rows and to reorder what they found, and are of the step that
-// the table has then. What adds or removes rows plans without a lock, then
-// locks the shards it touches (sharded_rows.h), reserves memory in all of them,
-// and commits, which cannot fail: a call that returns an error has changed
-// nothing.
+// updates of resident rows take no lock of a shard, with one exception: where
+// rows go in an order (a cap, an age), a look-up that counts sightings locks
+// all shards once. With these locks it reads the step, makes rows, and puts the
+// rows that it found at their new places in the order. What adds or removes
+// rows plans without a lock, then locks the shards it touches (sharded_rows.h),
+// reserves memory in all of them, and commits, which cannot fail: a call that
+// returns an error has changed nothing.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
@@ -226,14 +226,15 @@ class EmbeddingStore {
                         const ParallelFor* parallel);
   // The number of rows removed.
   Status Remove(Span<const int64_t> ids, int64_t* removed);
-  // Everything, between two snapshots.
+  // Rows, pending ids and the sketch; shared rows begin anew, step and events
+  // stay. Between two snapshots.
   Status Clear();
   // Rows only; where a snapshot runs, row by row beside it.
   Status RemoveAll();
 
   // Removes the rows that `policy` names, but none that was seen in this step;
-  // a max_age forgets pending ids of that age too.
-  // ResourceExhausted: out of memory; nothing changed.
+  // a max_age forgets pending ids of that age, too, where no sketch counts
+  // them. ResourceExhausted: out of memory; nothing changed.
   Status Evict(const EvictionPolicy& policy, int64_t* evicted,
                const ParallelFor* parallel);
   // The same by the table's own policy.
@@ -285,7 +286,7 @@ class EmbeddingStore {
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel, bool with_values = true) const;
   // Rows are added, or overwrite those of their ids, whose slots start anew if
-  // none are given. Pending ids, sketch and shared rows are not read.
+  // none are given. Pending ids, sketch and shared rows are checked, not taken.
   // InvalidArgument: an id twice, sizes that do not fit, numbers of another
   // type than the table's, pending ids or a
   // sketch of another admission, another number of shared rows.
@@ -370,8 +371,8 @@ class EmbeddingStore {
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
 
   TableParts table_;
-  // In the versions of rows that are on their way through an update: those of
-  // another table, whose place this one took, are of other rows.
+  // Part of the versions that GatherForUpdate gives out. Each table has another
+  // one, so that no version of a table that was replaced fits a row here.
   const int64_t version_salt_ = NextVersionSalt();
   static int64_t NextVersionSalt();
   int64_t VersionOf(const RowStore& rows, uint32_t row) const {

@@ -166,7 +166,8 @@ class Sightings {
   std::vector<uint8_t> sketch() const;
   // The ids, ascending, that wait at out->step, and the sketch.
   void Export(EmbeddingRows* out) const;
-  // Ids that were last seen more than max_age steps before `now`.
+  // Ids that were last seen more than max_age steps before `now`; a sketch
+  // forgets none.
   void Forget(int64_t max_age, int64_t now);
   void Clear();
 

@@ -25,8 +25,8 @@ inline uint32_t SaturatingAdd(uint32_t a, uint32_t b) {
   return sum < a ? 0xffffffffu : sum;
 }
 
-// Exact counts. They lie as rows of no columns do, so that they grow without a
-// pause too. Not thread-safe: the shard's mutex is held.
+// Exact counts. They lie in a RowStore, as rows without columns, so that they
+// grow without a pause, as rows do. Not thread-safe: the shard's mutex is held.
 class PendingIds {
  public:
   explicit PendingIds(EpochDomain* epochs);

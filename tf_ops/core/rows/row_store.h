@@ -211,15 +211,17 @@ class RowStore {
   // From here on rows have these slots; existing rows hold the inits.
   // REQUIRES: as many are reserved.
   void AttachSlots(Span<const float> inits);
+  // Sets all numbers of slot `s` of a row.
   void FillSlot(uint32_t row, int s, float init);
   int num_slots() const { return num_slots_; }
 
   // Memory for marks beside every row there is and will be. ResourceExhausted:
   // out of memory.
   Status ReserveMarks();
-  // Whether rows are marked from here on; if so, none is changed yet.
+  // From here on rows that change are marked; none has changed yet.
   // REQUIRES: ReserveMarks.
   void StartMarking();
+  // From here on none is marked.
   void StopMarking() {
     marking_.store(Marking::kNone, std::memory_order_release);
   }

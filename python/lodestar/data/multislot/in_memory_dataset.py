@@ -92,9 +92,9 @@ class InMemoryDataset:
             batch_size: Samples a batch.
             weights: As those of `MultiSlotDataset`.
             pipe_command: As that of `MultiSlotDataset`.
-            ins_id: As that of `MultiSlotDataset`; so are the next two.
-            parse_content: Whether a content follows.
-            parse_logkey: Whether a logkey follows.
+            ins_id: As that of `MultiSlotDataset`.
+            parse_content: As that of `MultiSlotDataset`.
+            parse_logkey: As that of `MultiSlotDataset`.
             num_queues: Parts that `dataset(queue=...)` reads one of.
             drop_zeros: Whether to drop sparse zeros, as said above.
             **options: Of `ReadOptions`: `drop_remainder`, `num_parallel_files`,

@@ -41,9 +41,10 @@ def split_samples(
         test: Another.
         fraction: Between 0 and 1.
         seed: At least 0.
-        format: Of all three, as `open_source` takes it, as are the next ones.
-        slots: Not needed for MultiSlot text.
-        **options: How to read `source`, and to write the two.
+        format: Of all three, as `open_source` takes it.
+        slots: As `open_source` takes them; not needed for MultiSlot text.
+        **options: As `open_source` takes them: how to read `source`, and to
+            write the two.
             `slot_size_array` is added to the keys, so that `train` and `test`
             are to be read without.
 
