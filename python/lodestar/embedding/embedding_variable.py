@@ -229,9 +229,10 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
     @property
     def step(self) -> tf.Tensor:
-        """int64 scalar; all training look-ups at one step are one sighting.
+        """int64 scalar; training look-ups at one step see an id once.
 
-        An optimizer's apply advances it by one, or to the optimizer's
+        By `MinCount(unit="occurrence")` they see it as often as it occurs. An
+        optimizer's apply advances it by one, or to the optimizer's
         iterations, unless `set_step` drives it.
         """
         return gen_ops.lodestar_embedding_step(self.resource_handle)
@@ -239,8 +240,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     def set_step(self, step: Any) -> None:
         """Sets `step` and takes it over: for ages in days, unix time, ...
 
-        From then on applies leave it alone; what is looked up between two
-        calls is one sighting. Saved with the table.
+        From then on applies leave it alone: the next step begins with the next
+        call. Saved with the table.
 
         Args:
             step: Integer scalar; None: applies advance the step again.
@@ -407,9 +408,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     ) -> tf.Tensor:
         """Removes the rows that a policy names, but none seen in this step.
 
-        Where rows go by age alone, on a table made with `MaxAge`, or with
-        `MaxRows` of policy "lru", the cost is that of the rows removed; else
-        all rows are looked at.
+        Where rows go by age alone, of a table made with `MaxRows` of policy
+        "lru", or with `MaxAge` and no cap, the cost is that of the rows
+        removed; else all rows are looked at.
 
         Args:
             policy: `MaxAge`, `MinNorm`, `MaxRows` (down to so many rows), or a
@@ -444,7 +445,12 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         )
 
     def clear(self) -> None:
-        """Removes all rows, and forgets all ids that wait for one."""
+        """Removes all rows; waits for the end of a running snapshot.
+
+        Ids that wait for a row are forgotten, with the filter of
+        `CountingBloom`; `SharedRows` begin anew. `step` and the events of
+        `stats()` stay.
+        """
         gen_ops.lodestar_embedding_clear(self.resource_handle)
 
     def compact(self) -> tf.Tensor:
@@ -469,9 +475,10 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         return gen_ops.lodestar_embedding_compact(self.resource_handle)
 
     def frequency(self, ids: Any) -> Any:
-        """How many sightings each id has had, int64 as `ids`; 0: no row.
+        """The frequency of each id, int64 as `ids`; 0: no row.
 
-        Those of steps, or under `MinCount(unit="occurrence")` of occurrences.
+        Its sightings, as `decay_frequencies` left them: of steps, or under
+        `MinCount(unit="occurrence")` of occurrences.
         """
         return map_flat(
             lambda flat: gen_ops.lodestar_embedding_frequency(
@@ -572,7 +579,11 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             tf.errors.InvalidArgumentError: Equal ids, or arrays of other
                 shapes.
             tf.errors.FailedPreconditionError: More rows than `MaxRows` allows;
-                the table is as it was.
+                optimizer slots of another optimizer than the table has; for
+                `"replace"`, another import or a restore has replaced the table
+                meanwhile, or optimizer steps left no moment between them for a
+                minute. The table is as it was, as it is after
+            tf.errors.ResourceExhaustedError: Out of memory.
         """
         lookup_arguments.check_import(rows, mode)
         gen_ops.lodestar_embedding_import(

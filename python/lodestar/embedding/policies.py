@@ -125,7 +125,8 @@ class CountingBloom(_Policy):
 class MaxAge(_Policy):
     """Eviction of rows last seen more than `steps` ago, by `evict()`.
 
-    Ids that wait for admission are forgotten at the same age.
+    Ids that wait for admission by `MinCount` are forgotten at the same age; the
+    filter of `CountingBloom` forgets none.
 
     Args:
         steps: At least 0, in the unit of the table's `step`.

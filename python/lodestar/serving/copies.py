@@ -15,8 +15,8 @@ _T = TypeVar("_T")
 class Copies:
     """Two copies, one of which serves while the other is written to.
 
-    Calls wait for nothing: each holds the turn that it began with, and the next
-    writer waits until nobody holds it. Of one copy alone, calls read what is
+    Calls wait for no update: each holds the turn that it began with, and the
+    next writer waits until nobody holds it. Of one copy alone, calls read what is
     written to.
 
     Args:

@@ -83,9 +83,10 @@ def restore(
 ) -> RestoreReport:
     """Puts the content of a snapshot into tables, in place of theirs.
 
-    All tables get theirs, or, with an error, none does. Their shards,
-    admission and eviction are their own and need not be those of the tables
-    that were saved. Training that goes on from here may save deltas.
+    All tables get theirs, or, with an error, none does. Their shards and
+    eviction are their own and need not be those of the tables that were saved;
+    a table without admission leaves out the ids that wait for one. Training
+    that goes on from here may save deltas.
 
     Tables are found by their names. Automatic ones, as `dynamic_embedding_3`,
     which are others where a model is made a second time, are matched by the
@@ -117,8 +118,9 @@ def restore(
         CorruptSnapshotError: A file is not what was written; names it, and
             the offset where bytes are wrong. Give `version` for another one.
         SnapshotError: There is no such version; or a table is missing, too
-            many, or of another dim, dtype or optimizer (names both sides), or
-            has more rows than the cap of the one here.
+            many, or of another dim, dtype or optimizer (names both sides), has
+            more rows than the cap of the one here, or ids that wait for
+            another kind of admission or a filter of another size.
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
     found = find_tables(tables)

@@ -94,7 +94,7 @@ TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
   EXPECT_FALSE(called);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "a snapshot found no moment between two optimizer steps for 20 ms: "
+            "no moment between two optimizer steps was found for 20 ms: "
             "1 were under way all the time");
   // Others come in again.
   EXPECT_TRUE(gate.TryEnter());

@@ -2,8 +2,9 @@
 // number of threads.
 //
 // Readers take the whole content as one pointer, and an import replaces that
-// pointer: a table that is not mutable is read without a lock. Inserts into and
-// removals from a mutable one hold the content's lock against its readers.
+// pointer: a table that is not mutable is read without a lock, but for that
+// copy of a pointer. Inserts into and removals from a mutable one hold the
+// content's lock against its readers.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_

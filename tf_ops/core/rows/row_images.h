@@ -26,10 +26,12 @@ class ImageBudget {
 
   // A snapshot begins, and ends.
   void RaiseLimit(int64_t bytes);
+  // REQUIRES: as Subtract.
   void LowerLimit(int64_t bytes);
 
   void Add(int64_t bytes);
-  // Calls what waits at the gate if this opens it. REQUIRES: no lock is held.
+  // Calls what waits at the gate if this opens it. REQUIRES: no lock of a table
+  // is held, nor any that such a call takes; an EmbeddingSnapshot's may be.
   void Subtract(int64_t bytes);
 
   // A snapshot is being written while one of these lives.
@@ -105,7 +107,7 @@ class RowImages {
 
   // Full chunks, or all of them, for the caller to Release.
   Chunk* Take(bool all) LODESTAR_EXCLUDES(mutex_);
-  // REQUIRES: no lock is held.
+  // REQUIRES: as ImageBudget::Subtract.
   static void Release(Chunk* chunks);
 
  private:

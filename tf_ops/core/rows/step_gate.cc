@@ -72,8 +72,8 @@ Status StepGate::Flip(const std::function<Status()>& flip,
   Make(entered);
   if (alone) return status;
   return FailedPrecondition(
-      "a snapshot found no moment between two optimizer steps for ",
-      at_most.count(), " ms: ", inside, " were under way all the time");
+      "no moment between two optimizer steps was found for ", at_most.count(),
+      " ms: ", inside, " were under way all the time");
 }
 
 void StepGate::Close() {

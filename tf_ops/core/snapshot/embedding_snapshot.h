@@ -33,7 +33,7 @@
 namespace lodestar {
 
 // Thread-safe. A table has one at a time. Calls that change all of its rows
-// (Clear, an import that replaces them, DecayFrequencies) wait for its end.
+// (Clear, DecayFrequencies) wait for its end.
 class EmbeddingSnapshot {
  public:
   struct Source {

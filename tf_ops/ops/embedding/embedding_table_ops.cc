@@ -75,7 +75,9 @@ REGISTER_OP("Lodestar>EmbeddingClear")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Removes all rows; their memory is kept for the next ones.
+Removes all rows; their memory is kept for the next ones. Pending ids and the
+filter that counts them are forgotten, shared rows begin anew; the step and the
+events that EmbeddingStats counts stay. Waits for the end of a snapshot.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingRemoveAll")
@@ -110,7 +112,8 @@ REGISTER_OP("Lodestar>EmbeddingFrequency")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-How many steps have seen each id; 0 without a row.
+The frequency of each id: its sightings, of steps or of occurrences, as they have
+decayed; 0 without a row.
 
 ids: Any shape.
 frequencies: ids.shape.
@@ -312,19 +315,24 @@ Takes what EmbeddingExport gave, in any order of ids.
 Inputs are as its outputs of the same names, and:
 
 ids: All different.
-counters: Or none to keep the variable's own. This and what follows is read by
-  'replace' only, and nothing that follows by a variable without admission.
-pending_ids: All different, none of them in ids.
-shared_rows: Or [0, 0] to leave them as they are.
-shared_slots: Or none.
+counters: Or none to keep the variable's own. Only 'replace' takes them.
+pending_ids: All different, none of them in ids. 'merge' checks them and takes
+  none; a variable without admission leaves them out.
+pending_sightings: As pending_ids.
+pending_last_seen: As pending_ids.
+sketch: As pending_ids.
+shared_rows: Or [0, 0] to keep the values of the variable's own. 'merge' checks
+  them and takes none; a variable without shared rows leaves them out.
+shared_slots: As shared_rows; or none, which then begin anew.
 mode: 'replace' makes this all that the variable holds, built beside the old
   rows; 'merge' adds rows, or overwrites those of their ids. Rows without slots
   start with those of a new row.
 INVALID_ARGUMENT if an id is there twice, a shape or dtype does not fit, or ids
 are pending for another admission.
 FAILED_PRECONDITION if the variable holds another optimizer's slots, or would
-hold more rows than max_rows.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+hold more rows than max_rows; if another 'replace', or a restore, has replaced
+what it holds meanwhile, or steps leave no moment between them.
+RESOURCE_EXHAUSTED if memory runs out. After an error nothing is changed.
 )doc");
 
 }  // namespace lodestar

@@ -194,7 +194,9 @@ REGISTER_OP("Lodestar>SnapshotApply")
     .SetShapeFn(ApplyShape)
     .Doc(R"doc(
 Takes deltas into embedding variables that are read meanwhile: rows switch one
-by one. All files are read and checked first; an error changes no variable.
+by one. All files are read and checked first, and an error in that changes no
+variable. An error after that (a file has changed, other rows have taken the
+room under a cap, memory runs out) leaves a part of the deltas taken in.
 
 handles: N different embedding variables, which must hold the
   state that the deltas begin with.
