@@ -78,6 +78,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     Raises:
         ValueError: An argument is not one of the above.
         TypeError: A second positional argument.
+        tf.errors.InvalidArgumentError: A number is above what it may be.
         NotImplementedError: Under a strategy of parameter servers.
     """
 
