@@ -6,18 +6,39 @@ import re
 import signal
 import subprocess
 import sys
+import types
 
 FOLDER = pathlib.Path(
     os.path.abspath(__file__), "../../../examples/wide_deep"
 ).resolve()
 
 
-def entry(monkeypatch):
-    """What a fixture yields from: the entry, which gives the exit code."""
+_RUN = """
+import runpy, sys
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def entry(monkeypatch, server=None):
+    """What a fixture yields from: the entry, which gives the exit code.
+
+    A server, an Interpreter, runs the programs that it would start.
+    """
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py leaves it
     handler = signal.getsignal(signal.SIGINT)
     import main
+
+    def serve(command, env, check):
+        python, *arguments = command
+        assert (python, check) == (sys.executable, True)
+        server.run(_RUN, *arguments)
+
+    if server:
+        monkeypatch.setattr(
+            main, "subprocess", types.SimpleNamespace(run=serve)
+        )
 
     def run(*arguments):
         try:

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from processes import Interpreter
 from wide_deep_command import entry, table
 
 from lodestar.data import (
@@ -44,10 +45,17 @@ FORMATS = {
 }
 
 
+@pytest.fixture(scope="module")
+def server():
+    """The process that serves, one for all tests: TensorFlow starts slowly."""
+    with Interpreter() as process:
+        yield process
+
+
 @pytest.fixture
-def main(monkeypatch):
+def main(monkeypatch, server):
     """The example's entry in this process; gives the exit code."""
-    yield from entry(monkeypatch)
+    yield from entry(monkeypatch, server)
 
 
 @pytest.fixture

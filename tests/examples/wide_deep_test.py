@@ -5,10 +5,12 @@ import pathlib
 import re
 import signal
 import sys
+import time
 import types
 
 import numpy as np
 import pytest
+from processes import Interpreter
 from wide_deep_command import entry, start, table
 
 import lodestar
@@ -29,9 +31,22 @@ def rng():
     return np.random.default_rng(20240917)
 
 
+@pytest.fixture(scope="module")
+def server():
+    """The process that serves, one for all tests: TensorFlow starts slowly."""
+    with Interpreter() as process:
+        yield process
+
+
 @pytest.fixture
-def main(monkeypatch):
+def main(monkeypatch, server):
     """The example's entry in this process; gives the exit code."""
+    yield from entry(monkeypatch, server)
+
+
+@pytest.fixture
+def main_alone(monkeypatch):
+    """As `main`, but it starts a process to serve, as it does for users."""
     yield from entry(monkeypatch)
 
 
@@ -47,11 +62,13 @@ def multislot(rng, rows=600):
     return "".join(lines)
 
 
-def test_generated_log_interrupted_and_resumed(main, tmp_path, capsys):
+def test_generated_log_interrupted_and_resumed(main_alone, tmp_path, capsys):
+    main = main_alone
     out = tmp_path / "out"
     process = start(*SMALL, "--output", out)
     while not list((out / "snapshots").glob("*/MANIFEST")):
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
