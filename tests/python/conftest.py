@@ -1,5 +1,7 @@
 """Fixtures shared by all Python tests."""
 
+import gc
+
 import numpy as np
 import pytest
 from processes import Interpreter
@@ -21,6 +23,12 @@ def fresh_process():
 def pytest_configure(config):
     """Registers the markers."""
     config.addinivalue_line("markers", "gpu: runs only where there is a GPU")
+
+
+def pytest_collection_finish():
+    """Sets aside what was imported: tests that collect need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

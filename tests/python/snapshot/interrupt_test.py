@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ def test_ctrl_c_in_a_process(path):
     ) as process:
         assert process.stdout.readline() == "ready\n"
         while not SnapshotFolder(path).versions():
-            pass
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
         version = int(process.stdout.readline())

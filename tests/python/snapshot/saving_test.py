@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -417,7 +418,7 @@ def test_an_error_that_nobody_waits_for_warns(path):
     snapshot.save(path, t)
     pending = _pending_that_fails(path, t)
     while not pending.done():
-        pass
+        time.sleep(0.01)
     with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
         del pending
         gc.collect()
