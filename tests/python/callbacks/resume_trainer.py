@@ -1,8 +1,7 @@
-"""A training with snapshots, which as a program kills itself in an epoch."""
+"""A training with snapshots, which kills its process in an epoch."""
 
 import os
 import signal
-import sys
 
 import lodestar
 
@@ -76,7 +75,3 @@ def train(path, kind, kill_at=None):
         verbose=0,
     )
     return m
-
-
-if __name__ == "__main__":
-    train(sys.argv[1], sys.argv[2], int(sys.argv[3]))
