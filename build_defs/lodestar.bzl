@@ -201,26 +201,31 @@ def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
         data = [":%s_binary" % name],
     )
 
-def lodestar_py_tests(name, tests = None, deps = [], data = [], **kwargs):
+def lodestar_py_tests(name, tests = None, folders = [], deps = [], data = [], **kwargs):
     """pytest files of a folder in one target, as each process imports TensorFlow.
 
     Args:
       name: target name.
-      tests: the files; default: all of the folder.
+      tests: the files; default: all of the folder, and of `folders`.
+      folders: those below it, without a BUILD file, whose Python files it has.
       deps: libraries beside the package and the other Python files here.
       data: what the tests read.
       **kwargs: as those of py_test. A shard runs every n-th file.
     """
+    here = ["*.py"] + [folder + "/*.py" for folder in folders]
     if tests == None:
-        tests = native.glob(["*_test.py"])
+        tests = native.glob([files[:-len(".py")] + "_test.py" for files in here])
     native.py_test(
         name = name,
-        srcs = ["//build_defs:run_pytest.py"] + tests +
-               native.glob(["*.py"], exclude = ["*_test.py", "conftest.py"], allow_empty = True),
+        srcs = ["//build_defs:run_pytest.py"] + tests + native.glob(
+            here,
+            exclude = ["**/*_test.py", "conftest.py"],
+            allow_empty = True,
+        ),
         main = "//build_defs:run_pytest.py",
         args = ["$(location %s)" % test for test in tests],
         data = data,
-        imports = ["."],
+        imports = ["."] + folders,
         deps = deps + [
             "//python/lodestar",
             "//tests/python:conftest",
