@@ -16,6 +16,7 @@ cc_library(
     ]),
     copts = [
         "-std=c++17",
+        "-O1",
         "-w",
     ],
     includes = ["include"],

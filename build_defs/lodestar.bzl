@@ -40,6 +40,8 @@ def lodestar_core_library(name, srcs = None, hdrs = None, deps = []):
         hdrs = _files(name, ".h", hdrs),
         # A square root that sets errno would be a call, not a vector of them.
         copts = _COPTS + ["-fno-math-errno"],
+        # Nothing of ours is linked with a shared object for each.
+        linkstatic = True,
         deps = deps,
         visibility = _VISIBILITY,
     )
@@ -87,11 +89,22 @@ def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
         visibility = _VISIBILITY,
     )
 
+# Rooms of core whose code is in sources. Their tests take longer to compile than
+# to run; those of other rooms hold code under test, of headers, as it ships.
+_ROOMS_OF_SOURCES = [
+    "tests/core/embedding",
+    "tests/core/rows",
+    "tests/core/snapshot",
+]
+
+def _test_copts():
+    return _COPTS + (["-O1"] if native.package_name() in _ROOMS_OF_SOURCES else [])
+
 def _cc_test(name, srcs, deps, **kwargs):
     native.cc_test(
         name = name,
         srcs = srcs,
-        copts = _COPTS,
+        copts = _test_copts(),
         linkopts = ["-lpthread"],
         linkstatic = True,
         deps = deps,
@@ -146,6 +159,7 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
             "-DLODESTAR_TF_VERSION=\\\"%s\\\"" % TF_VERSION,
         ],
         deps = deps + ["@local_config_tf//:headers"],
+        linkstatic = True,
         alwayslink = True,
         visibility = _VISIBILITY,
     )
@@ -167,39 +181,53 @@ def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
         **kwargs
     )
 
-def lodestar_broken_guard_test(name, guard, case, guarded_src, srcs, deps = []):
-    """Passes only if a GoogleTest fails with a guard of core broken.
+def lodestar_guards_test(name, broken, deps = []):
+    """A GoogleTest, and for each guard of core that it fails with it broken.
+
+    For each case, broken_CASE_test passes only if the case then fails.
 
     Args:
-      name: target name.
-      guard: a guard of tf_ops/core/base/guards.h, without its k.
-      case: the case of the GoogleTest that has to fail.
-      guarded_src: the source of tf_ops/core that consults the guard. Its
-        broken object is linked before the libraries, so the sound one that they
-        hold is not.
-      srcs: the GoogleTest.
-      deps: its libraries.
+      name: target name; `name`.cc is the GoogleTest, which consults no guard.
+      broken: for each guard of tf_ops/core/base/guards.h, without its k: the
+        source of tf_ops/core that consults it, and the cases of the GoogleTest,
+        by the CASE of their targets. The source's broken object is linked before
+        the libraries, so the sound one that they hold is not.
+      deps: libraries.
     """
-    native.cc_binary(
-        name = name + "_binary",
+    cases = name + "_cases"
+    native.cc_library(
+        name = cases,
         testonly = True,
-        srcs = srcs + [guarded_src],
-        copts = _COPTS,
-        linkopts = ["-lpthread"],
+        srcs = [name + ".cc"],
+        copts = _test_copts(),
         linkstatic = True,
-        local_defines = ["LODESTAR_BROKEN_GUARD=k" + guard],
+        alwayslink = True,
         deps = deps + ["@local_config_gtest//:gtest_main"],
     )
-    native.sh_test(
-        name = name,
-        size = "small",
-        srcs = ["//build_defs:require_failure.sh"],
-        args = [
-            "$(location :%s_binary)" % name,
-            case,
-        ],
-        data = [":%s_binary" % name],
-    )
+    _cc_test(name, [], [":" + cases])
+    for guard, (guarded_src, tests) in broken.items():
+        binary = "broken_%s" % guard
+        native.cc_binary(
+            name = binary,
+            testonly = True,
+            srcs = [guarded_src],
+            copts = _COPTS,
+            linkopts = ["-lpthread"],
+            linkstatic = True,
+            local_defines = ["LODESTAR_BROKEN_GUARD=k" + guard],
+            deps = [":" + cases],
+        )
+        for test, case in tests.items():
+            native.sh_test(
+                name = "broken_%s_test" % test,
+                size = "small",
+                srcs = ["//build_defs:require_failure.sh"],
+                args = [
+                    "$(location :%s)" % binary,
+                    case,
+                ],
+                data = [":" + binary],
+            )
 
 def lodestar_py_tests(name, tests = None, folders = [], deps = [], data = [], **kwargs):
     """pytest files of a folder in one target, as each process imports TensorFlow.

@@ -10,11 +10,11 @@ import checkout
 _KINDS = (
     "cc_binary",
     "cc_library",
-    "lodestar_broken_guard_test",
     "lodestar_cc_test",
     "lodestar_core_library",
     "lodestar_cuda_library",
     "lodestar_cuda_test",
+    "lodestar_guards_test",
     "lodestar_op_library",
 )
 _OTHERS = ("exports_files", "filegroup", "load", "py_binary", "py_library")
