@@ -8,10 +8,11 @@
 // the index grew never show in a result. Shared rows, which no id has for its
 // own, lie in a RowStore beside the shards: number r is row r, of id r.
 //
-// Who looks a row up or writes to one that is there takes no lock of a shard,
-// unless he gives it another place in the order in which rows are to go. Locks
-// are taken in this order, and let go of before anyone waits for a snapshot or
-// for ImageBudget:
+// A look-up, or a write to a row that is there, takes no lock of a shard. One
+// that moves a row within the order in which rows are to go takes all of them.
+//
+// Locks are taken in this order. No one who waits for a snapshot or for
+// ImageBudget holds one:
 //
 //   1. EmbeddingSnapshot's, by who begins, writes or ends it
 //   2. being alone between steps (StepGate::Flip): snapshots that begin,
@@ -21,8 +22,8 @@
 //      a. the mutexes of its shards, ascending (ShardLocks): held by who adds,
 //         removes or moves rows. All of them: by who puts rows in another
 //         order, binds an optimizer, marks changes, or wants rows to stay where
-//         they are. Shard 0's guards what RowStore says is for one thread at a
-//         time of shared rows, too
+//         they are. Of shared rows, what only one thread at a time may do
+//         (RowStore) is done with shard 0's
 //      b. the mutex of the sketch (Sightings)
 //      c. that of TableChanges
 //   4. that of the room which bags of wide rows share (embedding_pool.cc)
