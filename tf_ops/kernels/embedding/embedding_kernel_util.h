@@ -16,6 +16,12 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
+// Run##name(ctx, store) is the kernel of Lodestar>name on the CPU.
+#define LODESTAR_REGISTER_EMBEDDING_FUNCTION(name)              \
+  REGISTER_KERNEL_BUILDER(                                      \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
+      ::lodestar::EmbeddingFunctionKernel<Run##name>)
+
 namespace lodestar {
 
 // A kernel whose input 0 is a variable's handle. The store that it works on
@@ -31,6 +37,18 @@ class EmbeddingKernel : public Kernel {
 
  protected:
   virtual absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) = 0;
+};
+
+// One without attributes, all of which is `run`.
+template <absl::Status (*run)(OpKernelContext*, EmbeddingStore*)>
+class EmbeddingFunctionKernel final : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+
+ protected:
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    return run(ctx, store);
+  }
 };
 
 // An error of a kernel whose input 0 is a variable's handle, with its name.

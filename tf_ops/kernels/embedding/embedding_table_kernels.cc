@@ -49,109 +49,71 @@ class RowDtypes {
   DataType slot_dtype_;
 };
 
-class EmbeddingInsertOrAssignOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const Tensor& rows = ctx->input(2);
-    LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
-    LODESTAR_TRY(CheckRank(rows, "rows", 2));
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    if (!(rows.dim_size(0) == ids.size() && rows.dim_size(1) == store->dim())) {
-      return InvalidArgumentError("`rows` has shape ",
-                                  rows.shape().DebugString(), ", wanted [",
-                                  ids.size(), ",", store->dim(), "]");
-    }
-    LODESTAR_TRY(CheckDtype(rows.dtype(), "rows", store->type()));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return ToTensorFlow(store->InsertOrAssign(ids, RowData(rows), &parallel));
+absl::Status RunEmbeddingInsertOrAssign(OpKernelContext* ctx,
+                                        EmbeddingStore* store) {
+  const Tensor& rows = ctx->input(2);
+  LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
+  LODESTAR_TRY(CheckRank(rows, "rows", 2));
+  const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+  if (!(rows.dim_size(0) == ids.size() && rows.dim_size(1) == store->dim())) {
+    return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
+                                ", wanted [", ids.size(), ",", store->dim(),
+                                "]");
   }
-};
+  LODESTAR_TRY(CheckDtype(rows.dtype(), "rows", store->type()));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  return ToTensorFlow(store->InsertOrAssign(ids, RowData(rows), &parallel));
+}
 
-class EmbeddingRemoveOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    int64_t removed = 0;
-    LODESTAR_TRY(store->Remove(FlatSpan<int64_t>(ctx->input(1)), &removed));
-    return OutputScalar(ctx, 0, removed);
-  }
-};
+absl::Status RunEmbeddingRemove(OpKernelContext* ctx, EmbeddingStore* store) {
+  int64_t removed = 0;
+  LODESTAR_TRY(store->Remove(FlatSpan<int64_t>(ctx->input(1)), &removed));
+  return OutputScalar(ctx, 0, removed);
+}
 
-class EmbeddingClearOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return ToTensorFlow(store->Clear());
-  }
-};
+absl::Status RunEmbeddingClear(OpKernelContext*, EmbeddingStore* store) {
+  return ToTensorFlow(store->Clear());
+}
 
-class EmbeddingRemoveAllOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return ToTensorFlow(store->RemoveAll());
-  }
-};
+absl::Status RunEmbeddingRemoveAll(OpKernelContext*, EmbeddingStore* store) {
+  return ToTensorFlow(store->RemoveAll());
+}
 
-class EmbeddingCompactOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    int64_t bytes = 0;
-    LODESTAR_TRY(store->Compact(&bytes));
-    return OutputScalar(ctx, 0, bytes);
-  }
-};
+absl::Status RunEmbeddingCompact(OpKernelContext* ctx, EmbeddingStore* store) {
+  int64_t bytes = 0;
+  LODESTAR_TRY(store->Compact(&bytes));
+  return OutputScalar(ctx, 0, bytes);
+}
 
-class EmbeddingSizeOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return OutputScalar(ctx, 0, store->size());
-  }
-};
+absl::Status RunEmbeddingSize(OpKernelContext* ctx, EmbeddingStore* store) {
+  return OutputScalar(ctx, 0, store->size());
+}
 
-class EmbeddingFrequencyOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const Tensor& ids = ctx->input(1);
-    Tensor* frequencies = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(0, ids.shape(), &frequencies));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    store->Frequency(FlatSpan<int64_t>(ids), FlatSpan<int64_t>(frequencies),
-                     &parallel);
-    return absl::OkStatus();
-  }
-};
+absl::Status RunEmbeddingFrequency(OpKernelContext* ctx,
+                                   EmbeddingStore* store) {
+  const Tensor& ids = ctx->input(1);
+  Tensor* frequencies = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(0, ids.shape(), &frequencies));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  store->Frequency(FlatSpan<int64_t>(ids), FlatSpan<int64_t>(frequencies),
+                   &parallel);
+  return absl::OkStatus();
+}
 
-class EmbeddingStepOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return OutputScalar(ctx, 0, store->step());
-  }
-};
+absl::Status RunEmbeddingStep(OpKernelContext* ctx, EmbeddingStore* store) {
+  return OutputScalar(ctx, 0, store->step());
+}
 
-class EmbeddingSetStepOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckRank(ctx->input(1), "step", 0));
-    store->SetStep(ctx->input(1).scalar<int64_t>()());
-    return absl::OkStatus();
-  }
-};
+absl::Status RunEmbeddingSetStep(OpKernelContext* ctx, EmbeddingStore* store) {
+  LODESTAR_TRY(CheckRank(ctx->input(1), "step", 0));
+  store->SetStep(ctx->input(1).scalar<int64_t>()());
+  return absl::OkStatus();
+}
 
-class EmbeddingReleaseStepOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext*, EmbeddingStore* store) override {
-    store->ReleaseStep();
-    return absl::OkStatus();
-  }
-};
+absl::Status RunEmbeddingReleaseStep(OpKernelContext*, EmbeddingStore* store) {
+  store->ReleaseStep();
+  return absl::OkStatus();
+}
 
 class EmbeddingStatsOp : public EmbeddingKernel {
  public:
@@ -242,16 +204,13 @@ class EmbeddingEvictOp : public EmbeddingKernel {
   EvictionPolicy policy_;
 };
 
-class EmbeddingDecayFrequenciesOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckRank(ctx->input(1), "rate", 0));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return ToTensorFlow(
-        store->DecayFrequencies(ctx->input(1).scalar<double>()(), &parallel));
-  }
-};
+absl::Status RunEmbeddingDecayFrequencies(OpKernelContext* ctx,
+                                          EmbeddingStore* store) {
+  LODESTAR_TRY(CheckRank(ctx->input(1), "rate", 0));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  return ToTensorFlow(
+      store->DecayFrequencies(ctx->input(1).scalar<double>()(), &parallel));
+}
 
 class EmbeddingExportOp : public EmbeddingKernel {
  public:
@@ -384,20 +343,20 @@ class EmbeddingImportOp : public EmbeddingKernel {
   bool replace_ = true;
 };
 
-LODESTAR_REGISTER(EmbeddingInsertOrAssign);
-LODESTAR_REGISTER(EmbeddingRemove);
-LODESTAR_REGISTER(EmbeddingClear);
-LODESTAR_REGISTER(EmbeddingRemoveAll);
-LODESTAR_REGISTER(EmbeddingCompact);
-LODESTAR_REGISTER(EmbeddingSize);
-LODESTAR_REGISTER(EmbeddingFrequency);
-LODESTAR_REGISTER(EmbeddingStep);
-LODESTAR_REGISTER(EmbeddingSetStep);
-LODESTAR_REGISTER(EmbeddingReleaseStep);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingInsertOrAssign);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingRemove);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingClear);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingRemoveAll);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingCompact);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingSize);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingFrequency);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingStep);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingSetStep);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingReleaseStep);
 LODESTAR_REGISTER(EmbeddingStats);
 LODESTAR_REGISTER(EmbeddingInspect);
 LODESTAR_REGISTER(EmbeddingEvict);
-LODESTAR_REGISTER(EmbeddingDecayFrequencies);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingDecayFrequencies);
 LODESTAR_REGISTER(EmbeddingExport);
 LODESTAR_REGISTER(EmbeddingImport);
 

@@ -40,43 +40,37 @@ class EmbeddingUniqueOp : public Kernel {
   int64_t padding_id_ = 0;
 };
 
-class EmbeddingGradientOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    const Tensor& gradient = ctx->input(0);
-    LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
-    if (gradient.dim_size(1) > kMaxDim) {
-      return InvalidArgumentError("`gradient` has rows of ",
-                                  gradient.dim_size(1),
-                                  " numbers, wanted at most ", kMaxDim);
-    }
-    LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
-    const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
-    const int64_t num_unique = ctx->input(2).NumElements();
-    if (gradient.dim_size(0) != positions.size()) {
-      return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                  " rows, but `positions` has ",
-                                  positions.size(), " numbers");
-    }
-    LODESTAR_TRY(CheckPositions(positions, num_unique));
-    const int dim = static_cast<int>(gradient.dim_size(1));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(0, {num_unique, dim}, &output));
-    SumTensor sums;
-    LODESTAR_TRY(sums.Init(ctx, output));
-    VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
-      using T = decltype(zero);
-      SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
-                    num_unique, dim, sums.data<T>(), &parallel);
-    });
-    sums.Round(&parallel);
-    return absl::OkStatus();
+absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
+  const Tensor& gradient = ctx->input(0);
+  LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
+  if (gradient.dim_size(1) > kMaxDim) {
+    return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
+                                " numbers, wanted at most ", kMaxDim);
   }
-};
+  LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
+  const Span<const int64_t> positions = FlatSpan<int64_t>(ctx->input(1));
+  const int64_t num_unique = ctx->input(2).NumElements();
+  if (gradient.dim_size(0) != positions.size()) {
+    return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                " rows, but `positions` has ", positions.size(),
+                                " numbers");
+  }
+  LODESTAR_TRY(CheckPositions(positions, num_unique));
+  const int dim = static_cast<int>(gradient.dim_size(1));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  Tensor* output = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(0, {num_unique, dim}, &output));
+  SumTensor sums;
+  LODESTAR_TRY(sums.Init(ctx, output));
+  VisitRowType(RowTypeOf(gradient.dtype()), [&](auto zero) {
+    using T = decltype(zero);
+    SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
+                  num_unique, dim, sums.data<T>(), &parallel);
+  });
+  sums.Round(&parallel);
+  return absl::OkStatus();
+}
 
 class EmbeddingCheckApplyOp : public EmbeddingKernel {
  public:
@@ -227,7 +221,7 @@ class EmbeddingApplyOp : public StepKernel {
 };
 
 LODESTAR_REGISTER(EmbeddingUnique);
-LODESTAR_REGISTER(EmbeddingGradient);
+LODESTAR_REGISTER_FUNCTION(EmbeddingGradient);
 LODESTAR_REGISTER(EmbeddingCheckApply);
 LODESTAR_REGISTER(EmbeddingApply);
 

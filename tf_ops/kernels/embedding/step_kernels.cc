@@ -46,41 +46,35 @@ class BeginStepOp : public AsyncOpKernel {
   }
 };
 
-class EndStepOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<StepStay> stay;
-    LODESTAR_TRY(ReadHandle(ctx->input(0), "step", "BeginStep", &stay));
-    const absl::Status status = MoveSteps(ctx);
-    stay->End();
-    return status;
+absl::Status MoveSteps(OpKernelContext* ctx) {
+  const int num_tables = (ctx->num_inputs() - 1) / 2;
+  std::vector<std::shared_ptr<EmbeddingStore>> stores;
+  for (int i = 1; i <= num_tables; ++i) {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
+    LODESTAR_TRY(CheckRank(ctx->input(num_tables + i), "next_steps", 0));
+    stores.push_back(resource->store());
   }
-
- private:
-  static absl::Status MoveSteps(OpKernelContext* ctx) {
-    const int num_tables = (ctx->num_inputs() - 1) / 2;
-    std::vector<std::shared_ptr<EmbeddingStore>> stores;
-    for (int i = 1; i <= num_tables; ++i) {
-      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-      LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
-      LODESTAR_TRY(CheckRank(ctx->input(num_tables + i), "next_steps", 0));
-      stores.push_back(resource->store());
-    }
-    // Steps that are inside together would leave some variables with the step
-    // of one of them, and some with that of another.
-    static Mutex mutex;
-    MutexLock lock(&mutex);
-    for (int i = 0; i < num_tables; ++i) {
-      stores[i]->MoveStep(ctx->input(1 + num_tables + i).scalar<int64_t>()());
-    }
-    return absl::OkStatus();
+  // Steps that are inside together would leave some variables with the step
+  // of one of them, and some with that of another.
+  static Mutex mutex;
+  MutexLock lock(&mutex);
+  for (int i = 0; i < num_tables; ++i) {
+    stores[i]->MoveStep(ctx->input(1 + num_tables + i).scalar<int64_t>()());
   }
-};
+  return absl::OkStatus();
+}
+
+absl::Status RunEndStep(OpKernelContext* ctx) {
+  std::shared_ptr<StepStay> stay;
+  LODESTAR_TRY(ReadHandle(ctx->input(0), "step", "BeginStep", &stay));
+  const absl::Status status = MoveSteps(ctx);
+  stay->End();
+  return status;
+}
 
 LODESTAR_REGISTER(BeginStep);
-LODESTAR_REGISTER(EndStep);
+LODESTAR_REGISTER_FUNCTION(EndStep);
 
 }  // namespace
 }  // namespace lodestar

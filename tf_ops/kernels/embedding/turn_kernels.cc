@@ -48,72 +48,42 @@ absl::Status ReadTurns(OpKernelContext* ctx, std::shared_ptr<Turns>* turns) {
   return ReadHandle(ctx->input(0), "turns", "MakeTurns", turns);
 }
 
-class MakeTurnsOp : public Kernel {
- public:
-  using Kernel::Kernel;
+absl::Status RunMakeTurns(OpKernelContext* ctx) {
+  return OutputHandle(ctx, 0, std::make_shared<Turns>());
+}
 
- private:
-  absl::Status Run(OpKernelContext* ctx) override {
-    return OutputHandle(ctx, 0, std::make_shared<Turns>());
-  }
-};
+absl::Status RunHoldTurn(OpKernelContext* ctx) {
+  std::shared_ptr<Turns> turns;
+  LODESTAR_TRY(ReadTurns(ctx, &turns));
+  std::shared_ptr<const Turn> turn = turns->Hold();
+  LODESTAR_TRY(OutputScalar(ctx, 1, turn->copy));
+  return OutputHandle(ctx, 0, std::move(turn));
+}
 
-class HoldTurnOp : public Kernel {
- public:
-  using Kernel::Kernel;
+// The executor drops the tensor when its last consumer has run.
+absl::Status RunReleaseTurn(OpKernelContext* ctx) {
+  std::shared_ptr<const Turn> turn;
+  return ReadHandle(ctx->input(0), "turn", "HoldTurn", &turn);
+}
 
- private:
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<Turns> turns;
-    LODESTAR_TRY(ReadTurns(ctx, &turns));
-    std::shared_ptr<const Turn> turn = turns->Hold();
-    LODESTAR_TRY(OutputScalar(ctx, 1, turn->copy));
-    return OutputHandle(ctx, 0, std::move(turn));
-  }
-};
+absl::Status RunBeginTurn(OpKernelContext* ctx) {
+  std::shared_ptr<Turns> turns;
+  LODESTAR_TRY(ReadTurns(ctx, &turns));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "copy", 0));
+  return ToTensorFlow(turns->Begin(ctx->input(1).scalar<int32_t>()()));
+}
 
-class ReleaseTurnOp : public Kernel {
- public:
-  using Kernel::Kernel;
+absl::Status RunLastTurnIsHeld(OpKernelContext* ctx) {
+  std::shared_ptr<Turns> turns;
+  LODESTAR_TRY(ReadTurns(ctx, &turns));
+  return OutputScalar(ctx, 0, turns->LastIsHeld());
+}
 
- private:
-  // The executor drops the tensor when its last consumer has run.
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<const Turn> turn;
-    return ReadHandle(ctx->input(0), "turn", "HoldTurn", &turn);
-  }
-};
-
-class BeginTurnOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
- private:
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<Turns> turns;
-    LODESTAR_TRY(ReadTurns(ctx, &turns));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "copy", 0));
-    return ToTensorFlow(turns->Begin(ctx->input(1).scalar<int32_t>()()));
-  }
-};
-
-class LastTurnIsHeldOp : public Kernel {
- public:
-  using Kernel::Kernel;
-
- private:
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::shared_ptr<Turns> turns;
-    LODESTAR_TRY(ReadTurns(ctx, &turns));
-    return OutputScalar(ctx, 0, turns->LastIsHeld());
-  }
-};
-
-LODESTAR_REGISTER(MakeTurns);
-LODESTAR_REGISTER(HoldTurn);
-LODESTAR_REGISTER(ReleaseTurn);
-LODESTAR_REGISTER(BeginTurn);
-LODESTAR_REGISTER(LastTurnIsHeld);
+LODESTAR_REGISTER_FUNCTION(MakeTurns);
+LODESTAR_REGISTER_FUNCTION(HoldTurn);
+LODESTAR_REGISTER_FUNCTION(ReleaseTurn);
+LODESTAR_REGISTER_FUNCTION(BeginTurn);
+LODESTAR_REGISTER_FUNCTION(LastTurnIsHeld);
 
 }  // namespace
 }  // namespace lodestar

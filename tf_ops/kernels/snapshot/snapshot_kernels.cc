@@ -176,19 +176,14 @@ absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
                                    : snapshot->Commit(base));
 }
 
-class SnapshotBaseOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return OutputScalar(ctx, 0, store->base());
-  }
-};
+absl::Status RunSnapshotBase(OpKernelContext* ctx, EmbeddingStore* store) {
+  return OutputScalar(ctx, 0, store->base());
+}
 
 LODESTAR_REGISTER_FUNCTION(SnapshotBegin);
 LODESTAR_REGISTER_FUNCTION(SnapshotWrite);
 LODESTAR_REGISTER_FUNCTION(SnapshotEnd);
-LODESTAR_REGISTER(SnapshotBase);
+LODESTAR_REGISTER_EMBEDDING_FUNCTION(SnapshotBase);
 
 }  // namespace
 }  // namespace lodestar
