@@ -16,20 +16,32 @@
 
 namespace lodestar {
 
-// Calls `entered` inside the gate of all steps. It may be later, on a thread
-// that runs kernels; no thread waits for it. Not on one of those that kernels
-// share their loops among: steps that wait there for their shares would keep
-// all of them from taking one.
-inline void EnterStep(OpKernelContext* ctx, std::function<void()> entered) {
-  StepGate& gate = StepGate::Global();
-  if (gate.TryEnter()) {
-    entered();
-    return;
+// Calls `inside` in the gate of all steps, then `done`. It may be later, on a
+// thread that runs kernels; no thread waits for it. Not on one of those that
+// kernels share their loops among: steps that wait there for their shares would
+// keep all of them from taking one. Out of memory: fails `ctx`, outside the
+// gate.
+template <typename Inside>
+void EnterStep(OpKernelContext* ctx, const AsyncOpKernel::DoneCallback& done,
+               const Inside& inside) {
+  try {
+    std::function<void()> entered = [inside, done] {
+      inside();
+      done();
+    };
+    StepGate& gate = StepGate::Global();
+    if (gate.TryEnter()) {
+      entered();
+      return;
+    }
+    // A copy: `ctx` may be gone before the call of it is over.
+    gate.Enter([runner = *ctx->runner(), entered = std::move(entered)] {
+      runner(entered);
+    });
+  } catch (const std::bad_alloc&) {
+    ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
+    done();
   }
-  // A copy: `ctx` may be gone before the call of it is over.
-  gate.Enter([runner = *ctx->runner(), entered = std::move(entered)] {
-    runner(entered);
-  });
 }
 
 // Input 0 is the variable's handle. The attribute inside_step: a step has been
@@ -46,16 +58,10 @@ class StepKernel : public AsyncOpKernel {
       done();
       return;
     }
-    try {
-      EnterStep(ctx, [this, ctx, done] {
-        Update(ctx);
-        StepGate::Global().Exit();
-        done();
-      });
-    } catch (const std::bad_alloc&) {
-      ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
-      done();
-    }
+    EnterStep(ctx, done, [this, ctx] {
+      Update(ctx);
+      StepGate::Global().Exit();
+    });
   }
 
  protected:

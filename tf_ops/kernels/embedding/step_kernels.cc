@@ -20,15 +20,7 @@ class BeginStepOp : public AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    try {
-      EnterStep(ctx, [ctx, done] {
-        ctx->SetStatus(OutputStay(ctx));
-        done();
-      });
-    } catch (const std::bad_alloc&) {
-      ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
-      done();
-    }
+    EnterStep(ctx, done, [ctx] { ctx->SetStatus(OutputStay(ctx)); });
   }
 
  private:
