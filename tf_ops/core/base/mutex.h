@@ -32,8 +32,6 @@
 // Of a function: the caller holds them, or does not.
 #define LODESTAR_REQUIRES(...) \
   LODESTAR_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-#define LODESTAR_REQUIRES_SHARED(...) \
-  LODESTAR_THREAD_ANNOTATION(requires_shared_capability(__VA_ARGS__))
 #define LODESTAR_EXCLUDES(...) \
   LODESTAR_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 // Of a function: it takes them, or gives them back.

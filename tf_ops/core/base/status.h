@@ -13,7 +13,6 @@ namespace lodestar {
 enum class StatusCode {
   kOk,
   kInvalidArgument,
-  kOutOfRange,
   kNotFound,
   kAlreadyExists,
   kPermissionDenied,

@@ -82,8 +82,7 @@ class CountingSketch {
 
   // Empty if nothing was counted.
   const std::vector<uint8_t>& counters() const { return counters_; }
-  int64_t num_counters() const { return num_counters_; }
-  // REQUIRES: empty, or num_counters() of them.
+  // REQUIRES: empty, or as many as it has.
   void Swap(std::vector<uint8_t>* counters) { counters_.swap(*counters); }
 
  private:

@@ -100,8 +100,6 @@ class RestoredRecords {
   // The records of a SHARED_ROWS block, if the table has shared rows.
   void WriteShared(const SnapshotFileReader::Block& block);
 
-  int64_t record_bytes() const { return layout_.bytes(); }
-
  private:
   TableParts& table_;
   const SnapshotRowLayout layout_;

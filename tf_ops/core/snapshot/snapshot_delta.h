@@ -46,8 +46,6 @@ class SnapshotDelta {
   // else took the memory; the table holds a part of it.
   Status Apply(Applied* applied);
 
-  const SnapshotTable& table() const { return table_; }
-
  private:
   SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
       : store_(store), parts_(store->parts()), options_(options) {}

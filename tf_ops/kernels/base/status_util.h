@@ -18,8 +18,6 @@ inline absl::Status ToTensorFlow(const Status& status) {
         return absl::StatusCode::kOk;
       case StatusCode::kInvalidArgument:
         return absl::StatusCode::kInvalidArgument;
-      case StatusCode::kOutOfRange:
-        return absl::StatusCode::kOutOfRange;
       case StatusCode::kNotFound:
         return absl::StatusCode::kNotFound;
       case StatusCode::kAlreadyExists:
