@@ -210,9 +210,7 @@ TEST(SnapshotCompactTest, BlocksHoldAMebibyte) {
   EXPECT_EQ(ReadContent(out).rows.size(), 1000);
   std::unique_ptr<SnapshotFileReader> file;
   ASSERT_TRUE(SnapshotFileReader::Open(out, &file).ok());
-  std::vector<Block> headers;
-  ASSERT_TRUE(file->ListBlocks(&headers).ok());
-  EXPECT_EQ(headers.size(), 1 + 4);
+  EXPECT_EQ(BlocksOf(*file).size(), 1 + 4);
 }
 
 TEST(SnapshotCompactTest, FilesOfTwoTablesAreNamed) {

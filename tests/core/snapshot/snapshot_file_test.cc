@@ -103,9 +103,8 @@ TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
 
   const auto reader = Open(path);
   EXPECT_EQ(reader->size(), bytes.size());
-  std::vector<Block> headers;
   SnapshotTotals totals;
-  ASSERT_TRUE(reader->ListBlocks(&headers, &totals).ok());
+  const std::vector<Block> headers = BlocksOf(*reader, &totals);
   EXPECT_TRUE(totals == maker.writer()->totals());
   ASSERT_EQ(headers.size(), wanted.size());
   int64_t offset = SnapshotFileReader::kFirstBlock;
@@ -130,9 +129,7 @@ TEST(SnapshotFileTest, AFileWithoutBlocks) {
   const std::string path = NewPath("file");
   FileMaker(path).Finish();
   EXPECT_EQ(ReadAll(path).size(), 16 + 32 + 48);
-  std::vector<Block> headers(1);
-  EXPECT_TRUE(Open(path)->ListBlocks(&headers).ok());
-  EXPECT_TRUE(headers.empty());
+  EXPECT_TRUE(BlocksOf(*Open(path)).empty());
 }
 
 TEST(SnapshotFileTest, ThreadsShareAScan) {

@@ -73,6 +73,21 @@ inline void Reseal(std::string* file, int64_t offset) {
   SetNumber(file, offset + 28, Crc32c(file->data() + offset, 28));
 }
 
+// The headers of all blocks but END, in order.
+inline std::vector<SnapshotFileReader::Block> BlocksOf(
+    const SnapshotFileReader& file, SnapshotTotals* totals = nullptr) {
+  std::vector<SnapshotFileReader::Block> headers;
+  SnapshotScan scan(file, /*payloads=*/false);
+  const Status status =
+      scan.ForEach(nullptr, [&](const SnapshotFileReader::Block& block) {
+        headers.push_back(block);
+        return Status();
+      });
+  EXPECT_TRUE(status.ok()) << status.message();
+  if (totals != nullptr) *totals = scan.totals();
+  return headers;
+}
+
 // A record of `layout` whose numbers are `value` and, of slot s, `value` + s
 // + 1.
 inline std::string RowRecord(const SnapshotTable& table, int64_t id,

@@ -336,9 +336,7 @@ TEST(SnapshotRestoreTest, WhoeverSealsDamageIsStillNotBelieved) {
   {
     std::unique_ptr<SnapshotFileReader> file;
     ASSERT_TRUE(SnapshotFileReader::Open(path, &file).ok());
-    std::vector<SnapshotFileReader::Block> headers;
-    ASSERT_TRUE(file->ListBlocks(&headers).ok());
-    for (const auto& block : headers) blocks.push_back(block.offset);
+    for (const auto& block : BlocksOf(*file)) blocks.push_back(block.offset);
   }
   const std::string good = ReadAll(path);
   SnapshotTable whole = Table(true);

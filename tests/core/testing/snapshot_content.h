@@ -101,8 +101,6 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
   EXPECT_TRUE(SnapshotFileReader::Open(path, &file).ok());
   SnapshotTable table;
   EXPECT_TRUE(ReadTable(*file, &table).ok());
-  std::vector<SnapshotFileReader::Block> blocks;
-  EXPECT_TRUE(file->ListBlocks(&blocks).ok());
   counts.whole = table.whole;
   if (table.whole) *content = TableContent();
   SnapshotTable same_table = table;
@@ -113,8 +111,12 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
   const int64_t bytes = table.record_bytes();
   std::set<int64_t> ids;
   std::set<int64_t> shared;
-  for (SnapshotFileReader::Block& block : blocks) {
-    EXPECT_TRUE(file->ReadPayload(&block).ok());
+  SnapshotScan scan(*file, /*payloads=*/true);
+  for (;;) {
+    SnapshotFileReader::Block block;
+    bool more = false;
+    EXPECT_TRUE(scan.Next(&block, &more).ok());
+    if (!more) break;
     EXPECT_TRUE(CheckRecords(*file, table, block).ok());
     for (int64_t i = 0; i < block.count; ++i) {
       const char* const payload = block.payload.data();

@@ -228,11 +228,10 @@ class RowStore {
 
   // A snapshot begins: of all resident rows, or of those that are changed, none
   // of which is changed from here on. Who writes to one leaves an image first,
-  // in chunks of about `chunk_bytes`; `format` is how. The most rows that it
-  // may be of.
+  // in chunks of about `chunk_bytes`; `format` is how.
   // REQUIRES: marking, and none is running.
-  int64_t BeginSnapshot(bool whole, const SnapshotRowFormat& format,
-                        int64_t chunk_bytes);
+  void BeginSnapshot(bool whole, const SnapshotRowFormat& format,
+                     int64_t chunk_bytes);
   // Any thread: records of rows of the snapshot that no one has saved yet, up
   // to `most`, from row *next on, of which it began with `end`. Returns how
   // many; *next is `end` after the last one.

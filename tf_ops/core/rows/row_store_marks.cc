@@ -116,13 +116,12 @@ bool RowStore::LockResident(uint32_t row) const {
   }
 }
 
-int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
-                                int64_t chunk_bytes) {
+void RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
+                             int64_t chunk_bytes) {
   {
     MutexLock lock(&images_->mutex());
     images_->Start(format, chunk_bytes);
   }
-  int64_t count = 0;
   for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
     const uint32_t first = static_cast<uint32_t>(row);
     MarkWord& word = mark(RowMark::kChanged, first);
@@ -136,10 +135,8 @@ int64_t RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
       unsaved = rows < kMarkedRows ? (uint64_t{1} << rows) - 1 : ~uint64_t{0};
     }
     mark(RowMark::kUnsaved, first).store(unsaved, std::memory_order_release);
-    count += __builtin_popcountll(unsaved);
   }
   marking_.store(Marking::kSnapshot, std::memory_order_release);
-  return whole ? live_ : count;
 }
 
 int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,

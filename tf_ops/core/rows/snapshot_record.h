@@ -50,11 +50,6 @@ class SnapshotRowLayout {
   // Of a whole record.
   int64_t bytes() const { return slot(slots_); }
 
-  bool operator==(const SnapshotRowLayout& other) const {
-    return value_bytes_ == other.value_bytes_ &&
-           slot_bytes_ == other.slot_bytes_ && slots_ == other.slots_;
-  }
-
  private:
   static int64_t Padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 

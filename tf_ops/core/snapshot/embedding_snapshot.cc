@@ -198,9 +198,7 @@ void EmbeddingSnapshot::Flip() {
       std::min(kMostChunkBytes,
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
   for (const Part& part : parts_) {
-    const int64_t bound =
-        part.rows->BeginSnapshot(table_.whole, part.format, chunk);
-    if (part.kind == BlockKind::kRows) rows_bound_ += bound;
+    part.rows->BeginSnapshot(table_.whole, part.format, chunk);
   }
   begun_ = true;
 }

@@ -55,8 +55,6 @@ class EmbeddingSnapshot {
 
   // What the table was like; `whole`: it is no delta.
   const SnapshotTable& table() const { return table_; }
-  // At most so many rows, without shared ones.
-  int64_t rows_bound() const { return rows_bound_; }
 
   // Adds all of it to a file that holds nothing yet and is not finished here.
   // Once. After an error the snapshot can only be aborted.
@@ -92,7 +90,6 @@ class EmbeddingSnapshot {
 
   const std::shared_ptr<EmbeddingStore> store_;
   SnapshotTable table_;
-  int64_t rows_bound_ = 0;
   int64_t image_limit_ = 0;
   std::atomic<bool> aborted_{false};
   Mutex mutex_;  // held by who begins, writes or ends it

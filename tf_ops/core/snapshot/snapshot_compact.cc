@@ -297,14 +297,14 @@ Status CompactChain(Span<const std::string> files, const std::string& out,
   SnapshotTotals of_deltas;
   for (const Source& source : sources) {
     if (source.table.whole) continue;
-    SnapshotTotals totals;
-    std::vector<Block> unused;
     std::unique_ptr<SnapshotFileReader> file;
     LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
-    LODESTAR_RETURN_IF_ERROR(file->ListBlocks(&unused, &totals));
-    of_deltas.rows += totals.rows;
-    of_deltas.removed += totals.removed;
-    of_deltas.shared_rows += totals.shared_rows;
+    SnapshotScan scan(*file, /*payloads=*/false);
+    LODESTAR_RETURN_IF_ERROR(
+        scan.ForEach(nullptr, [](const Block&) { return Status(); }));
+    of_deltas.rows += scan.totals().rows;
+    of_deltas.removed += scan.totals().removed;
+    of_deltas.shared_rows += scan.totals().shared_rows;
   }
   std::unique_ptr<SnapshotFileWriter> writer;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, &writer, label));

@@ -168,10 +168,6 @@ class SnapshotFileReader {
   Status ReadBlock(int64_t offset, Block* block) const;
   // The payload of a block whose header was read.
   Status ReadPayload(Block* block) const;
-  // The headers of all blocks but END, in order, and the totals that END
-  // agrees with: the file's structure as SnapshotScan checks it.
-  Status ListBlocks(std::vector<Block>* headers,
-                    SnapshotTotals* totals = nullptr) const;
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }

@@ -210,23 +210,6 @@ Status SnapshotFileReader::ReadBlock(int64_t offset, Block* block) const {
   return ReadPayload(block);
 }
 
-Status SnapshotFileReader::ListBlocks(std::vector<Block>* headers,
-                                      SnapshotTotals* totals) const try {
-  headers->clear();
-  SnapshotScan scan(*this, /*payloads=*/false);
-  for (;;) {
-    Block block;
-    bool more = false;
-    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
-    if (!more) break;
-    headers->push_back(std::move(block));
-  }
-  if (totals != nullptr) *totals = scan.totals();
-  return Status();
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the blocks of '", path_, "'");
-}
-
 SnapshotScan::SnapshotScan(const SnapshotFileReader& reader, bool payloads)
     : reader_(reader),
       payloads_(payloads),
