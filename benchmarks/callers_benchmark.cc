@@ -124,7 +124,9 @@ int Measure(const char* name, const TablePolicies& policies, int64_t rows,
     baseline.push_back(callers.Run(1, calls));
   }
   const lodestar::EmbeddingStats stats = store->Stats();
-  if (stats.hits + stats.misses != (2 * kRuns + 1) * calls * kBatch) {
+  if (stats.count(lodestar::Event::kHits) +
+          stats.count(lodestar::Event::kMisses) !=
+      (2 * kRuns + 1) * calls * kBatch) {
     std::fprintf(stderr, "a look-up failed\n");
     return 1;
   }
@@ -141,7 +143,8 @@ int Measure(const char* name, const TablePolicies& policies, int64_t rows,
       "\"checksum\": \"%016llx\"}\n",
       static_cast<long long>(kBatch), static_cast<long long>(rows), name,
       kCallers, baseline_time / our_time, our_time, baseline_time, kRuns,
-      static_cast<unsigned long long>(stats.hits + stats.misses));
+      static_cast<unsigned long long>(stats.count(lodestar::Event::kHits) +
+                                      stats.count(lodestar::Event::kMisses)));
   std::fflush(stdout);
   return 0;
 }

@@ -64,7 +64,8 @@ void Measure(const char* name, Order order, int64_t rows) {
       plain[kCalls / 2] * per_id, capped[kCalls * 99 / 100] * 1e3,
       capped[kCalls - 1] * 1e3,
       static_cast<double>(stats.policy_bytes) / static_cast<double>(rows),
-      kCalls, static_cast<unsigned long long>(stats.evicted));
+      kCalls,
+      static_cast<unsigned long long>(stats.count(lodestar::Event::kEvicted)));
 }
 
 }  // namespace

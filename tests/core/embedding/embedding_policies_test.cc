@@ -33,7 +33,7 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
     for (int i = 0; i < 5; ++i) EXPECT_FALSE(See(store.get(), {7})[0]);
     Advance(store.get(), {7});
   }
-  EXPECT_EQ(store->Stats().gradients_dropped, 2);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 2);
   EXPECT_EQ(store->Stats().pending, 1);
   See(store.get(), {7}, true, false);  // no sighting
   EXPECT_EQ(store->size(), 0);
@@ -43,7 +43,7 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   const EmbeddingStats stats = store->Stats();
   EXPECT_EQ(stats.rows, 1);
   EXPECT_EQ(stats.pending, 0);
-  EXPECT_EQ(stats.admitted, 1);
+  EXPECT_EQ(stats.count(Event::kAdmitted), 1);
   EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
 }
 
@@ -278,7 +278,7 @@ TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
     for (int64_t id : {3, 100, 101}) wanted.push_back(id);
     std::sort(wanted.begin(), wanted.end());
     EXPECT_EQ(Export(*store).ids, wanted);
-    EXPECT_EQ(store->Stats().evicted, 2);
+    EXPECT_EQ(store->Stats().count(Event::kEvicted), 2);
   }
 }
 
@@ -293,8 +293,8 @@ TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
       EXPECT_EQ(found[order[i] - 50], i >= 16) << order[i];
     }
     EXPECT_EQ(store->size(), 10);
-    EXPECT_EQ(store->Stats().refused, 16);
-    EXPECT_EQ(store->Stats().evicted, 0);
+    EXPECT_EQ(store->Stats().count(Event::kRefused), 16);
+    EXPECT_EQ(store->Stats().count(Event::kEvicted), 0);
   }
 }
 
@@ -354,7 +354,7 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
     norm.min_norm = 1e9f;  // 5 was seen in this step
     ASSERT_TRUE(store->Evict(norm, &evicted, nullptr).ok());
     EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{5}));
-    EXPECT_EQ(store->Stats().evicted, 6);
+    EXPECT_EQ(store->Stats().count(Event::kEvicted), 6);
   }
 }
 
@@ -681,8 +681,9 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
     ASSERT_EQ(store->size(), static_cast<int64_t>(model.rows.size()));
   }
   ExpectEqual(*store, model);
-  EXPECT_EQ(store->Stats().refused, model.refused);
-  EXPECT_EQ(store->Stats().evicted, model.evicted + evicted_by_age);
+  EXPECT_EQ(store->Stats().count(Event::kRefused), model.refused);
+  EXPECT_EQ(store->Stats().count(Event::kEvicted),
+            model.evicted + evicted_by_age);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, EmbeddingPoliciesModelTest,

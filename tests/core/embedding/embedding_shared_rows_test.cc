@@ -84,7 +84,7 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   const std::vector<float> trained = Read(*store, ids[0]);
   EXPECT_LT(trained[0], first[1][0] - 0.1f);
   EXPECT_EQ(Read(*store, ids[2]), trained);
-  EXPECT_EQ(store->Stats().gradients_dropped, 0);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
   // The same as one gradient that is the sum.
   auto other = Make(7);
   ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {0, 0}).ok());

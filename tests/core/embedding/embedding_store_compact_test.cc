@@ -126,8 +126,10 @@ TEST(EmbeddingStoreCompactTest, NothingElseShows) {
       }
       EXPECT_GT(returned, 0);
       EXPECT_TRUE(ContentOf(*plain) == ContentOf(*compacted));
-      EXPECT_EQ(plain->Stats().evicted, compacted->Stats().evicted);
-      EXPECT_EQ(plain->Stats().refused, compacted->Stats().refused);
+      EXPECT_EQ(plain->Stats().count(Event::kEvicted),
+                compacted->Stats().count(Event::kEvicted));
+      EXPECT_EQ(plain->Stats().count(Event::kRefused),
+                compacted->Stats().count(Event::kRefused));
       EXPECT_EQ(plain->Stats().pending, compacted->Stats().pending);
     }
   }
@@ -201,7 +203,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         ASSERT_EQ(rows.frequencies[i], 1 + steps) << i;
         ASSERT_EQ(rows.values.as<float>()[i * kDim], -0.5f * steps) << i;
       }
-      EXPECT_EQ(store->Stats().gradients_dropped, 0);
+      EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
       updates += steps;
     }
     EXPECT_GT(updates, 100);

@@ -73,8 +73,10 @@ auto ContentOf(const EmbeddingStore& store) {
       rows.ids, rows.values, rows.slots, rows.frequencies, rows.last_seen,
       rows.optimizer.name, rows.optimizer.slot_inits, rows.step, rows.seed,
       rows.salt, rows.pending_ids, rows.pending_sightings, rows.sketch,
-      rows.shared_values, rows.shared_slots, s.evicted, s.refused, s.rows,
-      s.hits, s.misses, s.inserts, s.removed, s.gradients_dropped);
+      rows.shared_values, rows.shared_slots, s.count(Event::kEvicted),
+      s.count(Event::kRefused), s.rows, s.count(Event::kHits),
+      s.count(Event::kMisses), s.count(Event::kInserts),
+      s.count(Event::kRemoved), s.count(Event::kGradientsDropped));
 }
 
 void FailEachAllocation(const std::function<Store()>& make,

@@ -40,7 +40,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(rows.values, std::vector<float>(4, 5.0f));
   EXPECT_EQ(rows.slots,
             (std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f, 0, 0, 0, 0}));
-  EXPECT_EQ(store->Stats().gradients_dropped, 1);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 1);
   rows.values = {10, 11, 12, 13};
   rows.slots = {1, 2, 3, 4, 5, 6, 7, 8};
   ASSERT_TRUE(rows.Assign(nullptr, 7).ok());
@@ -95,7 +95,7 @@ TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
   // Again without the row that is gone, whose gradient is dropped now.
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{2}));
   EXPECT_EQ(rows.values, std::vector<float>(2, 100.0f));
-  EXPECT_EQ(store->Stats().gradients_dropped, 1);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 1);
   for (float& value : rows.values) value += 1.0f;
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 101, 101}));
@@ -181,7 +181,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
   EXPECT_FALSE(rows.shared[0]);
   EXPECT_TRUE(rows.shared[1]);
   EXPECT_EQ(rows.gradients, (std::vector<float>{3, 4, 51, 62}));
-  EXPECT_EQ(store->Stats().gradients_dropped, 0);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
   // Another caller is first.
   RowsOutside first(store.get(), Replayed({"m"}, {0.5f}));
   ASSERT_TRUE(first.Gather({cold[0]}, {1, 1}).ok());

@@ -148,7 +148,7 @@ TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
   const auto before = Row(*store, 1);
   ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients).ok());
   EXPECT_EQ(store->size(), 1);
-  EXPECT_EQ(store->Stats().gradients_dropped, 1);
+  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 1);
   EXPECT_LT(Row(*store, 1)[0], before[0]);
   ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients, true).ok());
   EXPECT_EQ(store->size(), 2);

@@ -364,7 +364,7 @@ TEST(EmbeddingSnapshotTest, AllRowsAreRemovedBesideIt) {
     // And where none runs.
     ASSERT_TRUE(store->RemoveAll().ok());
     EXPECT_EQ(store->size(), 0);
-    EXPECT_EQ(store->Stats().removed, rows + 4);
+    EXPECT_EQ(store->Stats().count(Event::kRemoved), rows + 4);
     See(store.get(), {1});
     snapshot = BeginSnapshot(store, "b");
     SaveInto(snapshot.get(), &content);

@@ -112,7 +112,7 @@ TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
   EXPECT_EQ(Export(*live).ids, (std::vector<int64_t>{2, 3, 4}));
   EXPECT_EQ(live->size(), 3);
   EXPECT_EQ(live->step(), 11);
-  EXPECT_EQ(live->Stats().removed, 1);
+  EXPECT_EQ(live->Stats().count(Event::kRemoved), 1);
 }
 
 // Removed twice since the base, and made again each time.

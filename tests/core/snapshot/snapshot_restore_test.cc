@@ -72,8 +72,9 @@ TEST(SnapshotRestoreTest, EventsThatWereCountedStay) {
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());
   const auto store = MustRestore({WholeFile({7})}, *like);
   ASSERT_NE(store, nullptr);
-  EXPECT_EQ(store->Stats().inserts, 3);
-  EXPECT_EQ(store->Stats().misses, like->Stats().misses);
+  EXPECT_EQ(store->Stats().count(Event::kInserts), 3);
+  EXPECT_EQ(store->Stats().count(Event::kMisses),
+            like->Stats().count(Event::kMisses));
   EXPECT_EQ(store->Stats().rows, 1);
 }
 

@@ -12,6 +12,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -74,20 +75,8 @@ struct EmbeddingStats {
   int64_t capacity = 0;      // rows that fit the segments there are
   int64_t max_rows = 0;      // the cap; 0: none
   int64_t pending = 0;       // ids that wait for a row
-  // Events of training look-ups: ids, distinct ids of a batch, padding; and
-  // distinct ids with and without a row when they were looked up.
-  int64_t ids = 0;
-  int64_t unique_ids = 0;
-  int64_t padding = 0;
-  int64_t hits = 0;
-  int64_t misses = 0;
-  int64_t inserts = 0;
-  int64_t admitted = 0;  // rows made by a sighting
-  int64_t refused = 0;   // ids of a call that found no room under the cap
-  int64_t evicted = 0;
-  int64_t removed = 0;
-  int64_t gradients_dropped = 0;
-  int64_t nonfinite_gradients = 0;
+  std::array<int64_t, kNumEvents> events = {};
+  int64_t count(Event event) const { return events[static_cast<int>(event)]; }
   struct Shard {
     int64_t rows;
     int64_t bytes;

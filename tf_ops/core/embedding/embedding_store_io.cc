@@ -239,30 +239,10 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   return Status();
 }
 
-namespace {
-
-// The field of each event.
-constexpr int64_t EmbeddingStats::* kEventFields[kNumEvents] = {
-    &EmbeddingStats::ids,
-    &EmbeddingStats::unique_ids,
-    &EmbeddingStats::padding,
-    &EmbeddingStats::hits,
-    &EmbeddingStats::misses,
-    &EmbeddingStats::inserts,
-    &EmbeddingStats::admitted,
-    &EmbeddingStats::refused,
-    &EmbeddingStats::evicted,
-    &EmbeddingStats::removed,
-    &EmbeddingStats::gradients_dropped,
-    &EmbeddingStats::nonfinite_gradients,
-};
-
-}  // namespace
-
 EmbeddingStats EmbeddingStore::Stats() const {
   EmbeddingStats stats;
   for (int e = 0; e < kNumEvents; ++e) {
-    stats.*kEventFields[e] = table_.events.count(static_cast<Event>(e));
+    stats.events[e] = table_.events.count(static_cast<Event>(e));
   }
   stats.rows = size();
   const int64_t now = step();
@@ -290,7 +270,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
 
 void EmbeddingStore::SubtractEvents(const EmbeddingStats& stats) {
   for (int e = 0; e < kNumEvents; ++e) {
-    table_.events.Add(static_cast<Event>(e), -(stats.*kEventFields[e]));
+    table_.events.Add(static_cast<Event>(e), -stats.events[e]);
   }
 }
 

@@ -17,8 +17,10 @@
 
 namespace lodestar {
 
-// What a table counts of what happens to it; EmbeddingStats says what each
-// of them is.
+// What a table counts of what happens to it, in the order in which the op
+// EmbeddingStats gives it out. Of training look-ups: ids, distinct ids of a
+// batch, padding; and distinct ids with and without a row when they were looked
+// up.
 enum class Event {
   kIds,
   kUniqueIds,
@@ -26,8 +28,8 @@ enum class Event {
   kHits,
   kMisses,
   kInserts,
-  kAdmitted,
-  kRefused,
+  kAdmitted,  // rows made by a sighting
+  kRefused,   // ids of a call that found no room under the cap
   kEvicted,
   kRemoved,
   kGradientsDropped,

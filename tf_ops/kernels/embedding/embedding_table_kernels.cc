@@ -122,26 +122,11 @@ class EmbeddingStatsOp : public EmbeddingKernel {
   }
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     const EmbeddingStats s = store->Stats();
-    LODESTAR_TRY(OutputVector<int64_t>(ctx, 0, {s.rows,
-                                                s.index_bytes,
-                                                s.row_bytes,
-                                                s.slot_bytes,
-                                                s.policy_bytes,
-                                                s.capacity,
-                                                s.max_rows,
-                                                s.pending,
-                                                s.ids,
-                                                s.unique_ids,
-                                                s.padding,
-                                                s.hits,
-                                                s.misses,
-                                                s.inserts,
-                                                s.admitted,
-                                                s.refused,
-                                                s.evicted,
-                                                s.removed,
-                                                s.gradients_dropped,
-                                                s.nonfinite_gradients}));
+    std::vector<int64_t> numbers = {s.rows,       s.index_bytes,  s.row_bytes,
+                                    s.slot_bytes, s.policy_bytes, s.capacity,
+                                    s.max_rows,   s.pending};
+    numbers.insert(numbers.end(), s.events.begin(), s.events.end());
+    LODESTAR_TRY(OutputVector(ctx, 0, numbers));
     Tensor* shards = nullptr;
     LODESTAR_TRY(ctx->allocate_output(
         1, {static_cast<int64_t>(s.shards.size()), 2}, &shards));
