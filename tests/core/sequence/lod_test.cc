@@ -45,7 +45,8 @@ Status Relative(const Levels& absolute, Levels* relative) {
 Status FromLengths(int level, const std::vector<int64_t>& lengths,
                    std::vector<int64_t>* offsets) {
   offsets->assign(lengths.size() + 1, -7);
-  return LodLengthsToOffsets(level, lengths, *offsets);
+  return LengthsToOffsets(StrCat("lengths[", level, "]"), lengths, kAnyLength,
+                          *offsets);
 }
 
 std::string Message(const Levels& levels, int64_t rows) {

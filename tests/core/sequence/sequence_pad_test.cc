@@ -49,7 +49,7 @@ TEST(SequencePadTest, StepsOfThePaddedRows) {
 TEST(SequencePadTest, LengthsOutsideTheRowsAreRefused) {
   std::vector<int64_t> splits(4);
   const auto message = [&](std::vector<int64_t> lengths, int64_t steps) {
-    return UnpaddedSplits(lengths, steps, splits).message();
+    return LengthsToOffsets("lengths", lengths, steps, splits).message();
   };
   EXPECT_EQ(message({1, 0, 3}, 3), "");
   EXPECT_EQ(splits, (std::vector<int64_t>{0, 1, 1, 4}));
@@ -94,7 +94,8 @@ TEST(SequencePadTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
                     reinterpret_cast<char*>(padded.data()), &parallel);
         ASSERT_EQ(padded, wanted);
         std::vector<int64_t> back_splits(batch + 1);
-        ASSERT_TRUE(UnpaddedSplits(lengths, steps, back_splits).ok());
+        ASSERT_TRUE(
+            LengthsToOffsets("lengths", lengths, steps, back_splits).ok());
         ASSERT_EQ(back_splits, splits);
         std::vector<float> back(rows.size(), 7.0f);
         SequenceUnpad(reinterpret_cast<const char*>(padded.data()), 4 * dim,
@@ -136,7 +137,7 @@ TEST(SequencePadTest, RandomOffsets) {
     for (auto& x : lengths) x = draw();
     steps = draw();
     if (steps < 0 || steps > 100) continue;
-    if (!UnpaddedSplits(lengths, steps, splits).ok()) continue;
+    if (!LengthsToOffsets("lengths", lengths, steps, splits).ok()) continue;
     ++taken;
     std::vector<int16_t> padded(lengths.size() * steps);
     std::vector<int16_t> rows(splits.back());

@@ -51,17 +51,18 @@ Status ValidateSplits(const char* name, Span<const int64_t> splits,
   return ValidateLevel(name, splits, num_rows, "rows");
 }
 
-Status LodLengthsToOffsets(int level, Span<const int64_t> lengths,
-                           Span<int64_t> offsets) {
+Status LengthsToOffsets(const std::string& name, Span<const int64_t> lengths,
+                        int64_t most, Span<int64_t> offsets) {
   int64_t end = 0;
   offsets[0] = 0;
   for (int64_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 0) {
-      return InvalidArgument("`lengths[", level, "][", i, "]` is ", lengths[i],
-                             ", wanted 0 or more");
+    if (lengths[i] < 0 || lengths[i] > most) {
+      return InvalidArgument(
+          "`", name, "[", i, "]` is ", lengths[i], ", wanted 0 ",
+          most == kAnyLength ? "or more" : StrCat("to ", most));
     }
     if (lengths[i] > std::numeric_limits<int64_t>::max() - end) {
-      return InvalidArgument("`lengths[", level, "][", i, "]` is ", lengths[i],
+      return InvalidArgument("`", name, "[", i, "]` is ", lengths[i],
                              ", which takes the sum beyond int64");
     }
     end += lengths[i];

@@ -11,6 +11,8 @@
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_LOD_H_
 
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "tf_ops/core/base/span.h"
@@ -29,11 +31,15 @@ Status ValidateLod(const LodLevels& levels, int64_t num_rows);
 Status ValidateSplits(const char* name, Span<const int64_t> splits,
                       int64_t num_rows);
 
-// [0, l0, l0 + l1, ...]. InvalidArgument, naming `level` and the index: a
-// negative length, or a sum that does not fit int64.
+// The most that lengths may be where they may be anything.
+constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
+
+// [0, l0, l0 + l1, ...] of the lengths called `name`. InvalidArgument, naming
+// the index: a length that is not in [0, most], or a sum that does not fit
+// int64.
 // REQUIRES: room for one offset more than lengths.
-Status LodLengthsToOffsets(int level, Span<const int64_t> lengths,
-                           Span<int64_t> offsets);
+Status LengthsToOffsets(const std::string& name, Span<const int64_t> lengths,
+                        int64_t most, Span<int64_t> offsets);
 
 // Every level in row offsets. REQUIRES: ValidateLod(levels, n), and
 // absolute[k] is as long as levels[k].

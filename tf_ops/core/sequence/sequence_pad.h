@@ -54,13 +54,7 @@ void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
   });
 }
 
-// The splits of what has these lengths. InvalidArgument, naming the sequence,
-// if one is not in [0, steps], or if the sum is beyond int64.
-// REQUIRES: `splits` has one number more.
-Status UnpaddedSplits(Span<const int64_t> lengths, int64_t steps,
-                      Span<int64_t> splits);
-
-// REQUIRES: `splits` as above.
+// REQUIRES: splits are valid for the rows, and no length is above `steps`.
 template <typename T>
 void SequenceUnpad(const T* padded, int64_t width, int64_t steps,
                    Span<const int64_t> splits, T* rows,

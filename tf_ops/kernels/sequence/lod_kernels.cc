@@ -47,8 +47,8 @@ absl::Status RunLodFromLengths(OpKernelContext* ctx) {
   std::vector<Span<int64_t>> levels;
   LODESTAR_TRY(AllocateLevels(ctx, 1, &levels));
   for (size_t k = 0; k < lengths.size(); ++k) {
-    LODESTAR_TRY(
-        LodLengthsToOffsets(static_cast<int>(k), lengths[k], levels[k]));
+    LODESTAR_TRY(LengthsToOffsets(StrCat("lengths[", k, "]"), lengths[k],
+                                  kAnyLength, levels[k]));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
 #include "tf_ops/core/base/row_copy.h"
+#include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -112,7 +113,8 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
   LODESTAR_TRY(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
   const Span<int64_t> splits = FlatSpan<int64_t>(u->splits);
   u->steps = padded.dim_size(1);
-  LODESTAR_TRY(UnpaddedSplits(FlatSpan<int64_t>(lengths), u->steps, splits));
+  LODESTAR_TRY(LengthsToOffsets("lengths", FlatSpan<int64_t>(lengths), u->steps,
+                                splits));
   TensorShape step;
   for (int d = 2; d < padded.dims(); ++d) {
     LODESTAR_TRY(step.AddDimWithStatus(padded.dim_size(d)));
