@@ -39,10 +39,10 @@ TYPED_TEST(VectorColumnsTest, SumsAndMaximaAreOfColumns) {
   using T = TypeParam;
   std::vector<T> sums(kStride<T>, 99);
   std::vector<T> maxima(kStride<T>, 99);
-  SumColumns<Isa::kBaseline, kVectors>(this->rows_.data(), kStride<T>,
-                                       this->kRows, sums.data());
-  MaxColumns<Isa::kBaseline, kVectors>(this->rows_.data(), kStride<T>,
-                                       this->kRows, maxima.data());
+  ReduceColumns<Isa::kBaseline, kVectors, /*kMax=*/false>(
+      this->rows_.data(), kStride<T>, this->kRows, sums.data());
+  ReduceColumns<Isa::kBaseline, kVectors, /*kMax=*/true>(
+      this->rows_.data(), kStride<T>, this->kRows, maxima.data());
   for (int64_t c = 0; c < kColumns<T>; ++c) {
     T sum = 0;
     T most = 0;
@@ -99,8 +99,8 @@ TEST(VectorColumnsNanTest, ANanNeverReplacesANumber) {
   std::vector<float> rows(2 * kColumns<float>, 1.0f);
   rows[kColumns<float>] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> maxima(kColumns<float>);
-  MaxColumns<Isa::kBaseline, kVectors>(rows.data(), kColumns<float>, 2,
-                                       maxima.data());
+  ReduceColumns<Isa::kBaseline, kVectors, /*kMax=*/true>(
+      rows.data(), kColumns<float>, 2, maxima.data());
   EXPECT_EQ(maxima, std::vector<float>(kColumns<float>, 1.0f));
 }
 

@@ -162,8 +162,9 @@ LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
       for (int64_t i = 0; i < kColumns; ++i) winners[i] = first + offsets[i];
     } else {
       using Wrapping = typename WrappingOf<T>::Type;
-      SumColumns<kIsa, kVectors>(reinterpret_cast<const Wrapping*>(rows), a.dim,
-                                 length, reinterpret_cast<Wrapping*>(out));
+      ReduceColumns<kIsa, kVectors, /*kMax=*/false>(
+          reinterpret_cast<const Wrapping*>(rows), a.dim, length,
+          reinterpret_cast<Wrapping*>(out));
       DivideSums(a.combiner, length, kColumns, out);
     }
   }

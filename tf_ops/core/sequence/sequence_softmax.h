@@ -50,11 +50,13 @@ struct SoftmaxRows {
     if constexpr (std::is_same_v<T, V> && kWidth == 0) {
       for (; done + kVectorColumns<kIsa, V, 4> <= n;
            done += kVectorColumns<kIsa, V, 4>) {
-        MaxColumns<kIsa, 4>(in + done, stride, rows, best + done);
+        ReduceColumns<kIsa, 4, /*kMax=*/true>(in + done, stride, rows,
+                                              best + done);
       }
       for (; done + kVectorColumns<kIsa, V, 1> <= n;
            done += kVectorColumns<kIsa, V, 1>) {
-        MaxColumns<kIsa, 1>(in + done, stride, rows, best + done);
+        ReduceColumns<kIsa, 1, /*kMax=*/true>(in + done, stride, rows,
+                                              best + done);
       }
     }
     for (int64_t c = done; c < n; ++c) {
@@ -86,11 +88,13 @@ struct SoftmaxRows {
     if constexpr (kWidth == 0) {
       for (; done + kVectorColumns<kIsa, V, 4> <= n;
            done += kVectorColumns<kIsa, V, 4>) {
-        SumColumns<kIsa, 4>(scratch + done, n, rows, sums + done);
+        ReduceColumns<kIsa, 4, /*kMax=*/false>(scratch + done, n, rows,
+                                               sums + done);
       }
       for (; done + kVectorColumns<kIsa, V, 1> <= n;
            done += kVectorColumns<kIsa, V, 1>) {
-        SumColumns<kIsa, 1>(scratch + done, n, rows, sums + done);
+        ReduceColumns<kIsa, 1, /*kMax=*/false>(scratch + done, n, rows,
+                                               sums + done);
       }
     }
     for (int64_t c = done; c < n; ++c) sums[c] = 0;

@@ -36,54 +36,39 @@ struct VectorOf {
       vector_size(kVectorBytes<kIsa>), aligned(alignof(RowNumber)), may_alias));
 };
 
-// The sums of `length` rows of `stride` numbers each, from the first row on:
-// their first kVectorColumns columns. Integers are given as unsigned ones,
-// which wrap around. REQUIRES: length >= 1.
-template <Isa kIsa, int kVectors, typename T>
-LODESTAR_INLINE void SumColumns(const T* rows, int64_t stride, int64_t length,
-                                T* sums) {
-  static_assert(std::is_floating_point_v<T> || std::is_unsigned_v<T>);
+// The sums, or if kMax the maxima, of `length` rows of `stride` numbers each,
+// from the first row on: of their first kVectorColumns columns. Integers to sum
+// are given as unsigned ones, which wrap around; a NaN never replaces a number
+// as a maximum. REQUIRES: length >= 1.
+template <Isa kIsa, int kVectors, bool kMax, typename T>
+LODESTAR_INLINE void ReduceColumns(const T* rows, int64_t stride,
+                                   int64_t length, T* results) {
+  static_assert(kMax || std::is_floating_point_v<T> || std::is_unsigned_v<T>);
   using Memory = typename VectorOf<kIsa, T>::Memory;
-  typename VectorOf<kIsa, T>::Type sum[kVectors];
+  typename VectorOf<kIsa, T>::Type result[kVectors];
   const auto* row = reinterpret_cast<const Memory*>(rows);
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) sum[v] = row[v];
-  for (int64_t r = 1; r < length; ++r) {
-    row = reinterpret_cast<const Memory*>(rows + r * stride);
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[v] += row[v];
-  }
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    reinterpret_cast<Memory*>(sums)[v] = sum[v];
-  }
-}
-
-// As SumColumns, for the maxima: a NaN never replaces a number.
-template <Isa kIsa, int kVectors, typename T>
-LODESTAR_INLINE void MaxColumns(const T* rows, int64_t stride, int64_t length,
-                                T* maxima) {
-  using Memory = typename VectorOf<kIsa, T>::Memory;
-  typename VectorOf<kIsa, T>::Type best[kVectors];
-  const auto* row = reinterpret_cast<const Memory*>(rows);
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) best[v] = row[v];
+  for (int v = 0; v < kVectors; ++v) result[v] = row[v];
   for (int64_t r = 1; r < length; ++r) {
     row = reinterpret_cast<const Memory*>(rows + r * stride);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const typename VectorOf<kIsa, T>::Type x = row[v];
-      best[v] = x > best[v] ? x : best[v];
+      if constexpr (kMax) {
+        const typename VectorOf<kIsa, T>::Type x = row[v];
+        result[v] = x > result[v] ? x : result[v];
+      } else {
+        result[v] += row[v];
+      }
     }
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
-    reinterpret_cast<Memory*>(maxima)[v] = best[v];
+    reinterpret_cast<Memory*>(results)[v] = result[v];
   }
 }
 
-// As MaxColumns; winners gets the row of each, the first of equal ones.
-// REQUIRES: length >= 1 fits RowNumber.
+// The maxima as of ReduceColumns; winners gets the row of each, the first of
+// equal ones. REQUIRES: length >= 1 fits RowNumber.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE void MaximaOfColumns(
     const T* rows, int64_t stride, int64_t length, T* maxima,
