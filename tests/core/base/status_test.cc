@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace lodestar {
 namespace {
 
@@ -26,6 +29,13 @@ TEST(StatusTest, ErrorsHaveACodeAndAMessageOfTheirParts) {
     EXPECT_EQ(status.code(), code);
     EXPECT_EQ(status.message(), "row 3 of 2.5");
   }
+}
+
+TEST(StatusTest, ItemsOfAListAreJoined) {
+  EXPECT_EQ(Join(std::vector<std::string>()), "");
+  EXPECT_EQ(Join(std::vector<std::string>{"a"}), "a");
+  EXPECT_EQ(Join(std::vector<std::string>{"a", "", "b"}), "a, , b");
+  EXPECT_EQ(Join(std::vector<int>{1, -2}), "1, -2");
 }
 
 TEST(StatusTest, TheFirstErrorIsReturned) {

@@ -46,6 +46,18 @@ std::string StrCat(const Args&... args) {
   return stream.str();
 }
 
+// The items of a list with ", " between them.
+template <typename Items>
+std::string Join(const Items& items) {
+  std::ostringstream stream;
+  const char* between = "";
+  for (const auto& item : items) {
+    stream << between << item;
+    between = ", ";
+  }
+  return stream.str();
+}
+
 template <typename... Args>
 Status InvalidArgument(const Args&... args) {
   return Status(StatusCode::kInvalidArgument, StrCat(args...));

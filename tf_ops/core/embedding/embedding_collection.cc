@@ -187,7 +187,7 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
           kept.reserve(num_ids_[t]);
           for (const Part* part : parts[t]) {
             for (int64_t id : part->bags.ids) {
-              if (!part->is_padding(id)) kept.push_back(id);
+              if (!part->bags.is_padding(id)) kept.push_back(id);
             }
           }
           std::vector<int64_t> kept_positions(kept.size());
@@ -196,8 +196,8 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
           for (const Part* part : parts[t]) {
             for (int64_t i = 0; i < part->bags.ids.size(); ++i) {
               positions[t][part->offset + i] =
-                  part->is_padding(part->bags.ids[i]) ? kNoPosition
-                                                      : *position++;
+                  part->bags.is_padding(part->bags.ids[i]) ? kNoPosition
+                                                           : *position++;
             }
           }
         }

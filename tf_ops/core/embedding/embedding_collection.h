@@ -155,9 +155,6 @@ class CollectionBatch {
     std::vector<int64_t> row_splits;  // if max_length cut any bag
     std::vector<float> weights;       // likewise
 
-    bool is_padding(int64_t id) const {
-      return bags.padding_id != nullptr && id == *bags.padding_id;
-    }
     bool truncated() const { return !row_splits.empty(); }
     int64_t num_items() const {
       return feature->pooled ? bags.size() : bags.ids.size();

@@ -148,13 +148,13 @@ void CollectionBatch::WeightGradientsOf(const Task& task, const Table& table,
     C total = 0;
     C along_sum = 0;
     for (int64_t i = 0; i < count; ++i) {
-      if (part.is_padding(bags.ids[first + i])) continue;
+      if (bags.is_padding(bags.ids[first + i])) continue;
       const C w = bags.weights[first + i];
       total += bags.combiner == Combiner::kSqrtn ? w * w : w;
       along_sum += w * along[i];
     }
     for (int64_t i = 0; i < count; ++i) {
-      if (part.is_padding(bags.ids[first + i])) {
+      if (bags.is_padding(bags.ids[first + i])) {
         out[i] = 0.0f;
       } else if (bags.combiner == Combiner::kSum) {
         out[i] = along[i];

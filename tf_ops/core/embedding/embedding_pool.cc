@@ -16,10 +16,6 @@ Mutex shared_room_mutex;
 alignas(64) char shared_room[kMaxDim * sizeof(double)] LODESTAR_GUARDED_BY(
     shared_room_mutex);
 
-bool IsPadding(const Bags& bags, int64_t id) {
-  return bags.padding_id != nullptr && id == *bags.padding_id;
-}
-
 template <typename T>
 void AddScaled(const T* __restrict row, ComputeOf<T> factor, int dim,
                ComputeOf<T>* __restrict out) {
@@ -129,7 +125,7 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
         fetch(i, count, room.rows());
         fetched = i + count;
       }
-      if (IsPadding(bags, bags.ids[i])) continue;
+      if (bags.is_padding(bags.ids[i])) continue;
       bag.Add(i, room.rows() + (i - first) * dim);
     }
     bag.End();

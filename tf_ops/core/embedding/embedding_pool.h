@@ -86,6 +86,9 @@ struct Bags {
   const int64_t* default_id = nullptr;
 
   int64_t size() const { return row_splits.size() - 1; }
+  bool is_padding(int64_t id) const {
+    return padding_id != nullptr && id == *padding_id;
+  }
 };
 
 // InvalidArgument: splits that do not start at 0, descend, or do not end at N;

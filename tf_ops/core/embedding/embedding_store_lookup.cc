@@ -18,10 +18,6 @@ namespace {
 using Probe = ShardedRows::Probe;
 
 // What ForEachRun loads.
-void LoadMeta(const RowStore&, const RowRef& ref) {
-  __builtin_prefetch(ref.meta);
-}
-
 void LoadRow(const RowStore& rows, const RowRef& ref) {
   rows.Prefetch(ref.meta);
 }
@@ -122,7 +118,7 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
                                const ParallelFor* parallel) const {
   RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
     table_.rows.ForEachRun(
-        ids.subspan(begin, end - begin), LoadMeta,
+        ids.subspan(begin, end - begin), ShardedRows::kLoadMeta,
         [&](int64_t first, Span<const int64_t> run, Probe* probes) {
           for (int i = 0; i < run.size(); ++i) {
             RowRef ref = probes[i].Confirm(run[i]);

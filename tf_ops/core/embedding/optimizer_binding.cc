@@ -14,17 +14,10 @@ bool OptimizerBinding::IsBoundTo(const AttachedOptimizer& optimizer) const {
 Status OptimizerBinding::Check(const AttachedOptimizer& optimizer) const {
   if (!bound() || IsBoundTo(optimizer)) return Status();
   if (optimizer_.name == optimizer.name) {
-    const auto listed = [](const std::vector<std::string>& names) {
-      std::string list;
-      for (const std::string& name : names) {
-        list += (list.empty() ? "" : ", ") + name;
-      }
-      return list;
-    };
     return FailedPrecondition(
-        "the table holds the optimizer slots [", listed(optimizer_.slot_names),
+        "the table holds the optimizer slots [", Join(optimizer_.slot_names),
         "] of '", optimizer.name, "', but it is to be applied with [",
-        listed(optimizer.slot_names), "]");
+        Join(optimizer.slot_names), "]");
   }
   return FailedPrecondition(
       "the table holds the optimizer slots of '", optimizer_.name, "', but '",

@@ -118,10 +118,7 @@ ShardedRows::IndexLists ShardedRows::GroupByShard(
 }
 
 void ShardedRows::FindEach(Span<const int64_t> ids, Span<RowRef> refs) const {
-  const auto load = [](const RowStore&, const RowRef& ref) {
-    __builtin_prefetch(ref.meta);
-  };
-  ForEachRun(ids, load,
+  ForEachRun(ids, kLoadMeta,
              [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                for (int i = 0; i < run.size(); ++i) {
                  refs[first + i] = probes[i].Confirm(run[i]);

@@ -213,6 +213,10 @@ class ShardedRows {
   template <typename Load, typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Load& load,
                   const Visit& visit) const;
+  // A `load` of a row's metadata.
+  static constexpr auto kLoadMeta = [](const RowStore&, const RowRef& ref) {
+    __builtin_prefetch(ref.meta);
+  };
 
   // Under all locks: where rows are that have moved since they were found, and
   // which have gone.

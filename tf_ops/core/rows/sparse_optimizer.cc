@@ -318,31 +318,25 @@ const std::vector<SparseOptimizer::Definition>& SparseOptimizer::Definitions() {
 Status SparseOptimizer::Create(const std::string& name,
                                Span<const float> hyperparameters,
                                SparseOptimizer* out, Isa isa) {
-  const auto list = [](std::string* names, const std::string& one) {
-    *names += names->empty() ? "" : ", ";
-    *names += one;
-  };
-  std::string known;
   for (const Definition& definition : Definitions()) {
-    if (name != definition.name) {
-      list(&known, definition.name);
-      continue;
-    }
+    if (name != definition.name) continue;
     const std::vector<std::string>& wanted = definition.hyperparameters;
     if (hyperparameters.size() != static_cast<int64_t>(wanted.size())) {
-      std::string names;
-      for (const std::string& one : wanted) list(&names, one);
       return InvalidArgument("optimizer '", name, "' takes ", wanted.size(),
                              " hyperparameters, found ", hyperparameters.size(),
-                             ", wanted ", names);
+                             ", wanted ", Join(wanted));
     }
     out->updates_ = definition.updates[static_cast<int>(isa)];
     out->num_slots_ = static_cast<int>(definition.slots.size());
     out->h_.assign(hyperparameters.begin(), hyperparameters.end());
     return Status();
   }
+  std::vector<std::string> known;
+  for (const Definition& definition : Definitions()) {
+    known.push_back(definition.name);
+  }
   return InvalidArgument("unknown optimizer '", name, "', wanted one of ",
-                         known);
+                         Join(known));
 }
 
 bool SparseOptimizer::SlotNames(const std::string& name,

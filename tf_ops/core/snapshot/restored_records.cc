@@ -95,17 +95,10 @@ Status RestoredRecords::CheckOptimizer(const std::string& path,
         "', but the table's are those of '", attached.name, "'");
   }
   if (attached.slot_names == optimizer.slot_names) return Status();
-  const auto listed = [](const std::vector<std::string>& names) {
-    std::string list;
-    for (const std::string& name : names) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
-    return list;
-  };
   return FailedPrecondition("'", path, "' holds the optimizer slots [",
-                            listed(optimizer.slot_names), "] of '",
+                            Join(optimizer.slot_names), "] of '",
                             optimizer.name, "', but the table's are [",
-                            listed(attached.slot_names), "]");
+                            Join(attached.slot_names), "]");
 }
 
 void RestoredRecords::Group(const SnapshotFileReader::Block& block,

@@ -152,12 +152,8 @@ Status CheckSameTable(const Source& older, const Source& newer) {
   if (a.optimizer.name != b.optimizer.name ||
       a.optimizer.slot_names != b.optimizer.slot_names) {
     const auto text = [](const AttachedOptimizer& optimizer) {
-      std::string words = "'" + optimizer.name + "' of slots [";
-      for (const std::string& slot : optimizer.slot_names) {
-        if (words.back() != '[') words += ", ";
-        words += slot;
-      }
-      return words + "]";
+      return StrCat("'", optimizer.name, "' of slots [",
+                    Join(optimizer.slot_names), "]");
     };
     return differ("the optimizer", text(a.optimizer), text(b.optimizer));
   }
