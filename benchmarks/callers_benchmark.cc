@@ -9,20 +9,21 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
-#include "tf_ops/core/base/hash.h"
+#include "benchmarks/timing.h"
 #include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/core/rows/row_initializer.h"
-#include "tf_ops/core/rows/table_policies.h"
 
 namespace {
 
 using lodestar::EmbeddingStore;
+using lodestar::IdOf;
+using lodestar::Median;
+using lodestar::Require;
 using lodestar::TablePolicies;
 using Order = lodestar::EvictionPolicy::Order;
 
@@ -38,11 +39,6 @@ double ProcessorSeconds() {
   timespec time;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-// The k-th of the ids that a table is made of and that no batch repeats.
-int64_t IdOf(int64_t k) {
-  return static_cast<int64_t>(lodestar::Mix64(static_cast<uint64_t>(k)));
 }
 
 // Distinct ids, of which some, as in a click log, come in most batches.
@@ -90,9 +86,7 @@ class Callers {
     const int64_t fresh = fresh_.fetch_add(kNew);
     for (int64_t i = 0; i < kNew; ++i) ids[i] = IdOf(fresh + i);
     std::vector<lodestar::RowRef> refs(ids.size());
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
-    if (!store_.FindOrInsert(ids, options, refs, nullptr).ok()) return;
+    Require(store_.FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
     store_.MoveStep(-1);
   }
 
@@ -101,19 +95,13 @@ class Callers {
   std::atomic<int64_t> fresh_;
 };
 
-int Measure(const char* name, const TablePolicies& policies, int64_t rows,
-            int calls) {
-  lodestar::RowInitializer initializer;
-  std::unique_ptr<EmbeddingStore> store;
-  if (!lodestar::RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer)
-           .ok() ||
-      !EmbeddingStore::Create(kDim, 16, initializer, &store, policies).ok()) {
-    return 1;
-  }
+void Measure(const char* name, const TablePolicies& policies, int64_t rows,
+             int calls) {
+  const auto store = lodestar::NewStore(kDim, "zeros", policies);
   std::vector<int64_t> ids(rows);
   for (int64_t k = 0; k < rows; ++k) ids[k] = IdOf(k);
   const std::vector<float> zeros(rows * kDim);
-  if (!store->InsertOrAssign(ids, zeros.data(), nullptr).ok()) return 1;
+  Require(store->InsertOrAssign(ids, zeros.data(), nullptr));
   store->MoveStep(-1);  // rows of this step do not make room
   Callers callers(rows, store.get());
   std::vector<double> ours;
@@ -124,18 +112,11 @@ int Measure(const char* name, const TablePolicies& policies, int64_t rows,
     baseline.push_back(callers.Run(1, calls));
   }
   const lodestar::EmbeddingStats stats = store->Stats();
-  if (stats.count(lodestar::Event::kHits) +
-          stats.count(lodestar::Event::kMisses) !=
-      (2 * kRuns + 1) * calls * kBatch) {
-    std::fprintf(stderr, "a look-up failed\n");
-    return 1;
-  }
-  const auto per_id = [&](std::vector<double>* times) {
-    std::sort(times->begin(), times->end());
-    return (*times)[kRuns / 2] * 1e9 / (calls * kBatch);
-  };
-  const double our_time = per_id(&ours);
-  const double baseline_time = per_id(&baseline);
+  const int64_t looked_up = stats.count(lodestar::Event::kHits) +
+                            stats.count(lodestar::Event::kMisses);
+  if (looked_up != (2 * kRuns + 1) * calls * kBatch) std::exit(1);
+  const double our_time = Median(ours) * 1e9 / (calls * kBatch);
+  const double baseline_time = Median(baseline) * 1e9 / (calls * kBatch);
   std::printf(
       "{\"work\": \"look-up that counts, %lld of %lld rows, %s, %d callers\", "
       "\"baseline\": \"one caller\", \"ratio\": %.2f, \"wanted\": 0.9, "
@@ -143,10 +124,8 @@ int Measure(const char* name, const TablePolicies& policies, int64_t rows,
       "\"checksum\": \"%016llx\"}\n",
       static_cast<long long>(kBatch), static_cast<long long>(rows), name,
       kCallers, baseline_time / our_time, our_time, baseline_time, kRuns,
-      static_cast<unsigned long long>(stats.count(lodestar::Event::kHits) +
-                                      stats.count(lodestar::Event::kMisses)));
+      static_cast<unsigned long long>(looked_up));
   std::fflush(stdout);
-  return 0;
 }
 
 }  // namespace
@@ -161,8 +140,8 @@ int main(int argc, char** argv) {
   lfu.eviction.order = Order::kLfu;
   TablePolicies max_age;
   max_age.eviction.max_age = 1000;
-  if (Measure("no policy", TablePolicies(), rows, calls) != 0) return 1;
-  if (Measure("lru cap", lru, rows, calls) != 0) return 1;
-  if (Measure("lfu cap", lfu, rows, calls) != 0) return 1;
-  return Measure("max_age", max_age, rows, calls);
+  Measure("no policy", TablePolicies(), rows, calls);
+  Measure("lru cap", lru, rows, calls);
+  Measure("lfu cap", lfu, rows, calls);
+  Measure("max_age", max_age, rows, calls);
 }

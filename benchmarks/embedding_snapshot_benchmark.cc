@@ -49,9 +49,7 @@ class Table {
   // A look-up and an update.
   void Train(const Ids& ids) {
     std::vector<lodestar::RowRef> refs(ids.size());
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
-    Require(store_->FindOrInsert(ids, options, refs, nullptr));
+    Require(store_->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
     adagrad_.Apply(ids, gradients_.data(), store_.get());
   }
   Ids Draw(int64_t count) {

@@ -26,8 +26,6 @@ constexpr int kCalls = 400;
 std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
                          lodestar::EmbeddingStats* stats) {
   const auto store = lodestar::NewStore(kDim, "zeros", policies);
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
   std::vector<int64_t> ids(kBatch);
   std::vector<lodestar::RowRef> refs(kBatch);
   std::vector<double> times;
@@ -36,7 +34,8 @@ std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
     for (int64_t i = 0; i < kBatch; ++i) ids[i] = call * kBatch + i;
     store->SetStep(call);
     const double begin = lodestar::Seconds();
-    lodestar::Require(store->FindOrInsert(ids, options, refs, nullptr));
+    lodestar::Require(
+        store->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
     if (call >= before) times.push_back(lodestar::Seconds() - begin);
   }
   *stats = store->Stats();

@@ -121,8 +121,6 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<lodestar::RowRef> refs(kLookup);
   std::vector<float> out(kLookup * dim);
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
   std::string points;
   double most = 0.0;
   inserts.all.reserve(rows / kLookup + 1);
@@ -131,7 +129,7 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   // What a call takes for itself is no row's either.
   for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(i);
   Require(lodestar::NewStore(dim, "uniform")
-              ->FindOrInsert(ids, options, refs, nullptr));
+              ->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
   std::atomic<int64_t> grown{0};
   std::atomic<bool> ready{false};
   std::thread reader([&] { Read(*store, &grown, &ready, &reads); });
@@ -141,7 +139,7 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   for (int64_t first = 0; first < rows; first += kLookup) {
     for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(first + i);
     inserts.Begin();
-    Require(store->FindOrInsert(ids, options, refs, nullptr));
+    Require(store->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
     store->ReadRows(ids, positions, refs, 0, kLookup, lodestar::Missing(),
                     out.data());
     inserts.End();

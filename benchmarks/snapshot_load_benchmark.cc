@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "benchmarks/timing.h"
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
@@ -29,6 +28,7 @@ namespace {
 
 using lodestar::BlockKind;
 using lodestar::EmbeddingStore;
+using lodestar::IdOf;
 using lodestar::Median;
 using lodestar::ParallelFor;
 using lodestar::Require;
@@ -42,10 +42,6 @@ double SecondsOf(const std::function<void()>& work) {
   const double begin = lodestar::Seconds();
   work();
   return lodestar::Seconds() - begin;
-}
-
-int64_t IdOf(int64_t i) {
-  return static_cast<int64_t>(lodestar::Mix64(static_cast<uint64_t>(i)));
 }
 
 lodestar::SnapshotTable Table() {

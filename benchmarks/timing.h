@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -40,6 +42,16 @@ inline double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
+
+// The k-th of ids in no order.
+inline int64_t IdOf(int64_t k) {
+  return static_cast<int64_t>(Mix64(static_cast<uint64_t>(k)));
+}
+
+// What a look-up of training does: makes rows, and counts sightings.
+inline constexpr EmbeddingStore::SightingOptions kTraining = {
+    /*insert=*/true,
+    /*count_sightings=*/true};
 
 // A table of 16 shards, whose rows begin as zeros or 'uniform'.
 inline std::unique_ptr<EmbeddingStore> NewStore(
