@@ -74,6 +74,22 @@ def test_rooms_of_kernels_include_those_below_them():
             assert other in known, (room, layer, other, files)
 
 
+def test_rooms_of_ops_include_none_of_the_others():
+    for room, others in _included_rooms("ops").items():
+        assert set(others) <= {("ops", "shape_fns.h")}, (room, others)
+
+
+def test_rooms_are_the_same_in_all_layers():
+    def rooms(folder):
+        found = (checkout.ROOT / folder).glob("*/BUILD")
+        return {path.parent.name for path in found}
+
+    assert rooms("tf_ops/core") == set(_CORE)
+    assert rooms("tests/core") == {*_CORE, "testing"}
+    assert rooms("tf_ops/kernels") == set(_KERNELS)
+    assert rooms("tf_ops/ops") <= set(_CORE)
+
+
 def test_arrows_go_one_way():
     for rooms in (_CORE, _KERNELS):
         order = list(rooms) if rooms is _CORE else sorted(rooms, key=_depth)
