@@ -23,13 +23,5 @@ TEST(SnapshotRowLayoutTest, SlotsAreOfTheTypeThatIsComputedWith) {
   EXPECT_EQ(wide.slot_bytes(), 32);
 }
 
-TEST(SnapshotRowLayoutTest, EqualWhereRecordsAre) {
-  const SnapshotRowLayout layout(4, RowType::kFloat32, 1);
-  EXPECT_TRUE(layout == SnapshotRowLayout(4, RowType::kFloat32, 1));
-  EXPECT_FALSE(layout == SnapshotRowLayout(4, RowType::kFloat32, 2));
-  EXPECT_FALSE(layout == SnapshotRowLayout(5, RowType::kFloat32, 1));
-  EXPECT_FALSE(layout == SnapshotRowLayout(4, RowType::kFloat16, 1));
-}
-
 }  // namespace
 }  // namespace lodestar
