@@ -583,8 +583,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 optimizer slots of another optimizer than the table has; for
                 `"replace"`, another import or a restore has replaced the table
                 meanwhile, or optimizer steps left no moment between them for a
-                minute. The table is as it was, as it is after
-            tf.errors.ResourceExhaustedError: Out of memory.
+                minute. The table is as it was.
+            tf.errors.ResourceExhaustedError: Out of memory; the table is as it
+                was.
         """
         lookup_arguments.check_import(rows, mode)
         gen_ops.lodestar_embedding_import(
