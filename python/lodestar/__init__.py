@@ -15,6 +15,7 @@ from lodestar import (
     serving,
     snapshot,
     testing,
+    train,
     warm_start,
 )
 from lodestar.embedding import (
@@ -60,5 +61,6 @@ __all__ = [
     "serving",
     "snapshot",
     "testing",
+    "train",
     "warm_start",
 ]

@@ -1,4 +1,4 @@
-"""Data whose truth is known, and stock tables, to test models on."""
+"""Data whose truth is known, and stock tables and clusters, to test models on."""
 
 from lodestar.testing.click_log import (
     ClickLog,
@@ -6,10 +6,12 @@ from lodestar.testing.click_log import (
     generate_click_log,
 )
 from lodestar.testing.dense_table import DenseTable, vocabulary
+from lodestar.testing.local_cluster import LocalCluster
 
 __all__ = [
     "ClickLog",
     "DenseTable",
+    "LocalCluster",
     "click_log_slots",
     "generate_click_log",
     "vocabulary",

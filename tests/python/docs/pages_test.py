@@ -47,3 +47,10 @@ def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
     for line, text in blocks:
         # Tracebacks show lines of the page.
         exec(compile("\n" * line + text, str(path), "exec"), names)
+
+
+def test_the_python_of_the_page_that_starts_clusters_runs(fresh_process):
+    # TensorFlow would have their tasks in mind until its process ends.
+    blocks = _blocks((_DOCS / "distributed.md").read_text())
+    assert blocks
+    fresh_process.run("".join(text for _, text in blocks))
