@@ -8,6 +8,8 @@ import tensorflow as tf
 from lodestar.ops.flat_values import map_flat
 
 _MASK = (1 << 64) - 1
+# SplitMix64's increment.
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
 def fingerprint(strings: tf.Tensor, column: str | None = None) -> tf.Tensor:
@@ -71,3 +73,23 @@ def mixed(ids: tf.Tensor) -> tf.Tensor:
     x = times(step(x, 30), 0xBF58476D1CE4E5B9)
     x = times(step(x, 27), 0x94D049BB133111EB)
     return tf.bitcast(step(x, 31), tf.int64)
+
+
+def part_of_id(ids: tf.Tensor, num_parts: int) -> tf.Tensor:
+    """Which of `num_parts` parts of a table has the row of each id.
+
+    By stock ops; the same in every release (tf_ops/core/base/id_parts.h).
+
+    Args:
+        ids: int64, any shape.
+        num_parts: 1 to 2^31 - 1.
+
+    Returns:
+        int64 in [0, num_parts), shaped as ids.
+    """
+    word = mixed(mixed(ids) + tf.constant(_GOLDEN_GAMMA - (1 << 64), tf.int64))
+    high = tf.bitwise.right_shift(
+        tf.bitcast(word, tf.uint64), tf.constant(32, tf.uint64)
+    )
+    product = tf.bitcast(high, tf.int64) * tf.constant(num_parts, tf.int64)
+    return tf.bitwise.right_shift(product, tf.constant(32, tf.int64))

@@ -33,3 +33,24 @@ def test_salted_equals_the_scalar_form(graph):
 def test_stable_hash_is_the_same_everywhere():
     assert -(2**63) <= id_hash.stable_hash("") < 2**63
     assert id_hash.stable_hash("user") == 7173623408806911919
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_parts_of_ids_are_frozen(graph):
+    # Those of tests/core/base/id_parts_test.cc.
+    ids = tf.constant([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1], tf.int64)
+    function = tf.function(id_hash.part_of_id) if graph else id_hash.part_of_id
+    assert function(ids, 1).numpy().tolist() == [0] * 7
+    assert function(ids, 7).numpy().tolist() == [2, 4, 6, 5, 1, 5, 3]
+    assert function(ids, 1000).numpy().tolist() == [
+        410, 646, 883, 749, 254, 815, 557,
+    ]  # fmt: skip
+    assert function(ids[None, :, None], 7).shape == (1, 7, 1)
+    assert function(ids[:0], 7).shape == 0
+
+
+def test_there_may_be_as_many_parts_as_an_op_takes():
+    most = 2**31 - 1
+    parts = id_hash.part_of_id(tf.range(1000, dtype=tf.int64), most).numpy()
+    assert parts.min() >= 0
+    assert most / 2 < parts.max() < most

@@ -39,7 +39,7 @@ def default_dtype(name, argument):
     if not argument.type_attr:
         return tf.as_dtype(argument.type)
     attrs = {attr.name: attr for attr in op_def(name).attr}
-    return tf.as_dtype(attrs[argument.type_attr].default_value.type)
+    return tf.as_dtype(attrs[argument.type_attr].default_value.type or "float")
 
 
 def call(name, **arguments):

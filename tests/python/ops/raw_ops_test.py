@@ -88,6 +88,12 @@ CALLS = {
         "optimizer": "adagrad",
     },
     "EmbeddingCollectionCounters": {"num_features": 2},
+    "EmbeddingPartition": {"ids": [1, 2, 9], "num_parts": 3},
+    "EmbeddingPartitionRows": {
+        "ids": [1, 2, 9],
+        "rows": np.ones([3, DIM]),
+        "num_parts": 3,
+    },
     "EmbeddingUnique": {"ids": [1, 2, 2]},
     "EmbeddingRemove": {"ids": [1, 9]},
     "EmbeddingFrequency": {"ids": [1, 9]},
@@ -166,11 +172,13 @@ def test_random_arguments_are_taken_or_refused(name, rng):
             if changed.type_attr and rng.integers(3) == 0:
                 dtype = ROW_DTYPES[rng.integers(len(ROW_DTYPES))]
             arguments[changed.name] = random_tensor(rng, dtype)
-        inferred = {a.type_attr for a in op_def(name).input_arg}
+        fixed = {a.type_attr for a in op_def(name).input_arg}  # inferred
+        # TensorFlow makes room for all outputs before it asks an op.
+        fixed |= {a.number_attr for a in op_def(name).output_arg}
         # With all of them changed few calls would be taken.
         for attr in op_def(name).attr:
             value = random_attr(rng, attr) if rng.integers(2) else None
-            if value is not None and attr.name not in inferred:
+            if value is not None and attr.name not in fixed:
                 arguments[attr.name] = value
         try:
             call(name, **arguments)

@@ -1,0 +1,100 @@
+#include <vector>
+
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status PartitionShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
+  const int num_parts = c->num_outputs() - 1;
+  for (int p = 0; p < num_parts; ++p) {
+    c->set_output(p, c->UnknownShapeOfRank(1));
+  }
+  c->set_output(num_parts, c->input(0));
+  return absl::OkStatus();
+}
+
+absl::Status PartitionRowsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
+  const int num_parts = (c->num_outputs() - 1) / 2;
+  for (int p = 0; p < num_parts; ++p) {
+    const DimensionHandle size = c->UnknownDim();
+    c->set_output(p, c->Vector(size));
+    TF_RETURN_IF_ERROR(ReplaceFirst(c, c->input(1), size, num_parts + p));
+  }
+  c->set_output(2 * num_parts, c->input(0));
+  return absl::OkStatus();
+}
+
+absl::Status AssembleShape(InferenceContext* c) {
+  const int num_parts = c->num_inputs() - 1;
+  ShapeHandle places, row, merged = c->UnknownShape();
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(num_parts), 1, &places));
+  for (int p = 0; p < num_parts; ++p) {
+    TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(p), 1, &row));
+    TF_RETURN_IF_ERROR(c->Subshape(row, 1, &row));
+    TF_RETURN_IF_ERROR(c->Merge(merged, row, &merged));
+  }
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(c->Concatenate(places, merged, &rows));
+  c->set_output(0, rows);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Lodestar>EmbeddingPartition")
+    .Input("ids: int64")
+    .Output("parts: num_parts * int64")
+    .Output("places: int64")
+    .Attr("num_parts: int >= 1")
+    .SetShapeFn(PartitionShape)
+    .Doc(R"doc(
+Shares ids out to the parts of a table whose rows lie in several places.
+
+An id is of the same part in every call. Those of a part keep their order.
+
+ids: [N].
+parts: The ids of each part.
+places: [N], the index of each id among those of all parts, one part after
+  another.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingPartitionRows")
+    .Input("ids: int64")
+    .Input("rows: T")
+    .Output("part_ids: num_parts * int64")
+    .Output("part_rows: num_parts * T")
+    .Output("places: int64")
+    .Attr("num_parts: int >= 1")
+    .Attr(kNumberAttr)
+    .SetShapeFn(PartitionRowsShape)
+    .Doc(R"doc(
+Shares ids out as EmbeddingPartition does, each with its row.
+
+ids: [N].
+rows: [N, ...].
+part_ids: The ids of each part.
+part_rows: The rows of each part, [N_p, ...].
+places: As of EmbeddingPartition.
+INVALID_ARGUMENT if there are not as many rows as ids.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingAssemble")
+    .Input("rows: num_parts * T")
+    .Input("places: int64")
+    .Output("assembled: T")
+    .Attr("num_parts: int >= 1")
+    .Attr(kNumberAttr)
+    .SetShapeFn(AssembleShape)
+    .Doc(R"doc(
+Rows of parts in the order of the ids that EmbeddingPartition shared out.
+
+rows: Of each part, [N_p, ...].
+places: [N], which of the rows of all parts, one part after another.
+assembled: [N, ...].
+INVALID_ARGUMENT if a place is not in [0, sum of N_p) or rows differ in shape.
+)doc");
+
+}  // namespace lodestar
