@@ -2,12 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
 from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
+from lodestar.data.commands import check_open_command, command_words
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
@@ -50,6 +51,14 @@ class ReadOptions:
             `write_batch` takes them, bit by bit as they were read: a sparse
             slot is `(values, row_splits)`, a one-hot slot its ids `[B]`, a
             label `[B, 1]` of its own dtype.
+        open_command: A command and its arguments, as `["hdfs", "dfs", "-cat",
+            "{path}"]`, for files that no file system of TensorFlow's has. It is
+            run for each file, its path in the place of each `{path}`, without a
+            shell and without stdin; its stdout is the file's bytes, which are
+            decompressed if the path ends in `.gz`. Paths are taken as they are:
+            none is looked for, listed, or read as a file list. A command that
+            cannot be run, or does not end with exit code 0, is an error like
+            that of a file that cannot be read.
 
     Raises:
         ValueError: An option is out of range.
@@ -69,6 +78,7 @@ class ReadOptions:
     on_error: str = "raise"
     skipped: SkippedRecords | None = None
     columns: bool = False
+    open_command: Sequence[str | os.PathLike] | None = None
 
     def __post_init__(self):
         check_at_least("batch_size", self.batch_size, 1)
@@ -84,6 +94,7 @@ class ReadOptions:
             raise ValueError(
                 f"`seed` must be an integer or None, found {self.seed!r}."
             )
+        check_open_command(self.open_command)
         if self.skipped is not None:
             if not isinstance(self.skipped, SkippedRecords):
                 raise ValueError(
@@ -141,6 +152,7 @@ class ReadOptions:
             ),
             "num_shards": tf.constant(num_shards, tf.int64),
             "shard_index": tf.constant(shard_index, tf.int64),
+            "open_command": command_words("open_command", self.open_command),
             "skip_errors": self.on_error == "skip",
             "skip_log": self.skipped.name if self.skipped else "",
         }

@@ -72,6 +72,7 @@ def good_arguments(op: str, path: str) -> dict:
         "slot_used": [True, True, True],
         "drop_remainder": False,
         "deterministic": True,
+        "open_command": [],
         "skip_errors": False,
         "skip_log": "",
         "output_types": [spec.dtype for spec in SPECS],
@@ -140,7 +141,7 @@ def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
         value = rng.choice(["", "x", [], [MEMORY]])
     elif name == "slot_kinds":
         value = changed(value, ["label", "dense", "keys", "other", ""])
-    elif name == "pipe_command":
+    elif name in ("open_command", "pipe_command"):
         value = rng.choice(COMMANDS)
     elif name == "num_samples":
         value = rng.choice(INTS)

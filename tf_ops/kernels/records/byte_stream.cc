@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tensorflow/core/lib/io/random_inputstream.h"
+#include "tensorflow/core/lib/io/inputstream_interface.h"
 #include "tensorflow/core/lib/io/zlib_compression_options.h"
 #include "tensorflow/core/lib/io/zlib_inputstream.h"
 #include "tensorflow/core/platform/errors.h"
@@ -32,15 +32,9 @@ absl::Status WithPath(const absl::Status& status, const std::string& path) {
   return absl::Status(status.code(), path + ": " + message);
 }
 
-// Refuses a path that the system would cut at a NUL, and what is no file: to
-// open a pipe waits for another process, and none can be read from an offset.
-absl::Status CheckPath(std::string path) {
-  if (path.find('\0') != std::string::npos) {
-    for (size_t at; (at = path.find('\0')) != std::string::npos;) {
-      path.replace(at, 1, "\\0");
-    }
-    return errors::InvalidArgument(path, ": a path cannot hold a NUL");
-  }
+// Refuses what is no file: to open a pipe waits for another process, and none
+// can be read from an offset.
+absl::Status CheckKind(const std::string& path) {
   const std::string scheme = "file://";
   const std::string local = path.compare(0, scheme.size(), scheme) == 0
                                 ? path.substr(scheme.size())
@@ -82,16 +76,56 @@ class PlainStream : public ByteStream {
   uint64_t offset_ = 0;
 };
 
+// What a file's decompressor reads: counts the bytes and keeps the last ones.
+class CompressedBytes : public io::InputStreamInterface {
+ public:
+  explicit CompressedBytes(std::unique_ptr<ByteStream> stream)
+      : stream_(std::move(stream)) {}
+
+  absl::Status ReadNBytes(int64_t size, tensorflow::tstring* bytes) override {
+    bytes->resize_uninitialized(size);
+    int64_t read = 0;
+    const absl::Status status = stream_->Read(size, bytes->mdata(), &read);
+    bytes->resize(status.ok() ? read : 0);
+    LODESTAR_TRY(status);
+    size_ += read;
+    end_.append(bytes->data() + std::max(read - kLengthBytes, int64_t{0}),
+                std::min(read, kLengthBytes));
+    end_.erase(0, end_.size() - std::min<size_t>(end_.size(), kLengthBytes));
+    if (read == size) return absl::OkStatus();
+    return errors::OutOfRange("the end of the file");
+  }
+  int64_t Tell() const override { return size_; }
+  absl::Status Reset() override {
+    return errors::Unimplemented("a stream cannot be read again");
+  }
+
+  // What gzip says, in the last bytes, that its last member holds, modulo 2^32;
+  // more than anything can hold if there are too few.
+  uint64_t Length() const {
+    uint64_t length = 0;
+    for (size_t i = 0; i < end_.size(); ++i) {
+      length |= uint64_t{static_cast<unsigned char>(end_[i])} << (8 * i);
+    }
+    return end_.size() < kLengthBytes ? ~uint64_t{0} : length;
+  }
+
+ private:
+  static constexpr int64_t kLengthBytes = 4;
+
+  const std::unique_ptr<ByteStream> stream_;
+  int64_t size_ = 0;
+  std::string end_;
+};
+
 class GzipStream : public ByteStream {
  public:
-  GzipStream(std::string path, int64_t compressed_bytes,
-             std::unique_ptr<tensorflow::RandomAccessFile> file)
+  GzipStream(std::string path, std::unique_ptr<ByteStream> stream)
       : path_(std::move(path)),
-        compressed_bytes_(compressed_bytes),
-        file_(std::move(file)),
-        stream_(new io::RandomAccessInputStream(file_.get()), kGzipBufferBytes,
-                kGzipBufferBytes, io::ZlibCompressionOptions::GZIP(),
-                /*owns_input_stream=*/true) {}
+        compressed_(std::move(stream)),
+        stream_(&compressed_, kGzipBufferBytes, kGzipBufferBytes,
+                io::ZlibCompressionOptions::GZIP(),
+                /*owns_input_stream=*/false) {}
 
   absl::Status Read(int64_t size, char* to, int64_t* read) override {
     *read = 0;
@@ -104,40 +138,24 @@ class GzipStream : public ByteStream {
       std::memcpy(to + *read, bytes_.data(), bytes_.size());
       *read += bytes_.size();
       bytes_read_ += bytes_.size();
-      if (!status.ok()) return CheckTrailer();
+      if (!status.ok()) return CheckLength();
     }
     return absl::OkStatus();
   }
 
  private:
-  // Whether the end of the file is what gzip writes there.
-  absl::Status CheckTrailer() const {
-    // The stream takes the end of the file for the end of the data. A gzip file
-    // ends with the number of bytes that its last member holds, modulo 2^32.
-    constexpr int64_t kLengthBytes = 4;
-    if (compressed_bytes_ == 0) return absl::OkStatus();
-    uint64_t length = 0;
-    if (compressed_bytes_ >= kLengthBytes) {
-      io::RandomAccessInputStream end(file_.get());
-      tensorflow::tstring bytes;
-      absl::Status status = end.Seek(compressed_bytes_ - kLengthBytes);
-      if (status.ok()) status = end.ReadNBytes(kLengthBytes, &bytes);
-      if (!status.ok()) return WithPath(status, path_);
-      for (int64_t i = 0; i < kLengthBytes; ++i) {
-        length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-      }
+  // The decompressor takes the end of the file for the end of the data.
+  absl::Status CheckLength() const {
+    if (compressed_.Tell() == 0 || compressed_.Length() <= bytes_read_) {
+      return absl::OkStatus();
     }
-    if (compressed_bytes_ < kLengthBytes || length > bytes_read_) {
-      return errors::InvalidArgument(
-          path_, ": the compressed file was cut short after ",
-          compressed_bytes_, " bytes");
-    }
-    return absl::OkStatus();
+    return errors::InvalidArgument(path_,
+                                   ": the compressed file was cut short after ",
+                                   compressed_.Tell(), " bytes");
   }
 
   const std::string path_;
-  const int64_t compressed_bytes_;  // the file's size
-  const std::unique_ptr<tensorflow::RandomAccessFile> file_;
+  CompressedBytes compressed_;
   io::ZlibInputStream stream_;
   uint64_t bytes_read_ = 0;  // decompressed
   tensorflow::tstring bytes_;
@@ -145,21 +163,29 @@ class GzipStream : public ByteStream {
 
 }  // namespace
 
+absl::Status ByteStream::CheckName(std::string path) {
+  if (path.find('\0') == std::string::npos) return absl::OkStatus();
+  for (size_t at; (at = path.find('\0')) != std::string::npos;) {
+    path.replace(at, 1, "\\0");
+  }
+  return errors::InvalidArgument(path, ": a path cannot hold a NUL");
+}
+
+std::unique_ptr<ByteStream> ByteStream::Decompress(
+    const std::string& path, std::unique_ptr<ByteStream> stream) {
+  if (!EndsWith(path, ".gz")) return stream;
+  return std::make_unique<GzipStream>(path, std::move(stream));
+}
+
 absl::Status ByteStream::Open(tensorflow::Env* env, const std::string& path,
                               std::unique_ptr<ByteStream>* stream) {
-  LODESTAR_TRY(CheckPath(path));
+  LODESTAR_TRY(CheckName(path));
+  LODESTAR_TRY(CheckKind(path));
   std::unique_ptr<tensorflow::RandomAccessFile> file;
-  absl::Status status = env->NewRandomAccessFile(path, &file);
+  const absl::Status status = env->NewRandomAccessFile(path, &file);
   if (!status.ok()) return WithPath(status, path);
-  if (!EndsWith(path, ".gz")) {
-    *stream = std::make_unique<PlainStream>(path, std::move(file));
-    return absl::OkStatus();
-  }
-  tensorflow::uint64 size = 0;
-  status = env->GetFileSize(path, &size);
-  if (!status.ok()) return WithPath(status, path);
-  *stream = std::make_unique<GzipStream>(path, static_cast<int64_t>(size),
-                                         std::move(file));
+  *stream =
+      Decompress(path, std::make_unique<PlainStream>(path, std::move(file)));
   return absl::OkStatus();
 }
 

@@ -29,6 +29,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What a file's path takes the place of.
+constexpr char kPath[] = "{path}";
 constexpr int64_t kChunkBytes = 256 << 10;
 constexpr size_t kKeptErrorBytes = 4 << 10;
 constexpr size_t kPipeBytes = 64 << 10;
@@ -237,6 +239,7 @@ int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
 // up unseen, and there is no second thread to stop.
 class PipeStream : public ByteStream {
  public:
+  // `input`: null for none.
   PipeStream(std::string name, int cancelled, std::unique_ptr<ByteStream> input)
       : name_(std::move(name)),
         cancelled_(cancelled),
@@ -264,7 +267,11 @@ class PipeStream : public ByteStream {
       if (error != 0) pid_ = 0;
     }
     if (error != 0) return Error("cannot be run: ", ErrnoText(error));
-    chunk_.reset(new char[kChunkBytes]);
+    if (input_ == nullptr) {
+      stdin_.Reset(-1);
+    } else {
+      chunk_.reset(new char[kChunkBytes]);
+    }
     return absl::OkStatus();
   }
 
@@ -303,6 +310,7 @@ class PipeStream : public ByteStream {
     // What the process makes of the bytes before an error comes before it, so
     // that it does not depend on their timing.
     input_status_ = input_->Read(kChunkBytes, chunk_.get(), &chunk_end_);
+    last_progress_ = Clock::now();  // what it waited for was not the process
     if (!input_status_.ok()) chunk_end_ = 0;
     if (chunk_end_ == 0) stdin_.Reset(-1);
   }
@@ -456,7 +464,29 @@ PipeCommand::~PipeCommand() {
 absl::Status PipeCommand::Run(const std::string& path,
                               std::unique_ptr<ByteStream> input,
                               std::unique_ptr<ByteStream>* stream) const {
-  std::string name = StrCat(path, ": command ", text_);
+  return Start(argv_, path, std::move(input), stream);
+}
+
+absl::Status PipeCommand::Open(const std::string& path,
+                               std::unique_ptr<ByteStream>* stream) const {
+  LODESTAR_TRY(ByteStream::CheckName(path));
+  std::vector<std::string> argv = argv_;
+  for (std::string& word : argv) {
+    for (size_t at = 0; (at = word.find(kPath, at)) != std::string::npos;) {
+      word.replace(at, std::strlen(kPath), path);
+      at += path.size();
+    }
+  }
+  LODESTAR_TRY(Start(argv, path, nullptr, stream));
+  *stream = ByteStream::Decompress(path, std::move(*stream));
+  return absl::OkStatus();
+}
+
+absl::Status PipeCommand::Start(const std::vector<std::string>& argv,
+                                const std::string& path,
+                                std::unique_ptr<ByteStream> input,
+                                std::unique_ptr<ByteStream>* stream) const {
+  std::string name = StrCat(path, ": command ", ListOf(argv));
   // Without it a stream could not be woken.
   if (cancelled_ < 0) {
     return ToTensorFlow(FailedPrecondition(
@@ -464,7 +494,7 @@ absl::Status PipeCommand::Run(const std::string& path,
   }
   auto pipe = std::make_unique<PipeStream>(std::move(name), cancelled_,
                                            std::move(input));
-  LODESTAR_TRY(pipe->Start(argv_));
+  LODESTAR_TRY(pipe->Start(argv));
   *stream = std::move(pipe);
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// PipeCommand: a command that files go through, each through a process of its
-// own: the file's bytes are its stdin, its stdout is what is read.
+// PipeCommand: a command that files go through or come from, each by a process
+// of its own: its stdout is what is read.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_PIPE_STREAM_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_PIPE_STREAM_H_
@@ -21,8 +21,9 @@ class PipeCommand {
   explicit PipeCommand(std::vector<std::string> argv);
   ~PipeCommand();
 
-  // Starts a process for the file at `path`, which errors name, with the bytes
-  // of `input`. FailedPrecondition if the command cannot be run.
+  // Starts a process that the file at `path`, which errors name, goes through:
+  // its stdin has the bytes of `input`. FailedPrecondition if the command
+  // cannot be run.
   //
   // The stream ends well where the process has ended with exit code 0 and
   // nobody holds its stdout any more; it need not read all of its stdin.
@@ -38,6 +39,13 @@ class PipeCommand {
   absl::Status Run(const std::string& path, std::unique_ptr<ByteStream> input,
                    std::unique_ptr<ByteStream>* stream) const;
 
+  // As Run(), of a process that the file comes from: it has no stdin, and
+  // `path` in its words in the place of each "{path}". What it writes is
+  // decompressed if the path ends in ".gz". InvalidArgument if the path holds a
+  // NUL.
+  absl::Status Open(const std::string& path,
+                    std::unique_ptr<ByteStream>* stream) const;
+
   // Makes every Read() that waits, and all later ones, return Cancelled.
   void Cancel();
 
@@ -45,6 +53,10 @@ class PipeCommand {
   const std::string& text() const { return text_; }
 
  private:
+  absl::Status Start(const std::vector<std::string>& argv,
+                     const std::string& path, std::unique_ptr<ByteStream> input,
+                     std::unique_ptr<ByteStream>* stream) const;
+
   const std::vector<std::string> argv_;
   const std::string text_;
   const int cancelled_;  // an eventfd: readable once cancelled

@@ -269,6 +269,7 @@ class RecordDataset : public SlotDataset {
       const Arguments& arguments = dataset()->arguments_;
       RecordSource::Options options;
       options.files = arguments.filenames;
+      options.open_command = dataset()->attributes_.open_command;
       options.pipe_command = dataset()->attributes_.pipe_command;
       options.num_threads = arguments.num_parallel_files;
       options.ordered = dataset()->attributes_.deterministic;
@@ -385,6 +386,7 @@ RecordDatasetOp::RecordDatasetOp(OpKernelConstruction* ctx,
   OP_REQUIRES_OK(ctx, ctx->GetAttr("whole_files", &a.whole_files));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &a.skip_errors));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &a.skip_log));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &a.open_command));
   if (ctx->HasAttr("pipe_command")) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.pipe_command));
   }

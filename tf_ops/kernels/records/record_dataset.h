@@ -33,6 +33,7 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
     bool whole_files = false;
     bool skip_errors = false;
     std::string skip_log;
+    std::vector<std::string> open_command;
     // What files go through; empty in a format that has no such attribute.
     std::vector<std::string> pipe_command;
     // Every attribute, for the graph that the dataset serializes to.

@@ -73,6 +73,7 @@ absl::Status FindMemory(OpKernelContext* ctx,
 class RecordMemoryLoadOp : public Kernel {
  public:
   explicit RecordMemoryLoadOp(OpKernelConstruction* ctx) : Kernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &open_command_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &pipe_command_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("preload", &preload_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &skip_errors_));
@@ -83,6 +84,7 @@ class RecordMemoryLoadOp : public Kernel {
     std::shared_ptr<RecordMemoryResource> resource;
     LODESTAR_TRY(FindMemory(ctx, &resource));
     RecordSource::Options options;
+    options.open_command = open_command_;
     options.pipe_command = pipe_command_;
     LODESTAR_TRY(ReadPaths(ctx->input(1), &options.files));
     LODESTAR_TRY(ReadScalar(ctx->input(2), "num_parallel_files", 1, 1024,
@@ -97,6 +99,7 @@ class RecordMemoryLoadOp : public Kernel {
   }
 
  private:
+  std::vector<std::string> open_command_;
   std::vector<std::string> pipe_command_;
   bool preload_;
   bool skip_errors_;

@@ -15,6 +15,10 @@ absl::Status OutOfMemory() {
   return ToTensorFlow(ResourceExhausted("out of memory while reading records"));
 }
 
+std::unique_ptr<PipeCommand> CommandOf(const std::vector<std::string>& argv) {
+  return argv.empty() ? nullptr : std::make_unique<PipeCommand>(argv);
+}
+
 }  // namespace
 
 RecordSource::RecordSource(const RecordFormat* format, Options options,
@@ -24,9 +28,8 @@ RecordSource::RecordSource(const RecordFormat* format, Options options,
       // Enough that a caller that takes a batch at a time does not stop the
       // threads; bounds memory to some pieces each.
       max_queued_(2 * options_.num_threads + 2),
-      command_(options_.pipe_command.empty()
-                   ? nullptr
-                   : std::make_unique<PipeCommand>(options_.pipe_command)),
+      opener_(CommandOf(options_.open_command)),
+      command_(CommandOf(options_.pipe_command)),
       next_file_(options_.first_file),
       running_(options_.num_threads) {
   for (int64_t i = 0; i < options_.num_threads; ++i) {
@@ -46,7 +49,9 @@ RecordSource::~RecordSource() {
 }
 
 void RecordSource::Cancel() {
-  if (command_ != nullptr) command_->Cancel();
+  for (PipeCommand* const command : {opener_.get(), command_.get()}) {
+    if (command != nullptr) command->Cancel();
+  }
   MutexLock lock(&mutex_);
   cancelled_ = true;
   changed_.NotifyAll();
@@ -149,7 +154,9 @@ std::string RecordSource::Name(int64_t file) const {
 absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   const std::string& path = options_.files[number];
   std::unique_ptr<ByteStream> stream;
-  LODESTAR_TRY(ByteStream::Open(tensorflow::Env::Default(), path, &stream));
+  LODESTAR_TRY(opener_ == nullptr
+                   ? ByteStream::Open(tensorflow::Env::Default(), path, &stream)
+                   : opener_->Open(path, &stream));
   if (command_ != nullptr) {
     LODESTAR_TRY(command_->Run(path, std::move(stream), &stream));
   }
@@ -287,8 +294,9 @@ void RecordSource::Parse(const RecordPiece& piece, int64_t first,
 
 absl::Status RecordSource::OpenNext() {
   const int64_t num_files = static_cast<int64_t>(options_.files.size());
+  const bool has_command = opener_ != nullptr || command_ != nullptr;
   const int64_t end = std::min(
-      num_files, next_file_ + (command_ == nullptr ? 1 : options_.num_threads));
+      num_files, next_file_ + (has_command ? options_.num_threads : 1));
   for (int64_t i = next_file_ + opened_.size(); i < end; ++i) {
     opened_.emplace_back();
     opened_.back().first = Open(i, &opened_.back().second);

@@ -59,6 +59,8 @@ class RecordSource {
 
   struct Options {
     std::vector<std::string> files;
+    // If not empty, what writes the bytes of each file.
+    std::vector<std::string> open_command;
     // If not empty, what each file goes through; its output has the records.
     std::vector<std::string> pipe_command;
     int64_t num_threads = 1;
@@ -125,7 +127,7 @@ class RecordSource {
   // Reads the next piece of `file`; an error ends the file where errors are
   // skipped. *ended: there is none.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
-  // Opens the next file, and where files go through a command some after it:
+  // Opens the next file, and where there is a command some after it:
   // their processes start meanwhile. REQUIRES: there is a next file.
   absl::Status OpenNext() LODESTAR_REQUIRES(reading_mutex_);
   // Reads the next piece of the current file, moving from file to file. False
@@ -146,7 +148,9 @@ class RecordSource {
   const RecordFormat* const format_;
   const Options options_;
   const size_t max_queued_;
-  const std::unique_ptr<PipeCommand> command_;  // null if there is none
+  // Null where there are none.
+  const std::unique_ptr<PipeCommand> opener_;
+  const std::unique_ptr<PipeCommand> command_;
 
   Mutex reading_mutex_;
   OpenFile current_ LODESTAR_GUARDED_BY(reading_mutex_);

@@ -14,6 +14,9 @@ namespace lodestar {
 // num_parallel_files: Threads that parse, at least 1.
 // shuffle_rows: 0, or the number of samples among which the next is drawn.
 // seed: Of the draws.
+// open_command: If not empty, a command and its arguments, run without a shell
+//   for each file, with its path in the place of each "{path}": its stdout is
+//   the file's bytes.
 // num_shards, shard_index: Only records whose number in their file is
 //   shard_index modulo num_shards.
 // drop_remainder: Whether a last batch with fewer samples is dropped.
@@ -39,6 +42,7 @@ namespace lodestar {
       .Output("handle: variant")                                \
       .LODESTAR_SLOT_ATTRS.Attr("drop_remainder: bool = false") \
       .Attr("deterministic: bool = true")                       \
+      .Attr("open_command: list(string) = []")                  \
       .Attr("whole_files: bool = false")                        \
       .Attr("skip_errors: bool = false")                        \
       .Attr("skip_log: string = ''")                            \

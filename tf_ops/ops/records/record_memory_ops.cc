@@ -38,6 +38,7 @@ REGISTER_OP("Lodestar>RecordMemoryLoad")
     .Input("num_parallel_files: int64")
     .Input("num_shards: int64")
     .Input("shard_index: int64")
+    .Attr("open_command: list(string) = []")
     .Attr("pipe_command: list(string) = []")
     .Attr("preload: bool = false")
     .Attr("skip_errors: bool = false")
@@ -49,6 +50,7 @@ Reads MultiSlot files and adds their samples, in order, behind those there.
 
 Errors are those of Lodestar>MultiSlotDataset; none of the samples is added then.
 
+open_command: As that of Lodestar>MultiSlotDataset.
 pipe_command: As that of Lodestar>MultiSlotDataset.
 preload: Whether only to begin, on a thread; the samples are added when they are
   waited for. FAILED_PRECONDITION if another preload was not waited for.

@@ -40,8 +40,8 @@ def NormDataset(
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows. A
-            name that ends in `.txt` is a file list, see `read_file_list`; one
-            that ends in `.gz` is decompressed.
+            name that ends in `.txt` is a file list, see `read_file_list`, but
+            not with `open_command`; one that ends in `.gz` is decompressed.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
         key_type: `"uint32"`, or `"int64"` as HugeCTR's `i64_input_key=True`.
@@ -77,5 +77,6 @@ def NormDataset(
     )
     paths = []
     for path in as_paths(files):
-        paths += read_file_list(path) if path.endswith(".txt") else [path]
+        listed = path.endswith(".txt") and not read.open_command
+        paths += read_file_list(path) if listed else [path]
     return record_dataset(op, paths, spec, read)

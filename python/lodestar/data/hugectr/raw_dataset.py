@@ -63,12 +63,13 @@ def RawDataset(
         ValueError: An option is out of range, `files` is empty, a slot file is
             not valid, or no Raw file can hold the slots: sparse floats, dense
             of no fixed shape. With the class `DataError`, unless
-            `on_error="skip"`: a file's size is not a multiple of a sample's, or
-            less than that of `num_samples`.
+            `on_error="skip"` or `open_command`: a file's size is not a multiple
+            of a sample's, or less than that of `num_samples`.
         tf.errors.InvalidArgumentError: While reading: a value is not as
             declared ("path: record 7 at byte 1120: slot 'click': ...", records
-            and bytes count from 0), or the size of a compressed file is not as
-            above. Samples before a bad record have come first.
+            and bytes count from 0), or the size of a file that is compressed or
+            comes of `open_command` is not as above. Samples before a bad record
+            have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
     """
     spec = as_slot_spec(slots)
@@ -80,7 +81,7 @@ def RawDataset(
         check_at_least("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
     paths = as_paths(files)
-    if read.on_error == "raise":
+    if read.on_error == "raise" and not read.open_command:
         stride = (
             sum(s.num_values for s in spec if s.name not in nnz) * WORD.itemsize
             + sum(nnz.values()) * KEY_DTYPES[key_type].itemsize

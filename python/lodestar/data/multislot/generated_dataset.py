@@ -11,7 +11,13 @@ from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_spec import SlotSpec
 
 # Lines go through Python, one after another.
-_NOT_HERE = ("num_parallel_files", "deterministic", "on_error", "skipped")
+_NOT_HERE = (
+    "num_parallel_files",
+    "deterministic",
+    "on_error",
+    "skipped",
+    "open_command",
+)
 
 
 def generated_dataset(
@@ -29,7 +35,7 @@ def generated_dataset(
         spec: The slots of the lines.
         batch_size: Samples a batch.
         **options: Those of `ReadOptions` but for `num_parallel_files`,
-            `deterministic`, `on_error` and `skipped`.
+            `deterministic`, `on_error`, `skipped` and `open_command`.
 
     Raises:
         ValueError: An option is out of range or not one of these, or `files` is
@@ -39,7 +45,7 @@ def generated_dataset(
         if name in options:
             raise ValueError(
                 f"`{name}` is no option here: one thread runs the generator, "
-                "and its errors are raised."
+                "which opens the files, and its errors are raised."
             )
     read = ReadOptions(batch_size, **options)
     layout = read.layout(spec)

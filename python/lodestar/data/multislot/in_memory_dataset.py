@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
-from lodestar.data.multislot.pipe_command import pipe_words
+from lodestar.data.commands import command_words
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -98,7 +98,8 @@ class InMemoryDataset:
             num_queues: Parts that `dataset(queue=...)` reads one of.
             drop_zeros: Whether to drop sparse zeros, as said above.
             **options: Of `ReadOptions`: `drop_remainder`, `num_parallel_files`,
-                `shard`, `prefetch`, `sparse`, `on_error`, `skipped`.
+                `shard`, `prefetch`, `sparse`, `on_error`, `skipped`,
+                `open_command`.
 
         Raises:
             ValueError: An option is out of range, is one that does not apply
@@ -114,7 +115,7 @@ class InMemoryDataset:
         check_at_least("num_queues", num_queues, 1)
         spec = as_slot_spec(slots, weights)
         self._options = ReadOptions(batch_size, **options)
-        self._pipe_words = pipe_words(pipe_command)
+        self._pipe_words = command_words("pipe_command", pipe_command)
         self._num_queues = num_queues
         self._fields = line_fields(ins_id, parse_content, parse_logkey)
         self._layout = self._options.layout(spec, self._fields)

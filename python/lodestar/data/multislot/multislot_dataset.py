@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._library import gen_ops
+from lodestar.data.commands import command_words
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
-from lodestar.data.multislot.pipe_command import pipe_words
 from lodestar.data.record_dataset import ReadOptions, record_dataset
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
@@ -88,8 +88,8 @@ def MultiSlotDataset(
             without a newline. Samples before that line have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
         tf.errors.FailedPreconditionError: While reading, whatever `on_error`
-            says: `pipe_command` cannot be run, or does not end with exit code
-            0. The end of its stderr is in the error.
+            says: `open_command` or `pipe_command` cannot be run, or does not
+            end with exit code 0. The end of its stderr is in the error.
         RuntimeError: `"in_memory"` inside a `tf.function`.
     """
     check_choice("mode", mode, MODES)
@@ -108,7 +108,7 @@ def MultiSlotDataset(
     fields = line_fields(ins_id, parse_content, parse_logkey)
     op = functools.partial(
         gen_ops.lodestar_multi_slot_dataset,
-        pipe_command=pipe_words(pipe_command),
+        pipe_command=command_words("pipe_command", pipe_command),
         line_fields=fields,
         whole_files=mode == "file_instant",
     )

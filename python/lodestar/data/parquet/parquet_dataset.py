@@ -82,7 +82,8 @@ def ParquetDataset(
             the same with `deterministic=False`; `shuffle_rows` shuffles windows
             of consecutive rows; and where there are fewer files than shards, a
             shard is an even run of all rows. Of a row group or a footer that
-            cannot be decoded, `on_error="skip"` leaves out all rows.
+            cannot be decoded, `on_error="skip"` leaves out all rows. There is
+            no `open_command`.
 
     Raises:
         ValueError: An option is out of range; with the class `DataError`, a
@@ -100,6 +101,11 @@ def ParquetDataset(
             "give it by name."
         )
     read = ReadOptions(batch_size, **options)
+    if read.open_command:
+        raise ValueError(
+            "`open_command` is no option of ParquetDataset: Parquet is not read "
+            "from first to last; copy the files to where TensorFlow reads them."
+        )
     spec = None if slots is None else as_slot_spec(slots, weights)
     skip = _skip(read)
     paths = expand(as_paths(files))

@@ -52,7 +52,9 @@ def open_dataset(
             or `.bin`.
         **options: Those of the format's own dataset function. Of CSV those of
             `open_source` (`label`, `categorical`, ...), and of `ReadOptions` but
-            `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
+            `num_parallel_files`, `deterministic`, `on_error`, `skipped` and
+            `open_command`. With `open_command` nothing is looked for: it needs
+            `slots` and `format`, and each path is a file.
 
     Raises:
         DataError: The format or the slots cannot be found, or the files are of
@@ -61,7 +63,12 @@ def open_dataset(
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
-    paths, found = _format(as_paths(files), format)
+    if options.get("open_command") is not None:
+        if slots is None or format is None:
+            raise ValueError("`open_command` needs `slots` and `format`.")
+        paths, found = as_paths(files), _format_called(format)
+    else:
+        paths, found = _format(as_paths(files), format)
     spec = slots_of(paths, found, slots, options)
     if found.dataset is None:
         return _read_by_python(paths, found, spec, batch_size, options)
@@ -177,7 +184,12 @@ def slots_of(
 
 
 def _format(files: list[str], name: str | None) -> tuple[list[str], Format]:
-    if name is not None and name not in FORMATS:
-        raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
+    found = None if name is None else _format_called(name)
     paths = expand_inputs(files)
-    return paths, FORMATS[name or one_format(paths)]
+    return paths, found or FORMATS[one_format(paths)]
+
+
+def _format_called(name: str) -> Format:
+    if name not in FORMATS:
+        raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
+    return FORMATS[name]

@@ -1,7 +1,6 @@
 """MultiSlotDataset with files that go through a command."""
 
 import contextlib
-import gc
 import gzip
 import os
 import pathlib
@@ -11,6 +10,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from children import nothing_left, python, shell
 
 from lodestar.data import (
     MultiSlotDataset,
@@ -33,43 +33,6 @@ def clicks(files, command, batch_size=7, **options):
         files, SPEC, batch_size, pipe_command=command, **options
     )
     return [int(i) for _, label in dataset for i in label[:, 0].numpy()]
-
-
-def python(code):
-    """The command that runs a program, started as fast as Python can."""
-    return [sys.executable, "-ISc", code]
-
-
-def shell(code):
-    return ["sh", "-c", code]
-
-
-def children():
-    """The processes that this one has started and not waited for."""
-    found = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = stat.read_text().rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid():
-                found.append(int(stat.parent.name))
-    return found
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
-
-
-@contextlib.contextmanager
-def nothing_left():
-    """Checks that the block leaves no process and no open file behind."""
-    gc.collect()
-    files, processes = open_files(), set(children())
-    yield
-    gc.collect()
-    deadline = time.monotonic() + 5
-    while open_files() > files or not processes.issuperset(children()):
-        assert time.monotonic() < deadline, (files, open_files(), children())
-        time.sleep(0.01)
 
 
 @pytest.fixture

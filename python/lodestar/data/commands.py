@@ -1,0 +1,44 @@
+"""Commands that files come from or go through, checked before they are run."""
+
+import os
+from collections.abc import Sequence
+
+PATH = "{path}"  # in the words of an `open_command`
+
+
+def command_words(
+    option: str, command: Sequence[str | os.PathLike] | None
+) -> list[bytes]:
+    """The words of a command, none of None; raises ValueError if it is none.
+
+    Args:
+        option: Its name, for errors.
+        command: The words.
+    """
+    if command is None:
+        return []
+    if not isinstance(command, (list, tuple)) or not all(
+        isinstance(word, (str, os.PathLike)) for word in command
+    ):
+        raise ValueError(
+            f"`{option}` must be a list of strings, as ['python', "
+            f"'gen.py'], found {command!r}; no shell would take it apart."
+        )
+    words = [os.fsencode(word) for word in command]
+    if not words or not words[0]:
+        raise ValueError(f"`{option}` must name a command, found {command!r}.")
+    if any(b"\0" in word for word in words):
+        raise ValueError(
+            f"`{option}` must not have a NUL character, found {command!r}."
+        )
+    return words
+
+
+def check_open_command(command: Sequence[str | os.PathLike] | None) -> None:
+    """Raises ValueError if this is no command that opens a file."""
+    words = command_words("open_command", command)
+    if words and not any(PATH.encode() in word for word in words):
+        raise ValueError(
+            f"`open_command` must have '{PATH}' where a file's path goes, as "
+            f"['hdfs', 'dfs', '-cat', '{PATH}'], found {command!r}."
+        )

@@ -1,0 +1,45 @@
+"""Commands that tests run, and what they leave behind."""
+
+import contextlib
+import gc
+import os
+import pathlib
+import sys
+import time
+
+
+def python(code):
+    """The command that runs a program, started as fast as Python can."""
+    return [sys.executable, "-ISc", code]
+
+
+def shell(code):
+    return ["sh", "-c", code]
+
+
+def children():
+    """The processes that this one has started and not waited for."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def nothing_left():
+    """Checks that the block leaves no process and no open file behind."""
+    gc.collect()
+    files, processes = open_files(), set(children())
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while open_files() > files or not processes.issuperset(children()):
+        assert time.monotonic() < deadline, (files, open_files(), children())
+        time.sleep(0.01)
