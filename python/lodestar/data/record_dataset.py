@@ -88,7 +88,7 @@ class ReadOptions:
         if self.repeat is not None:
             check_at_least("repeat", self.repeat, 1)
         if self.shard is not None:
-            _check_shard(self.shard)
+            check_shard("shard", self.shard)
         check_choice("on_error", self.on_error, ON_ERROR)
         if self.seed is not None and not is_integer(self.seed):
             raise ValueError(
@@ -253,15 +253,16 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     return paths
 
 
-def _check_shard(shard) -> None:
+def check_shard(name: str, shard) -> None:
+    """Raises ValueError unless this is `(num, index)`, the index below."""
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ValueError(
-            f"`shard` must be a pair (num, index), found {shard!r}."
+            f"`{name}` must be a pair (num, index), found {shard!r}."
         )
     num, index = shard
-    check_at_least("shard[0]", num, 1)
-    check_at_least("shard[1]", index, 0)
+    check_at_least(f"{name}[0]", num, 1)
+    check_at_least(f"{name}[1]", index, 0)
     if index >= num:
         raise ValueError(
-            f"`shard` must have an index below {num}, found {index}."
+            f"`{name}` must have an index below {num}, found {index}."
         )

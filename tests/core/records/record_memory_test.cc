@@ -236,6 +236,34 @@ TEST(RecordMemoryTest, GlobalShuffleIsAnOrderFixedBySeed) {
   EXPECT_FALSE(run(10, 13) == want);
 }
 
+TEST(RecordMemoryTest, ArrangedSamplesTakeThePlaceOfOthers) {
+  const Samples samples = Random(50, 7);
+  RecordMemory memory(Options(false));
+  Load(Random(9, 8), 4, &memory);
+  RecordMemory::Load load(&memory);
+  load.Add(ToRows(Samples(samples.begin(), samples.begin() + 20)));
+  load.Add(ToRows(Samples(samples.begin() + 20, samples.end())));
+  std::vector<int64_t> order;
+  Samples want;
+  for (int64_t i = 0; i < 50; ++i) {
+    order.push_back((7 * i + 3) % 50);
+    want.push_back(samples[order.back()]);
+  }
+  const auto arranged = memory.Arrange(load, order);
+  EXPECT_EQ(memory.Current()->num_samples(), 9);
+  memory.Replace(arranged);
+  EXPECT_EQ(Read(memory), want);
+  std::swap(order[3], order[4]);
+  EXPECT_NE(memory.Arrange(load, order)->fingerprint(),
+            arranged->fingerprint());
+
+  RecordMemory copy(Options(false));
+  RecordMemory::Load copied(&copy);
+  copied.Add(memory.Copy(*arranged, std::vector<int64_t>{5, 0, 49, 5}));
+  copy.Join(copied);
+  EXPECT_EQ(Read(copy), Samples({want[5], want[0], want[49], want[5]}));
+}
+
 TEST(RecordMemoryTest, SlotsShuffleMovesASlotAndItsWeights) {
   for (const int64_t count : {1, 10, 5000}) {  // more than a chunk
     const Samples samples = Random(count, 4);

@@ -135,6 +135,8 @@ def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
         value = changed(value, NAMES)
     elif name == "line_fields":
         value = changed(value, ["ins_id", "content", "logkey", "other"])
+    elif name in ("samples", "order"):
+        value = tf.constant(changed([1, 0], INTS), tf.int64)
     elif name == "slots":
         value = changed(value, ["C1", "I", "click", "other", ""])
     elif name == "memory":
@@ -237,6 +239,8 @@ def memory_arguments(path: str) -> dict:
         "min_size": tf.constant(2, tf.int64),
         "keep_unmerged": True,
         "erase_duplicates": True,
+        "samples": tf.constant([3, 0], tf.int64),
+        "order": tf.constant([1, 0], tf.int64),
     }
 
 
@@ -257,6 +261,9 @@ def use_memory(arguments: dict) -> int:
         call("size")
         call("slots_shuffle")
         call("global_shuffle")
+        call("receive", pieces=[call("encode")])
+        call("arrange")
+        call("commit")
         if "ins_id" in arguments["line_fields"]:
             call("merge_by_ins_id")
         spec = tuple(
@@ -300,6 +307,24 @@ def test_no_arguments_of_memory_end_the_process(tmp_path):
             errors.add(kind_of(error))
     assert good > 50
     assert len(errors) > 30
+
+
+@pytest.mark.parametrize("count, end", [(2**62, 3), (5, 5), (0, 0), (1, 1)])
+def test_numbers_are_shuffled_whatever_stretch_is_asked_for(count, end):
+    def numbers(begin, end):
+        return gen_ops.lodestar_shuffled_numbers(
+            count=count, seed=-1, begin=begin, end=end
+        ).numpy()
+
+    found = numbers(0, end).tolist()
+    assert len(set(found)) == end
+    assert all(0 <= n < count for n in found)
+    assert [n for i in range(end) for n in numbers(i, i + 1)] == found
+    for begin, wrong in ((0, count + 1), (end + 1, end), (-1, 0)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`(begin|end)`"
+        ):
+            numbers(begin, wrong)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,12 @@ void RecordMemory::Load::Add(const SlotRows& rows) {
   chunks_.push_back(std::move(chunk));
 }
 
+uint64_t RecordMemory::Load::Fingerprint(uint64_t before) const {
+  uint64_t fingerprint = Combine(before, num_samples_);
+  for (const uint64_t hash : hashes_) fingerprint = Combine(fingerprint, hash);
+  return fingerprint;
+}
+
 RecordMemory::RecordMemory(Options options)
     : options_(std::move(options)),
       partners_(options_.specs.size(), -1),
@@ -128,6 +134,38 @@ RecordMemory::RecordMemory(Options options)
 std::shared_ptr<const RecordMemory::Contents> RecordMemory::Current() const {
   MutexLock lock(&mutex_);
   return current_;
+}
+
+SlotRows RecordMemory::Copy(const Contents& contents,
+                            Span<const int64_t> samples) const {
+  SlotRows rows(options_.specs);
+  for (const int64_t sample : samples) {
+    const Contents::Position position = contents.order_[sample];
+    rows.Append(*contents.chunks_[position.chunk], position.row, 1);
+  }
+  return rows;
+}
+
+std::shared_ptr<const RecordMemory::Contents> RecordMemory::Arrange(
+    const Load& load, Span<const int64_t> order) const {
+  Contents added;
+  for (const Chunk& chunk : load.chunks_) added.AddChunk(chunk);
+  auto contents = std::make_shared<Contents>();
+  contents->chunks_ = std::move(added.chunks_);
+  contents->order_.reserve(order.size());
+  contents->fingerprint_ = load.Fingerprint(0);
+  for (const int64_t sample : order) {
+    contents->order_.push_back(added.order_[sample]);
+    contents->fingerprint_ = Combine(contents->fingerprint_, sample);
+  }
+  return contents;
+}
+
+void RecordMemory::Replace(std::shared_ptr<const Contents> contents) {
+  MutexLock changing(&change_mutex_);
+  MutexLock lock(&mutex_);
+  // The old one is freed behind the locks.
+  current_.swap(contents);
 }
 
 void RecordMemory::Change(
@@ -184,10 +222,7 @@ void RecordMemory::Join(const Load& load) {
     next->order_.reserve(now.num_samples() + load.num_samples_);
     next->chunks_ = now.chunks_;
     next->order_ = now.order_;
-    next->fingerprint_ = Combine(now.fingerprint_, load.num_samples_);
-    for (const uint64_t hash : load.hashes_) {
-      next->fingerprint_ = Combine(next->fingerprint_, hash);
-    }
+    next->fingerprint_ = load.Fingerprint(now.fingerprint_);
     for (const Chunk& chunk : load.chunks_) next->AddChunk(chunk);
     return next;
   });

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
@@ -79,6 +80,9 @@ class RecordMemory {
 
    private:
     friend class RecordMemory;
+    // Of contents with the fingerprint `before` and what was loaded.
+    uint64_t Fingerprint(uint64_t before) const;
+
     const RecordMemory* const memory_;
     std::vector<Chunk> chunks_;
     int64_t num_samples_ = 0;
@@ -97,6 +101,15 @@ class RecordMemory {
 
   const Options& options() const { return options_; }
   std::shared_ptr<const Contents> Current() const;
+
+  // Copies samples of `contents`. REQUIRES: each is below its num_samples().
+  SlotRows Copy(const Contents& contents, Span<const int64_t> samples) const;
+  // What was loaded, alone: sample i is the order[i]-th that was added.
+  // REQUIRES: each of them is in `order` once.
+  std::shared_ptr<const Contents> Arrange(const Load& load,
+                                          Span<const int64_t> order) const;
+  // Puts `contents`, of this memory's columns, in the place of what is there.
+  void Replace(std::shared_ptr<const Contents> contents);
 
   // Adds what was loaded behind what is there, all at once.
   void Join(const Load& load);

@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/permutation.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/records/sample_bytes.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
@@ -14,6 +17,8 @@ namespace {
 
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+// As many as Permutation orders.
+constexpr int64_t kMaxShuffled = int64_t{1} << 62;
 
 absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "memory", 0));
@@ -190,6 +195,67 @@ class RecordMemoryMergeByInsIdOp : public Kernel {
   bool erase_duplicates_;
 };
 
+absl::Status RunRecordMemoryEncode(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "samples", 1));
+  const Span<const int64_t> samples = FlatSpan<int64_t>(ctx->input(1));
+  RecordMemory* const memory = resource->memory();
+  const auto contents = memory->Current();
+  for (const int64_t sample : samples) {
+    if (sample < 0 || sample >= contents->num_samples()) {
+      return InvalidArgumentError("`samples`: found ", sample,
+                                  ", wanted numbers from 0 and below ",
+                                  contents->num_samples());
+    }
+  }
+  return OutputScalar(
+      ctx, 0,
+      EncodeSamples(memory->options().specs, memory->Copy(*contents, samples)));
+}
+
+absl::Status RunRecordMemoryReceive(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "pieces", 1));
+  return resource->Receive(FlatSpan<tstring>(ctx->input(1)));
+}
+
+absl::Status RunRecordMemoryArrange(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "order", 1));
+  return resource->Arrange(FlatSpan<int64_t>(ctx->input(1)));
+}
+
+absl::Status RunRecordMemoryCommit(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  return resource->Commit();
+}
+
+absl::Status RunRecordMemoryDiscard(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  resource->Discard();
+  return absl::OkStatus();
+}
+
+absl::Status RunShuffledNumbers(OpKernelContext* ctx) {
+  int64_t count = 0, seed = 0, begin = 0, end = 0;
+  LODESTAR_TRY(ReadScalar(ctx->input(0), "count", 0, kMaxShuffled, &count));
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "begin", 0, count, &begin));
+  LODESTAR_TRY(ReadScalar(ctx->input(3), "end", begin, count, &end));
+  Tensor* numbers = nullptr;
+  LODESTAR_TRY(AllocateOutput(ctx, 0, {end - begin}, &numbers));
+  const Permutation permutation(count, static_cast<uint64_t>(seed));
+  for (int64_t i = begin; i < end; ++i) {
+    numbers->flat<int64_t>()(i - begin) = permutation(i);
+  }
+  return absl::OkStatus();
+}
+
 LODESTAR_REGISTER(RecordMemoryCreate);
 LODESTAR_REGISTER_FUNCTION(RecordMemoryForget);
 LODESTAR_REGISTER(RecordMemoryLoad);
@@ -199,6 +265,12 @@ LODESTAR_REGISTER_FUNCTION(RecordMemorySize);
 LODESTAR_REGISTER_FUNCTION(RecordMemoryGlobalShuffle);
 LODESTAR_REGISTER_FUNCTION(RecordMemorySlotsShuffle);
 LODESTAR_REGISTER(RecordMemoryMergeByInsId);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryEncode);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryReceive);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryArrange);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryCommit);
+LODESTAR_REGISTER_FUNCTION(RecordMemoryDiscard);
+LODESTAR_REGISTER_FUNCTION(ShuffledNumbers);
 
 }  // namespace
 }  // namespace lodestar

@@ -6,6 +6,7 @@
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tf_ops/core/records/sample_bytes.h"
 #include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
@@ -173,6 +174,59 @@ absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
   LODESTAR_TRY(preload->status);
   memory_.Join(*preload->load);
   return absl::OkStatus();
+}
+
+absl::Status RecordMemoryResource::Receive(
+    Span<const tensorflow::tstring> pieces) {
+  const std::vector<ColumnSpec>& specs = memory_.options().specs;
+  MutexLock lock(&received_mutex_);
+  arranged_ = nullptr;
+  if (received_ == nullptr) {
+    received_ = std::make_unique<RecordMemory::Load>(&memory_);
+  }
+  for (const tensorflow::tstring& piece : pieces) {
+    SlotRows rows;
+    LODESTAR_TRY(ToTensorFlow(DecodeSamples(
+        specs, piece.data(), static_cast<int64_t>(piece.size()), &rows)));
+    received_->Add(rows);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecordMemoryResource::Arrange(Span<const int64_t> order) {
+  MutexLock lock(&received_mutex_);
+  const int64_t count = received_ == nullptr ? 0 : received_->num_samples();
+  std::vector<bool> seen(count, false);
+  bool fits = order.size() == count;
+  for (int64_t i = 0; i < order.size() && fits; ++i) {
+    fits = order[i] >= 0 && order[i] < count && !seen[order[i]];
+    if (fits) seen[order[i]] = true;
+  }
+  if (!fits) {
+    return InvalidArgumentError("`order` must have each of ", count,
+                                " samples once");
+  }
+  const RecordMemory::Load none(&memory_);
+  arranged_ = memory_.Arrange(received_ == nullptr ? none : *received_, order);
+  received_ = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status RecordMemoryResource::Commit() {
+  MutexLock lock(&received_mutex_);
+  if (arranged_ == nullptr) {
+    return ToTensorFlow(
+        FailedPrecondition("no samples were received and arranged"));
+  }
+  memory_.Replace(std::move(arranged_));
+  arranged_ = nullptr;
+  return absl::OkStatus();
+}
+
+void RecordMemoryResource::Discard() {
+  MutexLock lock(&received_mutex_);
+  received_ = nullptr;
+  arranged_ = nullptr;
 }
 
 }  // namespace lodestar

@@ -11,7 +11,9 @@
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/tstring.h"
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/span.h"
 #include "tf_ops/core/records/record_memory.h"
 #include "tf_ops/kernels/records/record_source.h"
 
@@ -46,6 +48,16 @@ class RecordMemoryResource {
   // Waits for that and joins the samples, or returns its error.
   absl::Status WaitPreload(tensorflow::OpKernelContext* ctx);
 
+  // Samples that come from other processes, to take the place of those there.
+  // Receive() adds what EncodeSamples() has made; the first call behind a
+  // Discard() or a Commit() begins anew. Arrange() puts them in an order: the
+  // order[i]-th that came is sample i. Then Commit() cannot fail any more.
+  absl::Status Receive(Span<const tensorflow::tstring> pieces);
+  absl::Status Arrange(Span<const int64_t> order);
+  // FailedPrecondition unless they were arranged.
+  absl::Status Commit();
+  void Discard();
+
  private:
   struct Preload {
     std::unique_ptr<RecordMemory::Load> load;
@@ -65,6 +77,12 @@ class RecordMemoryResource {
   Mutex mutex_;
   ConditionVariable changed_;
   std::unique_ptr<Preload> preload_ LODESTAR_GUARDED_BY(mutex_);
+
+  Mutex received_mutex_;
+  std::unique_ptr<RecordMemory::Load> received_
+      LODESTAR_GUARDED_BY(received_mutex_);
+  std::shared_ptr<const RecordMemory::Contents> arranged_
+      LODESTAR_GUARDED_BY(received_mutex_);
 };
 
 }  // namespace lodestar

@@ -130,6 +130,78 @@ too_few: Samples dropped for min_size.
 conflicting: Samples dropped since they disagree.
 )doc");
 
+REGISTER_OP("Lodestar>RecordMemoryEncode")
+    .Input("memory: string")
+    .Input("samples: int64")
+    .Output("piece: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 1}))
+    .Doc(R"doc(
+Some of the samples as bytes, for Lodestar>RecordMemoryReceive.
+
+samples: Their numbers. INVALID_ARGUMENT if there is none of a number.
+)doc");
+
+REGISTER_OP("Lodestar>RecordMemoryReceive")
+    .Input("memory: string")
+    .Input("pieces: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 1}))
+    .Doc(R"doc(
+Takes samples of other memories, which wait until they are committed.
+
+pieces: What Lodestar>RecordMemoryEncode has given. INVALID_ARGUMENT if the slots
+  are others, DATA_LOSS if bytes are.
+)doc");
+
+REGISTER_OP("Lodestar>RecordMemoryArrange")
+    .Input("memory: string")
+    .Input("order: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 1}))
+    .Doc(R"doc(
+Puts the samples that wait in an order, and makes all ready to commit them.
+
+order: Which of those that were received is sample 0, 1, ... INVALID_ARGUMENT
+  unless it has each of them once.
+)doc");
+
+REGISTER_OP("Lodestar>RecordMemoryCommit")
+    .Input("memory: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Puts the arranged samples in the place of those in memory.
+
+FAILED_PRECONDITION if there are none.
+)doc");
+
+REGISTER_OP("Lodestar>RecordMemoryDiscard")
+    .Input("memory: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Drops the samples that wait.
+)doc");
+
+REGISTER_OP("Lodestar>ShuffledNumbers")
+    .Input("count: int64")
+    .Input("seed: int64")
+    .Input("begin: int64")
+    .Input("end: int64")
+    .Output("numbers: int64")
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0, 0, 0}));
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+A stretch of the order in which Lodestar>RecordMemoryGlobalShuffle puts samples.
+
+count: Samples.
+numbers: [end - begin], those that stand at the places from `begin` on.
+)doc");
+
 REGISTER_OP("Lodestar>RecordMemoryDataset")
     .Input("memory: string")
     .Input("batch_size: int64")

@@ -2,16 +2,23 @@
 
 import dataclasses
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_at_least, is_number
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar.data.commands import command_words
-from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.multislot.sample_exchange import SampleExchange
+from lodestar.data.record_dataset import (
+    ReadOptions,
+    as_paths,
+    check_shard,
+    epochs,
+)
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
@@ -67,8 +74,8 @@ class InMemoryDataset:
     nothing that is done meanwhile disturbs it. So the memory of released samples
     is free once the last iterator over them is gone.
 
-    It is one process's: workers share the data by `shard=(workers, index)`, each
-    loads and shuffles its part.
+    Workers share the data by `shard=(workers, index)`: each loads its part, and
+    `global_shuffle` exchanges their samples through a folder.
     """
 
     def __init__(
@@ -120,6 +127,8 @@ class InMemoryDataset:
         self._fields = line_fields(ins_id, parse_content, parse_logkey)
         self._layout = self._options.layout(spec, self._fields)
         self._memory = OwnedName("InMemoryDataset", _forget)
+        # Held by what changes the samples: an exchange takes long.
+        self._changing = threading.Lock()
         attributes = self._layout.op_attributes()
         gen_ops.lodestar_record_memory_create(
             memory=self._memory.text,
@@ -145,7 +154,8 @@ class InMemoryDataset:
             tf.errors.OpError: As while `MultiSlotDataset` reads. No sample of
                 these files is added then.
         """
-        self._read(files, preload=False)
+        with self._changing:
+            self._read(files, preload=False)
 
     def preload(
         self, files: str | os.PathLike | Iterable[str | os.PathLike]
@@ -168,20 +178,80 @@ class InMemoryDataset:
             tf.errors.FailedPreconditionError: None was begun.
             tf.errors.OpError: As `load`; the preload is over then.
         """
-        gen_ops.lodestar_record_memory_wait_preload(memory=self._memory.text)
+        with self._changing:
+            gen_ops.lodestar_record_memory_wait_preload(
+                memory=self._memory.text
+            )
 
-    def global_shuffle(self, seed: int | None = None) -> None:
-        """Puts the samples in a random order.
+    def global_shuffle(
+        self,
+        seed: int | None = None,
+        *,
+        folder: str | os.PathLike | None = None,
+        workers: tuple[int, int] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        """Puts the samples in a random order: this worker's, or those of all.
 
-        Of this process only: workers that share the data by `shard` shuffle a
-        part each.
+        Without `folder`, the samples of this object. With it, every worker of a
+        job calls this, and then the samples of all are in a random order of
+        which worker `index` has the part from `index / num` to
+        `(index + 1) / num`. That order is the one that one object with all
+        samples, those of worker 0 first, would have of the same seed. Workers
+        may have any numbers of samples, none too, and may be processes or
+        threads, each with an object of its own.
+
+        Samples go as checked files, in pieces of 1,024, through the folder,
+        which needs the room of all of them and is cleared of them in the end;
+        while that lasts, memory holds the old samples and the new ones. Other
+        methods that change the samples wait until it is over.
+
+        On every error below the samples are as they were, on all workers: they
+        change only once each has all of its own. One case is left, which a note
+        on the error tells: who is stopped, or waits too long, for the last word
+        of worker 0 does not know whether it was given.
 
         Args:
-            seed: Fixes the order of equally many samples; None draws one.
+            seed: Fixes the order of equally many samples; None draws one. The
+                same for all workers.
+            folder: Where the workers meet: a path that all see, of any
+                `tf.io.gfile` scheme, and that no exchange, failed or not, has
+                used before.
+            workers: `(num, index)`; None takes `shard`.
+            timeout: Seconds to wait for the others, each time.
+
+        Raises:
+            ValueError: An argument is out of range, or there is a `folder` but
+                neither `workers` nor `shard`; with the class `DataError`, the
+                folder was used before, the workers do not agree about the seed
+                or their number, or samples in the folder are of other slots or
+                not as they were written.
+            TimeoutError: Others did not come, or did not go on.
+            RuntimeError: Another worker has failed; says why.
+            tf.errors.OpError: The folder cannot be written or read.
         """
-        gen_ops.lodestar_record_memory_global_shuffle(
-            memory=self._memory.text, seed=_seed(seed)
-        )
+        if folder is None:
+            with self._changing:
+                gen_ops.lodestar_record_memory_global_shuffle(
+                    memory=self._memory.text, seed=_seed(seed)
+                )
+            return
+        workers = workers or self._options.shard
+        if workers is None:
+            raise ValueError(
+                "`folder` needs `workers`=(num, index) where there is no "
+                "`shard`."
+            )
+        check_shard("workers", workers)
+        if not is_number(timeout) or not timeout > 0:
+            raise ValueError(f"`timeout` must be above 0, found {timeout!r}.")
+        if seed is not None:
+            seed = int(_seed(seed))
+        with self._changing:
+            exchange = SampleExchange(
+                self._memory.text, folder, tuple(workers), timeout
+            )
+            exchange.run(self.num_samples, seed)
 
     def slots_shuffle(
         self, names: str | Iterable[str], seed: int | None = None
@@ -200,11 +270,12 @@ class InMemoryDataset:
                 that is used.
         """
         names = [names] if isinstance(names, str) else list(names)
-        gen_ops.lodestar_record_memory_slots_shuffle(
-            memory=self._memory.text,
-            slots=tf.constant(names, tf.string),
-            seed=_seed(seed),
-        )
+        with self._changing:
+            gen_ops.lodestar_record_memory_slots_shuffle(
+                memory=self._memory.text,
+                slots=tf.constant(names, tf.string),
+                seed=_seed(seed),
+            )
 
     def merge_by_ins_id(
         self,
@@ -240,12 +311,13 @@ class InMemoryDataset:
             tf.errors.FailedPreconditionError: Made without `ins_id=True`.
         """
         check_at_least("min_size", min_size, 2)
-        counts = gen_ops.lodestar_record_memory_merge_by_ins_id(
-            memory=self._memory.text,
-            min_size=tf.constant(min_size, tf.int64),
-            keep_unmerged=keep_unmerged,
-            erase_duplicates=erase_duplicates,
-        )
+        with self._changing:
+            counts = gen_ops.lodestar_record_memory_merge_by_ins_id(
+                memory=self._memory.text,
+                min_size=tf.constant(min_size, tf.int64),
+                keep_unmerged=keep_unmerged,
+                erase_duplicates=erase_duplicates,
+            )
         return MergeCounts(*(int(count) for count in counts))
 
     def release(self) -> None:
@@ -253,7 +325,8 @@ class InMemoryDataset:
 
         Iterators that are under way read on to their end.
         """
-        gen_ops.lodestar_record_memory_release(memory=self._memory.text)
+        with self._changing:
+            gen_ops.lodestar_record_memory_release(memory=self._memory.text)
 
     @property
     def num_samples(self) -> int:

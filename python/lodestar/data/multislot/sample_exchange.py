@@ -1,0 +1,319 @@
+"""The exchange of samples by which workers shuffle together what they hold.
+
+Files in a folder that all workers see, in the order in which they appear; N is a
+worker's number and K the digest of all that workers say of themselves:
+
+    worker-N.json      how many samples it has, its seed
+    K-N-to-M.samples   what it sends: pieces, each behind its length in 8 bytes
+    K-sent-N           all of these are there
+    K-ready-N          all that is for it was read and found good
+    K-commit           by worker 0, when all are ready: memories change now
+    failed-N           instead of any of them: why
+
+Nobody's memory changes before K-commit, so one that is missing, or has failed,
+leaves all as they were.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._errors import DataError, describe_error, reading
+from lodestar._files import AtomicFile, as_path
+from lodestar._library import gen_ops
+
+PIECE_SAMPLES = 1024
+_LENGTH_BYTES = 8
+_RECEIVED_BYTES = 16 << 20  # at a time
+_NUMBERS = 1 << 20  # at a time
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 1.0
+
+
+class SampleExchange:
+    """One worker's part in one exchange."""
+
+    def __init__(
+        self,
+        memory: str,
+        folder: str | os.PathLike,
+        workers: tuple[int, int],
+        timeout: float,
+    ):
+        """Does nothing yet.
+
+        Args:
+            memory: The name of the samples.
+            folder: Where the workers meet, of any `tf.io.gfile` scheme.
+            workers: `(num, index)`.
+            timeout: Seconds to wait for the others, each time.
+        """
+        self._memory = memory
+        self._folder = as_path(folder)
+        self._num, self._index = workers
+        self._timeout = timeout
+        self._digest = ""
+
+    def run(self, num_samples: int, seed: int | None) -> None:
+        """Replaces the samples in memory by this worker's part of all.
+
+        Args:
+            num_samples: In memory; they must not change meanwhile.
+            seed: Of the order; that of all workers.
+
+        Raises:
+            DataError: Another exchange was in this folder, or the workers do
+                not agree.
+            TimeoutError: A worker did not come.
+            RuntimeError: A worker has failed.
+            tf.errors.OpError: A file cannot be written or read, or is not as it
+                was written.
+        """
+        self._announce(num_samples, seed)
+        try:
+            self._exchange()
+        except BaseException as error:
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                self._write(
+                    f"failed-{self._index}",
+                    describe_error(error).encode(),
+                )
+            self._clean(range(self._num), [self._index])
+            raise
+        finally:
+            gen_ops.lodestar_record_memory_discard(memory=self._memory)
+        self._clean([self._index], range(self._num))
+
+    def _announce(self, num_samples: int, seed: int | None) -> None:
+        tf.io.gfile.makedirs(self._folder)
+        name = f"worker-{self._index}.json"
+        if tf.io.gfile.exists(self._path(name)):
+            raise DataError(
+                f"{self._path(name)}: worker {self._index} has exchanged samples "
+                "in this folder before; each exchange needs a new one"
+            )
+        drawn = int(np.random.default_rng().integers(2**63))
+        text = json.dumps(
+            {
+                "workers": self._num,
+                "samples": num_samples,
+                "seed": seed,
+                "drawn": drawn,
+            }
+        )
+        self._write(name, text.encode())
+
+    def _exchange(self) -> None:
+        sizes, seed = self._meet()
+        bases = np.cumsum([0, *sizes])
+        ends = [v * int(bases[-1]) // self._num for v in range(self._num + 1)]
+        own = self._send(sizes, bases, ends, seed)
+        self._write(f"{self._digest}-sent-{self._index}")
+        owners, ranks, counts = self._places(bases, ends, seed)
+        self._wait("sent")
+        for worker in range(self._num):
+            if worker == self._index:
+                for piece in self._pieces(own):
+                    self._receive([piece])
+            else:
+                self._read(worker, int(counts[worker]))
+        first = np.cumsum(counts) - counts
+        gen_ops.lodestar_record_memory_arrange(
+            memory=self._memory, order=first[owners] + ranks
+        )
+        self._write(f"{self._digest}-ready-{self._index}")
+        if self._index == 0:
+            self._wait("ready")
+            self._write(f"{self._digest}-commit")
+        else:
+            self._wait_for_commit()
+        gen_ops.lodestar_record_memory_commit(memory=self._memory)
+
+    def _meet(self) -> tuple[list[int], int]:
+        """Waits for all workers; returns their sizes and the seed."""
+        names = [f"worker-{worker}.json" for worker in range(self._num)]
+        self._wait_for(names)
+        texts = [self._load(name) for name in names]
+        said: list[dict[str, Any]] = [json.loads(text) for text in texts]
+        for what in ("workers", "seed"):
+            for worker, one in enumerate(said):
+                if one[what] != said[0][what]:
+                    raise DataError(
+                        f"{self._folder}: worker {worker} has {what} "
+                        f"{one[what]}, but worker 0 has {said[0][what]}"
+                    )
+        self._digest = hashlib.sha256(b"\n".join(texts)).hexdigest()[:16]
+        seed = said[0]["seed"]
+        return (
+            [one["samples"] for one in said],
+            said[0]["drawn"] if seed is None else seed,
+        )
+
+    def _send(
+        self, sizes: list[int], bases: np.ndarray, ends: list[int], seed: int
+    ) -> np.ndarray:
+        """Writes what others get; returns the samples that stay here."""
+        base = int(bases[self._index])
+        own = np.zeros(0, np.int64)
+        for worker in range(self._num):
+            picked = [
+                numbers[
+                    (numbers >= base) & (numbers < base + sizes[self._index])
+                ]
+                for numbers in _shuffled(
+                    int(bases[-1]), seed, ends[worker], ends[worker + 1]
+                )
+            ]
+            samples = np.concatenate([*picked, np.zeros(0, np.int64)]) - base
+            if worker == self._index:
+                own = samples
+                continue
+            path = self._path(self._samples_of(self._index, worker))
+            with AtomicFile(path) as file:
+                for piece in self._pieces(samples):
+                    file.write(len(piece).to_bytes(_LENGTH_BYTES, "little"))
+                    file.write(piece)
+        return own
+
+    def _pieces(self, samples: np.ndarray) -> Iterator[bytes]:
+        for i in range(0, len(samples), PIECE_SAMPLES):
+            piece = gen_ops.lodestar_record_memory_encode(
+                memory=self._memory, samples=samples[i : i + PIECE_SAMPLES]
+            )
+            yield piece.numpy()
+
+    def _places(
+        self, bases: np.ndarray, ends: list[int], seed: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each sample to be here: its worker, and which one of that's it is.
+
+        Returns:
+            Both, and how many come of each worker.
+        """
+        counts = np.zeros(self._num, np.int64)
+        owners = [np.zeros(0, np.int64)]
+        ranks = [np.zeros(0, np.int64)]
+        begin, end = ends[self._index], ends[self._index + 1]
+        for numbers in _shuffled(int(bases[-1]), seed, begin, end):
+            owner = np.searchsorted(bases, numbers, side="right") - 1
+            by_owner = np.argsort(owner, kind="stable")
+            found = np.bincount(owner, minlength=self._num)
+            begins = np.cumsum(found) - found
+            rank = np.empty(len(owner), np.int64)
+            rank[by_owner] = np.arange(len(owner)) - begins[owner[by_owner]]
+            owners.append(owner)
+            ranks.append(rank + counts[owner])
+            counts += found
+        return np.concatenate(owners), np.concatenate(ranks), counts
+
+    def _read(self, worker: int, count: int) -> None:
+        """Receives what a worker has sent."""
+        path = self._path(self._samples_of(worker, self._index))
+        left = -(-count // PIECE_SAMPLES)
+        pieces: list[bytes] = []
+        with reading(path), tf.io.gfile.GFile(path, "rb") as file:
+            while head := file.read(_LENGTH_BYTES):
+                pieces.append(file.read(int.from_bytes(head, "little")))
+                if sum(map(len, pieces)) >= _RECEIVED_BYTES:
+                    left -= len(pieces)
+                    self._receive(pieces)
+                    pieces = []
+            left -= len(pieces)
+            self._receive(pieces)
+        if left:
+            raise DataError(
+                f"{path}: found {left} pieces too "
+                f"{'few' if left > 0 else 'many'}, wanted those of {count} "
+                "samples"
+            )
+
+    def _receive(self, pieces: list[bytes]) -> None:
+        gen_ops.lodestar_record_memory_receive(
+            memory=self._memory, pieces=tf.constant(pieces, tf.string)
+        )
+
+    def _wait(self, what: str) -> None:
+        self._wait_for([f"{self._digest}-{what}-{w}" for w in range(self._num)])
+
+    def _wait_for_commit(self) -> None:
+        try:
+            self._wait_for([f"{self._digest}-commit"])
+        except BaseException as error:
+            error.add_note(
+                "All samples of this worker are as they were. If worker 0 has "
+                f"written {self._path(f'{self._digest}-commit')}, others have "
+                "exchanged theirs: load anew on all workers then."
+            )
+            raise
+
+    def _wait_for(self, names: list[str]) -> None:
+        """Waits until files of all workers, in their order, are there."""
+        wait = _FIRST_WAIT
+        deadline = time.monotonic() + self._timeout
+        while True:
+            late = time.monotonic() > deadline
+            there = set(tf.io.gfile.listdir(self._folder))
+            missing = [name for name in names if name not in there]
+            decided = names == [f"{self._digest}-commit"] and not missing
+            failed = [
+                worker
+                for worker in range(self._num)
+                if f"failed-{worker}" in there
+            ]
+            if failed and not decided:
+                text = self._load(f"failed-{failed[0]}").decode(
+                    errors="replace"
+                )
+                raise RuntimeError(
+                    f"{self._folder}: worker {failed[0]} has failed, no sample "
+                    f"was exchanged: {text}"
+                )
+            if not missing:
+                return
+            if late:
+                raise TimeoutError(
+                    f"{self._folder}: waited {self._timeout:g} s for "
+                    f"{', '.join(missing)}; no sample was exchanged"
+                )
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _clean(self, receivers, senders) -> None:
+        """Removes samples in the folder, if that can be done."""
+        for sender in senders:
+            for receiver in receivers:
+                path = self._path(self._samples_of(sender, receiver))
+                with contextlib.suppress(OSError, tf.errors.OpError):
+                    if tf.io.gfile.exists(path):
+                        tf.io.gfile.remove(path)
+
+    def _samples_of(self, sender: int, receiver: int) -> str:
+        return f"{self._digest}-{sender}-to-{receiver}.samples"
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _write(self, name: str, data: bytes = b"") -> None:
+        with AtomicFile(self._path(name), compress=False) as file:
+            file.write(data)
+
+    def _load(self, name: str) -> bytes:
+        with tf.io.gfile.GFile(self._path(name), "rb") as file:
+            return file.read()
+
+
+def _shuffled(
+    count: int, seed: int, begin: int, end: int
+) -> Iterator[np.ndarray]:
+    """The numbers at places of the order of `count` samples."""
+    for i in range(begin, end, _NUMBERS):
+        yield gen_ops.lodestar_shuffled_numbers(
+            count=count, seed=seed, begin=i, end=min(i + _NUMBERS, end)
+        ).numpy()

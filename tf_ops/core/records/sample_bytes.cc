@@ -1,0 +1,136 @@
+#include "tf_ops/core/records/sample_bytes.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "tf_ops/core/base/crc32c.h"
+
+namespace lodestar {
+namespace {
+
+// Bytes are little endian, as they lie in memory.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+constexpr char kMagic[8] = {'L', 'O', 'D', 'E', 'S', 'M', 'P', '1'};
+
+// Behind it, of each used column: where any number of values is allowed, the
+// ends of the rows; then the values.
+struct Header {
+  char magic[8];
+  uint32_t crc;    // of all that follows
+  uint32_t slots;  // checksum of the specs
+  int64_t num_rows;
+};
+static_assert(sizeof(Header) == 24);
+
+constexpr int64_t kFirstChecked = offsetof(Header, slots);
+
+uint32_t ChecksumOf(const std::vector<ColumnSpec>& specs) {
+  uint32_t crc = 0;
+  for (const ColumnSpec& spec : specs) {
+    const std::string text =
+        StrCat(spec.name, '\0', spec.is_float, spec.is_text, spec.used, ' ',
+               spec.size, ' ', spec.multiple, ' ', spec.weighs, '\n');
+    crc = Crc32c(text.data(), static_cast<int64_t>(text.size()), crc);
+  }
+  return crc;
+}
+
+template <typename T>
+void Put(const T* values, size_t count, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
+// Takes values from the front of bytes.
+class Taker {
+ public:
+  Taker(const char* data, int64_t size) : data_(data), left_(size) {}
+
+  bool at_end() const { return left_ == 0; }
+
+  // False if there are not so many.
+  template <typename Values>
+  bool Take(int64_t count, Values* values) {
+    constexpr int64_t kBytes = sizeof(*values->data());
+    if (count < 0 || count > left_ / kBytes) return false;
+    const size_t size = values->size();
+    values->resize(size + count);
+    std::memcpy(&(*values)[size], data_, count * kBytes);
+    data_ += count * kBytes;
+    left_ -= count * kBytes;
+    return true;
+  }
+
+ private:
+  const char* data_;
+  int64_t left_;
+};
+
+// False if the bytes end too early.
+bool TakeColumn(const ColumnSpec& spec, int64_t num_rows, Taker* bytes,
+                SlotColumn* column) {
+  int64_t count = 0;
+  if (spec.size < 0) {
+    if (!bytes->Take(num_rows, &column->row_splits)) return false;
+    count = column->row_splits.back();
+  } else if (__builtin_mul_overflow(num_rows, spec.size, &count)) {
+    return false;
+  }
+  return spec.is_text    ? bytes->Take(count, &column->text)
+         : spec.is_float ? bytes->Take(count, &column->floats)
+                         : bytes->Take(count, &column->ints);
+}
+
+}  // namespace
+
+std::string EncodeSamples(const std::vector<ColumnSpec>& specs,
+                          const SlotRows& rows) {
+  Header header = {};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.slots = ChecksumOf(specs);
+  header.num_rows = rows.num_rows();
+  std::string bytes;
+  Put(&header, 1, &bytes);
+  for (size_t c = 0; c < specs.size(); ++c) {
+    if (!specs[c].used) continue;
+    const SlotColumn& column = rows.columns()[c];
+    if (specs[c].size < 0) {
+      Put(column.row_splits.data() + 1, rows.num_rows(), &bytes);
+    }
+    Put(column.ints.data(), column.ints.size(), &bytes);
+    Put(column.floats.data(), column.floats.size(), &bytes);
+    bytes += column.text;
+  }
+  header.crc = Crc32c(bytes.data() + kFirstChecked,
+                      static_cast<int64_t>(bytes.size()) - kFirstChecked);
+  std::memcpy(&bytes[offsetof(Header, crc)], &header.crc, sizeof(header.crc));
+  return bytes;
+}
+
+Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
+                     int64_t size, SlotRows* rows) {
+  Header header;
+  if (size < static_cast<int64_t>(sizeof(header)) ||
+      std::memcmp(data, kMagic, sizeof(kMagic)) != 0) {
+    return InvalidArgument("found ", size, " bytes that are no samples");
+  }
+  std::memcpy(&header, data, sizeof(header));
+  if (Crc32c(data + kFirstChecked, size - kFirstChecked) != header.crc) {
+    return DataLoss("the checksum of the samples differs");
+  }
+  if (header.slots != ChecksumOf(specs)) {
+    return InvalidArgument("the samples are of other slots");
+  }
+  *rows = SlotRows(specs);
+  Taker bytes(data + sizeof(header), size - sizeof(header));
+  bool fits = header.num_rows >= 0;
+  for (size_t c = 0; c < specs.size() && fits; ++c) {
+    fits = !specs[c].used || TakeColumn(specs[c], header.num_rows, &bytes,
+                                        rows->mutable_column(c));
+  }
+  rows->AddRows(header.num_rows);
+  if (fits && bytes.at_end() && rows->FindUnfit(specs) < 0) return Status();
+  return DataLoss("the samples are not what their slots say");
+}
+
+}  // namespace lodestar
