@@ -4,9 +4,10 @@ The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
 ids of all its features, made as `lodestar.ops.embedding_ops` says.
 """
 
+import functools
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -69,6 +70,36 @@ class FeatureInputs(NamedTuple):
     weights: tf.Tensor | None
 
 
+def batch_arguments(
+    features: Sequence[FeatureAttrs], inputs: Sequence[FeatureInputs]
+) -> dict[str, Any]:
+    """What each op of a collection takes of its features."""
+    return {
+        "ids": [x.ids for x in inputs],
+        "row_splits": [
+            x.row_splits for x in inputs if x.row_splits is not None
+        ],
+        "weights": [x.weights for x in inputs if x.weights is not None],
+        "names": [f.name for f in features],
+        "tables": [f.table for f in features],
+        "combiners": [f.combiner or "" for f in features],
+        "ragged": [x.row_splits is not None for x in inputs],
+        "weighted": [x.weights is not None for x in inputs],
+        "salted": [f.salt is not None for f in features],
+        "salts": [f.salt or 0 for f in features],
+        "use_padding": [f.padding_id is not None for f in features],
+        "padding_ids": [f.padding_id or 0 for f in features],
+        "use_default": [f.default_id is not None for f in features],
+        "default_ids": [f.default_id or 0 for f in features],
+        "max_lengths": [f.max_length or 0 for f in features],
+    }
+
+
+def num_max(features: Sequence[FeatureAttrs]) -> int:
+    """How many features have winners."""
+    return sum(f.combiner == "max" for f in features)
+
+
 @replaceable
 def collection_lookup(
     handles: Sequence[tf.Tensor],
@@ -106,23 +137,9 @@ def collection_lookup(
         handles=handles,
         hooks=hooks,
         missing_rows=missing_rows,
-        ids=[x.ids for x in inputs],
-        row_splits=[x.row_splits for x in inputs if x.row_splits is not None],
-        weights=[x.weights for x in inputs if x.weights is not None],
         counters=[] if counters is None else [counters],
-        names=[f.name for f in features],
-        tables=[f.table for f in features],
-        combiners=[f.combiner or "" for f in features],
-        ragged=[x.row_splits is not None for x in inputs],
-        weighted=[x.weights is not None for x in inputs],
-        salted=[f.salt is not None for f in features],
-        salts=[f.salt or 0 for f in features],
-        use_padding=[f.padding_id is not None for f in features],
-        padding_ids=[f.padding_id or 0 for f in features],
-        use_default=[f.default_id is not None for f in features],
-        default_ids=[f.default_id or 0 for f in features],
-        max_lengths=[f.max_length or 0 for f in features],
-        M=sum(f.combiner == "max" for f in features),
+        **batch_arguments(features, inputs),
+        M=num_max(features),
         feature_dtypes=[hooks[f.table].dtype for f in features],
         missing=missing,
         insert=insert,
@@ -131,7 +148,12 @@ def collection_lookup(
     ).rows
 
 
-def _split(
+def feature_attrs(op: tf.Operation) -> dict[str, Any]:
+    """The attributes of an op of a collection that say what its features are."""
+    return {name: op.get_attr(name) for name in _FEATURE_ATTRS}
+
+
+def split(
     tensors: Sequence[tf.Tensor], lengths: dict[str, int]
 ) -> dict[str, list[tf.Tensor]]:
     """Inputs or outputs of an op, list by list."""
@@ -142,25 +164,75 @@ def _split(
     }
 
 
+def batch_lengths(attrs: dict[str, Any]) -> dict[str, int]:
+    """How many inputs the features of an op with such attributes have."""
+    return {
+        "ids": len(attrs["names"]),
+        "row_splits": sum(attrs["ragged"]),
+        "weights": sum(attrs["weighted"]),
+    }
+
+
+def hook_gradients(
+    attrs: dict[str, Any],
+    gradients: Sequence[tf.Tensor],
+    inputs: dict[str, list[tf.Tensor]],
+    uniques: dict[str, list[tf.Tensor]],
+    *,
+    deduplicated: bool = True,
+) -> list[tf.IndexedSlices]:
+    """The gradients of all hooks.
+
+    Args:
+        attrs: `feature_attrs` of the op.
+        gradients: Those of the features' rows.
+        inputs: The op's hooks, ids, row_splits and weights.
+        uniques: Its unique_ids, positions and winners.
+        deduplicated: False: it made no ids distinct.
+    """
+    dims = [hook.shape[1] for hook in inputs["hooks"]]
+    sums = gen_ops.lodestar_embedding_collection_gradient(
+        gradients=gradients,
+        **{name: inputs[name] for name in ("ids", "row_splits", "weights")},
+        **{
+            name: uniques[name]
+            for name in ("unique_ids", "positions", "winners")
+        },
+        dims=dims,
+        table_dtypes=[hook.dtype for hook in inputs["hooks"]],
+        deduplicated=deduplicated,
+        **attrs,
+    )
+    return [
+        embedding_ops.table_gradient(values, ids, dim)
+        for values, ids, dim in zip(
+            sums.sums, sums.summed_ids, dims, strict=True
+        )
+    ]
+
+
+def wants_weights(op: tf.Operation, first: int, count: int) -> bool:
+    """Whether a backward pass wants gradients of inputs [first, first + count)."""
+    unwanted = set(getattr(op, "skip_input_indices", None) or ())
+    return not unwanted.issuperset(range(first, first + count))
+
+
 @tf.RegisterGradient("Lodestar>EmbeddingCollectionLookup")
 def _lookup_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    attrs = {name: op.get_attr(name) for name in _FEATURE_ATTRS}
+    attrs = feature_attrs(op)
     tables, features = len(op.get_attr("missing")), len(attrs["names"])
-    ragged, weighted = sum(attrs["ragged"]), sum(attrs["weighted"])
-    inputs = _split(
+    inputs = split(
         op.inputs,
         {
             "handles": tables,
             "hooks": tables,
             "missing_rows": tables,
-            "ids": features,
-            "row_splits": ragged,
-            "weights": weighted,
+            **batch_lengths(attrs),
         },
     )
-    outputs = _split(
+    outputs = split(
         op.outputs,
         {
             "rows": features,
@@ -171,44 +243,25 @@ def _lookup_gradient(
     )
     lost_gradients.reach(op, inputs["handles"])
     gradients = list(grads[:features])
-    batch = {name: inputs[name] for name in ("ids", "row_splits", "weights")}
-    dims = [hook.shape[1] for hook in inputs["hooks"]]
-    dtypes = [hook.dtype for hook in inputs["hooks"]]
-    sums = gen_ops.lodestar_embedding_collection_gradient(
-        gradients=gradients,
-        **batch,
-        unique_ids=outputs["unique_ids"],
-        positions=outputs["positions"],
-        winners=outputs["winners"],
-        dims=dims,
-        table_dtypes=dtypes,
+    result = [None] * len(op.inputs)
+    result[tables : 2 * tables] = hook_gradients(
+        attrs,
+        gradients,
+        inputs,
+        outputs,
         deduplicated=op.get_attr("insert") or op.get_attr("count"),
-        **attrs,
     )
-    slices = [
-        embedding_ops.table_gradient(values, ids, dim)
-        for values, ids, dim in zip(
-            sums.sums, sums.summed_ids, dims, strict=True
-        )
-    ]
-    weight_gradients = [None] * weighted
-    first = 3 * tables + features + ragged
-    unwanted = set(getattr(op, "skip_input_indices", None) or ())
-    if not unwanted.issuperset(range(first, first + weighted)):
-        weight_gradients = (
+    weighted = len(inputs["weights"])
+    first = 3 * tables + features + len(inputs["row_splits"])
+    if wants_weights(op, first, weighted):
+        result[first : first + weighted] = (
             gen_ops.lodestar_embedding_collection_weights_gradient(
-                handles=inputs["handles"],
-                hooks=inputs["hooks"],
-                missing_rows=inputs["missing_rows"],
+                **inputs,
                 gradients=gradients,
-                **batch,
                 missing=op.get_attr("missing"),
                 **attrs,
             )
         )
-    result = [None] * len(op.inputs)
-    result[len(slices) : 2 * len(slices)] = slices
-    result[first : first + weighted] = weight_gradients
     return result
 
 
@@ -216,36 +269,65 @@ def _lookup_gradient(
 def _weights_gradient_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    """Of the same by stock ops, as that of a look-up in one table."""
-    tables, features = len(op.get_attr("missing")), len(op.get_attr("names"))
-    ragged = op.get_attr("ragged")
-    inputs = _split(
+    attrs = feature_attrs(op)
+    missing = op.get_attr("missing")
+    tables = len(missing)
+    inputs = split(
         op.inputs,
         {
             "handles": tables,
             "hooks": tables,
             "missing_rows": tables,
-            "gradients": features,
-            "ids": features,
-            "row_splits": sum(ragged),
-            "weights": len(grads),
+            "gradients": len(attrs["names"]),
+            **batch_lengths(attrs),
         },
     )
+
+    def find(f: int, ids: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        table = attrs["tables"][f]
+        rows, _ = embedding_ops.find(
+            inputs["handles"][table],
+            inputs["hooks"][table],
+            ids,
+            inputs["missing_rows"][table],
+            missing=missing[table].decode(),
+        )
+        return rows
+
+    return weights_gradient_gradient(op, attrs, inputs, grads, find)
+
+
+def weights_gradient_gradient(
+    op: tf.Operation,
+    attrs: dict[str, Any],
+    inputs: dict[str, list[tf.Tensor]],
+    grads: Sequence[tf.Tensor],
+    find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    """Of the gradient of weights by stock ops, as of a look-up in one table.
+
+    Args:
+        op: The op that makes it.
+        attrs: `feature_attrs` of the op.
+        inputs: Its gradients, ids, row_splits and weights.
+        grads: Those of the gradients of the weights.
+        find: A feature, its ids `[N]` as the table knows them and which of
+            them max_length leaves, bool `[N]` -> rows `[N, D]`.
+
+    Returns:
+        One for each input of the op.
+    """
     with tf.GradientTape() as tape:
         tape.watch([x for x in op.inputs if x.dtype.is_floating])
         results, splits = [], iter(inputs["row_splits"])
         weights = iter(inputs["weights"])
-        for f, is_ragged in enumerate(ragged):
+        for f, is_ragged in enumerate(attrs["ragged"]):
             row_splits = next(splits) if is_ragged else None
-            if op.get_attr("weighted")[f]:
-                table = op.get_attr("tables")[f]
+            if attrs["weighted"][f]:
                 results.append(
                     _feature_weights_gradient(
-                        op,
-                        f,
-                        inputs["handles"][table],
-                        inputs["hooks"][table],
-                        inputs["missing_rows"][table],
+                        {name: values[f] for name, values in attrs.items()},
+                        functools.partial(find, f),
                         grad=inputs["gradients"][f],
                         ids=inputs["ids"][f],
                         row_splits=row_splits,
@@ -255,38 +337,46 @@ def _weights_gradient_gradient(
     return tape.gradient(results, list(op.inputs), output_gradients=grads)
 
 
+def bags_of(
+    ids: tf.Tensor, row_splits: tf.Tensor | None, max_length: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Of ids `[N]`, pooled: how many bags, the bag of each, and which are left.
+
+    Args:
+        ids: Of any shape, if without row_splits.
+        row_splits: As in `FeatureInputs`.
+        max_length: Ids of a bag after these are left out; 0: none.
+    """
+    shape = tf.shape(ids, tf.int64)
+    if row_splits is None:
+        row_splits = tf.range(tf.reduce_prod(shape[:-1]) + 1) * shape[-1]
+    lengths = row_splits[1:] - row_splits[:-1]
+    bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
+    left = tf.ones_like(bags, tf.bool)
+    if max_length > 0:
+        places = tf.range(tf.size(ids, tf.int64))
+        places -= tf.gather(row_splits[:-1], bags)
+        left = places < max_length
+    return tf.size(lengths), bags, left
+
+
 def _feature_weights_gradient(
-    op: tf.Operation,
-    f: int,
-    handle: tf.Tensor,
-    hook: tf.Tensor,
-    missing_row: tf.Tensor,
+    attrs: dict[str, Any],
+    find: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     *,
     grad: tf.Tensor,
     ids: tf.Tensor,
     row_splits: tf.Tensor | None,
     weights: tf.Tensor,
 ) -> tf.Tensor:
-    attrs = {name: op.get_attr(name)[f] for name in _FEATURE_ATTRS}
-    shape = tf.shape(ids, tf.int64)
-    if row_splits is None:
-        row_splits = tf.range(tf.reduce_prod(shape[:-1]) + 1) * shape[-1]
+    num_bags, bags, left = bags_of(ids, row_splits, attrs["max_lengths"])
     ids, factors = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
-    lengths = row_splits[1:] - row_splits[:-1]
-    bags = tf.repeat(tf.range(tf.size(lengths)), lengths)
-    counted = tf.ones_like(ids, tf.bool)
-    if attrs["max_lengths"] > 0:
-        positions = tf.range(tf.size(ids, tf.int64))
-        positions -= tf.gather(row_splits[:-1], bags)
-        counted &= positions < attrs["max_lengths"]
+    counted = left
     if attrs["use_padding"]:
         counted &= tf.not_equal(ids, attrs["padding_ids"])
     if attrs["salted"]:
         ids = id_hash.mixed(tf.bitwise.bitwise_xor(ids, attrs["salts"]))
-    missing = op.get_attr("missing")[attrs["tables"]].decode()
-    rows, _ = embedding_ops.find(
-        handle, hook, ids, missing_row, missing=missing
-    )
+    rows = find(ids, left)
     dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
     rows, factors = tf.cast(rows, dtype), tf.cast(factors, dtype)
     counted = tf.cast(counted, dtype)
@@ -295,7 +385,7 @@ def _feature_weights_gradient(
     grad = tf.gather(grad, bags)
 
     def summed(x: tf.Tensor) -> tf.Tensor:
-        return tf.math.unsorted_segment_sum(x, bags, tf.size(lengths))
+        return tf.math.unsorted_segment_sum(x, bags, num_bags)
 
     along_row = tf.reduce_sum(grad * rows, axis=1)
     combiner = attrs["combiners"].decode()

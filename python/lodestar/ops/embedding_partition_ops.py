@@ -1,15 +1,95 @@
 """Look-ups in tables whose rows lie in several places.
 
-Whoever pools makes the ids distinct, shares them out to the parts of the table,
-fetches a row for each and puts the rows in the order of the ids again.
+Whoever pools makes the ids distinct (`unique_features`), shares them out to the
+parts of the table (`partition`), fetches a row for each, puts the rows in the
+order of the ids again (`assemble`) and pools them (`pool_features`): what
+`embedding_collection_ops.collection_lookup` does with a table that is here.
 `id_hash.part_of_id` says which part an id is of.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_ops
+
+# The lists of inputs of a pooling op that have one item a table.
+_TABLES_INPUTS = ("hooks", "rows", "unique_ids", "positions")
+
+
+def unique_features(
+    features: Sequence[collection_ops.FeatureAttrs],
+    inputs: Sequence[collection_ops.FeatureInputs],
+    num_tables: int,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The distinct ids that features read of their tables.
+
+    Args:
+        features: F features.
+        inputs: F batches; their weights are not read.
+        num_tables: T.
+
+    Returns:
+        unique_ids, T int64 `[U]`: in order of first occurrence, features in
+        order, salted, without padding. positions, T int64: the index there of
+        each id of the table's features, without those that max_length leaves
+        out, -1 for padding.
+
+    Raises:
+        tf.errors.InvalidArgumentError: As in a look-up, naming the feature.
+    """
+    unique = gen_ops.lodestar_embedding_collection_unique(
+        T=num_tables,
+        **collection_ops.batch_arguments(
+            features, [x._replace(weights=None) for x in inputs]
+        ),
+    )
+    return unique.unique_ids, unique.positions
+
+
+def pool_features(
+    hooks: Sequence[tf.Tensor],
+    rows: Sequence[tf.Tensor],
+    unique_ids: Sequence[tf.Tensor],
+    positions: Sequence[tf.Tensor],
+    features: Sequence[collection_ops.FeatureAttrs],
+    inputs: Sequence[collection_ops.FeatureInputs],
+    default_rows: Sequence[tf.Tensor] = (),
+) -> list[tf.Tensor]:
+    """Rows of features, of those of distinct ids; differentiable in hooks and weights.
+
+    Args:
+        hooks: T `[0, D]`, each of its table's dtype. Their gradients are
+            `tf.IndexedSlices` over unique_ids, as those of a look-up.
+        rows: T `[U, D]` of the tables' dtypes, one for each of unique_ids; no
+            gradient goes to them.
+        unique_ids: T int64 `[U]`, as `unique_features` gave them.
+        positions: T int64, likewise.
+        features: F features, those of `unique_features`.
+        inputs: F batches, likewise.
+        default_rows: For each feature with a default_id, in order, the row
+            `[D]` that an empty bag reads; no gradient goes to them.
+
+    Returns:
+        F tensors, to the bit what a look-up of such rows gives.
+
+    Raises:
+        tf.errors.InvalidArgumentError: As in a look-up, naming the feature; a
+            shape does not fit; a position is not in [-1, U).
+    """
+    return gen_ops.lodestar_embedding_collection_pool(
+        hooks=hooks,
+        rows=rows,
+        unique_ids=unique_ids,
+        positions=positions,
+        default_rows=default_rows,
+        **collection_ops.batch_arguments(features, inputs),
+        M=collection_ops.num_max(features),
+        feature_dtypes=[hooks[f.table].dtype for f in features],
+    ).pooled
 
 
 def partition(
@@ -84,3 +164,96 @@ def _partition_rows_gradient(
     num_parts = op.get_attr("num_parts")
     rows = [tf.convert_to_tensor(x) for x in grads[num_parts : 2 * num_parts]]
     return None, assemble(rows, op.outputs[-1])
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingCollectionPool")
+def _pool_gradient(
+    op: tf.Operation, *grads: tf.Tensor
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    attrs = collection_ops.feature_attrs(op)
+    tables, features = len(op.get_attr("table_dtypes")), len(attrs["names"])
+    inputs = collection_ops.split(
+        op.inputs,
+        {
+            **dict.fromkeys(_TABLES_INPUTS, tables),
+            **collection_ops.batch_lengths(attrs),
+        },
+    )
+    gradients = list(grads[:features])
+    result = [None] * len(op.inputs)
+    result[:tables] = collection_ops.hook_gradients(
+        attrs,
+        gradients,
+        inputs,
+        {**inputs, "winners": list(op.outputs[features:])},
+    )
+    weighted = len(inputs["weights"])
+    first = 4 * tables + features + len(inputs["row_splits"])
+    if collection_ops.wants_weights(op, first, weighted):
+        result[first : first + weighted] = (
+            gen_ops.lodestar_embedding_collection_pool_weights_gradient(
+                **inputs, gradients=gradients, **attrs
+            )
+        )
+    return result
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingCollectionPoolWeightsGradient")
+def _weights_gradient_gradient(
+    op: tf.Operation, *grads: tf.Tensor
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    attrs = collection_ops.feature_attrs(op)
+    tables = len(op.get_attr("table_dtypes"))
+    inputs = collection_ops.split(
+        op.inputs,
+        {
+            **dict.fromkeys(_TABLES_INPUTS, tables),
+            "gradients": len(attrs["names"]),
+            **collection_ops.batch_lengths(attrs),
+        },
+    )
+    positions = _positions_of_features(attrs, inputs)
+
+    def find(f: int, _: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        # Zeros first, which padding reads and what max_length leaves out.
+        rows = inputs["rows"][attrs["tables"][f]]
+        rows = tf.pad(rows, [[1, 0], [0, 0]])
+        places = tf.scatter_nd(
+            tf.where(left), positions[f] + 1, tf.shape(left, tf.int64)
+        )
+        return tf.gather(rows, places)
+
+    result = collection_ops.weights_gradient_gradient(
+        op, attrs, inputs, grads, find
+    )
+    for t in range(tables):
+        rows_gradient, result[tables + t] = result[tables + t], None
+        if rows_gradient is not None:
+            result[t] = embedding_ops.table_gradient(
+                tf.convert_to_tensor(rows_gradient),
+                inputs["unique_ids"][t],
+                inputs["hooks"][t].shape[1],
+            )
+    return result
+
+
+def _positions_of_features(
+    attrs: dict[str, Any], inputs: dict[str, list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """The positions of each feature, of those of its table."""
+    splits = iter(inputs["row_splits"])
+    begins: dict[int, tf.Tensor] = {}
+    result = []
+    for f, table in enumerate(attrs["tables"]):
+        row_splits = next(splits) if attrs["ragged"][f] else None
+        ids = inputs["ids"][f]
+        count = tf.size(ids, tf.int64)
+        if attrs["combiners"][f]:
+            *_, left = collection_ops.bags_of(
+                ids, row_splits, attrs["max_lengths"][f]
+            )
+            count = tf.reduce_sum(tf.cast(left, tf.int64))
+        begin = begins.get(table, 0)
+        begins[table] = begin + count
+        result.append(inputs["positions"][table][begin : begins[table]])
+    return result

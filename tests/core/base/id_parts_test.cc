@@ -5,26 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "tests/core/testing/threads.h"
 
 namespace lodestar {
 namespace {
-
-// Ranges of 3 items on as many threads.
-ParallelFor Threads() {
-  return [](int64_t total, int64_t,
-            const std::function<void(int64_t, int64_t)>& body) {
-    std::vector<std::thread> threads;
-    for (int64_t begin = 0; begin < total; begin += 3) {
-      threads.emplace_back(body, begin, std::min(total, begin + 3));
-    }
-    for (std::thread& thread : threads) thread.join();
-  };
-}
 
 TEST(IdPartsTest, PartsAreFrozen) {
   // Those of tests/python/ops/id_hash_test.py.
@@ -88,7 +76,7 @@ class IdPartsOfWidthTest : public testing::TestWithParam<int64_t> {};
 
 TEST_P(IdPartsOfWidthTest, RowsAreSplitAndAssembledAgain) {
   const int64_t width = GetParam();
-  const ParallelFor threads = Threads();
+  const ParallelFor threads = Threads(7);
   for (const ParallelFor* parallel : {(const ParallelFor*)nullptr, &threads}) {
     for (const int64_t count : {0, 1, 50}) {
       for (const int num_parts : {1, 2, 5, 100}) {

@@ -182,10 +182,17 @@ struct Single {
 
 // A look-up of all features together.
 struct Together {
+  // default_rows: of features whose tables' rows were fetched.
   explicit Together(const std::vector<CollectionFeature>& features,
                     const std::vector<Batch>& batches, Ids ids,
-                    const ParallelFor* threads)
+                    const ParallelFor* threads,
+                    const std::vector<std::vector<float>>& default_rows = {})
       : tensors(Tensors(features, batches)), parallel(threads) {
+    for (size_t f = 0; f < default_rows.size(); ++f) {
+      if (!default_rows[f].empty()) {
+        tensors[f].default_row = default_rows[f].data();
+      }
+    }
     EXPECT_TRUE(batch.Init(features, tensors, kNumTables, ids, parallel).ok());
     for (size_t f = 0; f < features.size(); ++f) {
       const int64_t count = features[f].pooled ? batches[f].splits.size() - 1
@@ -223,6 +230,10 @@ struct Together {
       tables[t].refs = refs[t];
       tables[t].positions = positions[t];
     }
+    LookUp(tables, found);
+  }
+
+  void LookUp(const std::vector<CollectionBatch::Table>& tables, bool found) {
     std::vector<void*> outputs;
     std::vector<int64_t*> winner_outputs;
     for (size_t f = 0; f < rows.size(); ++f) {
@@ -441,6 +452,62 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
           << features_[f].name << " " << i;
     }
   }
+}
+
+TEST_P(EmbeddingCollectionTest, FetchedRowsAreAsThoseOfAStore) {
+  Stores stores;
+  Together near(features_, batches_, Ids::kByTable, nullptr);
+  near.Deduplicate();
+  near.LookUp(stores.pointers, true, true);
+  const auto fetch = [&](int t, const std::vector<int64_t>& ids) {
+    std::vector<float> rows(ids.size() * kDims[t]);
+    stores.pointers[t]->Find(ids, nullptr, Missing(), rows.data(), nullptr,
+                             nullptr);
+    return rows;
+  };
+  std::vector<std::vector<float>> default_rows;
+  for (const CollectionFeature& feature : features_) {
+    default_rows.emplace_back();
+    if (!feature.default_id) continue;
+    default_rows.back() =
+        fetch(feature.table, {TableId(feature, *feature.default_id)});
+  }
+  std::vector<CollectionBatch::Table> tables(kNumTables);
+  std::vector<std::vector<float>> rows;
+  for (int t = 0; t < kNumTables; ++t) rows.push_back(fetch(t, near.unique[t]));
+  for (int t = 0; t < kNumTables; ++t) {
+    tables[t].positions = near.positions[t];
+    tables[t].fetched = {RowType::kFloat32, kDims[t], rows[t].data(),
+                         static_cast<int64_t>(near.unique[t].size())};
+  }
+  const ParallelFor threads = Threads();
+  Together far(features_, batches_, Ids::kRead, &threads, default_rows);
+  far.LookUp(tables, false);
+  EXPECT_EQ(far.rows, near.rows);
+  EXPECT_EQ(far.winners, near.winners);
+
+  std::vector<CollectionBatch::Table> near_tables(kNumTables);
+  for (int t = 0; t < kNumTables; ++t)
+    near_tables[t].store = stores.pointers[t];
+  const auto weight_gradients =
+      [&](const Together& together,
+          const std::vector<CollectionBatch::Table>& tables) {
+        std::vector<const void*> gradients;
+        std::vector<std::vector<float>> weight_gradients;
+        std::vector<float*> outputs;
+        for (size_t f = 0; f < features_.size(); ++f) {
+          gradients.push_back(near.rows[f].data());  // any numbers
+          weight_gradients.emplace_back(batches_[f].weights.size(), -7.0f);
+        }
+        for (size_t f = 0; f < features_.size(); ++f) {
+          outputs.push_back(TakesWeights(features_[f])
+                                ? weight_gradients[f].data()
+                                : nullptr);
+        }
+        together.batch.WeightGradients(tables, gradients, outputs, &threads);
+        return weight_gradients;
+      };
+  EXPECT_EQ(weight_gradients(far, tables), weight_gradients(near, near_tables));
 }
 
 TEST_P(EmbeddingCollectionTest, CountsByFeature) {

@@ -112,7 +112,7 @@ std::vector<double> Reference(const Bags& bags, const std::vector<float>& rows,
   return pooled;
 }
 
-TEST(EmbeddingPoolTest, BothWaysAgreeWithTheDefinition) {
+TEST(EmbeddingPoolTest, AllWaysAgreeWithTheDefinition) {
   auto store = MakeStore();
   const int64_t padding = 7;
   for (bool weighted : {false, true}) {
@@ -143,6 +143,17 @@ TEST(EmbeddingPoolTest, BothWaysAgreeWithTheDefinition) {
                 winners_again.data());
       EXPECT_EQ(again, pooled);
       EXPECT_EQ(winners_again, winners);
+      std::vector<float> unique_rows(unique.size() * kDim);
+      store->Find(unique, nullptr, Missing(), unique_rows.data(), nullptr,
+                  nullptr);
+      const FetchedRows fetched = {RowType::kFloat32, kDim, unique_rows.data(),
+                                   static_cast<int64_t>(unique.size())};
+      again.assign(pooled.size(), -9);
+      winners_again.assign(pooled.size(), -9);
+      PoolFetched(fetched, bags, positions, nullptr, again.data(),
+                  winners_again.data());
+      EXPECT_EQ(again, pooled);
+      EXPECT_EQ(winners_again, winners);
     }
   }
 }
@@ -159,6 +170,21 @@ TEST(EmbeddingPoolTest, AnEmptyBagIsZerosOrTheDefaultRow) {
   bags.default_id = &fallback;
   PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
   EXPECT_EQ(pooled, (std::vector<float>{2, -2, 4, 2, -2, 4}));
+  const FetchedRows fetched = {RowType::kFloat32, kDim, nullptr, 0};
+  PoolFetched(fetched, bags, {}, nullptr, pooled.data(), nullptr);
+  EXPECT_EQ(pooled, std::vector<float>(2 * kDim, 0.0f));
+  const std::vector<float> row = {1, 2, 3};
+  PoolFetched(fetched, bags, {}, row.data(), pooled.data(), nullptr);
+  EXPECT_EQ(pooled, (std::vector<float>{1, 2, 3, 1, 2, 3}));
+}
+
+TEST(EmbeddingPoolTest, FetchedRowsAreReadByPosition) {
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
+  const FetchedRows fetched = {RowType::kFloat32, kDim, rows.data(), 2};
+  const std::vector<int64_t> positions = {1, 0, kNoPosition, 1};
+  std::vector<float> out(3 * kDim, -9);
+  fetched.Read(positions, 1, 4, out.data());
+  EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 0, 0, 0, 4, 5, 6}));
 }
 
 TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {

@@ -200,6 +200,16 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
       std::vector<int64_t> winners(3 * dim);
       PoolFind(*store, bags, Missing(), pooled.data(),
                combiner == Combiner::kMax ? winners.data() : nullptr);
+      std::vector<int64_t> positions(kLong, 0);
+      for (size_t i = 0; i < known.size(); ++i) positions.push_back(i);
+      std::vector<T> again(3 * dim);
+      std::vector<int64_t> winners_again(3 * dim);
+      PoolFetched({RowTypeOf<T>(), dim, rows.data(),
+                   static_cast<int64_t>(known.size())},
+                  bags, positions, nullptr, again.data(),
+                  combiner == Combiner::kMax ? winners_again.data() : nullptr);
+      EXPECT_TRUE(this->Same(again, pooled));
+      EXPECT_EQ(winners_again, winners);
       for (int c = 0; c < dim; ++c) {
         C sum = 0;
         C most = ToCompute(rows[c]);

@@ -70,15 +70,30 @@ def usual_arguments(name, tables):
     if name == "EmbeddingCollectionWeightsGradient":
         hooks = [tf.zeros([0, DIM])] * 2
         return {**batch, **missing, **gradients, "hooks": hooks}
+    if name == "EmbeddingCollectionUnique":
+        return {**batch, "T": 2}
     looked_up = call(
         "EmbeddingCollectionLookup",
         **usual_arguments("EmbeddingCollectionLookup", tables),
     )
+    unique = {
+        "unique_ids": looked_up.unique_ids,
+        "positions": looked_up.positions,
+    }
+    fetched = {
+        "hooks": lookup["hooks"],
+        "rows": [tf.ones([len(x), DIM]) for x in looked_up.unique_ids],
+        "default_rows": [tf.ones([DIM])],
+    }
+    if name == "EmbeddingCollectionPool":
+        outputs = {k: lookup[k] for k in ("M", "feature_dtypes")}
+        return {**batch, **unique, **fetched, **outputs}
+    if name == "EmbeddingCollectionPoolWeightsGradient":
+        return {**batch, **unique, **fetched, **gradients}
     return {
         **batch,
         **gradients,
-        "unique_ids": looked_up.unique_ids,
-        "positions": looked_up.positions,
+        **unique,
         "winners": looked_up.winners,
         "dims": [DIM, DIM],
         "table_dtypes": [tf.float32] * 2,
@@ -87,9 +102,14 @@ def usual_arguments(name, tables):
 
 
 LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
+UNIQUE, POOL = "EmbeddingCollectionUnique", "EmbeddingCollectionPool"
+POOL_GRADIENT = "EmbeddingCollectionPoolWeightsGradient"
 OPS = [
     "EmbeddingCollectionLookup",
     "EmbeddingCollectionGradient",
+    "EmbeddingCollectionPool",
+    "EmbeddingCollectionPoolWeightsGradient",
+    "EmbeddingCollectionUnique",
     "EmbeddingCollectionWeightsGradient",
 ]
 
@@ -218,13 +238,16 @@ def of_one(name):
     count |= dict.fromkeys(["winners"], 0)
     count |= dict.fromkeys(["handles", "hooks", "missing_rows", "missing"], 1)
     count |= dict.fromkeys(["unique_ids", "table_dtypes", "dims"], 1)
+    count |= {"rows": 1, "default_rows": 0}
     arguments = {
         k: v[: count[k]] if k in count else v for k, v in arguments.items()
     }
     arguments["names"] = [""]
     if "M" in arguments:
         arguments["M"] = 0
-    if name == GRADIENT:
+    if "T" in arguments:
+        arguments["T"] = 1
+    if "positions" in arguments:
         arguments["positions"] = [tf.constant([0, 1, 2], tf.int64)]
     return tables[:1], arguments
 
@@ -253,9 +276,19 @@ BAGS = [
         "`weights` go with the combiners sum, mean and sqrtn only",
     ),
 ]
-SUMS = [
+POSITIONS = [
     ({"positions": [0, 3, 1]}, "`positions[1]` is 3, wanted -1 to 2"),
     ({"positions": [0, 1, MIN]}, f"`positions[2]` is {MIN}, wanted -1 to 2"),
+    (
+        {"positions": [0, 1]},
+        "`positions[0]` has 2 numbers, but the features have 3 ids",
+    ),
+    (
+        {"positions": [[0, 1, 2]]},
+        "`positions` must have rank 1, found shape [1,3]",
+    ),
+]
+SUMS = [
     ({"unique_ids": []}, "`positions[0]` is 0, wanted -1 to -1"),
     ({"gradients": np.zeros([3])}, "`gradients` has shape [3], wanted [2,4]"),
     (
@@ -265,19 +298,52 @@ SUMS = [
 ]
 
 
+FETCHED = [
+    ({"rows": np.ones([3])}, "`rows` must have rank 2, found shape [3]"),
+    (
+        {"rows": np.ones([3, 0])},
+        "`rows[0]` has rows of 0 numbers, wanted 1 to 65536",
+    ),
+    (
+        {"rows": np.ones([0, 2**40])},
+        f"`rows[0]` has rows of {2**40} numbers, wanted 1 to 65536",
+    ),
+]
+POOLED = [
+    (
+        {"rows": np.ones([2, DIM])},
+        "`rows[0]` has 2 rows, but `unique_ids[0]` has 3 ids",
+    ),
+    (
+        {"rows": np.ones([3, 5])},
+        "`hooks[0]` has shape [0,4], wanted [0,5]",
+    ),
+    ({"hooks": np.ones([1, 4])}, "`hooks[0]` has shape [1,4], wanted [0,4]"),
+    (
+        {"unique_ids": [[1, 2, 3]]},
+        "`unique_ids` must have rank 1, found shape [1,3]",
+    ),
+]
+CASES = {
+    LOOKUP: BAGS,
+    UNIQUE: [case for case in BAGS if "combiners" not in case[0]],
+    GRADIENT: [*BAGS, *POSITIONS, *SUMS],
+    POOL: [*BAGS, *POSITIONS, *FETCHED, *POOLED],
+    POOL_GRADIENT: [*BAGS, *POSITIONS, *FETCHED, *SUMS[1:]],
+}
+
+
 @pytest.mark.parametrize(
     "name, changed, message",
-    [
-        *((name, *case) for name in (LOOKUP, GRADIENT) for case in BAGS),
-        *((GRADIENT, *case) for case in SUMS),
-    ],
+    [(name, *case) for name, cases in CASES.items() for case in cases],
 )
 def test_a_feature_without_a_name_is_not_named(name, changed, message):
     (table,), arguments = of_one(name)
     call(name, **arguments)
     before = content(table)
     for key, value in changed.items():
-        dtype = tf.float32 if key in ("weights", "gradients") else tf.int64
+        ints = ("ids", "row_splits", "unique_ids", "positions")
+        dtype = tf.int64 if key in ints else tf.float32
         given = value if key == "combiners" else tensor(value, dtype)
         arguments[key] = [given]
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
@@ -285,6 +351,23 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
     # Behind the name of the op.
     assert "}} " + message in raised.value.message
     assert content(table) == before
+
+
+def test_the_row_of_an_empty_bag_is_checked():
+    _, arguments = prepared(POOL)
+    for row in (tf.ones([]), tf.ones([5]), tf.ones([1, DIM])):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=r"feature 'sum': `default_rows` has shape .*, wanted \[4\]",
+        ):
+            call(POOL, **{**arguments, "default_rows": [row]})
+    for rows in ([], [tf.ones([DIM])] * 2, [tf.ones([DIM], tf.float64)]):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="`default_dtypes` must have the dtype of the table of each "
+            "feature that `use_default` names, which are 1, found",
+        ):
+            call(POOL, **{**arguments, "default_rows": rows})
 
 
 def test_admission_of_a_call_goes_before_that_of_its_tables():

@@ -208,44 +208,51 @@ void CollectionBatch::LookUpRows(const Task& task, const Table& table,
                                  bool found, void* out,
                                  int64_t* winners) const {
   const Part& part = parts_[task.part];
-  const EmbeddingStore& store = *table.store;
-  const int dim = store.dim();
+  const bool fetched = table.store == nullptr;
+  const int dim = table.dim();
   Span<const int64_t> positions;
-  if (found) {
-    positions = table.positions.subspan(part.offset, part.bags.ids.size());
-  }
-  char* rows = static_cast<char*>(out) + task.begin * store.row_bytes();
+  if (found || fetched) positions = PositionsOf(part, table);
+  char* rows =
+      static_cast<char*>(out) + task.begin * dim * SizeOf(table.type());
   if (part.feature->pooled) {
     Bags bags = part.bags;
     bags.row_splits =
         bags.row_splits.subspan(task.begin, task.end - task.begin + 1);
     if (winners != nullptr) winners += task.begin * dim;
-    if (found) {
-      PoolFound(store, bags, positions, table.refs, table.missing, rows,
+    if (fetched) {
+      PoolFetched(table.fetched, bags, positions, part.tensors.default_row,
+                  rows, winners);
+    } else if (found) {
+      PoolFound(*table.store, bags, positions, table.refs, table.missing, rows,
                 winners);
     } else {
-      PoolFind(store, bags, table.missing, rows, winners);
+      PoolFind(*table.store, bags, table.missing, rows, winners);
     }
     return;
   }
-  if (found) {
-    store.ReadRows(part.bags.ids, positions, table.refs, task.begin, task.end,
-                   table.missing, rows);
-    return;
+  if (fetched) {
+    table.fetched.Read(positions, task.begin, task.end, rows);
+  } else if (found) {
+    table.store->ReadRows(part.bags.ids, positions, table.refs, task.begin,
+                          task.end, table.missing, rows);
+  } else {
+    table.store->Find(part.bags.ids.subspan(task.begin, task.end - task.begin),
+                      part.bags.padding_id, table.missing, rows, nullptr,
+                      nullptr);
   }
-  store.Find(part.bags.ids.subspan(task.begin, task.end - task.begin),
-             part.bags.padding_id, table.missing, rows, nullptr, nullptr);
+}
+
+int CollectionBatch::WidestOf(const std::vector<Table>& tables) {
+  int widest = 0;
+  for (const Table& table : tables) widest = std::max(widest, table.dim());
+  return widest;
 }
 
 void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
                              const std::vector<void*>& rows,
                              const std::vector<int64_t*>& winners,
                              const ParallelFor* parallel) const {
-  int widest = 0;
-  for (const Table& table : tables) {
-    widest = std::max(widest, table.store->dim());
-  }
-  ForEachTask(40 + 2 * widest, parallel, [&](const Task& task) {
+  ForEachTask(40 + 2 * WidestOf(tables), parallel, [&](const Task& task) {
     LookUpRows(task, tables[parts_[task.part].feature->table], found,
                rows[task.part], winners[task.part]);
   });

@@ -44,6 +44,8 @@ struct FeatureTensors {
   Span<const int64_t> ids;
   Span<const int64_t> row_splits;  // pooled features only
   Span<const float> weights;       // pooled features only; empty: all 1
+  // Of a table whose rows were fetched, the row of an empty bag; null: zeros.
+  const void* default_row = nullptr;
 };
 
 // What a feature's look-ups were.
@@ -58,12 +60,18 @@ struct FeatureCounts {
 // never depends on it.
 class CollectionBatch {
  public:
-  // A table, and what FindOrInsert gave for its distinct ids.
+  // A table, and what FindOrInsert gave for its distinct ids, or their rows.
   struct Table {
-    const EmbeddingStore* store = nullptr;
+    const EmbeddingStore* store = nullptr;  // null: the rows were fetched
     Missing missing;
     Span<const int64_t> positions;
     Span<const RowRef> refs;
+    FetchedRows fetched;
+
+    int dim() const { return store == nullptr ? fetched.dim : store->dim(); }
+    RowType type() const {
+      return store == nullptr ? fetched.type : store->type();
+    }
   };
   // A table's gradient: the sum for each distinct id, [num_unique, dim], of
   // ComputeType(type). `type`: of the gradients of its features.
@@ -107,7 +115,8 @@ class CollectionBatch {
   // Rows of each feature, of its table's type: [bags, dim], or [ids, dim] if
   // not pooled. winners[f]:
   // as PoolFound's, null for other combiners than max. `found`: the tables'
-  // positions and refs are given; else rows are looked up on the way.
+  // positions and refs are given; else rows that were not fetched are looked up
+  // on the way.
   // REQUIRES: not Ids::kCount.
   void LookUp(const std::vector<Table>& tables, bool found,
               const std::vector<void*>& rows,
@@ -137,7 +146,8 @@ class CollectionBatch {
 
   // gradients[f], of its table's type -> weight_gradients[f], one number for
   // each of tensors[f].ids, of the features where the latter is not null.
-  // Positions are not read. REQUIRES: not Ids::kCount.
+  // Positions are read of tables whose rows were fetched. REQUIRES: not
+  // Ids::kCount.
   void WeightGradients(const std::vector<Table>& tables,
                        const std::vector<const void*>& gradients,
                        const std::vector<float*>& weight_gradients,
@@ -189,9 +199,15 @@ class CollectionBatch {
                   const std::vector<const void*>& gradients,
                   const std::vector<const int64_t*>& winners,
                   const ComputeOf<T>* factors, const Sums& table) const;
-  template <typename T>
-  void WeightGradientsOf(const Task& task, const Table& table,
-                         const T* gradients, float* weight_gradients) const;
+  // read(begin, count, rows) copies the rows of ids [begin, begin + count).
+  template <typename T, typename Read>
+  void WeightGradientsOf(const Task& task, int dim, const T* gradients,
+                         float* weight_gradients, const Read& read) const;
+  // The positions of a part's ids.
+  static Span<const int64_t> PositionsOf(const Part& part, const Table& table) {
+    return table.positions.subspan(part.offset, part.bags.ids.size());
+  }
+  static int WidestOf(const std::vector<Table>& tables);
   // body(task) for all tasks; `cost`: nanoseconds an id. As RunParallel, it
   // allocates nothing itself and body must not throw.
   template <typename Body>

@@ -113,15 +113,15 @@ void CollectionBatch::SumColumns(const Columns& columns,
   sums.Finish();
 }
 
-template <typename T>
-void CollectionBatch::WeightGradientsOf(const Task& task, const Table& table,
+template <typename T, typename Read>
+void CollectionBatch::WeightGradientsOf(const Task& task, int dim,
                                         const T* gradients,
-                                        float* weight_gradients) const {
+                                        float* weight_gradients,
+                                        const Read& read) const {
   using C = ComputeOf<T>;
   const Part& part = parts_[task.part];
   const Bags& bags = part.bags;
   const Span<const int64_t>& whole = part.tensors.row_splits;
-  const int dim = table.store->dim();
   RowRoom<T> room(dim);
   T* const rows = room.rows();
   const int64_t run = std::min(room.run(), kRun);
@@ -134,8 +134,7 @@ void CollectionBatch::WeightGradientsOf(const Task& task, const Table& table,
     float* along = out;  // gradient . row, for each id of the bag, until below
     for (int64_t i = 0; i < count; i += run) {
       const int64_t here = std::min(run, count - i);
-      table.store->Find(bags.ids.subspan(first + i, here), bags.padding_id,
-                        table.missing, rows, nullptr, nullptr);
+      read(first + i, here, rows);
       for (int64_t j = 0; j < here; ++j) {
         C dot = 0;
         for (int c = 0; c < dim; ++c) {
@@ -177,18 +176,28 @@ void CollectionBatch::WeightGradients(
     const std::vector<Table>& tables, const std::vector<const void*>& gradients,
     const std::vector<float*>& weight_gradients,
     const ParallelFor* parallel) const {
-  int widest = 0;
-  for (const Table& table : tables) {
-    widest = std::max(widest, table.store->dim());
-  }
-  ForEachTask(RowCost(widest), parallel, [&](const Task& task) {
-    if (weight_gradients[task.part] == nullptr) return;
-    const Table& table = tables[parts_[task.part].feature->table];
-    VisitRowType(table.store->type(), [&](auto zero) {
+  ForEachTask(RowCost(WidestOf(tables)), parallel, [&](const Task& task) {
+    const Part& part = parts_[task.part];
+    float* const out = weight_gradients[task.part];
+    if (out == nullptr) return;
+    const Table& table = tables[part.feature->table];
+    VisitRowType(table.type(), [&](auto zero) {
       using T = decltype(zero);
-      WeightGradientsOf(task, table,
-                        static_cast<const T*>(gradients[task.part]),
-                        weight_gradients[task.part]);
+      const T* from = static_cast<const T*>(gradients[task.part]);
+      if (table.store == nullptr) {
+        WeightGradientsOf(task, table.dim(), from, out,
+                          [&](int64_t begin, int64_t count, T* rows) {
+                            table.fetched.Read(PositionsOf(part, table), begin,
+                                               begin + count, rows);
+                          });
+        return;
+      }
+      WeightGradientsOf(task, table.dim(), from, out,
+                        [&](int64_t begin, int64_t count, T* rows) {
+                          table.store->Find(part.bags.ids.subspan(begin, count),
+                                            part.bags.padding_id, table.missing,
+                                            rows, nullptr, nullptr);
+                        });
     });
   });
 }

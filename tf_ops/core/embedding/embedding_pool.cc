@@ -5,6 +5,7 @@
 #include <new>
 
 #include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 
 namespace lodestar {
@@ -97,12 +98,12 @@ class Bag {
   C total_ = 0;
 };
 
-// fetch(begin, count, rows) copies the rows of ids [begin, begin + count).
-template <typename T, typename Fetch>
-void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
-          T* pooled, int64_t* winners, const Fetch& fetch) {
+// fetch(begin, count, rows) copies the rows of ids [begin, begin + count);
+// read_default(row) makes an empty bag, which is zeros, what it shall be.
+template <typename T, typename Fetch, typename ReadDefault>
+void Pool(int dim, const Bags& bags, T* pooled, int64_t* winners,
+          const Fetch& fetch, const ReadDefault& read_default) {
   constexpr bool kRounds = RowRoom<T>::kRounds;
-  const int dim = store.dim();
   RowRoom<T> room(dim);
   // Enough that the stages of a look-up overlap.
   const int64_t run = std::min(room.run(), 8 * kRun);
@@ -130,11 +131,24 @@ void Pool(const EmbeddingStore& store, const Bags& bags, const Missing& missing,
     }
     bag.End();
     if constexpr (kRounds) RoundRow(room.sum(), dim, out);
-    if (bag.count() == 0 && bags.default_id != nullptr) {
-      store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing, out,
-                 nullptr, nullptr);
-    }
+    if (bag.count() == 0) read_default(out);
   }
+}
+
+// Pools rows of a store.
+template <typename Fetch>
+void PoolStore(const EmbeddingStore& store, const Bags& bags,
+               const Missing& missing, void* pooled, int64_t* winners,
+               const Fetch& fetch) {
+  const auto read_default = [&](void* row) {
+    if (bags.default_id == nullptr) return;
+    store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing, row,
+               nullptr, nullptr);
+  };
+  VisitRowType(store.type(), [&](auto zero) {
+    Pool(store.dim(), bags, static_cast<decltype(zero)*>(pooled), winners,
+         fetch, read_default);
+  });
 }
 
 }  // namespace
@@ -178,29 +192,59 @@ Status CheckBags(const Bags& bags) {
   return Status();
 }
 
+void FetchedRows::Read(Span<const int64_t> positions, int64_t begin,
+                       int64_t end, void* rows) const {
+  VisitWidth<char>(int64_t{dim} * SizeOf(type), [&](auto width) {
+    const char* from = static_cast<const char*>(data);
+    char* row = static_cast<char*>(rows);
+    for (int64_t i = begin; i < end; ++i, row += width) {
+      const int64_t ahead = i + kAhead;
+      if (ahead < positions.size() && positions[ahead] != kNoPosition) {
+        __builtin_prefetch(from + positions[ahead] * width);
+      }
+      if (positions[i] == kNoPosition) {
+        std::fill_n(row, width, char{0});
+      } else {
+        CopyRows(from + positions[i] * width, 1, width, row);
+      }
+    }
+  });
+}
+
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
                const Missing& missing, void* pooled, int64_t* winners) {
+  PoolStore(store, bags, missing, pooled, winners,
+            [&](int64_t begin, int64_t count, void* rows) {
+              store.ReadRows(bags.ids, positions, refs, begin, begin + count,
+                             missing, rows);
+            });
+}
+
+void PoolFetched(const FetchedRows& fetched, const Bags& bags,
+                 Span<const int64_t> positions, const void* default_row,
+                 void* pooled, int64_t* winners) {
   const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
-    store.ReadRows(bags.ids, positions, refs, begin, begin + count, missing,
-                   rows);
+    fetched.Read(positions, begin, begin + count, rows);
   };
-  VisitRowType(store.type(), [&](auto zero) {
-    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
-         fetch);
+  VisitRowType(fetched.type, [&](auto zero) {
+    using T = decltype(zero);
+    const auto read_default = [&](T* row) {
+      if (default_row == nullptr) return;
+      std::copy_n(static_cast<const T*>(default_row), fetched.dim, row);
+    };
+    Pool(fetched.dim, bags, static_cast<T*>(pooled), winners, fetch,
+         read_default);
   });
 }
 
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
               const Missing& missing, void* pooled, int64_t* winners) {
-  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
-    store.Find(bags.ids.subspan(begin, count), bags.padding_id, missing, rows,
-               nullptr, nullptr);
-  };
-  VisitRowType(store.type(), [&](auto zero) {
-    Pool(store, bags, missing, static_cast<decltype(zero)*>(pooled), winners,
-         fetch);
-  });
+  PoolStore(store, bags, missing, pooled, winners,
+            [&](int64_t begin, int64_t count, void* rows) {
+              store.Find(bags.ids.subspan(begin, count), bags.padding_id,
+                         missing, rows, nullptr, nullptr);
+            });
 }
 
 }  // namespace lodestar

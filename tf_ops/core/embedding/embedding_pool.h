@@ -95,6 +95,20 @@ struct Bags {
 // N weights wanted; weights with max, first or last.
 Status CheckBags(const Bags& bags);
 
+// Rows that were fetched from wherever a table is: row u of the batch's u-th
+// distinct id.
+struct FetchedRows {
+  RowType type = RowType::kFloat32;
+  int dim = 0;
+  const void* data = nullptr;  // [size, dim]
+  int64_t size = 0;
+
+  // The rows of ids [begin, end), zeros for kNoPosition.
+  // REQUIRES: every position is kNoPosition or in [0, size).
+  void Read(Span<const int64_t> positions, int64_t begin, int64_t end,
+            void* rows) const;
+};
+
 // Pools rows that were found before: id i lies at refs[positions[i]]. `pooled`:
 // [B, D] of the store's type, computed as ComputeOf it and rounded once.
 // `winners` ([B, D], for max only, else null) gets the index in ids of each
@@ -103,6 +117,13 @@ Status CheckBags(const Bags& bags);
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
                const Missing& missing, void* pooled, int64_t* winners);
+
+// Pools rows that were fetched before. An empty bag is `default_row`, or zeros
+// if that is null.
+// REQUIRES: CheckBags(bags) and positions as for FetchedRows::Read.
+void PoolFetched(const FetchedRows& fetched, const Bags& bags,
+                 Span<const int64_t> positions, const void* default_row,
+                 void* pooled, int64_t* winners);
 
 // Pools rows that are looked up on the way; read only.
 // REQUIRES: CheckBags(bags).

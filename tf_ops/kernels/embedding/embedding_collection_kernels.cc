@@ -22,30 +22,30 @@ absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               " items, but there are ", num_tables, " tables");
 }
 
-// Checks that `tensor`, of an input called `name`, is shaped as the rows of a
-// feature.
-absl::Status CheckLikeRows(const CollectionFeature& feature, const char* name,
-                           const Tensor& tensor, TensorShape lead, int dim) {
-  LODESTAR_TRY(lead.AddDimWithStatus(dim));
-  if (tensor.shape() == lead) return absl::OkStatus();
-  return InFeature(
-      feature, InvalidArgumentError("`", name, "` has shape ",
-                                    tensor.shape().DebugString(), ", wanted ",
-                                    lead.DebugString()));
-}
-
-absl::Status ReadGradients(OpKernelContext* ctx,
-                           const CollectionAttributes& attributes,
-                           const CollectionInputs& inputs,
-                           const std::vector<int>& dims,
-                           std::vector<const void*>* gradients) {
-  OpInputList list;
-  LODESTAR_TRY(ctx->input_list("gradients", &list));
-  for (int f = 0; f < list.size(); ++f) {
-    const CollectionFeature& feature = attributes.features()[f];
-    LODESTAR_TRY(CheckLikeRows(feature, "gradients", list[f], inputs.lead(f),
-                               dims[feature.table]));
-    gradients->push_back(RowData(list[f]));
+// Outputs unique_ids and positions of each table; none if `batch` is null.
+// REQUIRES: one item of `unique` a table.
+absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
+                          const ParallelFor* parallel,
+                          std::vector<std::vector<int64_t>>* unique,
+                          std::vector<Span<int64_t>>* positions) {
+  OpOutputList unique_list;
+  OpOutputList position_list;
+  LODESTAR_TRY(ctx->output_list("unique_ids", &unique_list));
+  LODESTAR_TRY(ctx->output_list("positions", &position_list));
+  Tensor* output = nullptr;
+  for (int t = 0; t < position_list.size(); ++t) {
+    const int64_t count = batch == nullptr ? 0 : batch->num_ids(t);
+    LODESTAR_TRY(position_list.allocate(t, {count}, &output));
+    positions->push_back(FlatSpan<int64_t>(output));
+  }
+  if (batch != nullptr) {
+    LODESTAR_TRY(batch->Deduplicate(unique, *positions, parallel));
+  }
+  for (int t = 0; t < unique_list.size(); ++t) {
+    const std::vector<int64_t>& ids = (*unique)[t];
+    LODESTAR_TRY(
+        unique_list.allocate(t, {static_cast<int64_t>(ids.size())}, &output));
+    std::copy(ids.begin(), ids.end(), output->flat<int64_t>().data());
   }
   return absl::OkStatus();
 }
@@ -78,7 +78,8 @@ class EmbeddingCollectionLookupOp : public Kernel {
         &parallel));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
-    LODESTAR_TRY(AllocateRowsAndWinners(ctx, inputs, &tables, &rows, &winners));
+    LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "rows",
+                                        tables.tables(), &rows, &winners));
     std::vector<std::vector<RowRef>> refs(attributes_.num_tables());
     LODESTAR_TRY(
         See(ctx, batch, sighting, &tables, &refs, counters.get(), &parallel));
@@ -114,32 +115,6 @@ class EmbeddingCollectionLookupOp : public Kernel {
                                 " features, wanted ", num_features);
   }
 
-  absl::Status AllocateRowsAndWinners(OpKernelContext* ctx,
-                                      const CollectionInputs& inputs,
-                                      CollectionTables* tables,
-                                      std::vector<void*>* rows,
-                                      std::vector<int64_t*>* winners) const {
-    OpOutputList row_list;
-    OpOutputList winner_list;
-    LODESTAR_TRY(ctx->output_list("rows", &row_list));
-    LODESTAR_TRY(ctx->output_list("winners", &winner_list));
-    int next_winners = 0;
-    for (size_t f = 0; f < attributes_.features().size(); ++f) {
-      const CollectionFeature& feature = attributes_.features()[f];
-      const EmbeddingStore* store = tables->store(feature.table);
-      TensorShape shape = inputs.lead(f);
-      LODESTAR_TRY(shape.AddDimWithStatus(store->dim()));
-      Tensor* output = nullptr;
-      LODESTAR_TRY(row_list.allocate(f, shape, &output));
-      rows->push_back(RowData(output));
-      winners->push_back(nullptr);
-      if (!attributes_.is_max(f)) continue;
-      LODESTAR_TRY(winner_list.allocate(next_winners++, shape, &output));
-      winners->back() = output->flat<int64_t>().data();
-    }
-    return absl::OkStatus();
-  }
-
   // Makes the ids of each table distinct and finds or makes their rows;
   // nothing of that if this look-up only reads.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
@@ -147,31 +122,15 @@ class EmbeddingCollectionLookupOp : public Kernel {
                    std::vector<std::vector<RowRef>>* refs,
                    CollectionCounters* counters,
                    const ParallelFor* parallel) const {
-    OpOutputList unique_list;
-    OpOutputList position_list;
-    LODESTAR_TRY(ctx->output_list("unique_ids", &unique_list));
-    LODESTAR_TRY(ctx->output_list("positions", &position_list));
     const int num_tables = attributes_.num_tables();
-    std::vector<Span<int64_t>> positions;
-    for (int t = 0; t < num_tables; ++t) {
-      Tensor* output = nullptr;
-      LODESTAR_TRY(position_list.allocate(t, {sighting ? batch.num_ids(t) : 0},
-                                          &output));
-      positions.push_back(FlatSpan<int64_t>(output));
-    }
     std::vector<std::vector<int64_t>> unique(num_tables);
-    if (sighting) {
-      LODESTAR_TRY(batch.Deduplicate(&unique, positions, parallel));
-    }
+    std::vector<Span<int64_t>> positions;
+    LODESTAR_TRY(OutputUnique(ctx, sighting ? &batch : nullptr, parallel,
+                              &unique, &positions));
     std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
-      const int64_t count = static_cast<int64_t>(unique[t].size());
-      Tensor* output = nullptr;
-      LODESTAR_TRY(unique_list.allocate(t, {count}, &output));
-      std::copy(unique[t].begin(), unique[t].end(),
-                output->flat<int64_t>().data());
-      (*refs)[t].resize(count);
-      resident[t].resize(count);
+      (*refs)[t].resize(unique[t].size());
+      resident[t].resize(unique[t].size());
     }
     if (!sighting) return absl::OkStatus();
     // All memory but the rows' own: nothing may fail once rows are made.
@@ -204,6 +163,30 @@ class EmbeddingCollectionLookupOp : public Kernel {
   CollectionAttributes attributes_;
   std::vector<std::string> missing_;
   EmbeddingStore::SightingOptions options_;
+};
+
+class EmbeddingCollectionUniqueOp : public Kernel {
+ public:
+  explicit EmbeddingCollectionUniqueOp(OpKernelConstruction* ctx)
+      : Kernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
+  }
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    CollectionInputs inputs;
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    CollectionBatch batch;
+    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
+                            attributes_.num_tables(),
+                            CollectionBatch::Ids::kByTable, &parallel));
+    std::vector<std::vector<int64_t>> unique(attributes_.num_tables());
+    std::vector<Span<int64_t>> positions;
+    return OutputUnique(ctx, &batch, &parallel, &unique, &positions);
+  }
+
+ private:
+  CollectionAttributes attributes_;
 };
 
 class EmbeddingCollectionGradientOp : public Kernel {
@@ -296,12 +279,8 @@ class EmbeddingCollectionGradientOp : public Kernel {
       CollectionBatch::Sums& table = (*tables)[t];
       table.positions = FlatSpan<int64_t>(positions[t]);
       table.num_unique = unique_ids[t].NumElements();
-      if (table.positions.size() != batch.num_ids(t)) {
-        return InvalidArgumentError(
-            "`positions[", t, "]` has ", table.positions.size(),
-            " numbers, but the features have ", batch.num_ids(t), " ids");
-      }
-      LODESTAR_TRY(CheckPositions(table.positions, table.num_unique));
+      LODESTAR_TRY(
+          CheckTablePositions(batch, t, table.positions, table.num_unique));
       summed_ids.set(t, unique_ids[t]);
     }
     return absl::OkStatus();
@@ -349,36 +328,7 @@ class EmbeddingCollectionWeightsGradientOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
     LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
-    std::vector<int> dims;
-    for (int t = 0; t < attributes_.num_tables(); ++t) {
-      dims.push_back(tables.store(t)->dim());
-    }
-    CollectionInputs inputs;
-    LODESTAR_TRY(inputs.Init(ctx, attributes_));
-    std::vector<const void*> gradients;
-    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, dims, &gradients));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
-                            attributes_.num_tables(),
-                            CollectionBatch::Ids::kRead, &parallel));
-    OpInputList weights;
-    OpOutputList outputs;
-    LODESTAR_TRY(ctx->input_list("weights", &weights));
-    LODESTAR_TRY(ctx->output_list("weight_gradients", &outputs));
-    std::vector<float*> weight_gradients;
-    int next = 0;
-    for (size_t f = 0; f < attributes_.features().size(); ++f) {
-      weight_gradients.push_back(nullptr);
-      if (!attributes_.weighted(f)) continue;
-      Tensor* output = nullptr;
-      LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
-      ++next;
-      weight_gradients.back() = output->flat<float>().data();
-    }
-    batch.WeightGradients(tables.tables(), gradients, weight_gradients,
-                          &parallel);
-    return absl::OkStatus();
+    return OutputWeightGradients(ctx, attributes_, tables.tables());
   }
 
  private:
@@ -434,6 +384,7 @@ class EmbeddingCollectionStatsOp : public Kernel {
 };
 
 LODESTAR_REGISTER(EmbeddingCollectionLookup);
+LODESTAR_REGISTER(EmbeddingCollectionUnique);
 LODESTAR_REGISTER(EmbeddingCollectionGradient);
 LODESTAR_REGISTER(EmbeddingCollectionWeightsGradient);
 LODESTAR_REGISTER(EmbeddingCollectionCounters);

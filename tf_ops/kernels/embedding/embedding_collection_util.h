@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
@@ -50,14 +51,6 @@ class CollectionAttributes {
     LODESTAR_TRY(ReadList(ctx, "use_default", &use_default));
     LODESTAR_TRY(ReadList(ctx, "default_ids", &default_ids));
     LODESTAR_TRY(ReadList(ctx, "max_lengths", &max_lengths));
-    std::vector<DataType> dtypes;
-    LODESTAR_TRY(ReadList(ctx, "feature_dtypes", &dtypes));
-    LODESTAR_TRY(ctx->GetAttr("table_dtypes", &table_dtypes_));
-    if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
-      return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
-                                  " items, but there are ", num_tables_,
-                                  " tables");
-    }
     for (int f = 0; f < num_features; ++f) {
       CollectionFeature& feature = features_[f];
       feature.name = names[f];
@@ -75,13 +68,6 @@ class CollectionAttributes {
                                     feature.table, ", wanted 0 to ",
                                     num_tables_ - 1);
       }
-      const DataType dtype = table_dtypes_[feature.table];
-      if (dtypes[f] != dtype) {
-        return InvalidArgumentError(
-            "feature '", feature.name, "' is ", NameOf(RowTypeOf(dtypes[f])),
-            " in `feature_dtypes`, but its table is ", NameOf(RowTypeOf(dtype)),
-            " in `table_dtypes`");
-      }
       if (!feature.pooled && (ragged_[f] || weighted_[f])) {
         return InvalidArgumentError(
             "feature '", feature.name,
@@ -93,7 +79,8 @@ class CollectionAttributes {
     LODESTAR_TRY(ctx->GetAttr("R", &num_ragged));
     LODESTAR_TRY(ctx->GetAttr("W", &num_weighted));
     LODESTAR_TRY(CheckCount("ragged", ragged_, "R", num_ragged));
-    return CheckCount("weighted", weighted_, "W", num_weighted);
+    LODESTAR_TRY(CheckCount("weighted", weighted_, "W", num_weighted));
+    return ctx->HasAttr("table_dtypes") ? ReadDtypes(ctx) : absl::OkStatus();
   }
 
   // InvalidArgument unless the attribute M is the number of max features.
@@ -107,6 +94,7 @@ class CollectionAttributes {
 
   int num_tables() const { return num_tables_; }
   const std::vector<CollectionFeature>& features() const { return features_; }
+  DataType dtype(int f) const { return table_dtypes_[features_[f].table]; }
   bool weighted(int f) const { return weighted_[f]; }
   bool is_max(int f) const {
     return features_[f].pooled && features_[f].combiner == Combiner::kMax;
@@ -126,6 +114,25 @@ class CollectionAttributes {
   friend class CollectionInputs;
   friend class CollectionTables;
 
+  // Of an op that has rows.
+  absl::Status ReadDtypes(OpKernelConstruction* ctx) {
+    std::vector<DataType> dtypes;
+    LODESTAR_TRY(ReadList(ctx, "feature_dtypes", &dtypes));
+    LODESTAR_TRY(ctx->GetAttr("table_dtypes", &table_dtypes_));
+    if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
+      return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
+                                  " items, but there are ", num_tables_,
+                                  " tables");
+    }
+    for (size_t f = 0; f < features_.size(); ++f) {
+      if (dtypes[f] == dtype(f)) continue;
+      return InvalidArgumentError(
+          "feature '", features_[f].name, "' is ", NameOf(RowTypeOf(dtypes[f])),
+          " in `feature_dtypes`, but its table is ",
+          NameOf(RowTypeOf(dtype(f))), " in `table_dtypes`");
+    }
+    return absl::OkStatus();
+  }
   static absl::Status CheckCount(const char* name,
                                  const std::vector<bool>& flags,
                                  const char* attribute, int wanted) {
@@ -175,6 +182,10 @@ class CollectionInputs {
   }
 
   const std::vector<FeatureTensors>& tensors() const { return tensors_; }
+  // What a feature's empty bags read, of fetched rows.
+  void set_default_row(int f, const void* row) {
+    tensors_[f].default_row = row;
+  }
   // The shape of a feature's rows without their last axis.
   const TensorShape& lead(int f) const { return leads_[f]; }
 
@@ -272,6 +283,154 @@ class CollectionTables {
   std::vector<std::shared_ptr<EmbeddingStore>> stores_;
   std::vector<CollectionBatch::Table> tables_;
 };
+
+// InvalidArgument unless positions of table t are one an id of `batch`, each
+// kNoPosition or in [0, num_unique).
+inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
+                                        Span<const int64_t> positions,
+                                        int64_t num_unique) {
+  if (positions.size() != batch.num_ids(t)) {
+    return InvalidArgumentError("`positions[", t, "]` has ", positions.size(),
+                                " numbers, but the features have ",
+                                batch.num_ids(t), " ids");
+  }
+  return CheckPositions(positions, num_unique);
+}
+
+// The tables of an op whose rows were fetched: its inputs rows and positions.
+class FetchedTables {
+ public:
+  // InvalidArgument: wrong ranks, rows that no table has.
+  absl::Status Init(OpKernelContext* ctx) {
+    OpInputList rows, positions;
+    LODESTAR_TRY(ctx->input_list("rows", &rows));
+    LODESTAR_TRY(ctx->input_list("positions", &positions));
+    for (int t = 0; t < rows.size(); ++t) {
+      LODESTAR_TRY(CheckRank(rows[t], "rows", 2));
+      LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
+      const int64_t dim = rows[t].dim_size(1);
+      if (dim < 1 || dim > kMaxDim) {
+        return InvalidArgumentError("`rows[", t, "]` has rows of ", dim,
+                                    " numbers, wanted 1 to ", kMaxDim);
+      }
+      CollectionBatch::Table table;
+      table.positions = FlatSpan<int64_t>(positions[t]);
+      table.fetched = {RowTypeOf(rows[t].dtype()), static_cast<int>(dim),
+                       RowData(rows[t]), rows[t].dim_size(0)};
+      tables_.push_back(table);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<CollectionBatch::Table>& tables() const { return tables_; }
+
+ private:
+  std::vector<CollectionBatch::Table> tables_;
+};
+
+// As CheckTablePositions of the tables whose rows were fetched.
+inline absl::Status CheckFetched(
+    const CollectionBatch& batch,
+    const std::vector<CollectionBatch::Table>& tables) {
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (tables[t].store != nullptr) continue;
+    LODESTAR_TRY(CheckTablePositions(batch, t, tables[t].positions,
+                                     tables[t].fetched.size));
+  }
+  return absl::OkStatus();
+}
+
+// The outputs of all features' rows, called `output`, and of the winners.
+inline absl::Status AllocateRowsAndWinners(
+    OpKernelContext* ctx, const CollectionAttributes& attributes,
+    const CollectionInputs& inputs, const char* output,
+    const std::vector<CollectionBatch::Table>& tables, std::vector<void*>* rows,
+    std::vector<int64_t*>* winners) {
+  OpOutputList row_list;
+  OpOutputList winner_list;
+  LODESTAR_TRY(ctx->output_list(output, &row_list));
+  LODESTAR_TRY(ctx->output_list("winners", &winner_list));
+  int next_winners = 0;
+  for (size_t f = 0; f < attributes.features().size(); ++f) {
+    TensorShape shape = inputs.lead(f);
+    LODESTAR_TRY(
+        shape.AddDimWithStatus(tables[attributes.features()[f].table].dim()));
+    Tensor* tensor = nullptr;
+    LODESTAR_TRY(row_list.allocate(f, shape, &tensor));
+    rows->push_back(RowData(tensor));
+    winners->push_back(nullptr);
+    if (!attributes.is_max(f)) continue;
+    LODESTAR_TRY(winner_list.allocate(next_winners++, shape, &tensor));
+    winners->back() = tensor->flat<int64_t>().data();
+  }
+  return absl::OkStatus();
+}
+
+// Checks that `tensor`, of an input called `name`, is shaped as the rows of a
+// feature.
+inline absl::Status CheckLikeRows(const CollectionFeature& feature,
+                                  const char* name, const Tensor& tensor,
+                                  TensorShape lead, int dim) {
+  LODESTAR_TRY(lead.AddDimWithStatus(dim));
+  if (tensor.shape() == lead) return absl::OkStatus();
+  return InFeature(
+      feature, InvalidArgumentError("`", name, "` has shape ",
+                                    tensor.shape().DebugString(), ", wanted ",
+                                    lead.DebugString()));
+}
+
+inline absl::Status ReadGradients(OpKernelContext* ctx,
+                                  const CollectionAttributes& attributes,
+                                  const CollectionInputs& inputs,
+                                  const std::vector<int>& dims,
+                                  std::vector<const void*>* gradients) {
+  OpInputList list;
+  LODESTAR_TRY(ctx->input_list("gradients", &list));
+  for (int f = 0; f < list.size(); ++f) {
+    const CollectionFeature& feature = attributes.features()[f];
+    LODESTAR_TRY(CheckLikeRows(feature, "gradients", list[f], inputs.lead(f),
+                               dims[feature.table]));
+    gradients->push_back(RowData(list[f]));
+  }
+  return absl::OkStatus();
+}
+
+// The whole of an op: its inputs gradients, ids, row_splits and weights -> its
+// output weight_gradients.
+inline absl::Status OutputWeightGradients(
+    OpKernelContext* ctx, const CollectionAttributes& attributes,
+    const std::vector<CollectionBatch::Table>& tables) {
+  std::vector<int> dims;
+  for (const CollectionBatch::Table& table : tables) {
+    dims.push_back(table.dim());
+  }
+  CollectionInputs inputs;
+  LODESTAR_TRY(inputs.Init(ctx, attributes));
+  std::vector<const void*> gradients;
+  LODESTAR_TRY(ReadGradients(ctx, attributes, inputs, dims, &gradients));
+  const ParallelFor parallel = IntraOpParallelFor(ctx);
+  CollectionBatch batch;
+  LODESTAR_TRY(batch.Init(attributes.features(), inputs.tensors(),
+                          attributes.num_tables(), CollectionBatch::Ids::kRead,
+                          &parallel));
+  LODESTAR_TRY(CheckFetched(batch, tables));
+  OpInputList weights;
+  OpOutputList outputs;
+  LODESTAR_TRY(ctx->input_list("weights", &weights));
+  LODESTAR_TRY(ctx->output_list("weight_gradients", &outputs));
+  std::vector<float*> weight_gradients;
+  int next = 0;
+  for (size_t f = 0; f < attributes.features().size(); ++f) {
+    weight_gradients.push_back(nullptr);
+    if (!attributes.weighted(f)) continue;
+    Tensor* output = nullptr;
+    LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
+    ++next;
+    weight_gradients.back() = output->flat<float>().data();
+  }
+  batch.WeightGradients(tables, gradients, weight_gradients, &parallel);
+  return absl::OkStatus();
+}
 
 }  // namespace lodestar
 

@@ -13,7 +13,6 @@ struct Counts {
   int features = 0;
   int ragged = 0;
   int weighted = 0;
-  int max = 0;
 };
 
 absl::Status CheckDtypes(InferenceContext* c, int num_tables,
@@ -56,10 +55,13 @@ absl::Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
   return c->Concatenate(lead, c->Vector(dim), rows);
 }
 
-absl::Status LookupShape(InferenceContext* c) {
-  Counts counts;
-  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
-  TF_RETURN_IF_ERROR(c->GetAttr("M", &counts.max));
+// Sets the first outputs to the rows of all features and the last M to their
+// winners. Of lists of inputs the hooks begin at `first_hook`, the ids at
+// `first_ids`.
+absl::Status FeaturesShape(InferenceContext* c, const Counts& counts,
+                           int first_hook, int first_ids) {
+  int max = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &max));
   std::vector<int64_t> tables;
   std::vector<std::string> combiners;
   std::vector<bool> ragged;
@@ -72,12 +74,8 @@ absl::Status LookupShape(InferenceContext* c) {
     return absl::InvalidArgumentError(
         "`tables`, `combiners` and `ragged` must have one item a feature");
   }
-  const int first_hook = counts.tables;
-  const int first_ids = 3 * counts.tables;
   int splits = first_ids + counts.features;
   const int first_weights = splits + counts.ragged;
-  TF_RETURN_IF_ERROR(CheckRanks(c, std::vector<int>(counts.tables, 0)));
-  int output = 0;
   for (size_t f = 0; f < features; ++f) {
     if (tables[f] < 0 || tables[f] >= counts.tables) {
       return absl::InvalidArgumentError("`tables` names a table that is none");
@@ -92,15 +90,38 @@ absl::Status LookupShape(InferenceContext* c) {
         RowsShape(c, c->input(first_ids + f), !combiners[f].empty(), ragged[f],
                   ragged[f] ? c->input(splits++) : c->UnknownShape(),
                   c->Dim(hook, 1), &rows));
-    c->set_output(output++, rows);
+    c->set_output(f, rows);
   }
-  for (int i = 0; i < 2 * counts.tables; ++i) {
-    c->set_output(output++, c->UnknownShapeOfRank(1));
-  }
-  for (int i = 0; i < counts.max; ++i) {
-    c->set_output(output++, c->UnknownShape());
+  for (int i = 0; i < max; ++i) {
+    c->set_output(c->num_outputs() - 1 - i, c->UnknownShape());
   }
   return absl::OkStatus();
+}
+
+// Sets outputs [first, first + 2 num_tables) to unique ids and positions.
+void SetUniqueOfTables(InferenceContext* c, int num_tables, int first) {
+  for (int i = 0; i < 2 * num_tables; ++i) {
+    c->set_output(first + i, c->UnknownShapeOfRank(1));
+  }
+}
+
+absl::Status LookupShape(InferenceContext* c) {
+  Counts counts;
+  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
+  TF_RETURN_IF_ERROR(CheckRanks(c, std::vector<int>(counts.tables, 0)));
+  SetUniqueOfTables(c, counts.tables, counts.features);
+  return FeaturesShape(c, counts, counts.tables, 3 * counts.tables);
+}
+
+absl::Status CollectionUniqueShape(InferenceContext* c) {
+  SetUniqueOfTables(c, c->num_outputs() / 2, 0);
+  return absl::OkStatus();
+}
+
+absl::Status PoolShape(InferenceContext* c) {
+  Counts counts;
+  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
+  return FeaturesShape(c, counts, 0, 4 * counts.tables);
 }
 
 absl::Status CollectionGradientShape(InferenceContext* c) {
@@ -120,13 +141,12 @@ absl::Status CollectionGradientShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// The weights are the last inputs.
 absl::Status WeightsGradientShape(InferenceContext* c) {
   Counts counts;
   TF_RETURN_IF_ERROR(GetCounts(c, &counts));
   for (int i = 0; i < counts.weighted; ++i) {
-    const int weights =
-        3 * counts.tables + 2 * counts.features + counts.ragged + i;
-    c->set_output(i, c->input(weights));
+    c->set_output(i, c->input(c->num_inputs() - counts.weighted + i));
   }
   return absl::OkStatus();
 }
@@ -142,24 +162,27 @@ absl::Status StatsShape(InferenceContext* c) {
 #define LIST_OF_DTYPES "list({float, double, half, bfloat16}) >= 1"
 
 // What the features are, in each op that has some.
-#define FEATURE_ATTRS                        \
-  Attr("T: int >= 1")                        \
-      .Attr("F: int >= 1")                   \
-      .Attr("R: int >= 0")                   \
-      .Attr("W: int >= 0")                   \
-      .Attr("names: list(string) >= 1")      \
-      .Attr("tables: list(int) >= 1")        \
-      .Attr("combiners: list(string) >= 1")  \
-      .Attr("ragged: list(bool) >= 1")       \
-      .Attr("weighted: list(bool) >= 1")     \
-      .Attr("salted: list(bool) >= 1")       \
-      .Attr("salts: list(int) >= 1")         \
-      .Attr("use_padding: list(bool) >= 1")  \
-      .Attr("padding_ids: list(int) >= 1")   \
-      .Attr("use_default: list(bool) >= 1")  \
-      .Attr("default_ids: list(int) >= 1")   \
-      .Attr("max_lengths: list(int) >= 1")   \
-      .Attr("table_dtypes: " LIST_OF_DTYPES) \
+#define FEATURE_ATTRS                       \
+  Attr("T: int >= 1")                       \
+      .Attr("F: int >= 1")                  \
+      .Attr("R: int >= 0")                  \
+      .Attr("W: int >= 0")                  \
+      .Attr("names: list(string) >= 1")     \
+      .Attr("tables: list(int) >= 1")       \
+      .Attr("combiners: list(string) >= 1") \
+      .Attr("ragged: list(bool) >= 1")      \
+      .Attr("weighted: list(bool) >= 1")    \
+      .Attr("salted: list(bool) >= 1")      \
+      .Attr("salts: list(int) >= 1")        \
+      .Attr("use_padding: list(bool) >= 1") \
+      .Attr("padding_ids: list(int) >= 1")  \
+      .Attr("use_default: list(bool) >= 1") \
+      .Attr("default_ids: list(int) >= 1")  \
+      .Attr("max_lengths: list(int) >= 1")
+
+// Likewise, in each op that has rows.
+#define FEATURE_AND_DTYPE_ATTRS                       \
+  FEATURE_ATTRS.Attr("table_dtypes: " LIST_OF_DTYPES) \
       .Attr("feature_dtypes: " LIST_OF_DTYPES)
 
 REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
@@ -174,7 +197,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
     .Output("unique_ids: T * int64")
     .Output("positions: T * int64")
     .Output("winners: M * int64")
-    .FEATURE_ATTRS.Attr("M: int >= 0")
+    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
     .Attr("C: int >= 0")
     .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .Attr("insert: bool = true")
@@ -220,6 +243,79 @@ at 0, descend or do not end at N, or weights are not shaped as ids.
 RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingCollectionUnique")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Output("unique_ids: T * int64")
+    .Output("positions: T * int64")
+    .FEATURE_ATTRS.SetShapeFn(CollectionUniqueShape)
+    .Doc(R"doc(
+The distinct ids of T tables in F features.
+
+The first step of EmbeddingCollectionLookup, whose attributes and inputs it has,
+for tables that are elsewhere; EmbeddingCollectionPool is the last one. What
+weights there are changes nothing.
+
+unique_ids: Of each table, the distinct ids of its features in order of first
+  occurrence, salted, without padding.
+positions: Of each table, the index in unique_ids of each id of its features,
+  after salting and truncation, -1 for padding.
+INVALID_ARGUMENT as the look-up.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionPool")
+    .Input("hooks: table_dtypes")
+    .Input("rows: table_dtypes")
+    .Input("unique_ids: T * int64")
+    .Input("positions: T * int64")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Input("default_rows: default_dtypes")
+    .Output("pooled: feature_dtypes")
+    .Output("winners: M * int64")
+    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
+    .Attr("default_dtypes: list({float, double, half, bfloat16}) >= 0")
+    .SetShapeFn(PoolShape)
+    .Doc(R"doc(
+Rows of F features from those of the distinct ids of T tables.
+
+The last step of EmbeddingCollectionLookup, whose attributes and inputs it has,
+for rows that were fetched from elsewhere: the same to the bit.
+
+hooks: [0, D] of each table, carry the gradient.
+rows: Of each table, [U, D], the row of each of unique_ids.
+unique_ids: Of each table, [U]; what the gradient is for.
+positions: As EmbeddingCollectionUnique gave them.
+default_rows: [D], of each feature with use_default, what its empty bags read.
+pooled: As rows of the look-up.
+winners: As of the look-up.
+INVALID_ARGUMENT as the look-up, and if a position is not in [-1, U) or a shape
+does not fit.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
+    .Input("hooks: table_dtypes")
+    .Input("rows: table_dtypes")
+    .Input("unique_ids: T * int64")
+    .Input("positions: T * int64")
+    .Input("gradients: feature_dtypes")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Output("weight_gradients: W * float")
+    .FEATURE_AND_DTYPE_ATTRS.SetShapeFn(WeightsGradientShape)
+    .Doc(R"doc(
+The gradient of EmbeddingCollectionPool with respect to its weights.
+
+The attributes and inputs are those of EmbeddingCollectionPool.
+
+hooks: Not read, as unique_ids: what a gradient of this op goes to.
+gradients: Of each feature, shaped as its rows.
+weight_gradients: As of EmbeddingCollectionWeightsGradient.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .Input("gradients: feature_dtypes")
     .Input("ids: F * int64")
@@ -230,7 +326,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .Input("winners: M * int64")
     .Output("summed_ids: T * int64")
     .Output("sums: table_dtypes")
-    .FEATURE_ATTRS.Attr("M: int >= 0")
+    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
     .Attr("dims: list(int) >= 1")
     .Attr("deduplicated: bool")
     .SetShapeFn(CollectionGradientShape)
@@ -260,7 +356,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Input("row_splits: R * int64")
     .Input("weights: W * float")
     .Output("weight_gradients: W * float")
-    .FEATURE_ATTRS
+    .FEATURE_AND_DTYPE_ATTRS
     .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(

@@ -1,0 +1,300 @@
+"""Tests of pooling rows that were fetched: as if their tables were here."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding.lookup_arguments import ROW_DTYPES
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_ops
+from lodestar.ops import embedding_partition_ops as ops
+from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
+
+WEIGHTED = embedding_ops.WEIGHTED_COMBINERS
+
+
+def random_feature(rng, f, num_tables):
+    maybe = lambda x: x if rng.integers(2) else None  # noqa: E731
+    combiner = [None, *embedding_ops.COMBINERS][rng.integers(7)]
+    return FeatureAttrs(
+        name=f"f{f}",
+        table=int(rng.integers(num_tables)),
+        combiner=combiner,
+        salt=maybe(int(rng.integers(-(2**62), 2**62))),
+        padding_id=maybe(int(rng.integers(3))),
+        default_id=maybe(int(rng.integers(30))),
+        max_length=maybe(int(rng.integers(1, 4))) if combiner else None,
+    )
+
+
+def random_input(rng, feature):
+    def drawn(shape):
+        weights = None
+        if feature.combiner in WEIGHTED and rng.integers(2):
+            drawn = rng.integers(-2, 5, size=shape) / 2
+            weights = tf.constant(drawn, tf.float32)
+        return tf.constant(rng.integers(30, size=shape), tf.int64), weights
+
+    if feature.combiner and rng.integers(2):
+        lengths = rng.integers(5, size=rng.integers(6))
+        splits = np.concatenate([[0], np.cumsum(lengths)])
+        ids, weights = drawn([splits[-1]])
+        return FeatureInputs(ids, tf.constant(splits, tf.int64), weights)
+    shape = rng.integers(5, size=rng.integers(1, 4))
+    ids, weights = drawn(shape)
+    return FeatureInputs(ids, None, weights)
+
+
+class Batch(NamedTuple):
+    tables: list
+    hooks: list
+    features: list
+    inputs: list
+
+
+def random_batch(rng, dtypes, num_features):
+    tables = [
+        lodestar.EmbeddingVariable(dim, initializer="uniform", dtype=dtype)
+        for dim, dtype in zip((1, 5, 40), dtypes, strict=False)
+    ]
+    features = [
+        random_feature(rng, f, len(tables)) for f in range(num_features)
+    ]
+    return Batch(
+        tables,
+        [tf.zeros([0, t.dim], t.dtype) for t in tables],
+        features,
+        [random_input(rng, f) for f in features],
+    )
+
+
+def look_up(batch, missing="initial", insert=False):
+    return collection_ops.collection_lookup(
+        [t.resource_handle for t in batch.tables],
+        batch.hooks,
+        [tf.zeros([0], t.dtype) for t in batch.tables],
+        [missing] * len(batch.tables),
+        batch.features,
+        batch.inputs,
+        insert=insert,
+        count=insert,
+    )
+
+
+def fetch(batch, t, ids, missing="initial"):
+    table = batch.tables[t]
+    rows, _ = embedding_ops.find(
+        table.resource_handle,
+        tf.zeros([0, table.dim], table.dtype),
+        ids,
+        tf.zeros([0], table.dtype),
+        missing=missing,
+    )
+    return rows
+
+
+def default_rows(batch):
+    rows = []
+    for f in batch.features:
+        if f.default_id is not None:
+            id_ = f.default_id
+            if f.salt is not None:
+                id_ = lodestar.ops.id_hash.mix64(id_ ^ f.salt)
+            rows.append(fetch(batch, f.table, tf.constant([id_], tf.int64))[0])
+    return rows
+
+
+class Fetched(NamedTuple):
+    rows: list
+    unique_ids: list
+    positions: list
+    default_rows: list
+
+
+def fetched(batch):
+    unique_ids, positions = ops.unique_features(
+        batch.features, batch.inputs, len(batch.tables)
+    )
+    rows = [fetch(batch, t, ids) for t, ids in enumerate(unique_ids)]
+    return Fetched(rows, unique_ids, positions, default_rows(batch))
+
+
+def pool(batch, far):
+    return ops.pool_features(
+        batch.hooks,
+        far.rows,
+        far.unique_ids,
+        far.positions,
+        batch.features,
+        batch.inputs,
+        far.default_rows,
+    )
+
+
+def same(got, want):
+    assert len(got) == len(want)
+    for x, y in zip(got, want, strict=True):
+        assert (x is None) == (y is None)
+        if isinstance(y, tf.IndexedSlices):
+            same([x.values, x.indices], [y.values, y.indices])
+            assert x.dense_shape.numpy().tolist() == [-1, y.values.shape[1]]
+        elif y is not None:
+            assert (x.dtype, x.shape) == (y.dtype, y.shape)
+            assert x.numpy().tobytes() == y.numpy().tobytes()
+
+
+def loose(structure):
+    """Specs of tensors of which nothing is known but their rank."""
+    return tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), structure
+    )
+
+
+def in_graph(function, batch, far):
+    """`function`, traced for tensors without known dims."""
+    flat = tf.nest.flatten(list(batch.inputs))
+    given = [x for x in flat if x is not None]
+
+    @tf.function(input_signature=[loose(given), loose(list(far))])
+    def traced(given, far):
+        left = iter(given)
+        flat_inputs = [None if x is None else next(left) for x in flat]
+        inputs = tf.nest.pack_sequence_as(list(batch.inputs), flat_inputs)
+        return function(batch._replace(inputs=inputs), Fetched(*far))
+
+    return traced(given, list(far))
+
+
+MIXES = [*([dtype] * 3 for dtype in ROW_DTYPES), ROW_DTYPES[:3]]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("dtypes", MIXES, ids=str)
+def test_pooled_rows_are_those_of_a_look_up(graph, dtypes, rng):
+    for num_features in (1, 2, 7, 12) if graph else (1, 2, 3, 7, 12, 12, 12):
+        batch = random_batch(rng, dtypes, num_features)
+        for insert in (False, True):
+            want = look_up(batch, insert=insert)
+            far = fetched(batch)
+            run = in_graph if graph else lambda f, *args: f(*args)
+            same(run(pool, batch, far), want)
+
+
+def test_unique_ids_are_those_of_the_features():
+    features = [
+        FeatureAttrs("a", 1, "sum", padding_id=0, max_length=2),
+        FeatureAttrs("b", 1, None),
+        FeatureAttrs("c", 0, "max", salt=3),
+    ]
+    int64 = lambda x: tf.constant(x, tf.int64)  # noqa: E731
+    inputs = [
+        # What weights there are makes no difference.
+        FeatureInputs(int64([0, 7, 8, 7, 9]), int64([0, 3, 5]), tf.ones([5])),
+        FeatureInputs(int64([[5, 0], [9, 5]]), None, None),
+        FeatureInputs(int64([[1, 1]]), None, None),
+    ]
+    unique_ids, positions = ops.unique_features(features, inputs, 3)
+    salted = lodestar.ops.id_hash.mix64(1 ^ 3)
+    assert [x.numpy().tolist() for x in unique_ids] == [
+        [salted],
+        [7, 9, 5, 0],
+        [],
+    ]
+    assert [x.numpy().tolist() for x in positions] == [
+        [0, 0],
+        [-1, 0, 0, 1, 2, 3, 1, 2],
+        [],
+    ]
+
+
+def gradients(rows_of, batch, far):
+    weights = [x.weights for x in batch.inputs if x.weights is not None]
+    with tf.GradientTape() as tape:
+        tape.watch([batch.hooks, weights])
+        rows = rows_of(batch, far)
+        loss = tf.add_n(
+            [
+                tf.reduce_sum(
+                    tf.cast(x, tf.float64)
+                    * tf.reshape(numbers(tf.size(x)), tf.shape(x))
+                )
+                for x in rows
+            ]
+        )
+    return tape.gradient(loss, [*batch.hooks, *weights])
+
+
+def numbers(count):
+    return tf.cast(tf.range(count) % 7 - 3, tf.float64)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("dtypes", MIXES, ids=str)
+def test_gradients_are_those_of_a_look_up(graph, dtypes, rng):
+    for num_features in (1, 6) if graph else (1, 2, 3, 7, 12, 12):
+        batch = random_batch(rng, dtypes, num_features)
+        look_up(batch, insert=True)
+        far = fetched(batch)
+        want = gradients(lambda b, _: look_up(b), batch, far)
+        run = in_graph if graph else lambda f, *args: f(*args)
+        got = run(lambda *args: gradients(pool, *args), batch, far)
+        # Tables that no feature reads have none in either way.
+        same(got, want)
+
+
+def second_order(rows_of, batch, far):
+    weights = [x.weights for x in batch.inputs if x.weights is not None]
+    with tf.GradientTape() as outer:
+        outer.watch([batch.hooks, weights])
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            loss = tf.add_n(
+                [
+                    tf.reduce_sum(tf.cast(x, tf.float64) ** 2)
+                    for x in rows_of(batch, far)
+                ]
+            )
+        first = tape.gradient(loss, weights)
+        loss = tf.add_n([tf.reduce_sum(x**2) for x in first])
+    return outer.gradient(loss, [*batch.hooks, *weights])
+
+
+def sums_by_id(slices):
+    ids, places = tf.unique(slices.indices)
+    return dict(
+        zip(
+            ids.numpy().tolist(),
+            tf.math.unsorted_segment_sum(
+                slices.values, places, tf.size(ids)
+            ).numpy(),
+            strict=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("dtypes", MIXES[:2], ids=str)
+def test_gradients_of_gradients_of_weights_are_those_of_a_look_up(dtypes, rng):
+    compared = 0
+    for _ in range(8):
+        batch = random_batch(rng, dtypes, 8)
+        if not any(x.weights is not None for x in batch.inputs):
+            continue
+        look_up(batch, insert=True)
+        far = fetched(batch)
+        got = second_order(pool, batch, far)
+        want = second_order(lambda b, _: look_up(b), batch, far)
+        for x, y in zip(got, want, strict=True):
+            assert (x is None) == (y is None)
+            if isinstance(y, tf.IndexedSlices):
+                x, y = sums_by_id(x), sums_by_id(y)
+                for id_ in {**x, **y}:
+                    # Ids of which only padding is left may lack a row.
+                    a, b = x.get(id_, 0), y.get(id_, 0)
+                    np.testing.assert_allclose(a + 0 * b, b + 0 * a, 1e-4, 1e-4)
+                compared += 1
+            elif y is not None:
+                np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    assert compared
