@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from processes import Interpreter
 
 
@@ -21,8 +22,12 @@ def fresh_process():
 
 
 def pytest_configure(config):
-    """Registers the markers."""
+    """Registers the markers, and makes CPUs for replicas before any is used."""
     config.addinivalue_line("markers", "gpu: runs only where there is a GPU")
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 3,
+    )
 
 
 def pytest_collection_finish():
@@ -35,8 +40,6 @@ def pytest_collection_modifyitems(items):
     """Skips what needs a GPU where there is none."""
     if not any(item.get_closest_marker("gpu") for item in items):
         return
-    import tensorflow as tf
-
     if tf.config.list_physical_devices("GPU"):
         return
     for item in items:

@@ -192,6 +192,11 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
+    # What Keras has a checkpoint call; it would assign a variable of several
+    # replicas.
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        return self.value
+
     # Keras reads the weights of a model in these two ways, where it saves or
     # copies nothing else of it.
 

@@ -1,12 +1,15 @@
 """Which strategies of `tf.distribute` tables can be made and trained under."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lodestar.embedding.hook_variable import HookVariable
 
+_KNOWN = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy)
 _INSTEAD = (
     "Make and train the model without a strategy, or under "
-    "tf.distribute.OneDeviceStrategy('/CPU:0')."
+    "tf.distribute.MirroredStrategy."
 )
 
 
@@ -16,26 +19,64 @@ def check_can_hold(table: str) -> None:
     Raises:
         NotImplementedError: Names the table and the strategy.
     """
+    if not tf.distribute.has_strategy():
+        return
     strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, _KNOWN):
+        return
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        raise NotImplementedError(
-            f"The table '{table}' is made under "
-            f"{type(strategy).__name__}, but tables do not live on parameter "
-            f"servers. {_INSTEAD}"
-        )
+        why = "tables do not live on parameter servers"
+    else:
+        why = "a table is in the memory of one process"
+    raise NotImplementedError(
+        f"The table '{table}' is made under {type(strategy).__name__}, but "
+        f"{why}. {_INSTEAD}"
+    )
 
 
 def check_can_train(hook: HookVariable) -> None:
-    """Refuses a strategy whose replicas would each apply their gradient.
+    """Refuses a step that is not one of replicas that can meet.
 
     Raises:
         NotImplementedError: Names the table, the replicas and the strategy.
+        RuntimeError: The step is in no replica.
     """
     strategy = tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
-    if replicas > 1:
+    if replicas == 1:
+        return
+    name = type(strategy).__name__
+    if not isinstance(strategy, _KNOWN):
         raise NotImplementedError(
-            f"The table '{hook.table.name}' is trained by {replicas} replicas of "
-            f"{type(strategy).__name__}, but tables are trained by one. "
+            f"The table '{hook.table.name}' is trained by {replicas} replicas "
+            f"of {name}, but a table is in the memory of one process. "
             f"{_INSTEAD}"
+        )
+    if tf.distribute.in_cross_replica_context():
+        raise RuntimeError(
+            f"The table '{hook.table.name}' is trained in the scope of {name}, "
+            "but not in a replica: call the step by strategy.run(step)."
+        )
+    model = hook.model()
+    if getattr(model, "steps_per_execution", 1) > 1:
+        raise NotImplementedError(
+            f"steps_per_execution={model.steps_per_execution} is not supported "
+            f"in several replicas of {name}, nor by Keras. Leave it out."
+        )
+
+
+def check_can_accumulate(optimizer: Any) -> None:
+    """Refuses `gradient_accumulation_steps` in several replicas.
+
+    Raises:
+        NotImplementedError: Names the strategy.
+    """
+    steps = optimizer.gradient_accumulation_steps
+    strategy = tf.distribute.get_strategy()
+    if steps and strategy.num_replicas_in_sync > 1:
+        # Keras applies in a branch, where replicas cannot meet.
+        raise NotImplementedError(
+            f"gradient_accumulation_steps={steps} is not supported in several "
+            f"replicas of {type(strategy).__name__}, nor by Keras. Use batches "
+            f"of {steps} times as many examples."
         )

@@ -18,7 +18,7 @@ from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import wrappers
 from lodestar.optimizers import gradients as gradients_lib
-from lodestar.optimizers import row_optimizers
+from lodestar.optimizers import replicas, row_optimizers
 from lodestar.optimizers.gradients import Gradient
 from lodestar.optimizers.replay import Replay, ReplayUpdate
 from lodestar.optimizers.table_updates import (
@@ -72,6 +72,19 @@ class _Split(NamedTuple):
     dense: list[tuple[Gradient, Any]]
 
 
+def _joined(splits: Sequence[_Split]) -> _Split:
+    """Gradients of tables of all `splits`, and dense ones of the first."""
+    parts: dict[int, list[tuple[tf.IndexedSlices, HookVariable]]] = {}
+    for split in splits:
+        for gradient, hook in split.hooks:
+            parts.setdefault(id(hook), []).append((gradient, hook))
+    hooks = [
+        (replicas.concatenate([g for g, _ in pairs]), pairs[0][1])
+        for pairs in parts.values()
+    ]
+    return _Split(hooks, splits[0].dense)
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
 class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     """Trains dynamic embeddings and dense weights with one Keras optimizer.
@@ -106,8 +119,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             `inner` has no row-wise update (Adadelta, Adagrad, Adam, AdamW,
             Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have, and optimizers
             of your own as far as docs/optimizers.md says), averages its
-            weights, or accumulates gradients and clips them; or the strategy
-            has several replicas or parameter servers.
+            weights, or accumulates gradients and clips them, or accumulates
+            them in several replicas; or the strategy is none that tables are
+            trained under.
         ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
     """
 
@@ -247,7 +261,10 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 )
             trainable_variables = self._trainable_variables
         variables = list(trainable_variables)
-        if not self.built:
+        several = replicas.are_several()
+        if several and not self.built:
+            replicas.in_scope(lambda: self.build(variables))
+        elif not self.built:
             self.build(variables)
         lost_gradients.check(
             self, [v if as_hook(v) is None else as_hook(v) for v in variables]
@@ -255,16 +272,50 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         split = self._split(grads, variables)
         if not split.hooks and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
-        split = self._unscale_and_clip(split)
         # The tables first: `iterations` moves with the inner apply, and what a
         # table refuses leaves the dense variables as they are.
-        with tf.control_dependencies(self._apply_to_tables(split.hooks)):
-            if any(g is not None for g, _ in split.dense):
-                self.inner_optimizer.apply(
-                    [g for g, _ in split.dense], [v for _, v in split.dense]
-                )
+        if several:
+            applied, dense = self._meet_others(split)
+        else:
+            applied, dense = self._apply_first([split])
+        with tf.control_dependencies(applied):
+            if any(g is not None for g in dense):
+                self.inner_optimizer.apply(dense, [v for _, v in split.dense])
             else:
                 _private.raw_iterations(self.inner_optimizer).assign_add(1)
+
+    def _meet_others(self, split: _Split) -> tuple[list[Any], list[Gradient]]:
+        """`_apply_first` of all replicas, once; dense ones are yet to be summed.
+
+        The inner optimizer sums over replicas, but after it has clipped.
+        """
+        strategies.check_can_accumulate(self.inner_optimizer)
+        dense = [g for g, _ in split.dense]
+        clips = self._clips()
+        if clips:
+            dense = replicas.sums(dense)
+            split = _Split(
+                split.hooks,
+                [(g, v) for g, (_, v) in zip(dense, split.dense)],
+            )
+        applied, clipped = replicas.merge(self._apply_first, split)
+        return applied, replicas.in_first(clipped) if clips else dense
+
+    def _apply_first(
+        self, splits: list[_Split]
+    ) -> tuple[list[Any], list[Gradient]]:
+        """Updates the tables with what all replicas have for them.
+
+        Returns what has then run, in a graph, and the dense gradients of the
+        first replica, to be applied after it.
+        """
+        split = self._unscale_and_clip(_joined(splits))
+        applied = self._apply_to_tables(split.hooks)
+        return applied, [g for g, _ in split.dense]
+
+    def _clips(self) -> bool:
+        inner = self.inner_optimizer
+        return bool(inner.clipnorm or inner.global_clipnorm or inner.clipvalue)
 
     def _split(self, grads: Sequence[Gradient], variables: list[Any]) -> _Split:
         gradients_lib.check_one_each(grads, variables)
@@ -298,7 +349,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 gradients_lib.map_values(lambda g: g / unscale, g)
                 for g in gradients
             ]
-        if inner.clipnorm or inner.global_clipnorm or inner.clipvalue:
+        if self._clips():
             gradients = [gradients_lib.merge_duplicates(g) for g in gradients]
         if inner.clipnorm:
             gradients = [

@@ -7,7 +7,9 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.ops import lost_gradients
 from lodestar.optimizers import gradients as gradients_lib
+from lodestar.optimizers import replicas
 from lodestar.optimizers.dynamic_embedding_optimizer import (
     DynamicEmbeddingOptimizer,
 )
@@ -66,9 +68,16 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         variables = trainable_variables
         if variables is None:
             variables = self._trainable_variables
+        elif not self.built and replicas.are_several():
+            replicas.in_scope(lambda: self.build(list(variables)))
         elif not self.built:
             self.build(list(variables))
         gradients_lib.check_one_each(grads, variables)
+        # Replicas go on in other threads, which came to no look-up.
+        lost_gradients.check(
+            self.inner_optimizer,
+            [v if as_hook(v) is None else as_hook(v) for v in variables],
+        )
         # Keras leaves the gradient of a variable that it overwrites, as a hook
         # is one, as it is; so it is unscaled here.
         inverse = 1.0 / tf.cast(
@@ -83,7 +92,10 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         super().apply(grads, trainable_variables)
 
     def check_finite(self, grads: Sequence[Gradient]) -> Any:
-        """As Keras, on the rows of a sparse gradient."""
-        return super().check_finite(
+        """As Keras, on the rows of a sparse gradient, and in all replicas."""
+        finite = super().check_finite(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         )
+        if replicas.are_several():
+            return tf.logical_not(replicas.any_of(tf.logical_not(finite)))
+        return finite

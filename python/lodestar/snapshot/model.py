@@ -76,7 +76,7 @@ def save_model(
     checkpoint = _checkpoint(iterator)
     optimizer = compiled_optimizer(model)
     if optimizer is not None and step is None:
-        step = int(optimizer.iterations)
+        step = int(keras.ops.convert_to_numpy(optimizer.iterations))
 
     def arrays() -> dict[str, np.ndarray]:
         variables = {
@@ -149,7 +149,8 @@ def restore_model(
     checkpoint = _checkpoint(iterator)
     optimizer = compiled_optimizer(model)
     if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
     tables = find_tables(model)
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)

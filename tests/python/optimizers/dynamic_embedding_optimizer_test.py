@@ -30,37 +30,6 @@ def slices(ids, value=1.0):
     )
 
 
-def test_several_replicas_are_refused():
-    code = """
-import lodestar, tensorflow as tf
-two = [tf.config.LogicalDeviceConfiguration()] * 2
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], two)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-with strategy.scope():
-    table = lodestar.EmbeddingVariable(2, name="t")
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
-    optimizer.build([table.hook])
-gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1], tf.int64))
-try:
-    strategy.run(lambda: optimizer.apply([gradient], [table.hook]))
-except NotImplementedError as error:
-    print("refused:", error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert (
-        "refused: The table 't' is trained by 2 replicas of MirroredStrategy, "
-        "but tables are trained by one. Make and train the model without a "
-        "strategy, or under tf.distribute.OneDeviceStrategy('/CPU:0')."
-    ) in done.stdout
-
-
 def test_one_device_is_no_several_replicas():
     with tf.distribute.OneDeviceStrategy("/CPU:0").scope():
         layer = lodestar.layers.DynamicEmbedding(2, name="t")
