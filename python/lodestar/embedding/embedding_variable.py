@@ -79,7 +79,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         ValueError: An argument is not one of the above.
         TypeError: A second positional argument.
         tf.errors.InvalidArgumentError: A number is above what it may be.
-        NotImplementedError: Under a strategy of parameter servers.
+        NotImplementedError: Under another strategy than OneDeviceStrategy and
+            MirroredStrategy.
     """
 
     def __init__(
