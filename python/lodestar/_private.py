@@ -4,6 +4,8 @@ Each is wrapped so that its absence in another release gives a safe answer.
 """
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -129,3 +131,54 @@ def model_that_is_called() -> keras.Model | None:
     call = _global_state.get_global_attribute("current_call_ctx")
     layer = getattr(call, "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
+
+
+# What callbacks of Keras count over the batches of a training.
+_BATCH_COUNTERS = (
+    "_global_train_batch",
+    "_global_test_batch",
+    "_batches_seen_since_last_saving",
+    "_last_batch_seen",
+)
+
+
+def batch_counters(callback: keras.callbacks.Callback) -> dict[str, int | None]:
+    """Returns what a callback of Keras counts over all batches.
+
+    The step that TensorBoard writes beside a scalar of a batch, and when
+    `save_freq` is due, is nothing that Keras gives out or takes in. Without the
+    private names there is nothing: these begin anew.
+    """
+    if not isinstance(
+        callback,
+        (
+            keras.callbacks.BackupAndRestore,
+            keras.callbacks.ModelCheckpoint,
+            keras.callbacks.TensorBoard,
+        ),
+    ):
+        return {}
+    return {
+        name: getattr(callback, name)
+        for name in _BATCH_COUNTERS
+        if hasattr(callback, name)
+    }
+
+
+def set_batch_counters(
+    callback: keras.callbacks.Callback, counters: Mapping[str, Any]
+) -> None:
+    """Sets what `batch_counters` gave; other names are passed over."""
+    for name in batch_counters(callback):
+        if name in counters:
+            setattr(callback, name, counters[name])
+
+
+def forget_initial_epoch(model: keras.Model) -> None:
+    """Lets `fit` begin with the epoch that it is given.
+
+    A BackupAndRestore that has restored leaves its epoch in the model, and
+    each `fit` after that begins there. Without the private name none does.
+    """
+    if hasattr(model, "_initial_epoch"):
+        model._initial_epoch = None

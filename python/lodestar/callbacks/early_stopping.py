@@ -2,13 +2,33 @@
 
 import os
 import tempfile
-from typing import Any
+import warnings
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
+
+
+class BestEpochs(Protocol):
+    """Who keeps the best epoch beside what else it writes."""
+
+    def keep_best(self, callback: "EarlyStopping") -> None:
+        """Keeps the epoch that ends; sets `kept` of the callback to where."""
+
+    def restore_best(self, callback: "EarlyStopping") -> None:
+        """Brings back what was kept for the callback.
+
+        Raises:
+            SnapshotError: It is not there any more, or cannot be read.
+        """
+
+    @property
+    def newest(self) -> int | None:
+        """Where the last was kept."""
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
@@ -33,6 +53,11 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
     ...         )
     ...     ],
     ... )
+
+    In `fit` of `lodestar.callbacks.Snapshot` the best epoch is a version of its
+    folder instead, and a training that goes on there, in another process,
+    knows the best epoch and how long it has waited. One that was stopped early
+    stays so, unless `patience` is raised.
 
     Args:
         monitor: As for `keras.callbacks.EarlyStopping`.
@@ -80,33 +105,63 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self._directory = directory
         self._folder: tempfile.TemporaryDirectory | None = None
         self._manager: tf.train.CheckpointManager | None = None
+        # Of `fit` of a Snapshot.
+        self.keeper: BestEpochs | None = None
+        self.kept: int | None = None  # where; 0: in what is being written
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Forgets an earlier training."""
         super().on_train_begin(logs)
+        self.kept = None
         self._remove()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keeps the epoch if it is the best so far."""
         super().on_epoch_end(epoch, logs)
         is_best = self.best is not None and self.best_epoch == epoch
-        if self._restores and is_best:
+        if not self._restores or not is_best:
+            return
+        if self.keeper is None:
             self._save()
+        else:
+            self.keeper.keep_best(self)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Brings the best epoch back."""
         super().on_train_end(logs)
-        if self._manager is None:
+        keeper, manager = self.keeper, self._manager
+        if not self._restores or self.best is None or not (keeper or manager):
             return
         if self.verbose > 0:
             print(
                 "Restoring weights and tables from the end of the best epoch: "
                 f"{self.best_epoch + 1}."
             )
-        self._manager.checkpoint.restore(
-            self._manager.latest_checkpoint
-        ).assert_consumed()
-        self._remove()
+        if keeper is None:
+            manager.checkpoint.restore(
+                manager.latest_checkpoint
+            ).assert_consumed()
+            self._remove()
+            return
+        try:
+            keeper.restore_best(self)
+        except SnapshotError as error:
+            warnings.warn(
+                f"The best epoch, {self.best_epoch + 1}, is not there any "
+                f"more, and the model is that of the last one: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def get_state(self) -> dict[str, Any]:
+        """What `Snapshot.fit` saves beside what Keras's has."""
+        return {"kept": self.kept}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave."""
+        self.kept = state["kept"]
+        if self.kept == 0 and self.keeper is not None:
+            self.kept = self.keeper.newest
 
     def _save(self) -> None:
         if self._manager is None:

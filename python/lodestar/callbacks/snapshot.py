@@ -10,12 +10,18 @@ from typing import Any
 import keras
 
 from lodestar._checks import check_choice, check_least, is_integer
+from lodestar.callbacks.early_stopping import EarlyStopping
+from lodestar.callbacks.one_training import OneTraining
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.info import list_snapshots
-from lodestar.snapshot.model import restore_model, save_model
-from lodestar.snapshot.restoring import RestoreReport
+from lodestar.snapshot.model import (
+    restore_model,
+    restore_values,
+    save_model,
+)
+from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -23,34 +29,6 @@ from lodestar.snapshot.saving import PendingSnapshot
 _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
 # How long the end of training waits for another writer of the folder.
 _LOCK_SECONDS = 60
-
-
-class _OneTraining(keras.callbacks.CallbackList):
-    """Callbacks to which several calls of `fit` are one training."""
-
-    def __init__(self, callbacks: Any, **options: Any):
-        super().__init__(callbacks, **options)
-        self.first_batch = 0  # of the epoch that is trained
-        self._begun = False
-        self._end_logs: Any = None
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if not self._begun:
-            super().on_train_begin(logs)
-        self._begun = True
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_begin(self.first_batch + batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_end(self.first_batch + batch, logs)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._end_logs = logs or self._end_logs
-
-    def end(self) -> None:
-        """No call follows."""
-        super().on_train_end(self._end_logs)
 
 
 class Snapshot(keras.callbacks.Callback):
@@ -67,6 +45,13 @@ class Snapshot(keras.callbacks.Callback):
     >>> snapshots.fit(model, epochs=10)  # begins, or goes on
 
     In `model.fit(reader, callbacks=[snapshots])` it saves, but restores nothing.
+
+    In `fit` of this callback, a snapshot also holds what metrics have summed up
+    and what the other callbacks know: EarlyStopping of Keras and of Lodestar,
+    ReduceLROnPlateau, ModelCheckpoint, TensorBoard, TableStats, and each that
+    has `get_state()`, which returns what JSON can hold, and `set_state(state)`,
+    which is called after its `on_train_begin`. A BackupAndRestore among them
+    saves, but restores nothing.
 
     A snapshot that is due while the one before it is still being written, or
     while another process writes to the folder, is taken as soon as that has
@@ -133,9 +118,18 @@ class Snapshot(keras.callbacks.Callback):
         self._first_batch = 0  # of the next epoch
         self._fresh = True  # the model is not where `_place` says
         self._passes = False  # an epoch is a pass over the data
-        self._pass_ended = False
-        self._anew = False  # the reader has begun anew since the last snapshot
+        self._unsaved = False  # something was trained since the last snapshot
         self._stopped = False  # someone has ended the epoch before its end
+        self._training: OneTraining | None = None  # of `fit`
+        self._moment: dict[str, Any] = {}  # its `moment()` at `_place`
+        # Whose best epoch has ended; is in what is being written.
+        self._best: list[EarlyStopping] = []
+        self._best_in_writing: list[EarlyStopping] = []
+        self._restored: EarlyStopping | None = None  # whose best is restored
+        # Versions that what is being written speaks of.
+        self._kept_in_writing: list[int] = []
+        # The last version that was written, or restored.
+        self._newest: int | None = None
 
     def fit(
         self,
@@ -152,8 +146,11 @@ class Snapshot(keras.callbacks.Callback):
         Restores it, if there is one and this callback has not restored or
         trained yet, or was interrupted; trains what is left of its epoch, and
         the epochs after it. The steps are exactly those of a training that never
-        stopped, and so are the numbers of epochs and batches that callbacks see.
-        The logs of an epoch that was interrupted are those of its rest.
+        stopped, and so are what callbacks see, their numbers of epochs and
+        batches and the logs, and what they know.
+
+        A training that an EarlyStopping has ended stays so. One that something
+        else has stopped, by `model.stop_training`, goes on.
 
         Args:
             model: Built and compiled.
@@ -163,7 +160,7 @@ class Snapshot(keras.callbacks.Callback):
                 batches it has, a shuffle that is restored behind the last of
                 them comes in another order.
             callbacks: As `model.fit`, called before this one, as of one
-                training; what they know themselves is not saved.
+                training.
             verbose: As `model.fit`.
             **options: Others of `model.fit`, such as `validation_data`.
 
@@ -198,8 +195,10 @@ class Snapshot(keras.callbacks.Callback):
             )
         epoch, done = self._next_batch(reader, steps_per_epoch)
         self._passes = steps_per_epoch is None
-        training = _OneTraining(
-            [*(callbacks or []), self],
+        others = keras.tree.flatten(callbacks or [])
+        training = OneTraining(
+            [other for other in others if other is not self] + [self],
+            self._moment,
             add_history=True,
             add_progbar=verbose != 0,
             verbose=verbose,
@@ -208,7 +207,13 @@ class Snapshot(keras.callbacks.Callback):
             model=model,
         )
         options.update(verbose=verbose, callbacks=training)
+        if training.has_stopped():
+            epoch, done = max(epoch, epochs), 0
+        keeps_best = [c for c in others if isinstance(c, EarlyStopping)]
+        self._training = training
         try:
+            for callback in keeps_best:
+                callback.keeper = self
             rest = done > 0 and epoch < epochs
             if rest:
                 steps = steps_per_epoch or _cardinality(reader)
@@ -229,13 +234,19 @@ class Snapshot(keras.callbacks.Callback):
                     steps_per_epoch=steps_per_epoch,
                     **options,
                 )
+            training.end()
+            self._moment = training.moment()
         except BaseException:
             # What is trained, and what was read, may be a batch apart.
             self._fresh = True
             raise
         finally:
             self._passes = False
-        training.end()
+            self._training = None
+            for callback in keeps_best:
+                callback.keeper = None
+        # In the middle of an epoch others have seen it end.
+        self._fresh = self._stopped
         return model.history
 
     def _next_batch(
@@ -270,64 +281,117 @@ class Snapshot(keras.callbacks.Callback):
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
-        self._fresh = False
+        self._moment = load_dense(self._folder.path, report.version)
+        self._newest = report.version
+        self._fresh = self._stopped = False
         return report
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
+        if self._first_batch and self._training is not None:
+            self._training.restore_metrics(self._iterator)
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
-        self._pass_ended = False
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Takes a snapshot if one is due."""
         # A call may stand for several steps (steps_per_execution).
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
-        self._stopped = self.model.stop_training
-        if self._passes:
-            batches = _cardinality(self._iterator)
-            if batches is not None and batch + 1 >= batches:
-                self._end_pass()
+        self._unsaved = True
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
-        if self._writing is not None and self._writing.done():
-            self._collect()
-        if self._due and self._writing is None:
-            self._take()
+        batches = (self.params or {}).get("steps")
+        if batches is not None and batch + 1 >= batches:
+            # What is due is taken when others have seen the epoch end.
+            return
+        self._stopped = bool(self.model.stop_training)
+        if self._stopped:
+            # They see it end now, and again when it has.
+            self._take_now()
+        elif self._due:
+            self._take_if_free()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Takes a snapshot, if there is one an epoch."""
-        self._place["epoch_ended"] = not self._stopped
-        if self._passes and not self._stopped:
-            self._end_pass()
-        if self._every_n_steps == "epoch":
+        """Takes a snapshot, if one is due, or the epoch is the best."""
+        if self._stopped:
+            # Nothing was trained since there was one.
+            self._best_in_writing += self._best
+            self._best = []
+            return
+        self._place["epoch_ended"] = True
+        self._unsaved = True
+        if self._passes:
+            # Before the snapshot: restored at the very end of its data, a
+            # shuffle of tf.data would come in an order that it has had.
+            self._iterator.begin_anew()
+        if self._best:
+            self._take_now()
+        elif self._every_n_steps == "epoch":
             self._due = True
             self._collect()
             self._take()
-
-    def _end_pass(self) -> None:
-        """Lets the reader begin anew, once an epoch.
-
-        Before the snapshot: restored at the very end of its data, a shuffle of
-        tf.data would come in an order again that it has had.
-        """
-        if not self._pass_ended:
-            self._iterator.begin_anew()
-            self._anew = True
-        self._pass_ended = True
+        elif self._due:
+            self._take_if_free()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Takes the last snapshot, and waits for it."""
         self._collect()
-        self._due = self._steps > 0 or self._anew
+        if self._unsaved:
+            if self._restored is not None:
+                self.keep_best(self._restored)
+            self._take_now()
+        self._restored = None
+        self._collect()
+
+    @property
+    def newest(self) -> int | None:
+        """The version that was written, or restored, last."""
+        return self._newest
+
+    def keep_best(self, callback: EarlyStopping) -> None:
+        """Lets the epoch that ends have a snapshot, which stays."""
+        callback.kept = 0
+        self._best.append(callback)
+
+    def restore_best(self, callback: EarlyStopping) -> None:
+        """Restores tables and weights of the epoch that was kept.
+
+        Raises:
+            SnapshotError: It is not there.
+        """
+        self._collect()
+        if callback.kept is None:
+            raise SnapshotError("it could not be written")
+        if callback.kept == self._newest and not self._unsaved:
+            return
+        restore_values(self._folder.path, self.model, callback.kept)
+        # In the middle of an epoch the newest is what training goes on from.
+        if not self._stopped:
+            self._unsaved = True
+            self._restored = callback
+
+    def _keeping(self) -> list[EarlyStopping]:
+        callbacks = self._training.callbacks if self._training else []
+        return [c for c in callbacks if isinstance(c, EarlyStopping)]
+
+    def _take_if_free(self) -> None:
+        """Takes the snapshot that is due, unless one is being written."""
+        if self._writing is not None and self._writing.done():
+            self._collect()
+        if self._writing is None:
+            self._take()
+
+    def _take_now(self) -> None:
+        """Takes a snapshot; waits for the one before, and for other writers."""
+        self._collect()
+        self._due = True
         deadline = time.monotonic() + _LOCK_SECONDS
         while self._due:
             self._take(wait_for_lock=time.monotonic() < deadline)
             if self._due:
                 time.sleep(0.1)
-        self._collect()
 
     def _take(self, wait_for_lock: bool = True) -> None:
         """Begins a snapshot; stays due while another writer has the folder."""
@@ -341,14 +405,19 @@ class Snapshot(keras.callbacks.Callback):
                     f"`metadata` has {', '.join(taken)}, under which the "
                     "callback saves what was trained last."
                 )
+            moment = self._training.moment() if self._training else {}
+            kept = [callback.kept for callback in self._keeping()]
             self._writing = save_model(
                 self._folder.path,
                 self.model,
                 self._is_delta(),
                 iterator=self._iterator,
+                dense=moment,
                 metadata={**self._place, **(metadata or {})},
                 blocking=False,
             )
+            self._kept_in_writing = [version for version in kept if version]
+            self._best_in_writing, self._best = self._best, []
         except SnapshotLockedError as error:
             if wait_for_lock:
                 return
@@ -358,7 +427,7 @@ class Snapshot(keras.callbacks.Callback):
         # One that failed is tried again when the next is due.
         self._due = False
         self._steps = 0
-        self._anew = False
+        self._unsaved = False
 
     def _is_delta(self) -> bool:
         with contextlib.suppress(SnapshotError):
@@ -371,15 +440,23 @@ class Snapshot(keras.callbacks.Callback):
         writing, self._writing = self._writing, None
         if writing is None:
             return
+        best, self._best_in_writing = self._best_in_writing, []
         try:
-            writing.wait()
-            if self._keep is not None:
-                # Another writer does so, or the next snapshot will.
-                with (
-                    contextlib.suppress(SnapshotLockedError),
-                    self._folder.lock(),
-                ):
-                    remove_old(self._folder, self._keep)
+            version = writing.wait().version
+        except Exception as error:
+            for callback in best:
+                callback.kept = None
+            self._failed(error)
+            return
+        self._newest = version
+        for callback in best:
+            callback.kept = version
+        if self._keep is None:
+            return
+        try:
+            # Another writer does so, or the next snapshot will.
+            with contextlib.suppress(SnapshotLockedError), self._folder.lock():
+                remove_old(self._folder, self._keep, self._kept_in_writing)
         except Exception as error:
             self._failed(error)
 

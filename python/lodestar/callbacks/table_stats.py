@@ -29,7 +29,8 @@ class TableStats(keras.callbacks.Callback):
 
     Scalars are read at the end of every `update_freq` batches, or of every
     epoch, and their step is the number of batches trained so far. Counters go
-    on from where they were; nothing is reset.
+    on from where they were; nothing is reset. In `fit` of
+    `lodestar.callbacks.Snapshot` the step goes on over processes.
 
     Args:
         log_dir: Directory of the event files.
@@ -74,6 +75,14 @@ class TableStats(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def get_state(self) -> dict[str, int]:
+        """What `Snapshot.fit` saves."""
+        return {"batches": self._batches}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Takes what `get_state` gave."""
+        self._batches = state["batches"]
 
     def _write(self) -> None:
         with self._writer.as_default(step=self._batches):

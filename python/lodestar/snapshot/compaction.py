@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 import warnings
+from collections.abc import Iterable
 
 from lodestar._checks import check_least
 from lodestar._files import sync
@@ -71,8 +72,12 @@ def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
     return CompactReport(newest, tuple(sorted(removed)))
 
 
-def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
+def remove_old(
+    folder: SnapshotFolder, keep: int, also: Iterable[int] = ()
+) -> list[int]:
     """Removes versions as `compact` does, under the lock, and merges none.
+
+    Versions of `also` stay, too.
 
     Of the versions that stay one is read first; broken ones newer than that are
     warned about.
@@ -84,7 +89,8 @@ def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
         SnapshotError: None of those that stay is whole; all versions stay.
     """
     broken: list[str] = []
-    if folder.unneeded(keep):
+    also = list(also)
+    if folder.unneeded(keep, also):
         for version in reversed(folder.versions()[-keep:]):
             wrong = damage(folder, folder.chain(version))
             if not wrong:
@@ -100,7 +106,7 @@ def remove_old(folder: SnapshotFolder, keep: int) -> list[int]:
             RuntimeWarning,
             stacklevel=2,
         )
-    return folder.remove_unneeded(keep)
+    return folder.remove_unneeded(keep, also)
 
 
 def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:

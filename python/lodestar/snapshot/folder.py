@@ -18,7 +18,7 @@ import re
 import shutil
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from lodestar._files import (
     errors_name,
@@ -341,11 +341,12 @@ class SnapshotFolder:
             if not _exists(self.manifest_path(version)):
                 shutil.rmtree(self.version_path(version), ignore_errors=True)
 
-    def remove_unneeded(self, keep: int) -> list[int]:
+    def remove_unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
         """Removes all but the `keep` newest versions and what those need.
 
-        Under the lock. A version goes before those that it builds on, so that
-        at no moment one is there that cannot be restored.
+        Those of `also` that are there stay, too. Under the lock. A version
+        goes before those that it builds on, so that at no moment one is there
+        that cannot be restored.
 
         Returns:
             The versions removed.
@@ -353,19 +354,20 @@ class SnapshotFolder:
         Raises:
             SnapshotError: What is needed cannot be told; nothing is removed.
         """
-        unneeded = self.unneeded(keep)
+        unneeded = self.unneeded(keep, also)
         for version in unneeded:
             self.remove(version)
         # Not those above the newest version, whose numbers would come again.
         self._remove_leftovers(max(self.versions(), default=0))
         return unneeded
 
-    def unneeded(self, keep: int) -> list[int]:
+    def unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
         """What `remove_unneeded` removes, the newest first."""
         versions = self.versions()
+        stay = {*versions[-keep:], *also} & set(versions)
         needed = {
             manifest.version
-            for version in versions[-keep:]
+            for version in stay
             for manifest in self.chain(version)
         }
         return [v for v in reversed(versions) if v not in needed]

@@ -33,7 +33,12 @@ from lodestar.snapshot.restoring import (
     with_version,
 )
 from lodestar.snapshot.resumable_dataset import ResumableDataset
-from lodestar.snapshot.saving import Content, PendingSnapshot, begin
+from lodestar.snapshot.saving import (
+    Content,
+    PendingSnapshot,
+    begin,
+    dense_arrays,
+)
 
 WEIGHT = "weight/"
 _OPTIMIZER = "optimizer/"
@@ -46,6 +51,7 @@ def save_model(
     delta: bool = False,
     *,
     iterator: Any = None,
+    dense: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
     blocking: bool = True,
@@ -61,6 +67,7 @@ def save_model(
         model: Built; with `compile` called if its optimizer is to be saved.
         delta: Of the tables; weights are written whole.
         iterator: A ResumableDataset, or an iterator of a `tf.data.Dataset`.
+        dense: As `save`, beside what the model has.
         metadata: As `save`.
         step: As `save`; default: the optimizer's iterations.
         blocking: As `save`.
@@ -72,6 +79,7 @@ def save_model(
         Exception: As `save`.
     """
     _check_model(model)
+    extra = dense_arrays(dense)
     tables = find_tables(model)
     checkpoint = _checkpoint(iterator)
     optimizer = compiled_optimizer(model)
@@ -85,7 +93,7 @@ def save_model(
                 model, tables.embeddings
             ),
         }
-        return {
+        return extra() | {
             prefix + name: blobs.to_array(prefix + name, variable)
             for prefix, named in variables.items()
             for name, variable in named.items()
@@ -103,6 +111,27 @@ def save_model(
     return begin(
         path, content, delta, metadata=metadata, step=step, blocking=blocking
     )
+
+
+def restore_values(
+    path: str | os.PathLike, model: keras.Model, version: int
+) -> None:
+    """As `restore_model`, of tables and weights alone.
+
+    The optimizer's own variables stay as they are.
+    """
+    # What the optimizer keeps in tables is its own, too.
+    of_tables = check_options(None, "error", "ignore", "require")
+    of_weights = check_options(None, "error", "error", "reset")
+    tables = find_tables(model)
+
+    def restore_version(folder: SnapshotFolder, chain: list[Manifest]) -> None:
+        plan = Plan(folder, chain, tables, of_tables)
+        variables = _Variables(folder, chain[-1], model, tables, of_weights)
+        plan.apply()
+        variables.assign()
+
+    with_version(SnapshotFolder(path), None, version, restore_version)
 
 
 def restore_model(

@@ -105,21 +105,26 @@ def save(
         OSError, tf.errors.OpError: A file cannot be written (names it). The
             folder has no new version, and the next delta loses nothing.
     """
+    arrays = dense_arrays(dense)
+    content = Content(find_tables(tables), arrays)
+    return begin(
+        path, content, delta, metadata=metadata, step=step, blocking=blocking
+    )
+
+
+def dense_arrays(
+    dense: Mapping[str, Any] | None,
+) -> Callable[[], dict[str, np.ndarray]]:
+    """What copies `dense` for a Content; ValueError if it is no such thing."""
     if dense is not None and not (
         isinstance(dense, Mapping)
         and all(isinstance(name, str) and name for name in dense)
     ):
         raise ValueError("`dense` is no dict of arrays by their names.")
-    content = Content(
-        find_tables(tables),
-        arrays=lambda: {
-            f"{DENSE}{name}": blobs.to_array(f"dense[{name!r}]", value)
-            for name, value in (dense or {}).items()
-        },
-    )
-    return begin(
-        path, content, delta, metadata=metadata, step=step, blocking=blocking
-    )
+    return lambda: {
+        f"{DENSE}{name}": blobs.to_array(f"dense[{name!r}]", value)
+        for name, value in (dense or {}).items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)

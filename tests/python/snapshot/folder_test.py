@@ -264,7 +264,9 @@ def test_remove_unneeded_keeps_what_the_newest_need(folder):
         assert folder.remove_unneeded(2) == [2, 1]
         assert folder.versions() == [3, 4, 5]
         add(folder, None, table("a", True))
-        assert folder.remove_unneeded(1) == [5, 4, 3]
+        assert folder.remove_unneeded(1, also=[4, 9]) == [5]
+        assert folder.versions() == [3, 4, 6]
+        assert folder.remove_unneeded(1) == [4, 3]
     assert folder.numbers() == [6]
 
 

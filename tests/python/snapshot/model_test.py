@@ -303,3 +303,13 @@ def test_a_model_without_tables_is_refused(path):
     m = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="holds no table"):
         snapshot.save_model(path, m)
+
+
+def test_arrays_of_your_own_beside_the_model(path):
+    m = model()
+    m.optimizer.build(m.trainable_variables)
+    snapshot.save_model(path, m, dense={"sum": np.arange(3.0)})
+    assert snapshot.load_dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
+    snapshot.restore_model(path, m)
+    with pytest.raises(ValueError, match="`dense` is no dict of arrays"):
+        snapshot.save_model(path, m, dense=[1.0])

@@ -1,0 +1,333 @@
+"""A `fit` that is killed and begun again is the `fit` that never stopped."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import surviving_trainer
+import tensorflow as tf
+from processes import Interpreter
+
+import lodestar
+from lodestar import snapshot
+from lodestar.callbacks import EarlyStopping, Snapshot
+from lodestar.snapshot import saving
+
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")
+
+# Forking spares each training TensorFlow's start.
+_KILLED = """
+import json, os, signal, sys, traceback
+import surviving_trainer
+child = os.fork()
+if child == 0:
+    try:
+        folder, files, kind, order, at = map(json.loads, sys.argv[1:])
+        surviving_trainer.train(folder, files, kind, order, tuple(at))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
+"""
+
+
+@pytest.fixture(scope="module")
+def forking_process():
+    """A process that forks before it does anything in TensorFlow."""
+    with Interpreter() as process:
+        yield process
+
+
+@pytest.fixture
+def files(tmp_path):
+    return surviving_trainer.write_files(tmp_path)
+
+
+def folder(tmp_path, name):
+    os.mkdir(tmp_path / name)
+    return str(tmp_path / name)
+
+
+def assert_goes_on_as(found, whole):
+    """`found` is what `train` returns of the last part of a training."""
+    assert found["state"] == whole["state"]
+    assert found["early"] == whole["early"]
+    for name in ("logs", "scalars"):
+        for key, value in found[name].items():
+            assert value == whole[name][key], (name, key)
+        if found[name]:
+            assert list(found[name])[-1] == list(whole[name])[-1]
+
+
+@pytest.mark.parametrize(
+    "kind, ends",
+    [
+        # In the second epoch, some steps behind a snapshot, and the third;
+        # between the last step of an epoch and its end; at the very end.
+        ("steps", [("step", 7), ("step", 14), ("test", 3), ("train", 3)]),
+        ("passes", [("step", 9), ("epoch", 2)]),
+    ],
+)
+def test_killed_with_all_callbacks(
+    tmp_path, files, kind, ends, forking_process
+):
+    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, kind)
+    assert whole["early"] == [2, 0.8, 1, 3]
+    killed = folder(tmp_path, "killed")
+    for at, order in zip(ends, ("ETB", "TBE", "BTE", "EBT")):
+        forking_process.run(
+            _KILLED, *map(json.dumps, (killed, files, kind, order, at))
+        )
+    found = surviving_trainer.train(killed, files, kind)
+    assert_goes_on_as(found, whole)
+
+
+class Died(Exception):
+    """What ends a process here, where it need not be killed."""
+
+
+def die(model):
+    raise Died
+
+
+def die_at(folder, files, kind, at, **options):
+    with pytest.raises(Died):
+        surviving_trainer.train(folder, files, kind, at=at, end=die, **options)
+
+
+def versions(folder):
+    return [info.version for info in snapshot.list(f"{folder}/snapshots")]
+
+
+def test_one_that_has_ended_stays_as_it_is(tmp_path, files):
+    whole = surviving_trainer.train(str(tmp_path), files, "steps")
+    before = versions(tmp_path)
+    again = surviving_trainer.train(str(tmp_path), files, "steps")
+    assert again["state"] == whole["state"]
+    assert again["early"] == whole["early"] and again["logs"] == {}
+    assert versions(tmp_path) == before
+
+
+def test_the_best_epoch_stays_until_it_is_restored(tmp_path, files):
+    options = {"keep": 1, "deltas_per_full": 0, "every": "epoch"}
+    whole = folder(tmp_path, "whole")
+    wanted = surviving_trainer.train(whole, files, "steps", **options)
+    killed = folder(tmp_path, "killed")
+    die_at(killed, files, "steps", ("train", 3), **options)
+    # That of epoch 1, the best, beside those of epoch 2, which went next, and 3.
+    assert versions(killed) == [2, 3, 4]
+    found = surviving_trainer.train(killed, files, "steps", **options)
+    assert_goes_on_as(found, wanted)
+    assert versions(killed) == versions(whole) == [5]
+
+
+def test_a_best_epoch_that_is_gone_is_said(tmp_path, files):
+    options = {"deltas_per_full": 0, "every": "epoch"}
+    die_at(str(tmp_path), files, "steps", ("train", 3), **options)
+    os.unlink(tmp_path / "snapshots" / "00000002" / "MANIFEST")
+    with pytest.warns(RuntimeWarning, match="The best epoch, 2, is not there"):
+        surviving_trainer.train(str(tmp_path), files, "steps", **options)
+
+
+def test_a_best_epoch_that_cannot_be_written_is_said(
+    tmp_path, files, monkeypatch
+):
+    def write(snapshot_, paths, labels):
+        raise tf.errors.ResourceExhaustedError(None, None, "no room")
+
+    monkeypatch.setattr(saving.snapshot_ops, "write", write)
+    with pytest.warns(RuntimeWarning) as warned:
+        surviving_trainer.train(str(tmp_path), files, "steps", on_error="warn")
+    texts = [str(warning.message) for warning in warned]
+    assert any("not written to" in text for text in texts)
+    assert any("it could not be written" in text for text in texts)
+
+
+def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files):
+    def stop(model):
+        model.stop_training = True
+
+    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, "steps")
+    stopped = folder(tmp_path, "stopped")
+    # The part of epoch 1 is the best so far, and restored in the end: neither
+    # is what training goes on from.
+    surviving_trainer.train(stopped, files, "steps", at=("step", 7), end=stop)
+    newest = snapshot.list(f"{stopped}/snapshots")[-1]
+    assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
+    found = surviving_trainer.train(stopped, files, "steps")
+    assert_goes_on_as(found, whole)
+
+
+def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files):
+    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, "passes")
+    killed = folder(tmp_path, "killed")
+    # A snapshot of the last batch, before it shows that it was the last.
+    die_at(killed, files, "passes", ("test", 0), every=6)
+    assert snapshot.list(f"{killed}/snapshots")[-1].step == 6
+    found = surviving_trainer.train(killed, files, "passes")
+    assert found["logs"]["0"] == whole["logs"]["0"]
+
+
+def fit(path, callbacks, epochs=2, steps=3, m=None):
+    """A few epochs; `callbacks` may be begun again with another list."""
+    m = m or model()
+    ids = np.arange(24).reshape(12, 2)
+    data = tf.data.Dataset.from_tensor_slices((ids, ids[:, :1] % 3)).repeat()
+    callback = Snapshot(path, iterator=snapshot.ResumableDataset(data.batch(4)))
+    callback.fit(
+        m, epochs=epochs, steps_per_epoch=steps, callbacks=callbacks, verbose=0
+    )
+    return m
+
+
+def model(metrics=()):
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((2,), dtype="int64")
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="user")(ids)
+    m = keras.Model(ids, keras.layers.Dense(1)(rows))
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        "mse",
+        metrics=list(metrics),
+    )
+    return m
+
+
+class Counter(keras.callbacks.Callback):
+    """Counts, and says so."""
+
+    def on_train_begin(self, logs=None):
+        self.epochs = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+
+    def get_state(self):
+        return {"epochs": np.int64(self.epochs)}
+
+    def set_state(self, state):
+        self.epochs = state["epochs"]
+
+
+def test_what_other_callbacks_know(tmp_path):
+    def callbacks():
+        return [
+            keras.callbacks.ReduceLROnPlateau(
+                "loss", patience=2, min_delta=1e9
+            ),
+            keras.callbacks.ModelCheckpoint(
+                str(tmp_path / "best.keras"),
+                "loss",
+                mode="max",
+                save_best_only=True,
+            ),
+            keras.callbacks.EarlyStopping("loss", patience=9, mode="max"),
+            lodestar.callbacks.TableStats(str(tmp_path / "logs")),
+            Counter(),
+        ]
+
+    def known(callbacks):
+        plateau, checkpoint, stop, table_stats, counter = callbacks
+        return [
+            *[plateau.wait, plateau.best, checkpoint.best, stop.wait],
+            *[stop.best, table_stats.get_state(), counter.epochs],
+        ]
+
+    whole, parts = callbacks(), []
+    rate = fit(str(tmp_path / "whole"), whole, 5).optimizer.learning_rate
+    for epochs in (2, 2, 5):  # the second has nothing to do
+        parts = callbacks()
+        m = fit(str(tmp_path / "parts"), parts[::-1], epochs)
+        assert parts[-1].epochs == epochs
+    assert known(parts) == known(whole)
+    assert parts[3].get_state() == {"batches": 15}
+    assert float(m.optimizer.learning_rate) == float(rate) < 1e-3
+
+
+def test_in_one_process_it_is_one_training_too(tmp_path):
+    counter, stop = Counter(), EarlyStopping("loss", patience=0, mode="max")
+    stop.min_delta = 1e9  # no epoch is better than the first
+    callback = Snapshot(
+        str(tmp_path),
+        iterator=snapshot.ResumableDataset(
+            tf.data.Dataset.from_tensors(
+                (np.ones((4, 2), int), np.ones(4))
+            ).repeat()
+        ),
+    )
+    m = model()
+    for patience, epochs in ((0, 2), (0, 2), (3, 4)):
+        stop.patience = patience
+        callback.fit(
+            m,
+            epochs=9,
+            steps_per_epoch=2,
+            callbacks=[callback, [counter, stop]],
+            verbose=0,
+        )
+        assert counter.epochs == epochs
+    assert int(m.optimizer.iterations) == 8
+
+
+def test_a_state_that_cannot_be_saved(tmp_path):
+    counter = Counter()
+    counter.get_state = lambda: {"what": object()}
+    with pytest.raises(ValueError, match="state of a callback holds <object"):
+        fit(str(tmp_path), counter)
+
+
+def test_other_metrics_than_saved(tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    fit(str(tmp_path), Stop())
+    with pytest.warns(RuntimeWarning, match="begin anew, as they are others"):
+        m = fit(str(tmp_path), [], m=model(["mae"]))
+    assert int(m.optimizer.iterations) == 6
+
+
+def test_an_epoch_that_a_backup_left_in_the_model(tmp_path):
+    class Die(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise Died
+
+    data = (np.ones((4, 2), int), np.ones(4))
+    for callbacks in ([Die()], []):
+        m = model()
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        m(data[0])
+        try:
+            m.fit(*data, epochs=2, verbose=0, callbacks=[backup, *callbacks])
+        except Died:
+            continue
+    counter = Counter()
+    fit(str(tmp_path / "snapshots"), counter, m=m)
+    assert counter.epochs == 2
+
+
+def test_a_model_whose_metrics_come_in_its_first_step(tmp_path):
+    class Model(keras.Model):
+        def test_step(self, data):
+            raise NotImplementedError("not tested")
+
+    def made():
+        keras.utils.set_random_seed(1)
+        ids = keras.Input((2,), dtype="int64")
+        rows = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="user")
+        m = Model(ids, rows(ids))
+        m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+        return m
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    fit(str(tmp_path), Stop(), m=made())
+    with pytest.warns(RuntimeWarning, match="`test_step` cannot be traced"):
+        m = fit(str(tmp_path), [], m=made())
+    assert int(m.optimizer.iterations) == 6

@@ -1,0 +1,194 @@
+"""A training with all callbacks that know something, killed and begun again."""
+
+import os
+import signal
+
+import lodestar
+
+# isort: split
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data import MultiSlotDataset, Slot, SlotSpec
+from lodestar.embedding.hook_variable import as_hook
+
+SLOTS = SlotSpec(
+    [Slot.label("click"), Slot.dense("x", [1]), Slot.sparse("ids")]
+)
+EPOCHS = 5
+# By epoch: the best is that of epoch 1, and epoch 3 is the last.
+SCORES = [0.5, 0.8, 0.7, 0.6, 0.9]
+
+
+def write_files(folder):
+    """Two files, 41 samples in all: passes of six batches."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for name, samples in (("a", 20), ("b", 21)):
+        paths.append(os.path.join(folder, name))
+        with open(paths[-1], "w") as file:
+            for _ in range(samples):
+                ids = rng.integers(1, 60, rng.integers(1, 4))
+                words = [1, int(ids[0]) % 2, 1, f"{rng.normal():.3f}"]
+                print(*words, len(ids), *ids, file=file)
+    return paths
+
+
+def reader(files, kind):
+    """Files and samples in another order each time; the size is not known."""
+    return lodestar.snapshot.ResumableDataset(
+        MultiSlotDataset(
+            files,
+            SLOTS,
+            batch_size=8,
+            shuffle_files=True,
+            shuffle_rows=16,
+            seed=5,
+            repeat=1 if kind == "passes" else None,
+        )
+    )
+
+
+def model():
+    """With rows, dense weights, a random seed and metrics."""
+    keras.utils.set_random_seed(3)
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
+    x = keras.Input((1,), name="x")
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
+    hidden = keras.layers.Dropout(0.2, seed=1)(
+        keras.layers.Dense(3)(keras.layers.Concatenate()([rows, x]))
+    )
+    score = keras.layers.Dense(1, activation="sigmoid")(hidden)
+    m = keras.Model({"ids": ids, "x": x}, score)
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adam(0.05)
+        ),
+        "binary_crossentropy",
+        metrics=[keras.metrics.AUC(num_thresholds=20, name="auc")],
+    )
+    return m
+
+
+def state(m):
+    """All that training goes on from, as what JSON and `==` can hold."""
+    metrics = {id(v) for v in m.metrics_variables}
+    variables = [
+        v.numpy().tobytes().hex()
+        for v in [*m.variables, *m.optimizer.variables]
+        if as_hook(v) is None and id(v) not in metrics
+    ]
+    table = m.get_layer("user").table.export_all()
+    del table["counters"]  # of look-ups; those that were lost count, too
+    return variables + [
+        repr(np.array(t.numpy()).tolist())
+        if t.dtype == tf.string
+        else t.numpy().tobytes().hex()
+        for t in table.values()
+    ]
+
+
+class Board(keras.callbacks.TensorBoard):
+    """Notes scalars; TensorFlow writes none without TensorBoard's package."""
+
+    def __init__(self, folder):
+        super().__init__(folder, update_freq=1, write_graph=False)
+        self.scalars = {}
+
+    @property
+    def summary(self):
+        return self
+
+    def scalar(self, name, value, step):
+        self.scalars[f"{name} {int(step)}"] = float(value)
+
+    create_file_writer = staticmethod(tf.summary.create_file_writer)
+    record_if = staticmethod(tf.summary.record_if)
+
+
+class Script(keras.callbacks.Callback):
+    """Gives the score, notes logs, and ends the process where it is to.
+
+    Args:
+        snapshots: The Snapshot callback.
+        at: `(what, number)`: "step", before the one of this number; "test",
+            "epoch" or "train": before the validation, the end of the epoch or
+            that of the training after epoch `number`.
+        end: Called with the model, to end the process.
+    """
+
+    def __init__(self, snapshots, at=None, end=None):
+        super().__init__()
+        self.logs = {}
+        self._snapshots, self._at, self._end = snapshots, at, end
+        self._epoch = None
+
+    def _reach(self, *at):
+        if at == self._at:
+            if self._snapshots._writing is not None:
+                self._snapshots._writing.wait()
+            self._end(self.model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._reach("step", int(self.model.optimizer.iterations))
+
+    def on_test_begin(self, logs=None):
+        self._reach("test", self._epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._reach("epoch", epoch)
+        self.logs[str(epoch)] = {k: float(v) for k, v in logs.items()}
+        logs["score"] = SCORES[epoch]
+
+    def on_train_end(self, logs=None):
+        self._reach("train", self._epoch)
+
+
+def kill(model):
+    """As the kernel does it, who gives no time to tidy up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(
+    folder, files, kind, order="BTE", at=None, end=kill, every=4, **options
+):
+    """Trains, or goes on; returns what is known in the end."""
+    m = model()
+    data = reader(files, kind)
+    snapshots = lodestar.callbacks.Snapshot(
+        os.path.join(folder, "snapshots"), every, iterator=data, **options
+    )
+    script = Script(snapshots, at, end)
+    callbacks = {
+        "B": keras.callbacks.BackupAndRestore(
+            os.path.join(folder, "backup"), save_freq=3
+        ),
+        "T": Board(os.path.join(folder, "logs")),
+        "E": lodestar.callbacks.EarlyStopping(
+            "score", mode="max", patience=2, restore_best_weights=True
+        ),
+    }
+    snapshots.fit(
+        m,
+        epochs=EPOCHS,
+        steps_per_epoch=5 if kind == "steps" else None,
+        callbacks=[script, *(callbacks[name] for name in order)],
+        validation_data=MultiSlotDataset(files, SLOTS, batch_size=8).take(2),
+        verbose=0,
+    )
+    early = callbacks["E"]
+    return {
+        "state": state(m),
+        "logs": script.logs,
+        "scalars": callbacks["T"].scalars,
+        "early": [
+            early.wait,
+            early.best,
+            early.best_epoch,
+            early.stopped_epoch,
+        ],
+    }
