@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from lodestar import _library
+from lodestar import __version__, _library
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -29,6 +29,11 @@ def test_another_backend_of_keras_is_refused_at_import(backend):
     )
     # Said as well where the backend is not installed.
     assert f"ImportError: {line}" in done.stderr.splitlines()[-1]
+
+
+def test_the_loaded_object_has_the_version_of_the_package():
+    version = _library.gen_ops.lodestar_library_version().numpy().decode()
+    assert version == f"{__version__} for TensorFlow {tf.__version__}"
 
 
 def test_the_loaded_object_was_built_for_this_tensorflow():
