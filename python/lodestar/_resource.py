@@ -1,14 +1,24 @@
 """What outlives a call, and goes with the last object that can reach it."""
 
+import contextlib
 import copy
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar import _private
+
+# What is said of a resource whose process has ended, or goes with it.
+_GONE = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.UnavailableError,
+)
 
 
 class SharedResource(tf.saved_model.experimental.TrackableResource):
@@ -22,10 +32,12 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
 
     Args:
         name: What the resource's own name begins with.
+        device: Where it lies; default: on the CPU of this process.
     """
 
-    def __init__(self, name: str):
-        super().__init__(device="CPU")
+    def __init__(self, name: str, device: str | None = None):
+        super().__init__(device=device or "CPU")
+        self._lies_on = device
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left.
         self._shared_name = f"{name}_{uuid.uuid4().hex}"
@@ -36,6 +48,17 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     def _make_resource(self, shared_name: str) -> tf.Tensor:
         """Returns the handle of the resource of this name, made if need be."""
         raise NotImplementedError
+
+    @property
+    def device(self) -> str | None:
+        """Where the resource lies; None: on the CPU of this process."""
+        return self._lies_on
+
+    def on_device(self) -> contextlib.AbstractContextManager:
+        """Within, ops run where the resource lies, if it has a device."""
+        if self._lies_on is None:
+            return contextlib.nullcontext()
+        return tf.device(self._lies_on)
 
     # What TensorFlow calls to make, fill and drop the resource; all are traced
     # into a SavedModel, so that it loads without our classes.
@@ -73,7 +96,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         begin, _, _ = self._shared_name.rpartition("_")
-        SharedResource.__init__(copied, begin)
+        SharedResource.__init__(copied, begin, self._lies_on)
         made = vars(copied)
         for name, value in vars(self).items():
             # Those of TensorFlow's say what is tracked: made anew with it.
@@ -108,8 +131,24 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
 
 def _destroy(handle: tf.Tensor) -> None:
     # Maybe in the middle of a trace, where the collector runs.
-    with _private.eager_mode():
+    with _private.eager_mode(), contextlib.suppress(*_GONE):
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+@contextlib.contextmanager
+def naming_devices(what: str, done: Sequence[str | None]) -> Iterator[None]:
+    """Within, an error says on which devices `what` has been `done` before."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not done:
+            raise
+        names = ", ".join(name or "this process" for name in done)
+        raise type(error)(
+            error.node_def,
+            error.op,
+            f"{error.message} ({what} was done on {names} before.)",
+        ) from error
 
 
 class OwnedName:

@@ -3,6 +3,9 @@
 from lodestar.embedding.embedding_variable import (
     EmbeddingVariable as EmbeddingVariable,
 )
+from lodestar.embedding.partitioned_variable import (
+    PartitionedEmbeddingVariable as PartitionedEmbeddingVariable,
+)
 from lodestar.embedding.policies import (
     CountingBloom as CountingBloom,
 )

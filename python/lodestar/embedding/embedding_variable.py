@@ -28,7 +28,7 @@ from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 
-_STATES = ("missing", "pending", "resident")
+STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -73,15 +73,39 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         optimizer: Keras optimizer of this table alone, or its name, used inside
             the wrapper; it keeps its own learning rate and schedule. Default:
             the wrapper's.
+        devices: CPUs that the rows are spread over by a hash of their ids, as
+            `"/job:ps/task:0"` of a TensorFlow cluster or `"/CPU:1"`;
+            docs/distributed.md. Default: rows lie in this process; under a
+            tf.distribute.ParameterServerStrategy on all of its servers.
         name: Default: `embedding_variable_<n>`, where Keras counts n.
 
     Raises:
         ValueError: An argument is not one of the above.
         TypeError: A second positional argument.
         tf.errors.InvalidArgumentError: A number is above what it may be.
-        NotImplementedError: Under another strategy than OneDeviceStrategy and
-            MirroredStrategy.
+        NotImplementedError: Under another strategy than OneDeviceStrategy,
+            MirroredStrategy and ParameterServerStrategy; `devices` with
+            SharedRows or MinCount(unit="occurrence").
+        tf.errors.FailedPreconditionError: A task of `devices` has not loaded
+            this version of lodestar.
     """
+
+    # What `devices` makes: a class that is built on this one.
+    on_devices: type["EmbeddingVariable"]
+
+    def __new__(
+        cls, *args: Any, devices: Any = None, **kwargs: Any
+    ) -> "EmbeddingVariable":
+        if devices is None and not strategies.servers():
+            return super().__new__(cls)
+        if issubclass(cls, EmbeddingVariable.on_devices):
+            return super().__new__(cls)
+        if cls is not EmbeddingVariable:
+            raise TypeError(
+                f"`devices` is not taken by {cls.__name__}, a class of your "
+                "own; wanted lodestar.EmbeddingVariable."
+            )
+        return super().__new__(EmbeddingVariable.on_devices)
 
     def __init__(
         self,
@@ -99,6 +123,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         admission: policies.Admission | None = None,
         eviction: policies.Eviction | Sequence[policies.Eviction] | None = None,
         optimizer: Any = None,
+        devices: Sequence[str] | None = None,
         name: str | None = None,
     ):
         lookup_arguments.refuse_sizes(
@@ -133,8 +158,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 missing, self.dim, self.dtype
             )
         with tf.init_scope():
-            _ = self.resource_handle
+            self._make_rows()
             self.track_hook(HookVariable(self, f"{self.name}_hook", optimizer))
+            # What `devices` changes is up to a class of its own: __new__.
             self._eager_constants = (
                 tf.zeros([0, self.dim], self.dtype),
                 tf.constant(self._missing_values),
@@ -143,32 +169,47 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     # What TensorFlow calls to make, save and restore the resource; all are
     # traced into a SavedModel, so that it loads without this class.
 
+    def _make_rows(self) -> None:
+        _ = self.resource_handle
+
     def _make_resource(self, shared_name: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_variable(
-            shared_name=shared_name,
-            dim=self.dim,
-            dtype=self.dtype,
-            initializer=self._attrs.kind,
-            initializer_a=self._attrs.a,
-            initializer_b=self._attrs.b,
-            seed=self._seed,
-            init_salt=self._init_salt,
-            num_shards=self._shard_count,
-            table_name=self.name,
+            shared_name=shared_name, **self._attributes()
+        )
+
+    def _attributes(self) -> dict[str, Any]:
+        """Those of the variable op."""
+        return {
+            "dim": self.dim,
+            "dtype": self.dtype,
+            "initializer": self._attrs.kind,
+            "initializer_a": self._attrs.a,
+            "initializer_b": self._attrs.b,
+            "seed": self._seed,
+            "init_salt": self._init_salt,
+            "num_shards": self._shard_count,
+            "table_name": self.name,
             **policies.attributes(
                 [self._admission, self._shared_rows, *self._eviction]
             ),
-        )
+        }
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
         return self.export_all(saved_state.with_optimizer_slots())
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
         saved_state.check(self, restored)
-        return gen_ops.lodestar_embedding_import(
-            self.resource_handle,
-            *(restored[name] for name in saved_state.NAMES),
-        )
+        return self.import_all(restored)
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """Those that the rows are spread over; None: they lie here."""
+        return None
+
+    @property
+    def parts(self) -> tuple[SharedResource, ...]:
+        """What holds the rows: the table itself."""
+        return (self,)
 
     @property
     def shared_rows(self) -> int:
@@ -214,6 +255,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             "admission": policies.serialize(self._admission),
             "eviction": policies.serialize(self._eviction) or None,
             "optimizer": optimizer and keras.optimizers.serialize(optimizer),
+            "devices": None if self.devices is None else list(self.devices),
             "name": self.name,
         }
 
@@ -314,35 +356,49 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         if training is None:
             training = self._hook.trainable and _private.tape_is_recording()
         train = {"insert": training and grow, "count": training and count}
-        if combiner is None:
-            hook, missing_row, missing = self.collection_inputs()
-            options = {"missing": missing, "padding_id": padding_id}
-
-            def rows_of(flat: tf.Tensor) -> tf.Tensor:
-                inputs = (self.resource_handle, hook, flat, missing_row)
-                if any(train.values()):
-                    return embedding_ops.find_or_insert(
-                        *inputs, **train, admit=admit, **options
-                    )
-                return embedding_ops.find(*inputs, **options)[0]
-
-            return map_flat(rows_of, ids)
-        bags = bags_lib.to_bags(ids, weights)
-        hook, missing_row, missing = self.collection_inputs()
         feature = collection_ops.FeatureAttrs(
             combiner=combiner, padding_id=padding_id, default_id=default_id
         )
+        options = {**train, "admit": admit}
+        if combiner is None:
+            return map_flat(
+                lambda flat: self._look_up(
+                    feature,
+                    collection_ops.FeatureInputs(flat, None, None),
+                    **options,
+                ),
+                ids,
+            )
+        bags = bags_lib.to_bags(ids, weights)
+        inputs = collection_ops.FeatureInputs(*bags[:3])
+        return bags.restore(self._look_up(feature, inputs, **options))
+
+    def _look_up(
+        self,
+        feature: collection_ops.FeatureAttrs,
+        inputs: collection_ops.FeatureInputs,
+        **options: Any,
+    ) -> tf.Tensor:
+        """Rows of the ids, or of the bags; options of `find_or_insert`."""
+        hook, missing_row, missing = self.collection_inputs()
+        if feature.combiner is None:
+            of_ids = (self.resource_handle, hook, inputs.ids, missing_row)
+            misses = {"missing": missing, "padding_id": feature.padding_id}
+            if options["insert"] or options["count"]:
+                return embedding_ops.find_or_insert(
+                    *of_ids, **options, **misses
+                )
+            return embedding_ops.find(*of_ids, **misses)[0]
         (pooled,) = collection_ops.collection_lookup(
             [self.resource_handle],
             [hook],
             [missing_row],
             [missing],
             [feature],
-            [collection_ops.FeatureInputs(*bags[:3])],
-            **train,
-            admit=admit,
+            [inputs],
+            **options,
         )
-        return bags.restore(pooled)
+        return pooled
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """What ops that look up take: hook, missing row, kind of the latter."""
@@ -539,7 +595,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             frequencies=frequencies,
             last_seen=last_seen,
             shards=shards,
-            states=[_STATES[state] for state in states.numpy()],
+            states=[STATES[state] for state in states.numpy()],
         )
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
@@ -589,11 +645,11 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 was.
         """
         lookup_arguments.check_import(rows, mode)
-        gen_ops.lodestar_embedding_import(
-            self.resource_handle,
-            *saved_state.import_inputs(self, rows),
-            mode=mode,
-        )
+        self.import_all(saved_state.from_rows(self, rows), mode)
+
+    def __dir__(self) -> list[str]:
+        # Keras's files walk attributes, and this one may lead back here.
+        return [name for name in super().__dir__() if name != "parts"]
 
     def __repr__(self) -> str:
         dtype = self.dtype.name
@@ -611,3 +667,13 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             slot_dtype=self.update_dtype,
         )
         return dict(zip(saved_state.NAMES, outputs, strict=True))
+
+    def import_all(
+        self, saved: Mapping[str, Any], mode: str = "replace"
+    ) -> tf.Operation | None:
+        """Takes what `export_all` gave, in one call: whole or not at all."""
+        return gen_ops.lodestar_embedding_import(
+            self.resource_handle,
+            *(saved[name] for name in saved_state.NAMES),
+            mode=mode,
+        )

@@ -54,6 +54,7 @@ _ATTRIBUTE = "_lodestar_hook"
 
 def _none() -> None:
     """Stands for a weak reference to nothing."""
+    return None  # without which AutoGraph cannot convert this
 
 
 class HookVariable(keras.Variable, _private.KerasSaveable):

@@ -91,8 +91,8 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
         )
 
 
-def import_inputs(table: Any, rows: EmbeddingRows) -> list[tf.Tensor]:
-    """`rows` as `EmbeddingImport` takes what is named `NAMES`, of `table`."""
+def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
+    """`rows` as if they had been saved of `table`, with nothing beside them."""
     slots = rows.optimizer_slots
     ids = ids_lib.to_dense_int64(rows.ids, "import_")
     frequencies, last_seen = rows.frequencies, rows.last_seen
@@ -106,7 +106,7 @@ def import_inputs(table: Any, rows: EmbeddingRows) -> list[tf.Tensor]:
         stacked = tf.stack([tf.cast(slots[n], slot_dtype) for n in names])
     else:
         stacked = tf.zeros([0, tf.size(ids), table.dim], slot_dtype)
-    return [
+    inputs = [
         ids,
         ids_lib.to_numbers(rows.rows, "rows", table.dtype),
         stacked,
@@ -120,6 +120,7 @@ def import_inputs(table: Any, rows: EmbeddingRows) -> list[tf.Tensor]:
         tf.zeros([0, 0], table.dtype),
         tf.zeros([0, 0, 0], slot_dtype),
     ]
+    return dict(zip(NAMES, inputs, strict=True))
 
 
 def _warn(message: str) -> None:

@@ -1,5 +1,6 @@
 """What the op EmbeddingStats returns, by name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,21 @@ _VALUES = (
     "gradients_dropped",
     "nonfinite_gradients",
 )
+
+
+def of_parts(
+    devices: Sequence[str], parts: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> dict[str, Any]:
+    """The same of a table on several devices: sums, and `per_part`."""
+    values, shards = zip(*parts, strict=True)
+    stats = by_name(np.sum(values, 0), np.concatenate(shards))
+    of_each = [by_name(*part) for part in parts]
+    stats["per_part"] = {
+        "devices": list(devices),
+        "rows": [part["rows"] for part in of_each],
+        "bytes": [part["bytes"] for part in of_each],
+    }
+    return stats
 
 
 def by_name(values: np.ndarray, shards: np.ndarray) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _INSTEAD = (
 
 
 def check_can_hold(table: str) -> None:
-    """Refuses a strategy that would put parts of a table on other tasks.
+    """Refuses a strategy that tables know nothing of.
 
     Raises:
         NotImplementedError: Names the table and the strategy.
@@ -22,16 +22,25 @@ def check_can_hold(table: str) -> None:
     if not tf.distribute.has_strategy():
         return
     strategy = tf.distribute.get_strategy()
-    if isinstance(strategy, _KNOWN):
+    if isinstance(strategy, (*_KNOWN, tf.distribute.ParameterServerStrategy)):
         return
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        why = "tables do not live on parameter servers"
-    else:
-        why = "a table is in the memory of one process"
     raise NotImplementedError(
         f"The table '{table}' is made under {type(strategy).__name__}, but "
-        f"{why}. {_INSTEAD}"
+        f"a table is in the memory of one process. {_INSTEAD}"
     )
+
+
+def servers() -> list[str]:
+    """The parameter servers of the strategy that this is under, or none."""
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return []
+    names = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return [
+        name
+        for name in names
+        if tf.DeviceSpec.from_string(name).job == "ps" and name.endswith(":0")
+    ]
 
 
 def check_can_train(hook: HookVariable) -> None:

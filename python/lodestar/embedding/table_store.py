@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._library import gen_ops
 from lodestar.embedding import saved_state
 
 # An embedding variable, which is built on this module.
@@ -105,11 +104,11 @@ def load_tables(
                     f"{type(error).__name__}: {error}."
                 ) from error
             saved_state.check(table, saved)
-            _import(table, saved)
+            table.import_all(saved)
             before.append((table, old))
     except BaseException:
         for table, old in before:
-            _import(table, old)
+            table.import_all(old)
         raise
 
 
@@ -170,13 +169,6 @@ def _read(
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     return saved
-
-
-def _import(table: Table, saved: Mapping[str, Any]) -> None:
-    """Makes `saved` all that `table` holds, in one call: whole or not at all."""
-    gen_ops.lodestar_embedding_import(
-        table.resource_handle, *(saved[name] for name in saved_state.NAMES)
-    )
 
 
 def _save(

@@ -43,7 +43,14 @@ _REFUSED = {
 }
 # What the config of a layer has of its own table, beside what is called otherwise
 # there or may be absent.
-_OF_OWN_TABLE = ("missing", "seed", "init_salt", "admission", "eviction")
+_OF_OWN_TABLE = (
+    "missing",
+    "seed",
+    "init_salt",
+    "admission",
+    "eviction",
+    "devices",
+)
 # Above it a row is more likely meant to be a number of ids.
 _WIDE = 2048
 
@@ -121,10 +128,11 @@ class DynamicEmbedding(TableLayer):
         optimizer: As `optimizer` of EmbeddingVariable.
         table: An EmbeddingVariable to share, in place of `output_dim`,
             `embeddings_initializer`, `missing`, `admission`, `eviction`,
-            `optimizer`, `seed` and `init_salt`.
+            `optimizer`, `seed`, `init_salt` and `devices`.
         grow: False: training adds no ids.
         seed: As `seed` of EmbeddingVariable; `name` counts if it is given.
         init_salt: As `init_salt` of EmbeddingVariable.
+        devices: As `devices` of EmbeddingVariable.
         dtype: Keras dtype policy of the result, which rows are cast to; they
             are float32, or of the dtype of `table`.
         name: Name of the layer and of its table.
@@ -162,6 +170,7 @@ class DynamicEmbedding(TableLayer):
         grow: bool = True,
         seed: int | None = None,
         init_salt: int | None = None,
+        devices: Any = None,
         dtype: Any = None,
         name: str | None = None,
         **kwargs: Any,
@@ -187,6 +196,7 @@ class DynamicEmbedding(TableLayer):
             "optimizer": optimizer,
             "seed": seed,
             "init_salt": init_salt,
+            "devices": devices,
         }
         self._owns_table = table is None
         if table is None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
-from lodestar.embedding import table_store
+from lodestar.embedding import partitioned_lookup, table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
 from lodestar.layers.dynamic_embedding import (
@@ -123,7 +123,13 @@ class EmbeddingCollection(TableLayer):
             )
             for key, feature in self._features
         )
-        self._counters = LookupCounters(len(self._features))
+        self._lookups = _lookups(self._tables, self._attrs)
+        counted = sum(
+            len(lookup.features)
+            for lookup in self._lookups
+            if not lookup.on_devices
+        )
+        self._counters = LookupCounters(counted) if counted else None
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
@@ -158,32 +164,51 @@ class EmbeddingCollection(TableLayer):
             _batch(name, feature, inputs[name], weights.get(name))
             for name, feature in self._features
         ]
-        hooks, missing_rows, missing = zip(
-            *(table.collection_inputs() for table in self._tables), strict=True
-        )
-        rows = collection_ops.collection_lookup(
-            [table.resource_handle for table in self._tables],
-            hooks,
-            missing_rows,
-            missing,
-            self._attrs,
-            [batch.inputs for batch in batches],
-            insert=training,
-            count=training,
-            counters=self._counters.resource_handle if training else None,
-        )
+        rows: dict[int, tf.Tensor] = {}
+        for lookup in self._lookups:
+            found = self._look_up(
+                lookup, [batches[f].inputs for f in lookup.features], training
+            )
+            rows.update(zip(lookup.features, found, strict=True))
         results = {}
-        for (name, feature), batch, part in zip(
-            self._features, batches, rows, strict=True
-        ):
+        for f, (name, feature) in enumerate(self._features):
+            batch, part = batches[f], rows[f]
             restored = observed(
                 LookUp(self, name, feature, inputs[name], batch.restore(part))
             )
             results[name] = tf.cast(restored, self.compute_dtype)
         return results
 
+    def _look_up(
+        self,
+        lookup: "_Lookup",
+        inputs: list[collection_ops.FeatureInputs],
+        training: bool,
+    ) -> list[tf.Tensor]:
+        tables = [self._tables[t] for t in lookup.tables]
+        if lookup.on_devices:
+            return partitioned_lookup.look_up(
+                tables, lookup.attrs, inputs, insert=training, count=training
+            )
+        hooks, missing_rows, missing = zip(
+            *(table.collection_inputs() for table in tables), strict=True
+        )
+        return collection_ops.collection_lookup(
+            [table.resource_handle for table in tables],
+            hooks,
+            missing_rows,
+            missing,
+            lookup.attrs,
+            inputs,
+            insert=training,
+            count=training,
+            counters=self._counters.resource_handle if training else None,
+        )
+
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
         """What was looked up in training, by feature, eagerly.
+
+        Features of tables with `devices` are left out: those count by table.
 
         Args:
             reset: Counts from 0 afterwards.
@@ -196,9 +221,10 @@ class EmbeddingCollection(TableLayer):
             padding / ids, each 0 where nothing was looked up.
         """
         stats = {}
-        for (name, _), counts in zip(
-            self._features, self._counters.read(reset), strict=True
-        ):
+        names = [name for name, f in self._features if f.table.devices is None]
+        if self._counters is None:
+            return stats
+        for name, counts in zip(names, self._counters.read(reset), strict=True):
             real = counts["ids"] - counts["padding"]
             stats[name] = {
                 **counts,
@@ -317,6 +343,44 @@ class EmbeddingCollection(TableLayer):
                 "saved; wanted as many."
             )
         super().load_own_variables(store)
+
+
+class _Lookup(NamedTuple):
+    """Features that are looked up together.
+
+    Attributes:
+        on_devices: Whether their tables have `devices`.
+        features: Places in the collection.
+        tables: Places in the collection.
+        attrs: Of the features; their tables are places in `tables`.
+    """
+
+    on_devices: bool
+    features: list[int]
+    tables: list[int]
+    attrs: list[collection_ops.FeatureAttrs]
+
+
+def _lookups(
+    tables: tuple[EmbeddingVariable, ...],
+    attrs: tuple[collection_ops.FeatureAttrs, ...],
+) -> tuple[_Lookup, ...]:
+    """One for the tables that have `devices`, one for the others, if any."""
+    lookups = []
+    for on_devices in (False, True):
+        of_kind = [
+            t
+            for t, table in enumerate(tables)
+            if (table.devices is not None) == on_devices
+        ]
+        features = [f for f, x in enumerate(attrs) if x.table in of_kind]
+        if features:
+            own = [
+                attrs[f]._replace(table=of_kind.index(attrs[f].table))
+                for f in features
+            ]
+            lookups.append(_Lookup(on_devices, features, of_kind, own))
+    return tuple(lookups)
 
 
 class _Batch(NamedTuple):

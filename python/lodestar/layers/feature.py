@@ -37,6 +37,7 @@ class Feature:
         dim: Numbers in a row of a table of the feature's own.
         initializer: With `dim`: as `initializer` of EmbeddingVariable.
         optimizer: With `dim`: as `optimizer` of EmbeddingVariable.
+        devices: With `dim`: as `devices` of EmbeddingVariable.
 
     Raises:
         ValueError: An argument is not one of the above.
@@ -53,6 +54,7 @@ class Feature:
     dim: int | None = None
     initializer: Any = "uniform"
     optimizer: Any = None
+    devices: Any = None
 
     def __post_init__(self):
         if (self.table is None) == (self.dim is None):
@@ -67,10 +69,14 @@ class Feature:
                 f"`table` is a {type(self.table).__name__}, wanted a "
                 "lodestar.EmbeddingVariable; `dim=` makes one."
             )
-        elif self.initializer != "uniform" or self.optimizer is not None:
+        elif (
+            self.initializer != "uniform"
+            or self.optimizer is not None
+            or self.devices is not None
+        ):
             raise ValueError(
-                "`initializer` or `optimizer` given beside `table`; they "
-                "belong to the table: lodestar.EmbeddingVariable(dim, "
+                "`initializer`, `optimizer` or `devices` given beside `table`; "
+                "they belong to the table: lodestar.EmbeddingVariable(dim, "
                 "initializer=..., optimizer=...)."
             )
         if self.table is not None:
@@ -91,10 +97,16 @@ class Feature:
             self.dim,
             initializer=self.initializer,
             optimizer=self.optimizer,
+            devices=self.devices,
             name=name,
         )
         return dataclasses.replace(
-            self, table=table, dim=None, initializer="uniform", optimizer=None
+            self,
+            table=table,
+            dim=None,
+            initializer="uniform",
+            optimizer=None,
+            devices=None,
         )
 
     def table_id(self, value: int | None) -> int | None:

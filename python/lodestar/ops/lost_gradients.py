@@ -67,7 +67,9 @@ _EAGER = _Eager()
 
 def record(hook: Any) -> None:
     """Says that there may be look-ups of the hook's table."""
-    _hooks[id(hook.table.resource_handle)] = hook
+    table = hook.table
+    if table.devices is None:
+        _hooks[id(table.resource_handle)] = hook
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
@@ -78,9 +80,18 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
     """
     if not (op.get_attr("insert") or op.get_attr("count")):
         return
-    for handle in handles:
-        hook = _hooks.get(id(_outermost(handle)))
-        if hook is None or not hook.trainable:
+    hooks = [_hooks.get(id(_outermost(handle))) for handle in handles]
+    reach_hooks([hook for hook in hooks if hook is not None])
+
+
+def reach_hooks(hooks: Sequence[Any]) -> None:
+    """Says that a backward pass comes to a training look-up in their tables.
+
+    Raises:
+        RuntimeError: As `reach`.
+    """
+    for hook in hooks:
+        if not hook.trainable:
             continue
         model = hook.model()
         optimizer = compiled_optimizer(model)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.optimizers import gradients as gradients_lib
 
@@ -362,16 +363,15 @@ class Replay:
 
     def apply(
         self,
+        table: SharedResource,
         update: ReplayUpdate,
         gradient: tf.IndexedSlices,
         next_step: tf.Tensor,
         nonfinite: str,
     ) -> Any:
-        """Updates the rows of one step; returns what has then run."""
+        """Updates rows of `table` in one step; returns what has then run."""
         self._follow_original()
-        hook = self.hook
-        assert hook is not None  # the gradient is that of it
-        handle = hook.table.resource_handle
+        handle = table.resource_handle
         names, dim = self.slot_names, self._dim
         gradient = gradients_lib.merge_duplicates(
             tf.IndexedSlices(

@@ -1,14 +1,17 @@
 """Gradients of one step, into the tables that they belong to."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable
+from lodestar.ops.embedding_partition_ops import partition_rows
+from lodestar.optimizers.gradients import merge_duplicates
 from lodestar.optimizers.replay import ReplayUpdate
 from lodestar.optimizers.row_optimizers import RowUpdate
 
@@ -22,7 +25,7 @@ class TableUpdate(NamedTuple):
     """One update of a table.
 
     Attributes:
-        table: What is updated.
+        table: What is updated; for an op, one of its parts.
         gradient: Rows `[N, dim]` by id; those of equal ids are summed.
         update: How.
         next_step: The table's step afterwards; -1 advances it.
@@ -32,7 +35,7 @@ class TableUpdate(NamedTuple):
             before they start again; 0: they are not.
     """
 
-    table: EmbeddingVariable
+    table: Any
     gradient: tf.IndexedSlices
     update: RowUpdate | ReplayUpdate
     next_step: Any = -1
@@ -50,43 +53,92 @@ def apply_updates(
     Tables that are `emptied` lose all their rows in the same step. Returns, in a
     graph, the operations that have then run.
     """
+    updates = [of_part for u in updates for of_part in _of_parts(u)]
     checks = []
     if nonfinite == "raise" and (
         len(updates) > 1 or any(u.additions for u in updates)
     ):
         # An apply looks at its own sums before it writes; what another one
         # would refuse, or what a later one would, must be known before, too.
-        checks = [
-            gen_ops.lodestar_embedding_check_apply(
-                u.table.resource_handle,
-                tf.cast(u.gradient.indices, tf.int64),
-                tf.cast(u.gradient.values, u.table.update_dtype),
-                optimizer=u.update.optimizer,
-                slot_names=u.update.slot_names,
-                additions=u.additions,
-            )
-            for u in updates
-        ]
+        checks = [_check(u) for u in updates]
+    by_device: dict[str | None, _Group] = {}
+    for u in updates:
+        group = by_device.setdefault(u.table.device, _Group([], []))
+        group.updates.append(u)
+    for table in emptied:
+        for part in table.parts:
+            group = by_device.setdefault(part.device, _Group([], []))
+            group.emptied.append(part)
     with tf.control_dependencies(_operations(checks)):
-        if (
-            len(updates) == 1
-            and not emptied
-            and isinstance(updates[0].update, RowUpdate)
+        return _on_each_device(by_device, nonfinite)
+
+
+def _of_parts(u: TableUpdate) -> list[TableUpdate]:
+    """The updates of a table's parts, which all take its next step."""
+    parts = u.table.parts
+    if len(parts) == 1:
+        return [u._replace(table=parts[0])]
+    merged = merge_duplicates(
+        tf.IndexedSlices(
+            tf.cast(u.gradient.values, u.table.update_dtype),
+            tf.cast(u.gradient.indices, tf.int64),
+        )
+    )
+    shared_out = partition_rows(merged.indices, merged.values, len(parts))
+    return [
+        u._replace(table=part, gradient=tf.IndexedSlices(rows, ids))
+        for part, (ids, rows) in zip(parts, shared_out, strict=True)
+    ]
+
+
+class _Group(NamedTuple):
+    """What is done on one device, as one step of it."""
+
+    updates: list[TableUpdate]
+    emptied: list[SharedResource]
+
+
+def _on_each_device(
+    by_device: Mapping[str | None, _Group], nonfinite: str
+) -> list[tf.Operation]:
+    # No device's step waits for another's, so that steps that snapshots hold
+    # up on several devices never wait for each other.
+    applied: list[tf.Operation] = []
+    for i, group in enumerate(by_device.values()):
+        first = (group.updates or group.emptied)[0]
+        table = first.table if group.updates else first
+        with (
+            naming_devices("An optimizer step", list(by_device)[:i]),
+            table.on_device(),
         ):
-            return _operations([_apply(updates[0], nonfinite)])
-        return _apply_as_one_step(updates, nonfinite, emptied)
+            applied += _apply_on_device(*group, nonfinite)
+    return applied
+
+
+def _apply_on_device(
+    updates: Sequence[TableUpdate],
+    emptied: Sequence[SharedResource],
+    nonfinite: str,
+) -> list[tf.Operation]:
+    if (
+        len(updates) == 1
+        and not emptied
+        and isinstance(updates[0].update, RowUpdate)
+    ):
+        return _operations([_apply(updates[0], nonfinite)])
+    return _apply_as_one_step(updates, emptied, nonfinite)
 
 
 def _apply_as_one_step(
     updates: Sequence[TableUpdate],
+    emptied: Sequence[SharedResource],
     nonfinite: str,
-    emptied: Sequence[EmbeddingVariable],
 ) -> list[tf.Operation]:
     """A snapshot that is taken meanwhile has all of them or none."""
-    if not updates:
-        return []
     handles = [u.table.resource_handle for u in updates]
-    step = gen_ops.lodestar_begin_step(handles)
+    step = gen_ops.lodestar_begin_step(
+        handles or [part.resource_handle for part in emptied]
+    )
     try:
         with tf.control_dependencies(_operations([step])):
             applied = _operations(
@@ -96,8 +148,8 @@ def _apply_as_one_step(
         with tf.control_dependencies(applied):
             applied += _operations(
                 [
-                    gen_ops.lodestar_embedding_remove_all(t.resource_handle)
-                    for t in emptied
+                    gen_ops.lodestar_embedding_remove_all(part.resource_handle)
+                    for part in emptied
                 ]
             )
     except BaseException:
@@ -111,11 +163,25 @@ def _apply_as_one_step(
         )
 
 
+def _check(u: TableUpdate) -> Any:
+    with u.table.on_device():
+        return gen_ops.lodestar_embedding_check_apply(
+            u.table.resource_handle,
+            tf.cast(u.gradient.indices, tf.int64),
+            tf.cast(u.gradient.values, u.table.update_dtype),
+            optimizer=u.update.optimizer,
+            slot_names=u.update.slot_names,
+            additions=u.additions,
+        )
+
+
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     # The steps of all tables move at the end of what they are updated in.
     next_step = tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
     if isinstance(u.update, ReplayUpdate):
-        return u.update.replay.apply(u.update, u.gradient, next_step, nonfinite)
+        return u.update.replay.apply(
+            u.table, u.update, u.gradient, next_step, nonfinite
+        )
     return gen_ops.lodestar_embedding_apply(
         u.table.resource_handle,
         tf.cast(u.gradient.indices, tf.int64),
@@ -145,6 +211,7 @@ class GradientSum(tf.Module):
             initializer="zeros",
             init_salt=0,
             dtype=hook.table.update_dtype,
+            devices=hook.table.devices,
             name=f"{hook.table.name}{GRADIENT_SUM}",
         )
 

@@ -1,9 +1,5 @@
 """Tests of the wrapper: what it refuses, its config, its state."""
 
-import os
-import subprocess
-import sys
-
 import dense_reference as reference
 import keras
 import numpy as np
@@ -40,48 +36,6 @@ def test_one_device_is_no_several_replicas():
         ids = np.array([[1], [2]])
         model.fit(ids, np.zeros([2, 2], np.float32), verbose=0)
     assert int(layer.table.size()) == 2
-
-
-def test_parameter_servers_are_refused_where_a_table_is_made():
-    code = """
-import lodestar, socket, tensorflow as tf
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-cluster = tf.train.ClusterSpec({
-    job: [f"127.0.0.1:{free_port()}"] for job in ("worker", "ps", "chief")
-})
-servers = [
-    tf.distribute.Server(cluster, job_name=job, protocol="grpc", start=True)
-    for job in ("worker", "ps")
-]
-strategy = tf.distribute.ParameterServerStrategy(
-    tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster, task_type="chief", task_id=0, rpc_layer="grpc"))
-with strategy.scope():
-    for make in (
-        lambda: lodestar.EmbeddingVariable(2, name="t"),
-        lambda: lodestar.layers.DynamicEmbedding(2, name="t"),
-    ):
-        try:
-            make()
-        except NotImplementedError as error:
-            print("refused:", error, flush=True)
-import os
-os._exit(0)  # servers have no end
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    wanted = (
-        "refused: The table 't' is made under ParameterServerStrategyV2, but "
-        "tables do not live on parameter servers. Make and train"
-    )
-    assert done.stdout.count(wanted) == 2, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""The devices that a table's rows may lie on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+_FIELDS = ("job", "replica", "task", "device_type", "device_index")
+
+
+def check_devices(devices: Any) -> tuple[str, ...]:
+    """Returns `devices`, each by a name that TensorFlow takes.
+
+    Raises:
+        ValueError: They are not a list of CPUs that there are.
+    """
+    if isinstance(devices, str) or not isinstance(devices, Sequence):
+        raise ValueError(
+            f"`devices`={devices!r} is not a list of names of devices."
+        )
+    if not devices:
+        raise ValueError("`devices` is empty; wanted one device at least.")
+    return tuple(_check_device(i, name) for i, name in enumerate(devices))
+
+
+def _check_device(i: int, name: Any) -> str:
+    try:
+        spec = tf.DeviceSpec.from_string(name)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"`devices[{i}]`={name!r} is not the name of a device, such as "
+            "'/job:ps/replica:0/task:0/device:CPU:0' or '/CPU:0'."
+        ) from error
+    if spec.device_type is None:
+        spec = spec.replace(device_type="CPU")
+    if spec.device_type != "CPU":
+        raise ValueError(
+            f"`devices[{i}]`={name!r} is no CPU, in whose memory rows lie."
+        )
+    if spec.device_index is None:
+        spec = spec.replace(device_index=0)
+    known = [d.name for d in tf.config.list_logical_devices("CPU")]
+    if not any(_is(tf.DeviceSpec.from_string(k), spec) for k in known):
+        raise ValueError(
+            f"`devices[{i}]`={name!r} is not there; there are {known}. Tasks "
+            "of a cluster are there after tf.config."
+            "experimental_connect_to_cluster, logical devices of this process "
+            "after tf.config.set_logical_device_configuration."
+        )
+    return spec.to_string()
+
+
+def _is(known: tf.DeviceSpec, wanted: tf.DeviceSpec) -> bool:
+    return all(
+        getattr(wanted, field) in (None, getattr(known, field) or 0)
+        or getattr(wanted, field) == getattr(known, field)
+        for field in _FIELDS
+    )
+
+
+def check_library(table: str, devices: Sequence[str]) -> None:
+    """Checks that the processes of all `devices` have loaded this library.
+
+    Raises:
+        tf.errors.FailedPreconditionError: Names the one that has not, and both
+            versions.
+    """
+    here = _version(None)
+    for device in dict.fromkeys(devices):
+        try:
+            there = _version(device)
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as e:
+            raise _refused(
+                f"The table '{table}' is to lie on {device}, which knows no ops "
+                "of lodestar: import lodestar in that process before its "
+                "server starts, or start it with `python -m lodestar.train "
+                "server`."
+            ) from e
+        check_version(table, device, there, here)
+
+
+def check_version(table: str, device: str, there: str, here: str) -> None:
+    """Raises tf.errors.FailedPreconditionError unless versions are equal."""
+    if there != here:
+        raise _refused(
+            f"The table '{table}' is to lie on {device}, which runs lodestar "
+            f"{there}, but this process runs lodestar {here}: install one "
+            "version in all of them."
+        )
+
+
+def _refused(message: str) -> tf.errors.OpError:
+    return tf.errors.FailedPreconditionError(None, None, message)
+
+
+def _version(device: str | None) -> str:
+    with tf.init_scope(), tf.device(device):
+        return gen_ops.lodestar_library_version().numpy().decode()

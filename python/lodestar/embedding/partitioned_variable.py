@@ -1,0 +1,363 @@
+"""The embedding variable whose rows lie on several devices."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar._checks import check_eager
+from lodestar._library import gen_ops
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import (
+    partitioned_lookup,
+    policies,
+    strategies,
+    table_parts,
+)
+from lodestar.embedding import stats as stats_lib
+from lodestar.embedding.devices import check_devices, check_library
+from lodestar.embedding.embedding_variable import STATES, EmbeddingVariable
+from lodestar.embedding.rows import InspectedIds
+from lodestar.embedding.saved_state import NAMES
+from lodestar.embedding.table_parts import TablePart, by_id, each
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_partition_ops
+from lodestar.ops.flat_values import flat_values, map_flat
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class PartitionedEmbeddingVariable(EmbeddingVariable):
+    """What `EmbeddingVariable(devices=...)` makes.
+
+    The row of an id lies on the device that a hash of the id names. A look-up
+    sends each distinct id to its device once and gets a row back; bags are
+    pooled, and gradients of equal ids summed, where the look-up is. All
+    methods are those of EmbeddingVariable.
+    """
+
+    def __init__(
+        self, dim: int, *args: Any, devices: Any = None, **kwargs: Any
+    ):
+        # None stays None where the strategy says which, for another cluster.
+        object.__setattr__(self, "_given_devices", devices)
+        devices = check_devices(devices or strategies.servers())
+        object.__setattr__(self, "_devices", devices)
+        super().__init__(dim, *args, devices=devices, **kwargs)
+
+    def _make_rows(self) -> None:
+        if self.shared_rows:
+            raise NotImplementedError(
+                f"The table '{self.name}' has missing={self._shared_rows!r}, "
+                "rows that are not of one id and so of no one of `devices`: use "
+                "missing='initial' or a vector."
+            )
+        attributes = self._attributes()
+        if attributes.get("count_occurrences"):
+            raise NotImplementedError(
+                f"The table '{self.name}' has admission={self._admission!r}, "
+                "but only distinct ids are sent to `devices`: use MinCount(n), "
+                "which counts steps."
+            )
+        check_library(self.name, self._devices)
+        evictions = zip(
+            *(
+                table_parts.shares(policy, len(self._devices))
+                for policy in self._eviction
+            )
+        )
+        parts = []
+        for device, own in zip(
+            self._devices, [*evictions] or [()] * len(self._devices)
+        ):
+            own_attributes = {**attributes, **policies.attributes(own)}
+            parts.append(
+                TablePart(
+                    self.name,
+                    device,
+                    own_attributes,
+                    self._missing_values,
+                    self.update_dtype,
+                )
+            )
+        # Not as an attribute of a layer: checkpoints hold the table whole.
+        object.__setattr__(self, "_parts", tuple(parts))
+
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
+        raise NotImplementedError(
+            f"{self!r} lies on several devices, which this does not take: "
+            "restore it from a tf.train.Checkpoint, or by load_weights, into a "
+            "table made without `devices`."
+        )
+
+    def _take_content(self, other: EmbeddingVariable) -> None:
+        pass  # which the copies of its parts have
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs):
+        if save_type == "savedmodel":
+            _ = self.resource_handle
+        return super()._trackable_children(save_type, **kwargs)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that the rows are spread over."""
+        return self._devices
+
+    @property
+    def parts(self) -> tuple[TablePart, ...]:
+        """One for each of `devices`."""
+        return self._parts
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        if self._given_devices is None:
+            config["devices"] = None
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
+        return EmbeddingVariable(**config)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]} devices={len(self._devices)}>"
+
+    def _each(
+        self, op: Callable[..., Any], *inputs: Any, **attrs: Any
+    ) -> list[Any]:
+        """Runs an op of the same arguments on all parts."""
+        return each(
+            op.__name__, self.parts, lambda _, p: p.call(op, *inputs, **attrs)
+        )
+
+    def _sum(self, op: Callable[..., Any], **attrs: Any) -> tf.Tensor:
+        return tf.add_n(self._each(op, **attrs))
+
+    @property
+    def step(self) -> tf.Tensor:
+        """As that of EmbeddingVariable; one for all devices."""
+        return self.parts[0].call(gen_ops.lodestar_embedding_step)
+
+    def set_step(self, step: Any) -> None:
+        """As that of EmbeddingVariable, on all devices."""
+        if step is None:
+            self._each(gen_ops.lodestar_embedding_release_step)
+            return
+        step = ids_lib.to_int64(step, name="step")
+        self._each(gen_ops.lodestar_embedding_set_step, step)
+
+    def _look_up(
+        self,
+        feature: collection_ops.FeatureAttrs,
+        inputs: collection_ops.FeatureInputs,
+        **options: Any,
+    ) -> tf.Tensor:
+        (rows,) = partitioned_lookup.look_up(
+            [self], [feature], [inputs], **options
+        )
+        return rows
+
+    def find(self, ids: Any) -> tuple[Any, Any]:
+        """As that of EmbeddingVariable."""
+        ids = ids_lib.to_int64(ids)
+        if isinstance(ids, tf.SparseTensor):
+            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
+        rows, found = partitioned_lookup.find(self, flat_values(ids))
+        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
+
+    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+        """As that of EmbeddingVariable."""
+        divided = embedding_partition_ops.partition_rows(
+            ids_lib.to_dense_int64(ids, "insert_or_assign"),
+            ids_lib.to_numbers(rows, "rows", self.dtype),
+            len(self.parts),
+        )
+        each(
+            "insert_or_assign",
+            self.parts,
+            lambda i, part: part.call(
+                gen_ops.lodestar_embedding_insert_or_assign, *divided[i]
+            ),
+        )
+
+    def remove(self, ids: Any) -> tf.Tensor:
+        """As that of EmbeddingVariable."""
+        ids = tf.reshape(ids_lib.to_dense_int64(ids, "remove"), [-1])
+        of_parts, _ = embedding_partition_ops.partition(ids, len(self.parts))
+        return tf.add_n(
+            each(
+                "remove",
+                self.parts,
+                lambda i, part: part.call(
+                    gen_ops.lodestar_embedding_remove, of_parts[i]
+                ),
+            )
+        )
+
+    def size(self) -> tf.Tensor:
+        """The number of rows on all devices, an int64 scalar."""
+        return self._sum(gen_ops.lodestar_embedding_size)
+
+    def evict(
+        self,
+        policy: policies.Eviction | Sequence[policies.Eviction] | None = None,
+    ) -> tf.Tensor:
+        """As that of EmbeddingVariable; `MaxRows(n)` is shared out."""
+        chosen = [
+            table_parts.shares(p, len(self.parts))
+            for p in policies.check_eviction(policy, "policy")
+        ]
+        return tf.add_n(
+            each(
+                "evict",
+                self.parts,
+                lambda i, part: part.call(
+                    gen_ops.lodestar_embedding_evict,
+                    own_policy=policy is None,
+                    **policies.attributes([own[i] for own in chosen]),
+                ),
+            )
+        )
+
+    def decay_frequencies(self, rate: float) -> None:
+        """As that of EmbeddingVariable, on all devices."""
+        rate = tf.cast(rate, tf.float64)
+        self._each(gen_ops.lodestar_embedding_decay_frequencies, rate)
+
+    def clear(self) -> None:
+        """As that of EmbeddingVariable, on all devices."""
+        self._each(gen_ops.lodestar_embedding_clear)
+
+    def compact(self) -> tf.Tensor:
+        """As that of EmbeddingVariable, on all devices."""
+        return self._sum(gen_ops.lodestar_embedding_compact)
+
+    def frequency(self, ids: Any) -> Any:
+        """As that of EmbeddingVariable."""
+
+        def of_ids(flat: tf.Tensor) -> tf.Tensor:
+            (frequencies,) = self._by_id(
+                flat,
+                lambda part, own: [
+                    part.call(gen_ops.lodestar_embedding_frequency, own)
+                ],
+            )
+            return tf.reshape(frequencies, tf.shape(flat))
+
+        return map_flat(of_ids, ids_lib.to_int64(ids))
+
+    def _by_id(self, ids: tf.Tensor, run: Any) -> list[tf.Tensor]:
+        return by_id(self.parts, tf.reshape(ids, [-1]), run)
+
+    def stats(self, reset: bool = False) -> dict[str, Any]:
+        """As that of EmbeddingVariable, sums, and `per_part`."""
+        check_eager("stats")
+        of_parts = [
+            (values.numpy(), shards.numpy())
+            for values, shards in self._each(
+                gen_ops.lodestar_embedding_stats, reset=reset
+            )
+        ]
+        return stats_lib.of_parts(self.devices, of_parts)
+
+    def inspect(self, ids: Any) -> InspectedIds:
+        """As that of EmbeddingVariable; shards are numbered over all devices."""
+        check_eager("inspect")
+        ids = ids_lib.to_dense_int64(ids, "inspect")
+        names: list[str] = []
+        first_shards, count = {}, 0
+        for part, (_, shards) in zip(
+            self.parts, self._each(gen_ops.lodestar_embedding_stats)
+        ):
+            first_shards[id(part)] = count
+            count += int(shards.shape[0])
+
+        def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
+            rows, slots, slot_names, *others = part.call(
+                gen_ops.lodestar_embedding_inspect,
+                own,
+                dtype=self.dtype,
+                slot_dtype=self.update_dtype,
+            )
+            names[:] = [name.decode() for name in slot_names.numpy()]
+            frequencies, last_seen, shards, states = others
+            shards += first_shards[id(part)]
+            slots = tf.transpose(slots, [1, 0, 2])
+            return [rows, slots, frequencies, last_seen, shards, states]
+
+        rows, slots, frequencies, last_seen, shards, states = self._by_id(
+            ids, of_part
+        )
+        return InspectedIds(
+            ids=ids,
+            rows=rows,
+            optimizer_slots=dict(zip(names, tf.unstack(slots, axis=1))),
+            frequencies=frequencies,
+            last_seen=last_seen,
+            shards=shards,
+            states=[STATES[state] for state in states.numpy()],
+        )
+
+    def export_all(
+        self, optimizer_slots: bool = True, with_rows: bool = True
+    ) -> dict[str, tf.Tensor]:
+        """As that of EmbeddingVariable: as if there were one device."""
+        of_parts = self._each(
+            gen_ops.lodestar_embedding_export,
+            optimizer_slots=optimizer_slots,
+            with_rows=with_rows,
+            dtype=self.dtype,
+            slot_dtype=self.update_dtype,
+        )
+        return table_parts.merged(
+            [dict(zip(NAMES, outputs, strict=True)) for outputs in of_parts]
+        )
+
+    def import_all(
+        self, saved: Mapping[str, Any], mode: str = "replace"
+    ) -> tf.Operation | None:
+        """As that of EmbeddingVariable, whole or not at all on each device.
+
+        Rows that a table with fewer devices had under a cap, and that one of
+        these has no room for, are left out, as `MaxRows` evicts them.
+        """
+        of_parts = table_parts.divided(saved, len(self.parts))
+        for policy in self._eviction if mode == "replace" else ():
+            if isinstance(policy, policies.MaxRows):
+                of_parts = self._within(policy, of_parts)
+        done = each(
+            "import_",
+            self.parts,
+            lambda i, part: part.call(
+                gen_ops.lodestar_embedding_import,
+                *(of_parts[i][name] for name in NAMES),
+                mode=mode,
+            ),
+        )
+        return None if tf.executing_eagerly() else tf.group(*done)
+
+    def _within(
+        self, cap: policies.MaxRows, saved: list[dict[str, tf.Tensor]]
+    ) -> list[dict[str, tf.Tensor]]:
+        sizes = [tf.size(part["ids"]) for part in saved]
+        # More than the table may have are refused, as without `devices`.
+        fits = tf.add_n(sizes) <= cap.n
+        kept = [
+            table_parts.within(
+                tf.where(fits, own.n, size), cap.policy == "lfu", part
+            )
+            for own, size, part in zip(
+                table_parts.shares(cap, len(saved)), sizes, saved
+            )
+        ]
+        left_out = tf.add_n(sizes) - tf.add_n([tf.size(k["ids"]) for k in kept])
+        if tf.executing_eagerly() and int(left_out):
+            warnings.warn(
+                f"{self!r} leaves out {int(left_out)} of {int(sum(sizes))} rows: "
+                f"each device has room for its share of {cap!r}.",
+                stacklevel=2,
+            )
+        return kept
+
+
+EmbeddingVariable.on_devices = PartitionedEmbeddingVariable

@@ -1,0 +1,601 @@
+"""EmbeddingVariable(devices=...): the same table, with rows in several places."""
+
+import copy
+import functools
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding import devices as devices_lib
+from lodestar.embedding import table_store
+from lodestar.embedding.partitioned_variable import PartitionedEmbeddingVariable
+from lodestar.ops import id_hash
+
+COUNTS = [1, 2, 3]
+MANY = np.array([3, -4, 2**62, 0, 3, 77, -(2**63), 3, 12], np.int64)
+
+
+def places(count):
+    return None if count is None else [f"/CPU:{i}" for i in range(count)]
+
+
+def table(count, dim=4, **options):
+    options = {"seed": 3, "init_salt": 5, "name": "t", **options}
+    return lodestar.EmbeddingVariable(dim, devices=places(count), **options)
+
+
+def both(count, **options):
+    """A table without devices, and one with."""
+    return table(None, **options), table(count, **options)
+
+
+def contents(t):
+    exported = t.export()
+    return {
+        "ids": exported.ids.numpy(),
+        "rows": exported.rows.numpy(),
+        "frequencies": exported.frequencies.numpy(),
+        "last_seen": exported.last_seen.numpy(),
+        "optimizer": exported.optimizer,
+        "slot_inits": exported.slot_inits,
+        **{k: v.numpy() for k, v in exported.optimizer_slots.items()},
+    }
+
+
+def assert_same(one, other):
+    a, b = contents(one), contents(other)
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], name)
+    assert int(one.step) == int(other.step)
+
+
+def wrap(inner, **options):
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+
+
+def ragged_batches(rng, steps, ids=40):
+    for _ in range(steps):
+        lengths = rng.integers(0, 5, 6)
+        values = tf.constant(rng.integers(-ids, ids, lengths.sum()), tf.int64)
+        yield tf.RaggedTensor.from_row_lengths(values, lengths)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("graph", [False, True])
+def test_rows_are_those_of_a_table_here(count, graph):
+    one, several = both(count)
+    assert isinstance(several, lodestar.EmbeddingVariable)
+    assert [part.device for part in several.parts] == [
+        f"/device:CPU:{i}" for i in range(count)
+    ]
+
+    def look_up(t, ids):
+        return t.lookup(ids, training=True), t.lookup(ids + 1), *t.find(ids)
+
+    of = {id(t): look_up for t in (one, several)}
+    if graph:
+        of = {
+            id(t): tf.function(
+                functools.partial(look_up, t),
+                input_signature=[tf.TensorSpec(None, tf.int64)],
+            )
+            for t in (one, several)
+        }
+    for ids in (MANY, MANY.reshape(3, 3), MANY[:0], MANY[0]):
+        ids = tf.constant(ids, tf.int64)
+        for t in (one, several):
+            got = of[id(t)](ids) if graph else look_up(t, ids)
+            if t is one:
+                wanted = got
+        for a, b in zip(wanted, got, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert_same(one, several)
+    assert int(several.size()) == len(set(MANY.tolist()))
+    np.testing.assert_array_equal(
+        several.frequency(MANY.reshape(3, 3)), one.frequency(MANY.reshape(3, 3))
+    )
+
+
+@pytest.mark.parametrize("missing", ["zeros", "initial", [1.0, 2.0, 3.0, 4.0]])
+@pytest.mark.parametrize("count", [2])
+def test_ids_without_a_row_read_the_same(missing, count):
+    one, several = both(count, missing=missing, initializer="normal")
+    for t in (one, several):
+        t.insert_or_assign([3, 77], [[1, 2, 3, 4], [5, 6, 7, 8]])
+    np.testing.assert_array_equal(
+        one.lookup(MANY, padding_id=0), several.lookup(MANY, padding_id=0)
+    )
+    for t in (one, several):
+        rows, found = t.find(tf.ragged.constant([[3, 4], []], dtype=tf.int64))
+        assert found.to_list() == [[True, False], []]
+        np.testing.assert_array_equal(rows.values, [[1, 2, 3, 4], [0] * 4])
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", "max", "first"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_bags_and_their_gradients_are_the_same(combiner, count, rng):
+    one, several = both(count)
+    for ids in ragged_batches(rng, 3):
+        results = []
+        for t in (one, several):
+            with tf.GradientTape() as tape:
+                rows = t.lookup(
+                    ids, combiner=combiner, padding_id=1, default_id=-5
+                )
+                loss = tf.reduce_sum(rows * rows)
+            gradient = tape.gradient(loss, t.hook)
+            results.append((rows, gradient.values, gradient.indices))
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert_same(one, several)
+
+
+def test_weights_and_sparse_ids_are_the_same():
+    one, several = both(2)
+    ids = tf.sparse.from_dense([[5, 0, 7], [0, 0, 0], [5, 5, 1]])
+    weights = tf.sparse.map_values(lambda x: tf.cast(x, tf.float32) / 2, ids)
+    results = []
+    for t in (one, several):
+        with tf.GradientTape() as tape:
+            tape.watch(weights.values)
+            rows = t.lookup(
+                ids, training=True, weights=weights, combiner="mean"
+            )
+            loss = tf.reduce_sum(rows**2)
+        gradient, of_weights = tape.gradient(loss, [t.hook, weights.values])
+        results.append((rows, gradient.values, gradient.indices, of_weights))
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, 1e-6)
+
+
+def test_distinct_ids_go_to_the_parts():
+    several = table(3)
+    several.lookup(tf.constant([[1, 1, 1, 2]]), training=True, padding_id=2)
+    stats = several.stats()
+    assert stats["ids"] == stats["unique_ids"] == 1 and stats["padding"] == 0
+
+
+INNERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+    "adam": lambda: keras.optimizers.Adam(0.1),
+    "clipnorm": lambda: keras.optimizers.Adam(0.1, clipnorm=0.5),
+    "clipvalue": lambda: keras.optimizers.Adam(0.1, clipvalue=0.1),
+    "global": lambda: keras.optimizers.Adam(0.1, global_clipnorm=0.5),
+    "decay": lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1),
+    "nadam": lambda: keras.optimizers.Nadam(0.1),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.1),
+    "accumulation": lambda: keras.optimizers.Adam(
+        0.1, gradient_accumulation_steps=2
+    ),
+    "replay": lambda: Replayed(0.1),
+}
+
+
+@keras.saving.register_keras_serializable(package="partitioned_test")
+class Replayed(keras.optimizers.Optimizer):
+    """No fused update knows it."""
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self.seen = [
+            self.add_variable_from_reference(v, "seen") for v in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        seen = self.seen[self._get_variable_index(variable)]
+        self.assign(seen, 0.9 * seen + gradient)
+        self.assign_sub(variable, learning_rate * seen)
+
+
+@pytest.mark.parametrize("inner", INNERS)
+@pytest.mark.parametrize("graph", [False, True])
+def test_updates_are_the_same(inner, graph, rng):
+    tables = both(3)
+    steps = []
+    for t in tables:
+        dense = tf.Variable(tf.ones([4]))
+        optimizer = wrap(INNERS[inner]())
+        optimizer.build([t.hook, dense])
+
+        def step(ids, t=t, dense=dense, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                # Twice, so that slices of an id are several.
+                rows = t.lookup(ids, combiner="sum") + t.lookup(
+                    ids + 1, combiner="mean"
+                )
+                loss = tf.reduce_sum((rows @ dense[:, None] - 1) ** 2)
+            variables = [t.hook, dense]
+            optimizer.apply(tape.gradient(loss, variables), variables)
+            return loss
+
+        if graph:
+            spec = tf.RaggedTensorSpec([None, None], tf.int64)
+            step = tf.function(step, input_signature=[spec])
+        steps.append(step)
+    for ids in ragged_batches(rng, 4):
+        losses = [step(ids) for step in steps]
+        np.testing.assert_array_equal(*losses)
+    steps = [int(part.call(step_of)) for part in tables[1].parts]
+    assert steps == [int(tables[0].step)] * 3
+    assert_same(*tables)
+
+
+def step_of(handle):
+    return lodestar._library.gen_ops.lodestar_embedding_step(handle)
+
+
+def test_a_step_without_ids_of_a_part_advances_it():
+    several = table(3)
+    ids = tf.constant([7], tf.int64)
+    several.lookup(ids, training=True)
+    gradient = tf.IndexedSlices(tf.ones([1, 4]), ids, tf.constant([-1, 4]))
+    wrap("adam").apply([gradient], [several.hook])
+    assert [int(part.call(step_of)) for part in several.parts] == [1, 1, 1]
+    # All parts have the optimizer's slots, which an export needs.
+    assert set(several.export().optimizer_slots) == {"momentum", "velocity"}
+    assert set(several.inspect([7, 1]).optimizer_slots) == {
+        "momentum",
+        "velocity",
+    }
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_nothing_is_written_of_a_gradient_that_is_not_finite(graph):
+    several = table(3)
+    several.lookup(MANY, training=True)
+    before = contents(several)
+    values = np.ones((len(MANY), 4), np.float32)
+    values[3, 2] = np.nan
+    optimizer = wrap("sgd")
+    optimizer.build([several.hook])
+
+    def step():
+        gradient = tf.IndexedSlices(
+            tf.constant(values), tf.constant(MANY), tf.constant([-1, 4])
+        )
+        optimizer.apply([gradient], [several.hook])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="table 't'"):
+        (tf.function(step) if graph else step)()
+    after = contents(several)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name], name)
+    skipping = wrap("sgd", nonfinite="skip")
+    optimizer = skipping
+    skipping.build([several.hook])
+    step()
+    changed = (contents(several)["rows"] != before["rows"]).any(1)
+    np.testing.assert_array_equal(before["ids"][~changed], [MANY[3]])
+
+
+def test_another_optimizer_is_refused_before_any_part_is_written():
+    several = table(2)
+    several.lookup(MANY, training=True)
+    gradient = tf.IndexedSlices(
+        tf.ones([len(MANY), 4]), tf.constant(MANY), tf.constant([-1, 4])
+    )
+    wrap("adam").apply([gradient], [several.hook])
+    before = contents(several)["rows"]
+    with pytest.raises(tf.errors.FailedPreconditionError, match="adam"):
+        wrap("adagrad").apply([gradient], [several.hook])
+    np.testing.assert_array_equal(before, contents(several)["rows"])
+
+
+@pytest.mark.parametrize(
+    "admission",
+    [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)],
+    ids=["exact", "bloom"],
+)
+def test_admission_is_the_same(admission, rng):
+    one, several = both(3, admission=admission)
+    for step in range(4):
+        ids = tf.constant(rng.integers(0, 30, 20), tf.int64)
+        for t in (one, several):
+            t.set_step(step)
+            t.lookup(ids, training=True)
+            t.lookup([99], training=True, admit=True)
+            t.lookup([100 + step], training=True, grow=False)
+    for t in (one, several):
+        t.lookup([500, 501], training=True, admit=False)
+    assert_same(one, several)
+    a, b = one.stats(), several.stats()
+    for name in ("rows", "pending", "admitted", "misses", "hits", "inserts"):
+        assert a[name] == b[name], name
+    assert (
+        one.inspect([500, 99, 1234]).states
+        == several.inspect([500, 99, 1234]).states
+        == ["pending", "resident", "missing"]
+    )
+    # What waits is saved, too.
+    restored = table(2, admission=admission)
+    restored.import_all(several.export_all())
+    assert restored.stats()["pending"] == b["pending"]
+    restored.set_step(9)
+    restored.lookup([500], training=True)
+    assert restored.inspect([500]).states == ["resident"]
+
+
+def test_inspect_is_the_same():
+    one, several = both(2)
+    for t in (one, several):
+        t.lookup([5, 6, 7], training=True)
+    a, b = (t.inspect([7, 8, 5]) for t in (one, several))
+    np.testing.assert_array_equal(a.rows, b.rows)
+    np.testing.assert_array_equal(a.frequencies, b.frequencies)
+    np.testing.assert_array_equal(a.last_seen, b.last_seen)
+    assert a.states == b.states
+    shards = several.stats()["per_shard"]["rows"]
+    assert [shards[s] > 0 for s in b.shards.numpy()[[0, 2]]] == [True, True]
+
+
+def test_stats_are_sums():
+    several = table(3, eviction=lodestar.MaxRows(100))
+    several.lookup(tf.range(30), training=True)
+    several.lookup(tf.range(20, 40))
+    several.remove([1, 2, 500])
+    stats = several.stats(reset=True)
+    assert stats["rows"] == 28 == sum(stats["per_shard"]["rows"])
+    assert stats["max_rows"] == 100
+    assert stats["inserts"] == stats["misses"] == 30
+    assert stats["removed"] == 2
+    assert stats["shards"] == len(stats["per_shard"]["bytes"])
+    assert stats["bytes"] == sum(stats["per_part"]["bytes"])
+    assert sum(stats["per_part"]["rows"]) == 28
+    assert stats["per_part"]["devices"] == list(several.devices)
+    assert stats["load"] == 28 / stats["capacity"]
+    assert several.stats()["inserts"] == 0
+
+
+def test_rows_are_removed_and_cleared():
+    one, several = both(2)
+    for t in (one, several):
+        t.insert_or_assign(
+            [1, 2, 3, 1], [[1.0] * 4, [2.0] * 4, [3.0] * 4, [9.0] * 4]
+        )
+        assert int(t.remove([[2, 7], [2, 3]])) == 2
+    np.testing.assert_array_equal(several.export().rows, [[9.0] * 4])
+    assert_same(one, several)
+    several.lookup(tf.range(5000), training=True)
+    several.remove(tf.range(4990))
+    assert int(several.compact()) > 0
+    several.clear()
+    assert int(several.size()) == 0
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        several.insert_or_assign([1, 2], [[1.0] * 4])
+
+
+def test_frequencies_decay():
+    one, several = both(2)
+    for t in (one, several):
+        for step in range(4):
+            t.set_step(step)
+            t.lookup([1, 2, step], training=True)
+        t.set_step(10)
+        t.decay_frequencies(0.5)
+    assert_same(one, several)
+    for part in (one, several):
+        part.set_step(None)
+        gradient = tf.IndexedSlices(
+            tf.ones([1, 4]), tf.constant([1], tf.int64), tf.constant([-1, 4])
+        )
+        wrap("sgd").apply([gradient], [part.hook])
+    assert_same(one, several)
+
+
+def test_a_cap_is_shared_out():
+    several = table(3, eviction=lodestar.MaxRows(10))
+    shares = [s["max_rows"] for s in stats_of_parts(several)]
+    assert shares == [4, 3, 3]
+    for step in range(5):
+        several.set_step(step)
+        several.lookup(tf.range(step * 7, step * 7 + 7), training=True)
+        assert int(several.size()) <= 10
+    assert several.stats()["evicted"] > 0
+    for n in (7, 3):
+        several.set_step(100 + n)
+        several.evict(lodestar.MaxRows(n))
+        assert int(several.size()) <= n
+    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*some of 3 `devices`"):
+        several.evict(lodestar.MaxRows(2))
+    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*some of 3 `devices`"):
+        table(3, eviction=lodestar.MaxRows(2))
+
+
+def stats_of_parts(several):
+    return [
+        lodestar.embedding.stats.by_name(values.numpy(), shards.numpy())
+        for values, shards in (
+            part.call(lodestar._library.gen_ops.lodestar_embedding_stats)
+            for part in several.parts
+        )
+    ]
+
+
+def test_other_evictions_are_the_same():
+    one, several = both(
+        2, eviction=[lodestar.MaxAge(3), lodestar.MinNorm(0.05)]
+    )
+    for t in (one, several):
+        for step in range(8):
+            t.set_step(step)
+            t.lookup([step, step + 1], training=True)
+        t.set_step(9)
+    assert int(one.evict()) == int(several.evict()) > 0
+    assert_same(one, several)
+    assert int(one.evict(lodestar.MaxAge(0))) == int(
+        several.evict(lodestar.MaxAge(0))
+    )
+    assert_same(one, several)
+
+
+def trained(count, steps=3, **options):
+    t = table(count, **options)
+    optimizer = wrap(keras.optimizers.Adam(0.1))
+    for ids in ragged_batches(np.random.default_rng(5), steps):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup(ids, combiner="sum") ** 2)
+        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+    return t
+
+
+@pytest.mark.parametrize(
+    "saved, loaded", [(None, 2), (2, None), (2, 3), (3, 1), (2, 2)]
+)
+def test_tables_load_on_any_number_of_devices(saved, loaded, tmp_path):
+    one, other = trained(saved), table(loaded)
+    path = tf.train.Checkpoint(t=one).write(str(tmp_path / "c"))
+    tf.train.Checkpoint(t=other).read(path).assert_consumed()
+    assert_same(one, other)
+    store = {}
+    table_store.save_table(one, store)
+    third = table(loaded)
+    table_store.load_table(third, store)
+    assert_same(one, third)
+    third.import_(one.export())
+    assert_same(one, third)
+    third.import_(one.export(), "merge")
+    third.clear()
+    third.import_(one.export(optimizer_slots=False))
+    assert int(third.size()) == int(one.size())
+
+
+def test_a_full_table_loads_where_shares_are_smaller():
+    full = table(None, eviction=lodestar.MaxRows(40))
+    for step in range(40):
+        full.set_step(step)
+        full.lookup([step * 3], training=True)
+    several = table(3, eviction=lodestar.MaxRows(40))
+    with pytest.warns(UserWarning, match="leaves out .* of 40 rows"):
+        several.import_all(full.export_all())
+    kept = contents(several)["ids"]
+    assert 30 < len(kept) < 40
+    for i, part in enumerate(several.parts):
+        assert int(part.call(size_of)) <= [14, 13, 13][i]
+    # The oldest of each part go.
+    lost = sorted(set(range(0, 120, 3)) - set(kept.tolist()))
+    owners = id_hash.part_of_id(tf.range(0, 120, 3, tf.int64), 3)
+    owners = dict(zip(range(0, 120, 3), owners.numpy().tolist()))
+    for id_ in lost:
+        assert all(id_ < k for k in kept if owners[k] == owners[id_])
+    # Exactly: back on none.
+    one = table(None, eviction=lodestar.MaxRows(40))
+    one.import_all(several.export_all())
+    assert_same(several, one)
+    too_many = table(None)
+    too_many.lookup(tf.range(41), training=True)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="rows"):
+        several.import_(too_many.export())
+
+
+def size_of(handle):
+    return lodestar._library.gen_ops.lodestar_embedding_size(handle)
+
+
+def test_a_copy_has_parts_of_its_own():
+    several = trained(2)
+    copied = copy.deepcopy(several)
+    assert isinstance(copied, PartitionedEmbeddingVariable)
+    assert copied.devices == several.devices
+    assert_same(several, copied)
+    copied.clear()
+    assert int(several.size()) > 0 and int(copied.size()) == 0
+    shallow = copy.copy(several)
+    assert shallow.parts is several.parts
+    assert shallow.hook is several.hook
+
+
+def test_parts_go_with_the_table():
+    several = table(2)
+    several.lookup(MANY, training=True)
+    handles = [part.resource_handle for part in several.parts]
+    reference = weakref.ref(several.parts[0])
+    del several
+    gc.collect()
+    assert reference() is None
+    for handle in handles:
+        with pytest.raises(tf.errors.NotFoundError):
+            size_of(handle)
+
+
+def test_config_names_the_devices():
+    several = table(2)
+    config = keras.saving.serialize_keras_object(several)
+    again = keras.saving.deserialize_keras_object(config)
+    assert isinstance(again, PartitionedEmbeddingVariable)
+    assert (
+        again.devices == several.devices == ("/device:CPU:0", "/device:CPU:1")
+    )
+    assert again.get_config() == several.get_config()
+    assert repr(several) == (
+        "<EmbeddingVariable 't' dim=4 dtype=float32 devices=2>"
+    )
+    assert table(None).get_config()["devices"] is None
+    assert table(None).devices is None
+
+
+def test_what_devices_may_be():
+    with pytest.raises(ValueError, match="`devices`='/CPU:0' is not a list"):
+        lodestar.EmbeddingVariable(2, devices="/CPU:0")
+    with pytest.raises(ValueError, match="`devices` is empty"):
+        lodestar.EmbeddingVariable(2, devices=[])
+    with pytest.raises(ValueError, match=r"devices\[1\]`=3 is not the name"):
+        lodestar.EmbeddingVariable(2, devices=["/CPU:0", 3])
+    with pytest.raises(ValueError, match="is not there; there are .*CPU:0"):
+        lodestar.EmbeddingVariable(2, devices=["/job:ps/task:7"])
+    with pytest.raises(ValueError, match="is no CPU"):
+        lodestar.EmbeddingVariable(2, devices=["/GPU:0"])
+
+    class Mine(lodestar.EmbeddingVariable):
+        pass
+
+    with pytest.raises(TypeError, match="not taken by Mine"):
+        Mine(2, devices=["/CPU:0"])
+
+
+def test_what_devices_cannot_hold():
+    with pytest.raises(NotImplementedError, match="use missing='initial'"):
+        table(2, missing=lodestar.SharedRows(2))
+    with pytest.raises(NotImplementedError, match=r"use MinCount\(n\)"):
+        table(2, admission=lodestar.MinCount(2, unit="occurrence"))
+
+
+def test_what_does_not_take_devices_says_so(tmp_path):
+    several = table(2)
+    with pytest.raises(NotImplementedError, match="made without `devices`"):
+        _ = several.resource_handle
+    module = tf.Module()
+    module.t = several
+    module.f = tf.function(
+        several.lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
+    )
+    with pytest.raises(NotImplementedError, match="made without `devices`"):
+        tf.saved_model.save(module, str(tmp_path / "m"))
+
+
+def test_another_version_is_refused_by_name():
+    with pytest.raises(
+        tf.errors.FailedPreconditionError,
+        match="table 't' is to lie on /job:ps/task:1, which runs lodestar 0.9, "
+        "but this process runs lodestar 1.0",
+    ):
+        devices_lib.check_version("t", "/job:ps/task:1", "0.9", "1.0")
+
+
+def test_an_error_names_where_it_was_done_before():
+    several = table(2)
+    ids = tf.constant([1, 2, 3, 4, 5, 5], tf.int64)
+    rows = lodestar.EmbeddingRows(ids, tf.ones([6, 4]))
+    owner = int(id_hash.part_of_id(tf.constant(5, tf.int64), 2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="5") as info:
+        several.import_(rows)
+    named = "was done on /device:CPU:0 before" in info.value.message
+    assert named == (owner == 1)
