@@ -9,6 +9,7 @@ from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.data_feed_desc import DataFeedDesc
+from lodestar.data.files_by_day import files_by_day
 from lodestar.data.hugectr.file_list import read_file_list, write_file_list
 from lodestar.data.hugectr.norm_dataset import NormDataset
 from lodestar.data.hugectr.norm_writer import NormWriter
@@ -36,6 +37,7 @@ from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 from lodestar.data.tool.convert_csv import convert_csv
+from lodestar.data.tool.file_dataset import FileDataset
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import slots_path
@@ -61,6 +63,7 @@ __all__ = [
     "CsvWriter",
     "DataError",
     "DataFeedDesc",
+    "FileDataset",
     "InMemoryDataset",
     "MergeCounts",
     "MultiSlotDataset",
@@ -88,6 +91,7 @@ __all__ = [
     "describe_error",
     "exact_auc",
     "expand_inputs",
+    "files_by_day",
     "generate_click_log",
     "given_options",
     "hash_ids",

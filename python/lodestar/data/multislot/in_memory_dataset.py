@@ -329,6 +329,11 @@ class InMemoryDataset:
             gen_ops.lodestar_record_memory_release(memory=self._memory.text)
 
     @property
+    def num_queues(self) -> int:
+        """The parts that `dataset(queue=...)` reads one of."""
+        return self._num_queues
+
+    @property
     def num_samples(self) -> int:
         """Samples in memory, without those of a preload."""
         return int(self._size()[0])

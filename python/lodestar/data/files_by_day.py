@@ -1,0 +1,74 @@
+"""files_by_day: the files of each day of a log."""
+
+import datetime
+
+import tensorflow as tf
+
+from lodestar._errors import DataError
+
+Day = datetime.date | str
+
+
+def files_by_day(
+    pattern: str, start: Day, end: Day, *, missing: str = "raise"
+) -> dict[datetime.date, list[str]]:
+    """The files of each day from `start` to `end`, both included.
+
+    >>> days = files_by_day("log/%Y-%m-%d/*.txt", "2026-01-30", "2026-02-02")
+    ... # doctest: +SKIP
+
+    Args:
+        pattern: A path with the codes of `strftime` for the day, as `%Y%m%d`,
+            and `*`, `?` and `[...]` as `tf.io.gfile.glob` takes them.
+        start: The first day: a `datetime.date`, or text like "2026-01-30" or
+            "20260130".
+        end: The last day.
+        missing: `"raise"` or `"skip"`: what a day without a file does.
+
+    Returns:
+        Days in order, each with its paths, sorted.
+
+    Raises:
+        ValueError: `end` is before `start`, a day is none, `pattern` has no code
+            that tells one day from the next, or `missing` is neither.
+        DataError: No file matches: of a day, or of any with "skip".
+    """
+    if missing not in ("raise", "skip"):
+        raise ValueError(f"`missing`={missing!r} is not in ('raise', 'skip').")
+    first, last = _day("start", start), _day("end", end)
+    if last < first:
+        raise ValueError(f"`end`={last} is before `start`={first}.")
+    next_day = first + datetime.timedelta(1)
+    if first.strftime(pattern) == next_day.strftime(pattern):
+        raise ValueError(
+            f"`pattern`={pattern!r} is the same for {first} and the day after; "
+            "wanted the codes of a day, as %Y%m%d."
+        )
+    found = {}
+    for ordinal in range(first.toordinal(), last.toordinal() + 1):
+        day = datetime.date.fromordinal(ordinal)
+        glob = day.strftime(pattern)
+        files = sorted(tf.io.gfile.glob(glob))
+        if files:
+            found[day] = files
+        elif missing == "raise":
+            raise DataError(f"{glob}: no file matches, of {day}")
+    if not found:
+        raise DataError(
+            f"{pattern}: no file matches on any day from {first} to {last}"
+        )
+    return found
+
+
+def _day(name: str, value: Day) -> datetime.date:
+    if isinstance(value, datetime.datetime):
+        return value.date()
+    if isinstance(value, datetime.date):
+        return value
+    try:
+        return datetime.date.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}`={value!r} is no day, wanted a datetime.date or text like "
+            "'2026-01-30'."
+        ) from error

@@ -1,0 +1,82 @@
+"""Tests of datasets whose list of files changes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import DataError, FileDataset, Slot, SlotSpec
+
+SPEC = SlotSpec([Slot.label("y"), Slot.sparse("a")])
+
+
+def write(path, ids):
+    with lodestar.data.MultiSlotWriter(str(path), SPEC) as writer:
+        for id in ids:
+            writer.write({"y": 1, "a": [id]})
+    return str(path)
+
+
+def ids(dataset):
+    return [x["a"].values.numpy().tolist() for x, _ in dataset]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [
+        write(tmp_path / name, range(10 * i + 1, 10 * i + 4))
+        for i, name in enumerate("pqr")
+    ]
+
+
+def test_all_files_and_each_of_them(files):
+    data = FileDataset(files, SPEC, 2)
+    assert data.files == files
+    assert ids(data.dataset()) == [[1, 2], [3, 11], [12, 13], [21, 22], [23]]
+    assert ids(data.dataset(files[1])) == [[11, 12], [13]]
+
+
+def test_other_files_have_the_same_spec_and_leave_what_reads(files):
+    data = FileDataset(files[:1], SPEC, 2)
+    first = data.dataset()
+    reading = iter(first)
+    data.set_files(files[1:])
+    assert data.files == files[1:]
+    assert data.dataset().element_spec == first.element_spec
+    assert [x["a"].values.numpy().tolist() for x, _ in reading] == [[1, 2], [3]]
+    assert ids(data.dataset())[0] == [11, 12]
+    traces = []
+
+    @tf.function
+    def total(iterator):
+        traces.append(1)
+        return tf.reduce_sum(next(iterator)[0]["a"].values)
+
+    for list_ in (files[:1], files[1:], files):
+        data.set_files(list_)
+        total(iter(data.dataset()))
+        total(iter(data.dataset(data.files[0])))
+    assert len(traces) == 1
+
+
+def test_folders_options_and_formats(files, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    paths = [write(folder / f"part-{i}", [i]) for i in (1, 2)]
+    data = FileDataset(folder, SPEC, 4, format="multislot", drop_remainder=True)
+    assert data.files == paths
+    assert ids(data.dataset()) == []
+    data = FileDataset(folder, SPEC, 1, shuffle_files=True, seed=5, repeat=3)
+    assert sorted(np.ravel(ids(data.dataset()))) == [1, 1, 1, 2, 2, 2]
+
+
+def test_no_file_changes_nothing(files, tmp_path):
+    data = FileDataset(files, SPEC, 2)
+    with pytest.raises(ValueError, match="`files` is empty"):
+        data.set_files([])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises((ValueError, DataError), match="empty"):
+        data.set_files(tmp_path / "empty")
+    assert data.files == files
+    with pytest.raises(ValueError, match="`batch_size` is missing"):
+        FileDataset(files, SPEC).dataset()
