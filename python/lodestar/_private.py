@@ -67,6 +67,15 @@ def uses_weight_decay(
     return True if asks is None else asks(variable)
 
 
+def loss_tracker(model: keras.Model) -> keras.metrics.Metric | None:
+    """The metric in which Keras's own steps take the mean of the loss.
+
+    It is the first of `model.metrics`, unless the model overrides them. Without
+    the private name there is none.
+    """
+    return getattr(model, "_loss_tracker", None)
+
+
 def share_counters(
     copy: keras.optimizers.Optimizer, original: keras.optimizers.Optimizer
 ) -> None:

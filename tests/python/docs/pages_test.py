@@ -22,6 +22,7 @@ _PAGES = [
     "sequences",
     "serving",
     "snapshot",
+    "training",
 ]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 

@@ -1,0 +1,303 @@
+"""The training step of threads: shared weights, metrics of each thread."""
+
+import inspect
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar import _private
+
+# Where a step's time goes, in this order.
+PARTS = ("read", "forward", "gradient", "update")
+
+
+class TrainingStep:
+    """Keras's train_step, but that a caller keeps the state of its metrics.
+
+    Weights, tables and optimizer variables are shared by all callers and
+    written without a lock. A metric adds up by reading and writing, so that
+    callers would lose each other's sums.
+
+    Attributes:
+        fetch: The names of what is fetched.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        iterator: Any,
+        batch: Any,
+        fetch: Sequence[str] | None,
+    ):
+        """Builds the model, its metrics and its optimizer, and compiles.
+
+        Args:
+            model: Compiled.
+            iterator: One of those that will be trained on.
+            batch: One of its batches, to build with; nothing is trained on it.
+            fetch: Names of metrics, and of layers of a functional model. None
+                is all metrics.
+
+        Raises:
+            ValueError: `fetch` names neither.
+        """
+        # The model's steps are known as long as the model is.
+        self._model_ref = weakref.ref(model)
+        self._wanted = fetch
+        # What model.compile() makes anew.
+        self._compiled_with = _compiled_with(model)
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        y_pred = self._call(model, x, training=False)
+        before = [
+            (v, tf.identity(v.value)) for v in model.non_trainable_variables
+        ]
+        model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight)
+        model.compute_metrics(x, y, y_pred, sample_weight=weight)
+        for variable, value in before:
+            variable.assign(value)
+        model.reset_metrics()
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        # A layer's metrics are counted in its call, for all callers.
+        of_layers = {id(m) for layer in model.layers for m in layer.metrics}
+        self._metrics = [
+            variable
+            for metric in model.metrics
+            if id(metric) not in of_layers
+            for variable in metric.variables
+        ]
+        self._zero = [tf.identity(v.value) for v in self._metrics]
+        results = list(model.get_metrics_result())
+        self.fetch = results if fetch is None else list(fetch)
+        outputs = {
+            name: _output(model, name, results)
+            for name in self.fetch
+            if name not in results
+        }
+        self._with_tensors = (
+            keras.Model(model.input, [model.output, outputs])
+            if outputs
+            else None
+        )
+        self._compile(iterator)
+
+    def _compile(self, iterator: Any) -> None:
+        self._compiled = self._whole
+        if not self._model.run_eagerly:
+            self._compiled = tf.function(self._whole, reduce_retracing=True)
+            # On this thread, whose state of Keras and TensorFlow it has.
+            self._compiled.get_concrete_function(iterator, self._zero)
+
+    @classmethod
+    def of(
+        cls,
+        model: keras.Model,
+        first: Callable[[], tuple[Any, Any]],
+        fetch: Sequence[str] | None,
+    ) -> Self:
+        """The step of a model, the same one until it is compiled again.
+
+        Args:
+            model: As for the constructor.
+            first: Returns an iterator and a batch for it.
+            fetch: As for the constructor.
+        """
+        known = _STEPS.get(model)
+        if (
+            type(known) is not cls
+            or known._wanted != fetch
+            or known._compiled_with != _compiled_with(model)
+        ):
+            known = _STEPS[model] = cls(model, *first(), fetch)
+        return known
+
+    @property
+    def _model(self) -> keras.Model:
+        model = self._model_ref()
+        assert model is not None  # whoever calls a step holds the model
+        return model
+
+    def new_metrics(self) -> list[tf.Tensor]:
+        """The state of metrics that have seen nothing."""
+        return list(self._zero)
+
+    def __call__(
+        self, iterator: Any, metrics: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Trains on the next batch.
+
+        Args:
+            iterator: Of `(features, label)` or `(features, label, weight)`.
+            metrics: The caller's state of the metrics.
+
+        Returns:
+            That state with this batch, and the fetched tensors' means.
+
+        Raises:
+            tf.errors.OutOfRangeError: The iterator has ended.
+        """
+        return self._compiled(iterator, metrics)
+
+    def merge(
+        self, states: Iterable[Sequence[tf.Tensor]]
+    ) -> dict[str, np.ndarray]:
+        """Puts the sum of all callers' states into the model's metrics.
+
+        Returns:
+            The metrics' results by name.
+        """
+        states = list(states) or [self._zero]
+        totals = list(states[0])
+        for state in states[1:]:
+            totals = [
+                total + (value - zero)
+                for total, value, zero in zip(
+                    totals, state, self._zero, strict=True
+                )
+            ]
+        for variable, total in zip(self._metrics, totals, strict=True):
+            variable.assign(total)
+        results = self._model.get_metrics_result()
+        return {name: np.asarray(value) for name, value in results.items()}
+
+    def operations(self, iterator: Any) -> list[str]:
+        """The type of each op of the compiled step, its functions included."""
+        function = tf.function(self._whole)
+        graph = function.get_concrete_function(iterator, self._zero).graph
+        definition = graph.as_graph_def()
+        nodes = [definition.node]
+        nodes += [f.node_def for f in definition.library.function]
+        return [node.op for of_function in nodes for node in of_function]
+
+    def _whole(self, iterator, metrics):
+        batch = iterator.get_next()
+        # At the end of the data nothing runs, what needs no batch included:
+        # without it `iterations` would count one step more.
+        with tf.control_dependencies(
+            tf.nest.flatten(batch, expand_composites=True)[:1]
+        ):
+            with tf.GradientTape() as tape:
+                loss, metrics, fetched = self._forward(batch, metrics)
+            self._update(tape.gradient(loss, self._model.trainable_variables))
+        return metrics, fetched
+
+    @staticmethod
+    def _call(model, x, training):
+        # A `call` of the user's own may know no `training`.
+        takes = "training" in inspect.signature(model.call).parameters
+        return model(x, training=training) if takes else model(x)
+
+    def _forward(self, batch, metrics):
+        model = self._model
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        if self._with_tensors is None:
+            y_pred, tensors = self._call(model, x, training=True), {}
+        else:
+            y_pred, tensors = self._with_tensors(x, training=True)
+        regularized = [v for v in model.trainable_variables if v.regularizer]
+        # Of the call; the others are computed by compute_loss.
+        added = model.losses[: len(model.losses) - len(regularized)]
+        mapping = list(zip(self._metrics, metrics, strict=True))
+        mapping += [(v, v.value) for v in regularized]
+        # In the scope the metrics are the caller's, and losses of the call and
+        # values of weights are out of sight.
+        with keras.StatelessScope(mapping, collect_losses=True) as scope:
+            if added:
+                # That of a functional model itself takes none.
+                keras.layers.Layer.add_loss(model, added)
+            loss = model.compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=weight
+            )
+            if (tracker := _private.loss_tracker(model)) is not None:
+                tracker.update_state(
+                    loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0]
+                )
+            model.compute_metrics(x, y, y_pred, sample_weight=weight)
+        known = {id(variable) for variable, _ in mapping}
+        for variable in model.non_trainable_variables:
+            value = scope.get_current_value(variable)
+            if id(variable) not in known and value is not None:
+                variable.assign(value)  # by a compute_loss of the user's own
+        return (
+            model.optimizer.scale_loss(loss),
+            [scope.get_current_value(v) for v in self._metrics],
+            {
+                name: tf.reduce_mean(tf.cast(value, tf.float32))
+                for name, value in tensors.items()
+            },
+        )
+
+    def _update(self, gradients):
+        model = self._model
+        model.optimizer.apply(gradients, model.trainable_variables)
+
+
+def _compiled_with(model: keras.Model) -> list[Any]:
+    return [model.optimizer, _private.loss_tracker(model)]
+
+
+def _output(model: keras.Model, name: str, metrics: list[str]) -> Any:
+    try:
+        output = model.get_layer(name).output
+        model.input  # noqa: B018  # only a functional model has one
+    except (AttributeError, ValueError) as error:
+        raise ValueError(
+            f"`fetch` names {name!r}, which is neither one of the metrics "
+            f"{metrics} nor a layer of a functional model with one output."
+        ) from error
+    if tf.nest.is_nested(output):
+        raise ValueError(
+            f"`fetch` names {name!r}, a layer with several outputs; wanted one."
+        )
+    return output
+
+
+class TimedStep(TrainingStep):
+    """The same in parts, each compiled for itself and timed.
+
+    Attributes:
+        seconds: Part -> what it took in all steps of all threads.
+    """
+
+    seconds: dict[str, float]
+
+    def _compile(self, iterator: Any) -> None:
+        self.seconds = {}
+        self._lock = threading.Lock()
+        self._parts = [self._read, self._forward, self._update]
+        if not self._model.run_eagerly:
+            self._parts = [
+                tf.function(part, reduce_retracing=True) for part in self._parts
+            ]
+
+    def __call__(self, iterator, metrics):
+        """As that of TrainingStep."""
+        read, forward, update = self._parts
+        times = [time.perf_counter()]
+        batch = read(iterator)
+        times.append(time.perf_counter())
+        with tf.GradientTape() as tape:
+            loss, metrics, fetched = forward(batch, metrics)
+        times.append(time.perf_counter())
+        gradients = tape.gradient(loss, self._model.trainable_variables)
+        times.append(time.perf_counter())
+        update(gradients)
+        times.append(time.perf_counter())
+        with self._lock:
+            for part, begin, end in zip(PARTS, times, times[1:], strict=False):
+                self.seconds[part] = self.seconds.get(part, 0) + end - begin
+        return metrics, fetched
+
+    def _read(self, iterator):
+        return iterator.get_next()
+
+
+_STEPS: weakref.WeakKeyDictionary[keras.Model, TrainingStep] = (
+    weakref.WeakKeyDictionary()
+)

@@ -1,0 +1,117 @@
+"""Small files of samples, models of them, and what a model holds."""
+
+import keras
+import numpy as np
+
+import lodestar
+from lodestar.data import Slot, SlotSpec
+
+SPEC = SlotSpec(
+    [Slot.label("y"), Slot.dense("d", (2,)), Slot.sparse("a"), Slot.sparse("b")]
+)
+ROWS = 64
+BATCH = 8
+
+
+def write(path, rng, rows=ROWS):
+    """Writes samples whose label is a function of one id; returns the path."""
+    with lodestar.data.MultiSlotWriter(str(path), SPEC) as writer:
+        for _ in range(rows):
+            a = rng.integers(1, 50, rng.integers(1, 4)).tolist()
+            writer.write(
+                {
+                    "y": a[0] % 2,
+                    "d": rng.normal(size=2).round(3).tolist(),
+                    "a": a,
+                    "b": [int(rng.integers(1, 30))],
+                }
+            )
+    return str(path)
+
+
+def write_files(folder, number, seed=2):
+    rng = np.random.default_rng(seed)
+    return [write(folder / f"part-{i}.txt", rng) for i in range(number)]
+
+
+def make_inputs():
+    return {
+        "d": keras.Input((2,), name="d"),
+        "a": keras.Input((None,), dtype="int64", ragged=True, name="a"),
+        "b": keras.Input((None,), dtype="int64", ragged=True, name="b"),
+    }
+
+
+def wrap(optimizer="adagrad", rate=0.1):
+    if isinstance(optimizer, str):
+        optimizer = keras.optimizers.get(
+            {"class_name": optimizer, "config": {"learning_rate": rate}}
+        )
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+
+
+def make_model(
+    optimizer="adagrad", rate=0.1, layers=(), model=keras.Model, **options
+):
+    """A compiled model of two features, with `layers` before its last one."""
+    keras.utils.set_random_seed(3)
+    inputs = make_inputs()
+    features = {
+        "a": lodestar.Feature(dim=4, combiner="mean"),
+        "b": lodestar.Feature(dim=3, combiner="sum"),
+    }
+    rows = lodestar.layers.EmbeddingCollection(features, name="rows")(
+        {name: inputs[name] for name in features}
+    )
+    x = keras.layers.Concatenate()([*rows.values(), inputs["d"]])
+    x = keras.layers.Dense(8, activation="relu", name="hidden")(x)
+    for layer in layers:
+        x = layer(x)
+    out = keras.layers.Dense(1, activation="sigmoid", name="out")(x)
+    made = model(inputs, out)
+    if isinstance(optimizer, str):
+        optimizer = wrap(optimizer, rate)
+    made.compile(
+        optimizer,
+        **{
+            "loss": "binary_crossentropy",
+            "metrics": ["AUC", "accuracy"],
+            **options,
+        },
+    )
+    return made
+
+
+def make_dense_model(optimizer, **options):
+    """A compiled model without tables."""
+    keras.utils.set_random_seed(3)
+    inputs = make_inputs()
+    hidden = keras.layers.Dense(4, name="hidden")(inputs["d"])
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile(optimizer, "mse", **options)
+    return model
+
+
+def state(model):
+    """Weights, variables of the optimizer, and rows with their slots.
+
+    But the optimizer's count of steps: at the end of the data Keras's fit counts
+    one more where the gradient is not of a table.
+    """
+    tables = [
+        table
+        for layer in model.layers
+        for table in getattr(layer, "tables", [])
+    ]
+    hooks = [id(table.hook) for table in tables]
+    values = [np.asarray(v) for v in model.weights if id(v) not in hooks]
+    values += [
+        np.asarray(v)
+        for v in model.optimizer.variables
+        if not v.path.endswith("iteration")
+    ]
+    for table in tables:
+        rows = table.export()
+        values += [rows.ids.numpy(), rows.rows.numpy()]
+        values += [slot.numpy() for slot in rows.optimizer_slots.values()]
+    return values
