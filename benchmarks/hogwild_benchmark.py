@@ -1,0 +1,136 @@
+"""Passes over the generated click log: Hogwild's threads beside `model.fit`.
+
+Prints a JSON line a model with the examples a second of one thread, of two, and
+of `model.fit`; reading is part of the work. One model is tables and a sum, one a
+dense tower over small tables. A last line has the AUC, on files that were not
+trained on, of a pass of two threads and of one thread.
+"""
+
+import functools
+import statistics
+import tempfile
+
+import keras
+import numpy as np
+
+import lodestar
+from benchmarks import measure
+from lodestar.data import FileDataset
+from lodestar.metrics import exact_auc
+from lodestar.testing import generate_click_log
+from lodestar.train import train_from_dataset
+
+BATCH_SIZE = 1024
+NUM_FILES = 10
+TRAINED = 8  # the first files; the others are for the AUC
+
+
+def make_model(slots, dim, tower):
+    """Tables of `dim`, and dense layers of `tower` units over their rows."""
+    keras.utils.set_random_seed(1)
+    inputs = lodestar.data.inputs_of_slots(slots)
+    features = {
+        slot.name: lodestar.Feature(dim=dim, combiner="sum")
+        for slot in slots.sparse
+    }
+    rows = lodestar.layers.EmbeddingCollection(features)(
+        {name: inputs[name] for name in features}
+    )
+    numbers = [inputs[slot.name] for slot in slots.dense]
+    if tower:
+        x = keras.layers.Concatenate()([*rows.values(), *numbers])
+        for units in tower:
+            x = keras.layers.Dense(units, activation="relu")(x)
+        logit = keras.layers.Dense(1)(x)
+    else:
+        x = keras.layers.Add()(list(rows.values()))
+        logit = keras.layers.Dense(1)(x)
+        logit += keras.layers.Dense(1)(keras.layers.Concatenate()(numbers))
+    click = keras.layers.Activation("sigmoid")(logit)
+    model = keras.Model(inputs, click)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(0.05, initial_accumulator_value=1e-6)
+        ),
+        "binary_crossentropy",
+    )
+    return model
+
+
+def report(work, model, data, examples, runs, wanted):
+    """Times the sides in turn, after one pass of each that is not timed."""
+
+    def train(threads):
+        train_from_dataset(model, data, threads, print_period=10**9)
+
+    sides = {
+        "one_thread": functools.partial(train, 1),
+        "two_threads": functools.partial(train, 2),
+        "fit": lambda: model.fit(data.dataset(), verbose=0),
+    }
+    times = {side: [] for side in sides}
+    for run in range(runs + 1):
+        for side, one_pass in sides.items():
+            seconds = measure.seconds_of(one_pass)
+            if run:
+                times[side].append(seconds)
+    seconds = {side: statistics.median(taken) for side, taken in times.items()}
+    two = seconds["two_threads"]
+    measure.print_line(
+        work=work,
+        **{
+            f"{side}_examples_per_second": round(examples / taken)
+            for side, taken in seconds.items()
+        },
+        ratio_to_one_thread=round(seconds["one_thread"] / two, 2),
+        ratio_to_fit=round(seconds["fit"] / two, 2),
+        wanted=wanted,
+        runs=runs,
+    )
+
+
+def report_auc(slots, data, test):
+    """Trains a pass with two threads, and one with one thread."""
+    labels = np.concatenate([label for _, label in test.dataset()])
+    found = {}
+    for threads in (1, 2):
+        model = make_model(slots, 8, (64, 32))
+        train_from_dataset(model, data, threads, print_period=10**9)
+        clicks = model.predict(test.dataset(), verbose=0)
+        found[threads] = exact_auc(labels, clicks)
+    measure.print_line(
+        work="AUC after one pass of the click log",
+        one_thread=round(found[1], 4),
+        two_threads=round(found[2], 4),
+        wanted="within 0.002",
+    )
+
+
+def main():
+    """Prints one JSON line a model, and one of the AUC."""
+    options = measure.arguments(__doc__)
+    num_samples = 20_000 if options.small else 200_000
+    with tempfile.TemporaryDirectory() as folder:
+        log = generate_click_log(folder, num_samples, NUM_FILES)
+        slots = lodestar.data.SlotSpec.from_yaml(log.slots_file)
+        data = FileDataset(log.files[:TRAINED], slots, BATCH_SIZE)
+        examples = num_samples * TRAINED // NUM_FILES
+        for work, dim, tower, wanted in (
+            (
+                "a pass where tables are the work",
+                *(32, ()),
+                "1.5 of one thread, 1 of fit",
+            ),
+            (
+                "a pass where the dense tower is the work",
+                *(8, (1024, 512, 256)),
+                "1 of fit",
+            ),
+        ):
+            model = make_model(slots, dim, tower)
+            report(work, model, data, examples, options.runs, wanted)
+        report_auc(slots, data, FileDataset(log.files[TRAINED:], slots, 4096))
+
+
+if __name__ == "__main__":
+    main()
