@@ -104,6 +104,55 @@ def find_or_insert(
     return rows
 
 
+def find_or_insert_unique(
+    handle: tf.Tensor,
+    ids: tf.Tensor,
+    missing_row: tf.Tensor,
+    *,
+    insert: bool = True,
+    count: bool = True,
+    admit: bool | None = None,
+    missing: str = "zeros",
+    occurrences: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `find_or_insert`, of ids that were made distinct elsewhere.
+
+    No gradient goes through it: `embedding_partition_ops.pool_features` makes
+    that.
+
+    Args:
+        handle: As in `find`.
+        ids: int64 `[N]`, distinct.
+        missing_row: As in `find`.
+        insert: As in `find_or_insert`, and so are the ones that follow it.
+        count: Whether sightings are counted.
+        admit: Which ids get a row.
+        missing: As in `find`.
+        occurrences: int64 `[N]`, how often each id is in the batch, for tables
+            that count that; None: once.
+
+    Returns:
+        rows `[N, D]`, and resident, bool `[N]`: whether an id had a row before.
+
+    Raises:
+        tf.errors.InvalidArgumentError: An id comes twice, or occurrences are
+            not one an id, each in [1, 2^32 - 1].
+    """
+    return gen_ops.lodestar_embedding_find_or_insert_unique(
+        handle,
+        ids,
+        tf.zeros([0], tf.int64) if occurrences is None else occurrences,
+        missing_row,
+        insert=insert,
+        count=count,
+        admit=ADMIT[admit],
+        missing=missing,
+    )
+
+
+tf.no_gradient("Lodestar>EmbeddingFindOrInsertUnique")
+
+
 def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:

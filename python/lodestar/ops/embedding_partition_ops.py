@@ -50,6 +50,55 @@ def unique_features(
     return unique.unique_ids, unique.positions
 
 
+def occurrences(unique_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """How often each distinct id of a table is in the batch.
+
+    Args:
+        unique_ids: int64 `[U]`, of one table, as `unique_features` gave them.
+        positions: int64, likewise.
+
+    Returns:
+        int64 `[U]`, for `embedding_ops.find_or_insert_unique`.
+    """
+    return tf.math.unsorted_segment_sum(  # which drops -1
+        tf.ones_like(positions), positions, tf.size(unique_ids)
+    )
+
+
+def count_features(
+    counters: tf.Tensor,
+    positions: Sequence[tf.Tensor],
+    resident: Sequence[tf.Tensor],
+    features: Sequence[collection_ops.FeatureAttrs],
+    inputs: Sequence[collection_ops.FeatureInputs],
+) -> tf.Operation | None:
+    """Counts what was looked up, as `collection_lookup` does with counters.
+
+    Args:
+        counters: Scalar resource, of F features.
+        positions: T int64, as `unique_features` gave them.
+        resident: T bool `[U]`, whether each distinct id had a row before: as
+            `embedding_ops.find_or_insert_unique` gives it.
+        features: F features, those of `unique_features`.
+        inputs: F batches, likewise.
+
+    Returns:
+        The op; None when called eagerly.
+
+    Raises:
+        tf.errors.InvalidArgumentError: The counters are of another number of
+            features; a position is not in [-1, U).
+    """
+    return gen_ops.lodestar_embedding_collection_count(
+        counters,
+        positions,
+        resident,
+        **collection_ops.batch_arguments(
+            features, [x._replace(weights=None) for x in inputs]
+        ),
+    )
+
+
 def pool_features(
     hooks: Sequence[tf.Tensor],
     rows: Sequence[tf.Tensor],

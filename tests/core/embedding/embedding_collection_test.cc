@@ -520,9 +520,11 @@ TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   second.Deduplicate();
   second.LookUp(stores.pointers, true, true);
   CollectionBatch::Tally tally;
-  second.batch.MakeTally(second.unique, &tally);
-  std::vector<Span<int64_t>> positions;
-  for (auto& p : second.positions) positions.push_back(p);
+  std::vector<int64_t> num_unique;
+  for (const auto& ids : second.unique) num_unique.push_back(ids.size());
+  second.batch.MakeTally(num_unique, &tally);
+  const std::vector<Span<const int64_t>> positions(second.positions.begin(),
+                                                   second.positions.end());
   const ParallelFor threads = Threads();
   second.batch.Count(positions, second.resident, &threads, &tally);
   for (size_t f = 0; f < features_.size(); ++f) {

@@ -88,6 +88,11 @@ def usual_arguments(name, tables):
     if name == "EmbeddingCollectionPool":
         outputs = {k: lookup[k] for k in ("M", "feature_dtypes")}
         return {**batch, **unique, **fetched, **outputs}
+    if name == "EmbeddingCollectionCount":
+        counters = call("EmbeddingCollectionCounters", num_features=4)
+        resident = [tf.ones([len(x)], tf.bool) for x in looked_up.unique_ids]
+        extra = {"counters": counters, "resident": resident}
+        return {**batch, **unique, **extra}
     if name == "EmbeddingCollectionPoolWeightsGradient":
         return {**batch, **unique, **fetched, **gradients}
     return {
@@ -104,7 +109,9 @@ def usual_arguments(name, tables):
 LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
 UNIQUE, POOL = "EmbeddingCollectionUnique", "EmbeddingCollectionPool"
 POOL_GRADIENT = "EmbeddingCollectionPoolWeightsGradient"
+COUNT = "EmbeddingCollectionCount"
 OPS = [
+    "EmbeddingCollectionCount",
     "EmbeddingCollectionLookup",
     "EmbeddingCollectionGradient",
     "EmbeddingCollectionPool",
@@ -238,13 +245,17 @@ def of_one(name):
     count |= dict.fromkeys(["winners"], 0)
     count |= dict.fromkeys(["handles", "hooks", "missing_rows", "missing"], 1)
     count |= dict.fromkeys(["unique_ids", "table_dtypes", "dims"], 1)
-    count |= {"rows": 1, "default_rows": 0}
+    count |= {"rows": 1, "default_rows": 0, "resident": 1}
     arguments = {
         k: v[: count[k]] if k in count else v for k, v in arguments.items()
     }
     arguments["names"] = [""]
     if "M" in arguments:
         arguments["M"] = 0
+    if "counters" in arguments and name == COUNT:
+        arguments["counters"] = call(
+            "EmbeddingCollectionCounters", num_features=1
+        )
     if "T" in arguments:
         arguments["T"] = 1
     if "positions" in arguments:
@@ -324,9 +335,17 @@ POOLED = [
         "`unique_ids` must have rank 1, found shape [1,3]",
     ),
 ]
+RESIDENT = [
+    ({"resident": [True]}, "`positions[1]` is 1, wanted -1 to 0"),
+    (
+        {"resident": [[True] * 3]},
+        "`resident` must have rank 1, found shape [1,3]",
+    ),
+]
 CASES = {
     LOOKUP: BAGS,
-    UNIQUE: [case for case in BAGS if "combiners" not in case[0]],
+    UNIQUE: BAGS,
+    COUNT: [*BAGS, *POSITIONS, *RESIDENT],
     GRADIENT: [*BAGS, *POSITIONS, *SUMS],
     POOL: [*BAGS, *POSITIONS, *FETCHED, *POOLED],
     POOL_GRADIENT: [*BAGS, *POSITIONS, *FETCHED, *SUMS[1:]],
@@ -344,6 +363,7 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
     for key, value in changed.items():
         ints = ("ids", "row_splits", "unique_ids", "positions")
         dtype = tf.int64 if key in ints else tf.float32
+        dtype = tf.bool if key == "resident" else dtype
         given = value if key == "combiners" else tensor(value, dtype)
         arguments[key] = [given]
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
@@ -351,6 +371,20 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
     # Behind the name of the op.
     assert "}} " + message in raised.value.message
     assert content(table) == before
+
+
+def test_counters_of_other_features_are_refused():
+    _, arguments = prepared(COUNT)
+    for number, handle in ((3, []), (4, [1])):
+        counters = call("EmbeddingCollectionCounters", num_features=number)
+        arguments["counters"] = tf.reshape(counters, handle)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="`counters` are of 3 features, wanted 4"
+            if number == 3
+            else "`counters` must have rank 0|must be rank 0",
+        ):
+            call(COUNT, **arguments)
 
 
 def test_the_row_of_an_empty_bag_is_checked():
@@ -364,8 +398,8 @@ def test_the_row_of_an_empty_bag_is_checked():
     for rows in ([], [tf.ones([DIM])] * 2, [tf.ones([DIM], tf.float64)]):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match="`default_dtypes` must have the dtype of the table of each "
-            "feature that `use_default` names, which are 1, found",
+            match="`default_rows` must have a row of its table's dtype for each "
+            f"feature that `use_default` names: wanted 1, found {len(rows)}",
         ):
             call(POOL, **{**arguments, "default_rows": rows})
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
+from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops import embedding_partition_ops as ops
@@ -71,7 +72,7 @@ def random_batch(rng, dtypes, num_features):
     )
 
 
-def look_up(batch, missing="initial", insert=False):
+def look_up(batch, missing="initial", insert=False, counters=None):
     return collection_ops.collection_lookup(
         [t.resource_handle for t in batch.tables],
         batch.hooks,
@@ -81,6 +82,7 @@ def look_up(batch, missing="initial", insert=False):
         batch.inputs,
         insert=insert,
         count=insert,
+        counters=counters.resource_handle if counters else None,
     )
 
 
@@ -208,6 +210,106 @@ def test_unique_ids_are_those_of_the_features():
         [-1, 0, 0, 1, 2, 3, 1, 2],
         [],
     ]
+
+
+def insert(batch, unique_ids, positions, **options):
+    """Rows and whether they were there, of a table on the other side."""
+    return [
+        embedding_ops.find_or_insert_unique(
+            table.resource_handle,
+            ids,
+            tf.zeros([0], table.dtype),
+            occurrences=ops.occurrences(ids, places),
+            **options,
+        )
+        for table, ids, places in zip(
+            batch.tables, unique_ids, positions, strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("dtypes", MIXES[:3], ids=str)
+def test_rows_are_made_and_counted_as_by_a_look_up(graph, dtypes, rng):
+    batch = random_batch(rng, dtypes, 9)
+    near = [
+        lodestar.EmbeddingVariable(
+            t.dim,
+            dtype=t.dtype,
+            initializer="uniform",
+            admission=lodestar.MinCount(4, unit="occurrence"),
+        )
+        for t in batch.tables
+    ]
+    far = [lodestar.EmbeddingVariable.from_config(t.get_config()) for t in near]
+    near_counts, far_counts = LookupCounters(9), LookupCounters(9)
+
+    @tf.function
+    def step(inputs):
+        unique_ids, positions = ops.unique_features(batch.features, inputs, 3)
+        there = batch._replace(tables=far)
+        made = insert(there, unique_ids, positions, missing="initial")
+        rows, resident = zip(*made, strict=True)
+        ops.count_features(
+            far_counts.resource_handle,
+            positions,
+            resident,
+            batch.features,
+            inputs,
+        )
+        return Fetched(list(rows), unique_ids, positions, [])
+
+    for _ in range(8):
+        features = [f._replace(default_id=None) for f in batch.features]
+        inputs = [random_input(rng, f) for f in features]
+        batch = batch._replace(features=features, inputs=inputs)
+        want = look_up(
+            batch._replace(tables=near), insert=True, counters=near_counts
+        )
+        got = (step if graph else step.python_function)(inputs)
+        same(pool(batch, got), want)
+    assert near_counts.read() == far_counts.read()
+    assert sum(int(t.size()) for t in near) > 0
+    for one, other in zip(near, far, strict=True):
+        a, b = one.export_all(), other.export_all()
+        for key in a:
+            np.testing.assert_array_equal(a[key], b[key], key)
+        a, b = one.stats(), other.stats()
+        assert {k: a[k] for k in ("hits", "misses", "unique_ids")} == {
+            k: b[k] for k in ("hits", "misses", "unique_ids")
+        }
+
+
+def test_occurrences_leave_padding_out():
+    int64 = lambda x: tf.constant(x, tf.int64)  # noqa: E731
+    got = ops.occurrences(int64([7, 8, 9]), int64([1, -1, 0, 1, 1]))
+    assert got.numpy().tolist() == [1, 3, 0]
+    assert got.dtype == tf.int64
+    assert ops.occurrences(int64([]), int64([-1])).shape == 0
+
+
+def test_distinct_ids_are_found_without_occurrences():
+    t = lodestar.EmbeddingVariable(2, initializer="ones")
+    ids = tf.constant([5, 6], tf.int64)
+    arguments = t.resource_handle, ids, tf.constant([3.0, 4.0])
+    with tf.GradientTape() as tape:
+        tape.watch(arguments[2])
+        rows, resident = embedding_ops.find_or_insert_unique(
+            *arguments, insert=False, missing="vector"
+        )
+    assert tape.gradient(rows, arguments[2]) is None
+    assert rows.numpy().tolist() == [[3, 4], [3, 4]]
+    assert resident.numpy().tolist() == [False, False]
+    rows, resident = embedding_ops.find_or_insert_unique(*arguments)
+    assert rows.numpy().tolist() == [[1, 1], [1, 1]]
+    assert resident.numpy().tolist() == [False, False]
+    _, resident = embedding_ops.find_or_insert_unique(*arguments, admit=False)
+    assert resident.numpy().tolist() == [True, True]
+    rows, resident = embedding_ops.find_or_insert_unique(
+        t.resource_handle, ids[:0], arguments[2]
+    )
+    assert rows.shape == (0, 2)
+    assert resident.shape == 0
 
 
 def gradients(rows_of, batch, far):

@@ -33,6 +33,11 @@ LOOKUP = {"ids": [1, 2, 2], "missing_row": np.zeros(DIM)}
 CALLS = {
     "EmbeddingFind": LOOKUP,
     "EmbeddingFindOrInsert": LOOKUP,
+    "EmbeddingFindOrInsertUnique": {
+        "ids": [1, 9, 2],
+        "occurrences": [1, 5, 1],
+        "missing_row": np.zeros(DIM),
+    },
     "EmbeddingGradient": {
         "gradient": np.ones([3, DIM]),
         "positions": [0, 1, 1],
@@ -229,6 +234,7 @@ def test_a_destroyed_table_is_not_found(name):
 
 LOOKUPS = ["EmbeddingFind", "EmbeddingFindOrInsert"]
 GRADIENTS = ["EmbeddingGradient"]
+UNIQUE = "EmbeddingFindOrInsertUnique"
 
 
 def cases(names, message, **changed):
@@ -262,6 +268,47 @@ def cases(names, message, **changed):
             "`missing_row` must have rank 1, found shape [1,4]",
             missing="vector",
             missing_row=tf.zeros([1, 4]),
+        ),
+        *cases(
+            [UNIQUE],
+            "`ids` holds 1 twice, at 0 and 2",
+            ids=[1, 2, 1],
+        ),
+        *cases(
+            [UNIQUE],
+            "`ids` must have rank 1, found shape [1,3]",
+            ids=[[1, 2, 9]],
+        ),
+        *cases(
+            [UNIQUE],
+            "`occurrences` has 2 numbers, but there are 3 ids",
+            occurrences=[1, 1],
+        ),
+        *cases(
+            [UNIQUE],
+            "`occurrences` must have rank 1, found shape []",
+            occurrences=1,
+        ),
+        *cases(
+            [UNIQUE],
+            "`occurrences[2]` is 0, wanted 1 to 2^32 - 1",
+            occurrences=[1, 2, 0],
+        ),
+        *cases(
+            [UNIQUE],
+            f"`occurrences[0]` is {2**32}, wanted 1 to 2^32 - 1",
+            occurrences=[2**32, 2, 1],
+        ),
+        *cases(
+            [UNIQUE],
+            "`missing_row` is float64, but the variable's rows are float32",
+            missing_row=tf.zeros([4], tf.float64),
+        ),
+        *cases(
+            [UNIQUE],
+            "`missing_row` has 3 numbers, but the variable's dim is 4",
+            missing="vector",
+            missing_row=tf.zeros([3]),
         ),
         *cases(
             GRADIENTS,

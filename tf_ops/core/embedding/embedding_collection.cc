@@ -258,16 +258,16 @@ void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
   });
 }
 
-void CollectionBatch::MakeTally(const std::vector<std::vector<int64_t>>& unique,
+void CollectionBatch::MakeTally(const std::vector<int64_t>& num_unique,
                                 Tally* tally) const {
   tally->counts.resize(parts_.size());
   tally->seen.resize(parts_.size());
   for (size_t p = 0; p < parts_.size(); ++p) {
-    tally->seen[p].resize(unique[parts_[p].feature->table].size() / 64 + 1);
+    tally->seen[p].resize(num_unique[parts_[p].feature->table] / 64 + 1);
   }
 }
 
-void CollectionBatch::Count(const std::vector<Span<int64_t>>& positions,
+void CollectionBatch::Count(const std::vector<Span<const int64_t>>& positions,
                             const std::vector<std::vector<char>>& resident,
                             const ParallelFor* parallel, Tally* tally) const {
   int64_t ids = 0;

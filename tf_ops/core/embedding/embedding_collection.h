@@ -123,15 +123,15 @@ class CollectionBatch {
               const std::vector<int64_t*>& winners,
               const ParallelFor* parallel) const;
 
-  // What was looked up, by feature. resident[t][u]: whether unique id u had a
-  // row before. Allocates nothing: a Tally has all the room.
+  // What was looked up, by feature. num_unique[t]: distinct ids;
+  // resident[t][u]: whether unique id u had a row before. Count allocates
+  // nothing: a Tally has all the room. REQUIRES: positions as for SumGradients.
   struct Tally {
     std::vector<FeatureCounts> counts;
     std::vector<std::vector<uint64_t>> seen;  // a bit an id, by feature
   };
-  void MakeTally(const std::vector<std::vector<int64_t>>& unique,
-                 Tally* tally) const;
-  void Count(const std::vector<Span<int64_t>>& positions,
+  void MakeTally(const std::vector<int64_t>& num_unique, Tally* tally) const;
+  void Count(const std::vector<Span<const int64_t>>& positions,
              const std::vector<std::vector<char>>& resident,
              const ParallelFor* parallel, Tally* tally) const;
 

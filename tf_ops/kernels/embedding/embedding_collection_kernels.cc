@@ -68,7 +68,11 @@ class EmbeddingCollectionLookupOp : public Kernel {
     CollectionInputs inputs;
     LODESTAR_TRY(inputs.Init(ctx, attributes_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
-    LODESTAR_TRY(FindCounters(ctx, &counters));
+    OpInputList handles;
+    LODESTAR_TRY(ctx->input_list("counters", &handles));
+    if (handles.size() > 0) {
+      LODESTAR_TRY(FindCounters(ctx, attributes_, handles[0], &counters));
+    }
     const bool sighting = options_.insert || options_.count_sightings;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
@@ -98,23 +102,6 @@ class EmbeddingCollectionLookupOp : public Kernel {
     return absl::OkStatus();
   }
 
-  // Null if there are none.
-  absl::Status FindCounters(
-      OpKernelContext* ctx,
-      tensorflow::core::RefCountPtr<CollectionCounters>* counters) const {
-    OpInputList handles;
-    LODESTAR_TRY(ctx->input_list("counters", &handles));
-    if (handles.size() == 0) return absl::OkStatus();
-    LODESTAR_TRY(CheckRank(handles[0], "counters", 0));
-    LODESTAR_TRY(FindResource(ctx, handles[0], counters));
-    const int64_t num_features =
-        static_cast<int64_t>(attributes_.features().size());
-    if ((*counters)->num_features() == num_features) return absl::OkStatus();
-    return InvalidArgumentError("`counters` are of ",
-                                (*counters)->num_features(),
-                                " features, wanted ", num_features);
-  }
-
   // Makes the ids of each table distinct and finds or makes their rows;
   // nothing of that if this look-up only reads.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
@@ -135,7 +122,11 @@ class EmbeddingCollectionLookupOp : public Kernel {
     if (!sighting) return absl::OkStatus();
     // All memory but the rows' own: nothing may fail once rows are made.
     CollectionBatch::Tally tally;
-    if (counters != nullptr) batch.MakeTally(unique, &tally);
+    if (counters != nullptr) {
+      std::vector<int64_t> num_unique;
+      for (const auto& ids : unique) num_unique.push_back(ids.size());
+      batch.MakeTally(num_unique, &tally);
+    }
     std::vector<EmbeddingStore::TableIds> table_ids;
     std::vector<std::vector<uint32_t>> occurrences(num_tables);
     for (int t = 0; t < num_tables; ++t) {
@@ -154,7 +145,8 @@ class EmbeddingCollectionLookupOp : public Kernel {
       tables->tables()[t].refs = (*refs)[t];
     }
     if (counters != nullptr) {
-      batch.Count(positions, resident, parallel, &tally);
+      batch.Count({positions.begin(), positions.end()}, resident, parallel,
+                  &tally);
       counters->Add(tally.counts);
     }
     return absl::OkStatus();

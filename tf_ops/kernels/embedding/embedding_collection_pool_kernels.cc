@@ -19,8 +19,8 @@ class EmbeddingCollectionPoolOp : public Kernel {
     }
     OP_REQUIRES(ctx, given == wanted,
                 InvalidArgumentError(
-                    "`default_dtypes` must have the dtype of the table of each "
-                    "feature that `use_default` names, which are ",
+                    "`default_rows` must have a row of its table's dtype for "
+                    "each feature that `use_default` names: wanted ",
                     wanted.size(), ", found ", given.size()));
   }
 
@@ -110,6 +110,49 @@ class EmbeddingCollectionPoolWeightsGradientOp : public Kernel {
   CollectionAttributes attributes_;
 };
 
+class EmbeddingCollectionCountOp : public Kernel {
+ public:
+  explicit EmbeddingCollectionCountOp(OpKernelConstruction* ctx) : Kernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
+  }
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    tensorflow::core::RefCountPtr<CollectionCounters> counters;
+    LODESTAR_TRY(FindCounters(ctx, attributes_, ctx->input(0), &counters));
+    CollectionInputs inputs;
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    CollectionBatch batch;
+    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
+                            attributes_.num_tables(),
+                            CollectionBatch::Ids::kCount, &parallel));
+    OpInputList position_list, resident_list;
+    LODESTAR_TRY(ctx->input_list("positions", &position_list));
+    LODESTAR_TRY(ctx->input_list("resident", &resident_list));
+    std::vector<Span<const int64_t>> positions;
+    std::vector<std::vector<char>> resident;
+    std::vector<int64_t> num_unique;
+    for (int t = 0; t < attributes_.num_tables(); ++t) {
+      LODESTAR_TRY(CheckRank(position_list[t], "positions", 1));
+      LODESTAR_TRY(CheckRank(resident_list[t], "resident", 1));
+      positions.push_back(FlatSpan<int64_t>(position_list[t]));
+      const Span<const bool> had_row = FlatSpan<bool>(resident_list[t]);
+      resident.emplace_back(had_row.begin(), had_row.end());
+      num_unique.push_back(had_row.size());
+      LODESTAR_TRY(CheckTablePositions(batch, t, positions[t], num_unique[t]));
+    }
+    CollectionBatch::Tally tally;
+    batch.MakeTally(num_unique, &tally);
+    batch.Count(positions, resident, &parallel, &tally);
+    counters->Add(tally.counts);
+    return absl::OkStatus();
+  }
+
+ private:
+  CollectionAttributes attributes_;
+};
+
+LODESTAR_REGISTER(EmbeddingCollectionCount);
 LODESTAR_REGISTER(EmbeddingCollectionPool);
 LODESTAR_REGISTER(EmbeddingCollectionPoolWeightsGradient);
 

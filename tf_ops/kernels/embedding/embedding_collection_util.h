@@ -15,6 +15,7 @@
 #include "tf_ops/core/embedding/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
 namespace lodestar {
@@ -327,6 +328,20 @@ class FetchedTables {
  private:
   std::vector<CollectionBatch::Table> tables_;
 };
+
+// The counters of an op, `handle`, of its features.
+inline absl::Status FindCounters(
+    OpKernelContext* ctx, const CollectionAttributes& attributes,
+    const Tensor& handle,
+    tensorflow::core::RefCountPtr<CollectionCounters>* counters) {
+  LODESTAR_TRY(CheckRank(handle, "counters", 0));
+  LODESTAR_TRY(FindResource(ctx, handle, counters));
+  const int64_t num_features =
+      static_cast<int64_t>(attributes.features().size());
+  if ((*counters)->num_features() == num_features) return absl::OkStatus();
+  return InvalidArgumentError("`counters` are of ", (*counters)->num_features(),
+                              " features, wanted ", num_features);
+}
 
 // As CheckTablePositions of the tables whose rows were fetched.
 inline absl::Status CheckFetched(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -156,9 +157,93 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
   EmbeddingStore::SightingOptions options_;
 };
 
+class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingFindOrInsertUniqueOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    std::string missing;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
+    kind_ = ParseMissing(missing);
+    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+  }
+
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    std::vector<int64_t> positions(ids.size());
+    LODESTAR_TRY(CheckDistinct(ids, &positions));
+    std::vector<uint32_t> occurrences;
+    int64_t num_ids = ids.size();
+    LODESTAR_TRY(
+        ReadOccurrences(ctx->input(2), ids.size(), &occurrences, &num_ids));
+    const Tensor& missing_row = ctx->input(3);
+    LODESTAR_TRY(CheckDtype(missing_row.dtype(), "missing_row", store->type()));
+    Missing missing;
+    LODESTAR_TRY(ReadMissing(kind_, missing_row, store->dim(), &missing));
+    char* rows = nullptr;
+    LODESTAR_TRY(
+        AllocateRows(ctx, 0, ctx->input(1).shape(), store->dim(), &rows));
+    Tensor* output = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(1, {ids.size()}, &output));
+    std::vector<char> resident(ids.size());
+    std::vector<RowRef> refs(ids.size());
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    LODESTAR_TRY(store->FindOrInsert(ids, options_, refs, &parallel,
+                                     resident.data(), occurrences));
+    store->CountBatch(num_ids, ids.size(), 0);
+    std::copy(resident.begin(), resident.end(), output->flat<bool>().data());
+    RunParallel(&parallel, ids.size(), 20 + store->dim(),
+                [&](int64_t begin, int64_t end) {
+                  store->ReadRows(ids, positions, refs, begin, end, missing,
+                                  rows + begin * store->row_bytes());
+                });
+    return absl::OkStatus();
+  }
+
+ private:
+  // Fills `positions` with 0, 1, 2, ...
+  static absl::Status CheckDistinct(Span<const int64_t> ids,
+                                    std::vector<int64_t>* positions) {
+    std::vector<int64_t> unique;
+    BatchUnique(ids, nullptr, &unique, *positions);
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      if ((*positions)[i] == i) continue;
+      return InvalidArgumentError("`ids` holds ", ids[i], " twice, at ",
+                                  (*positions)[i], " and ", i);
+    }
+    return absl::OkStatus();
+  }
+  // Leaves both as they are if there are none.
+  static absl::Status ReadOccurrences(const Tensor& tensor, int64_t count,
+                                      std::vector<uint32_t>* occurrences,
+                                      int64_t* sum) {
+    LODESTAR_TRY(CheckRank(tensor, "occurrences", 1));
+    if (tensor.NumElements() == 0) return absl::OkStatus();
+    const Span<const int64_t> numbers = FlatSpan<int64_t>(tensor);
+    if (numbers.size() != count) {
+      return InvalidArgumentError("`occurrences` has ", numbers.size(),
+                                  " numbers, but there are ", count, " ids");
+    }
+    *sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (numbers[i] < 1 || numbers[i] > std::numeric_limits<uint32_t>::max()) {
+        return InvalidArgumentError("`occurrences[", i, "]` is ", numbers[i],
+                                    ", wanted 1 to 2^32 - 1");
+      }
+      occurrences->push_back(static_cast<uint32_t>(numbers[i]));
+      *sum += numbers[i];
+    }
+    return absl::OkStatus();
+  }
+
+  Missing::Kind kind_ = Missing::Kind::kZeros;
+  EmbeddingStore::SightingOptions options_;
+};
+
 LODESTAR_REGISTER(EmbeddingVariable);
 LODESTAR_REGISTER(EmbeddingFind);
 LODESTAR_REGISTER(EmbeddingFindOrInsert);
+LODESTAR_REGISTER(EmbeddingFindOrInsertUnique);
 
 }  // namespace
 }  // namespace lodestar

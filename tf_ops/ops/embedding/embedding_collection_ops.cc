@@ -383,6 +383,26 @@ Creates counters of what a collection looks up, or finds those of this name.
 handle: Handle of the counters.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingCollectionCount")
+    .Input("counters: resource")
+    .Input("positions: T * int64")
+    .Input("resident: T * bool")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .FEATURE_ATTRS.SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Counts what was looked up in tables that are elsewhere.
+
+The attributes and ids, row_splits and weights are those of the
+EmbeddingCollectionUnique.
+
+counters: As EmbeddingCollectionLookup takes them.
+positions: As EmbeddingCollectionUnique gave them.
+resident: Of each table, [U], whether each of its unique ids had a row before.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingCollectionStats")
     .Input("handle: resource")
     .Output("counts: int64")

@@ -38,6 +38,14 @@ absl::Status FindOrInsertShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status FindOrInsertUniqueShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1, 1, 1}));
+  const DimensionHandle count = c->Dim(c->input(1), 0);
+  c->set_output(0, c->Matrix(count, c->UnknownDim()));
+  c->set_output(1, c->Vector(count));
+  return absl::OkStatus();
+}
+
 absl::Status UniqueShape(InferenceContext* c) {
   SetUnique(c, 0);
   return absl::OkStatus();
@@ -159,6 +167,35 @@ insert: False makes no rows.
 count: Counts the sightings of ids.
 admit: Which ids without a row get one: those that the admission lets in, all,
   or none, whose sightings are counted all the same.
+RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingFindOrInsertUnique")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("occurrences: int64")
+    .Input("missing_row: dtype")
+    .Output("rows: dtype")
+    .Output("resident: bool")
+    .Attr(kRowDtype)
+    .Attr("insert: bool = true")
+    .Attr("count: bool = true")
+    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
+    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
+    .SetIsStateful()
+    .SetShapeFn(FindOrInsertUniqueShape)
+    .Doc(R"doc(
+As EmbeddingFindOrInsert, of ids that are distinct already.
+
+For a table that is elsewhere than the ids: no gradient goes through it.
+
+ids: [N], distinct.
+occurrences: [N], how often each id is in the batch, 1 to 2^32 - 1; or [0]: each
+  is there once.
+missing_row, insert, count, admit, missing: As of EmbeddingFindOrInsert.
+rows: [N, D].
+resident: [N], whether an id had a row before.
+INVALID_ARGUMENT if an id comes twice.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
