@@ -168,7 +168,7 @@ def partition_rows(
 
     Args:
         ids: int64 `[N]`.
-        rows: `[N, ...]`, of a floating dtype, int32 or int64.
+        rows: `[N, ...]`, of a floating dtype, int32, int64 or bool.
         num_parts: P, at least 1.
 
     Returns:
@@ -184,7 +184,7 @@ def assemble(rows: Sequence[tf.Tensor], places: tf.Tensor) -> tf.Tensor:
     """Rows of all parts in the order of the ids that were shared out.
 
     Args:
-        rows: P `[N_p, ...]`, of one floating dtype, int32 or int64.
+        rows: P `[N_p, ...]`, of one dtype: floating, int32, int64 or bool.
         places: int64 `[N]`, as `partition` gave them.
 
     Returns:

@@ -5,6 +5,10 @@
 namespace lodestar {
 namespace {
 
+// What is known by id: rows, counts, and whether there is a row.
+constexpr char kRowAttr[] =
+    "T: {half, bfloat16, float, double, int32, int64, bool}";
+
 absl::Status PartitionShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
   const int num_parts = c->num_outputs() - 1;
@@ -68,7 +72,7 @@ REGISTER_OP("Lodestar>EmbeddingPartitionRows")
     .Output("part_rows: num_parts * T")
     .Output("places: int64")
     .Attr("num_parts: int >= 1")
-    .Attr(kNumberAttr)
+    .Attr(kRowAttr)
     .SetShapeFn(PartitionRowsShape)
     .Doc(R"doc(
 Shares ids out as EmbeddingPartition does, each with its row.
@@ -86,7 +90,7 @@ REGISTER_OP("Lodestar>EmbeddingAssemble")
     .Input("places: int64")
     .Output("assembled: T")
     .Attr("num_parts: int >= 1")
-    .Attr(kNumberAttr)
+    .Attr(kRowAttr)
     .SetShapeFn(AssembleShape)
     .Doc(R"doc(
 Rows of parts in the order of the ids that EmbeddingPartition shared out.
