@@ -76,6 +76,14 @@ def loss_tracker(model: keras.Model) -> keras.metrics.Metric | None:
     return getattr(model, "_loss_tracker", None)
 
 
+def restored_epoch(model: keras.Model) -> int | None:
+    """The epoch from which Keras's BackupAndRestore lets `model` go on.
+
+    It tells nobody but the model. Without the private name there is none.
+    """
+    return getattr(model, "_initial_epoch", None)
+
+
 def share_counters(
     copy: keras.optimizers.Optimizer, original: keras.optimizers.Optimizer
 ) -> None:

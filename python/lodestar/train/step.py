@@ -193,16 +193,18 @@ class TrainingStep:
         takes = "training" in inspect.signature(model.call).parameters
         return model(x, training=training) if takes else model(x)
 
-    def _forward(self, batch, metrics):
+    def _forward(self, batch, metrics, training=True):
         model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         if self._with_tensors is None:
-            y_pred, tensors = self._call(model, x, training=True), {}
+            y_pred, tensors = self._call(model, x, training), {}
         else:
-            y_pred, tensors = self._with_tensors(x, training=True)
+            y_pred, tensors = self._with_tensors(x, training=training)
         regularized = [v for v in model.trainable_variables if v.regularizer]
         # Of the call; the others are computed by compute_loss.
         added = model.losses[: len(model.losses) - len(regularized)]
+        # Copies, which no layer knows as its own beside the model.
+        added = [tf.identity(loss) for loss in added]
         mapping = list(zip(self._metrics, metrics, strict=True))
         mapping += [(v, v.value) for v in regularized]
         # In the scope the metrics are the caller's, and losses of the call and

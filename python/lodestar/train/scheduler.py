@@ -1,0 +1,185 @@
+"""Rounds of steps on the workers of a cluster."""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar._checks import check_at_least
+from lodestar.train.batch_sources import (
+    BatchSource,
+    WorkerSource,
+    first_batch,
+)
+from lodestar.train.scheduled_step import ScheduledStep
+
+# Steps between two moments at which all workers wait, for each worker.
+_STEPS_PER_ROUND = 100
+_FROM_SERVER = re.compile(
+    r"GRPC error information from remote target /job:ps/replica:0/task:(\d+)"
+)
+
+
+class Scheduler:
+    """Runs steps of a model on the workers of its cluster.
+
+    Args:
+        model: As for `fit`.
+        x: As for `fit`.
+        steps_per_round: As for `fit`.
+
+    Attributes:
+        step: Of the model.
+
+    Raises:
+        TypeError: `model` or `x` is none.
+        ValueError: The model cannot be trained so, `x` has no batch, or
+            `steps_per_round` is out of range.
+    """
+
+    def __init__(self, model: keras.Model, x: Any, steps_per_round: int | None):
+        _check_model(model)
+        strategy = model.distribute_strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            strategy
+        )
+        if steps_per_round is None:
+            workers = {
+                device.name.partition("/device:")[0]
+                for device in tf.config.list_logical_devices("CPU")
+                if "/job:worker/" in device.name
+            }
+            steps_per_round = _STEPS_PER_ROUND * len(workers)
+        check_at_least("steps_per_round", steps_per_round, 1)
+        self._steps_per_round = steps_per_round
+        with strategy.scope(), self.errors():
+            self.step = ScheduledStep.of(
+                model, lambda: (None, first_batch(x)), []
+            )
+
+    def source(self, x: Any, steps: int | None) -> BatchSource | WorkerSource:
+        """What gives the batches of `x`."""
+        if callable(x):
+            return WorkerSource(self._coordinator, x, steps)
+        return BatchSource("x", x, steps)
+
+    def run(
+        self,
+        source: BatchSource | WorkerSource,
+        function: Any,
+        at_once: int,
+        begin: Callable[[int], None],
+        end: Callable[[int, dict[str, Any]], None],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Runs an epoch.
+
+        Args:
+            source: Of its batches.
+            function: Of `step`.
+            at_once: How many steps a worker is given at a time.
+            begin: Called with the number of the first step of a round.
+            end: Called with that of the last one, and the metrics so far.
+            stopped: Whether no other round is wanted.
+
+        Returns:
+            The metrics by name.
+        """
+        source.begin()
+        done = 0
+        logs: dict[str, Any] = {}
+        total = self.step.new_metrics()
+        while not stopped():
+            wanted = self._steps_per_round
+            if source.steps is not None:
+                wanted = min(wanted, source.steps - done)
+            if not wanted:
+                break
+            begin(done)
+            states, steps = self._round(source, function, at_once, wanted)
+            if not steps:
+                break
+            done += steps
+            total = self.step.sum([total, *states])
+            logs = {
+                name: value.item() if value.ndim == 0 else value
+                for name, value in self.step.merge([total]).items()
+            }
+            end(done - 1, logs)
+        if not done:
+            raise ValueError("there is no batch to train on or to evaluate.")
+        return logs
+
+    def _round(
+        self,
+        source: BatchSource | WorkerSource,
+        function: Any,
+        at_once: int,
+        steps: int,
+    ) -> tuple[list[Any], int]:
+        """Runs steps; gives the metrics of each call, and how many there were."""
+        calls = []
+        done = 0
+        while done < steps:
+            arguments, taken = source.take(min(at_once, steps - done))
+            if not taken:
+                break
+            calls.append(self._coordinator.schedule(function, arguments))
+            done += taken
+        self._coordinator.join()
+        return [call.fetch() for call in calls], done
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raises what is raised inside when no step is under way any more."""
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(tf.errors.OpError):
+                self._coordinator.join()
+            found = _FROM_SERVER.search(str(error))
+            if isinstance(error, tf.errors.OpError) and found:
+                raise tf.errors.UnavailableError(
+                    None,
+                    None,
+                    f"The parameter server ps {found[1]} is gone, and its part "
+                    "of the model with it. Start a cluster, of any size, and "
+                    "this program again, which may go on from its last "
+                    "snapshot.",
+                ) from error
+            raise
+
+
+def _check_model(model: keras.Model) -> None:
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be a keras.Model, found {type(model).__name__}."
+        )
+    strategy = model.distribute_strategy
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"the model is made under {type(strategy).__name__}, wanted "
+            "ParameterServerStrategy; use model.fit."
+        )
+    if not model.compiled or model.optimizer is None:
+        raise ValueError(
+            "the model has no optimizer; call model.compile() first."
+        )
+    if model.run_eagerly:
+        raise ValueError("with `run_eagerly` no worker could run a step.")
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(
+            f"{type(model).__name__} has a `train_step` of its own; workers "
+            "run Keras's, whose metrics can be added up."
+        )
+    optimizer = model.optimizer
+    while optimizer is not None:
+        if optimizer.gradient_accumulation_steps:
+            raise ValueError(
+                "`gradient_accumulation_steps` adds up gradients of steps that "
+                "follow each other, which those of several workers do not."
+            )
+        optimizer = getattr(optimizer, "inner_optimizer", None)

@@ -1,0 +1,404 @@
+"""What fit_test.py runs in a process that is connected to a cluster."""
+
+import contextlib
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.train import evaluate, fit
+
+CLUSTER = lodestar.testing.LocalCluster(ps=2, workers=2)
+STRATEGY = tf.distribute.ParameterServerStrategy(CLUSTER.resolver)
+COORDINATOR = tf.distribute.coordinator.ClusterCoordinator(STRATEGY)
+
+_RNG = np.random.default_rng(7)
+X = _RNG.normal(size=(96, 4)).astype(np.float32)
+Y = (X.sum(1, keepdims=True) > 0).astype(np.float32)
+DATA = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)  # 12 batches
+
+
+class Samples(keras.metrics.Sum):
+    """How many samples were seen."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(tf.ones_like(y_true))
+
+
+def model(optimizer=None, scope=None, **options):
+    """A small one of fixed weights, in the strategy's scope."""
+    with scope or STRATEGY.scope():
+        made = keras.Sequential([keras.Input((4,))])
+        for units, activation in ((8, "tanh"), (1, "sigmoid")):
+            start = keras.initializers.GlorotUniform(seed=units)
+            made.add(keras.layers.Dense(units, activation, True, start))
+        metrics = ["AUC", "accuracy", Samples(name="samples")]
+        made.compile(
+            optimizer or keras.optimizers.Adam(0.05),
+            "binary_crossentropy",
+            metrics=metrics,
+            **options,
+        )
+    return made
+
+
+def weights(of):
+    """The dense ones, by their order."""
+    return [v.numpy() for v in of.trainable_variables]
+
+
+class Calls(keras.callbacks.Callback):
+    """Keeps what it is called with; no step may be under way then."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __getattribute__(self, name):
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def call(number=None, logs=None):
+            assert COORDINATOR.done()
+            number = number if isinstance(number, int) else None
+            self.calls.append((name, number))
+
+        return call
+
+
+def one_step_a_round_is_model_fit():
+    """Callbacks, history and weights."""
+    here, there = Calls(), Calls()
+    alone = model(scope=contextlib.nullcontext())
+    options = {"epochs": 2, "verbose": 0, "validation_data": DATA.take(3)}
+    wanted = alone.fit(DATA, callbacks=[here], **options)
+    ours = model()
+    found = fit(ours, DATA, callbacks=[there], steps_per_round=1, **options)
+    assert found is ours.history and found.epoch == [0, 1]
+    assert found.history.keys() == wanted.history.keys()
+    for name, values in wanted.history.items():
+        np.testing.assert_allclose(found.history[name], values, 1e-4, 1e-5)
+    for a, b in zip(weights(ours), weights(alone), strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    assert ours.optimizer.iterations.numpy() == 24
+    assert there.calls == here.calls
+
+
+def steps_of_all_workers_are_counted():
+    """In `iterations` and in metrics, whoever overtakes whom."""
+    ours = model(steps_per_execution=3)
+    history = fit(ours, DATA, epochs=3, verbose=0).history
+    assert history["samples"] == [96, 96, 96]
+    assert ours.optimizer.iterations.numpy() == 36
+    assert history["loss"][2] < history["loss"][0]
+    read = fit(
+        ours, lambda context: DATA.shuffle(12), steps_per_epoch=50, verbose=0
+    )
+    assert read.history["samples"] == [400]
+    assert ours.optimizer.iterations.numpy() == 86
+    auc = keras.metrics.AUC()
+    auc.update_state(Y, ours(X))
+    found = evaluate(ours, DATA, verbose=0)
+    np.testing.assert_allclose(found["AUC"], float(auc.result()), 1e-5)
+    assert found["samples"] == 96
+    assert evaluate(ours, DATA, steps=5, verbose=0)["samples"] == 40
+
+
+def callbacks_are_called_between_rounds():
+    """Steps of a dataset that is read again; a last round that is shorter."""
+    seen = Calls()
+    ours = model()
+    fit(
+        *(ours, DATA),
+        epochs=2,
+        initial_epoch=1,
+        steps_per_epoch=30,
+        steps_per_round=20,
+        callbacks=[seen],
+        verbose=0,
+    )
+    assert [c for c in seen.calls if c[1] is not None] == [
+        ("on_epoch_begin", 1),
+        ("on_train_batch_begin", 0),
+        ("on_train_batch_end", 19),
+        ("on_train_batch_begin", 20),
+        ("on_train_batch_end", 29),
+        ("on_epoch_end", 1),
+    ]
+    assert ours.history.history["samples"] == [240]
+
+
+def a_callback_stops_training():
+    """After the round, or the epoch, in which it says so."""
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs):
+            self.model.stop_training = True
+
+    ours = model()
+    options = {"epochs": 5, "verbose": 0}
+    fit(ours, DATA, callbacks=[Stop()], steps_per_round=4, **options)
+    assert ours.optimizer.iterations.numpy() == 4
+    best = keras.callbacks.EarlyStopping(
+        "loss", mode="max", restore_best_weights=True
+    )
+    history = fit(ours, DATA, callbacks=[best], **options)
+    assert len(history.epoch) == 2 and best.best_epoch == 0
+
+
+def validation_is_every_nth_epoch():
+    """With as many steps as it is given."""
+    options = {"validation_data": DATA, "validation_steps": 2, "verbose": 0}
+    found = fit(model(), DATA, epochs=4, validation_freq=2, **options)
+    assert found.history["val_samples"] == [16, 16]
+
+
+def the_counter_of_a_wrapped_optimizer_counts():
+    """That of the inner optimizer, which is the wrapper's."""
+    inner = keras.optimizers.SGD(0.1)
+    ours = model(lodestar.optimizers.DynamicEmbeddingOptimizer(inner))
+    fit(ours, DATA, epochs=2, verbose=0)
+    assert inner.iterations.numpy() == 24
+
+
+def the_sum_of_gradients_is_pushed():
+    """Of `sync_every` steps, by the weights before them."""
+    ours = model(keras.optimizers.SGD(0.1))
+    wanted = weights(ours)
+    batches = list(DATA)
+    for begin in range(0, 12, 5):  # the last one has two steps
+        alone = model(scope=contextlib.nullcontext())
+        alone.set_weights(wanted)
+        for x, y in batches[begin : begin + 5]:
+            with tf.GradientTape() as tape:
+                loss = alone.compute_loss(x, y, alone(x))
+            for weight, gradient in zip(
+                wanted, tape.gradient(loss, alone.trainable_variables)
+            ):
+                weight -= 0.1 * gradient.numpy()
+    fit(ours, DATA, sync_every=5, steps_per_round=5, verbose=0)
+    for a, b in zip(weights(ours), wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    assert ours.optimizer.iterations.numpy() == 12
+
+
+def what_layers_keep_is_kept():
+    """Losses of layers, moving averages and seeds, whoever has the weights."""
+
+    class Penalty(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(tf.constant(100.0))
+            return x
+
+    for sync_every in (1, 4):
+        with STRATEGY.scope():
+            ours = keras.Sequential(
+                [
+                    keras.Input((4,)),
+                    keras.layers.BatchNormalization(momentum=0.5),
+                    keras.layers.Dropout(0.5, seed=3),
+                    Penalty(),
+                    keras.layers.Dense(1, kernel_regularizer="l2"),
+                ]
+            )
+            ours.compile("sgd", "mse", metrics=[Samples(name="samples")])
+        before = [v.numpy() for v in ours.non_trainable_variables]
+        history = fit(
+            ours,
+            lambda context: DATA,
+            steps_per_epoch=20,
+            sync_every=sync_every,
+            verbose=0,
+        ).history
+        assert 100 < history["loss"][0] < 110
+        assert history["samples"] == [160]
+        assert ours.optimizer.iterations.numpy() == 20
+        for old, now in zip(before, ours.non_trainable_variables, strict=True):
+            assert (old != now.numpy()).any(), (sync_every, now)
+
+
+def click_model(scope=None, optimizer=None):
+    """Bags of ids, whose rows lie on the servers in the strategy's scope."""
+    with scope or STRATEGY.scope():
+        ids = keras.Input((None,), dtype="int64", ragged=True)
+        embed = lodestar.layers.DynamicEmbedding(
+            4, combiner="mean", seed=1, init_salt=1, name="items"
+        )
+        start = keras.initializers.GlorotUniform(seed=1)
+        score = keras.layers.Dense(1, "sigmoid", True, start)(embed(ids))
+        made = keras.Model(ids, score)
+        inner = optimizer or keras.optimizers.Adam(0.05)
+        made.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
+            "binary_crossentropy",
+            metrics=["AUC", Samples(name="samples")],
+        )
+    return made
+
+
+def clicks():
+    """24 batches of ragged ids."""
+    lengths = _RNG.integers(0, 5, 384)
+    values = _RNG.integers(0, 200, lengths.sum())
+    ids = tf.RaggedTensor.from_row_lengths(values, lengths)
+    sums = tf.reduce_sum(tf.cast(ids % 3 - 1, tf.float32), 1)
+    labels = tf.cast(sums[:, tf.newaxis] > 0, tf.float32)
+    return tf.data.Dataset.from_tensor_slices((ids, labels)).batch(16)
+
+
+def rows_of_tables_are_trained_on_the_servers():
+    """As in one process, step by step; and by all workers at once."""
+    data = clicks()
+    alone = click_model(contextlib.nullcontext())
+    alone.fit(data, epochs=2, verbose=0)
+    ours = click_model()
+    fit(ours, data, epochs=2, steps_per_round=1, verbose=0)
+    there, here = (m.get_layer("items").table.export() for m in (ours, alone))
+    np.testing.assert_array_equal(there.ids, here.ids)
+    np.testing.assert_allclose(there.rows, here.rows, 1e-4, 1e-5)
+    np.testing.assert_array_equal(there.frequencies, here.frequencies)
+    for sync_every in (1, 3):
+        ours = click_model()
+        history = fit(
+            ours, data, epochs=4, sync_every=sync_every, verbose=0
+        ).history
+        assert history["samples"] == [384] * 4
+        assert history["AUC"][-1] > 0.9
+        table = ours.get_layer("items").table
+        assert ours.optimizer.iterations.numpy() == 96
+        # A worker sets the step to what follows the iterations that it read.
+        assert 90 < int(table.step) <= 96
+        assert len(table.devices) == 2
+        counts = table.export().frequencies.numpy().sum()
+        # An id counts once in a step, which two workers may share.
+        wanted = 2 * here.frequencies.numpy().sum()
+        assert 0.5 * wanted < counts <= wanted
+
+
+def what_cannot_be_trained_is_named():
+    """Before anything is scheduled."""
+    alone = model(scope=contextlib.nullcontext())
+    with pytest.raises(ValueError, match="wanted ParameterServerStrategy; use"):
+        fit(alone, DATA)
+    with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
+        fit(None, DATA)
+    with STRATEGY.scope():
+        bare = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+        class Own(keras.Model):
+            def train_step(self, data):
+                return {}
+
+        own = Own(bare.inputs, bare.outputs)
+    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+        fit(bare, DATA)
+    own.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="Own has a `train_step` of its own"):
+        fit(own, DATA)
+    bare.compile("sgd", "mse", run_eagerly=True)
+    with pytest.raises(ValueError, match="run_eagerly"):
+        fit(bare, DATA)
+    sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        fit(model(lodestar.optimizers.DynamicEmbeddingOptimizer(sums)), DATA)
+    ours = model()
+    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+        fit(ours, X)
+    with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):
+        fit(ours, DATA, validation_data=(X, Y))
+    with pytest.raises(ValueError, match="`x` has no batch"):
+        fit(model(), DATA.take(0))
+    with pytest.raises(ValueError, match="no batch to train on or to evaluate"):
+        evaluate(ours, DATA.take(0))
+    with pytest.raises(ValueError, match="`steps_per_epoch` is None, and `x`"):
+        fit(ours, lambda context: DATA)
+    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+        fit(ours, lambda context: X, steps_per_epoch=1)
+    with pytest.raises(ValueError, match="`x` has no end; give the steps"):
+        fit(ours, DATA.repeat())
+    names = ("steps_per_round", "validation_freq", "steps_per_epoch")
+    for name in (*names, "sync_every"):
+        with pytest.raises(ValueError, match="steps|freq|sync"):
+            fit(ours, DATA, **{name: 0})
+
+
+def an_error_of_a_step_ends_all_and_is_raised():
+    """The model can be trained again."""
+    ours = model()
+    bad = DATA.map(lambda x, y: (tf.debugging.check_numerics(x / 0, "of x"), y))
+    for x in (bad, lambda context: bad):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="of x"):
+            fit(ours, x, steps_per_epoch=20, verbose=0)
+        assert COORDINATOR.done()
+
+    class Fails(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs):
+            raise KeyError("of a callback")
+
+    with pytest.raises(KeyError, match="of a callback"):
+        fit(ours, DATA, callbacks=[Fails()], verbose=0)
+    assert fit(ours, DATA, verbose=0).history["samples"] == [96]
+
+
+def training_goes_on_without_a_killed_worker():
+    """And with it when it is there again; no batch counts twice."""
+    ours = model()
+    killed = threading.Event()
+
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 100:
+                threading.Timer(0.2, self.kill).start()
+
+        def kill(self):
+            CLUSTER.kill("worker", 1)
+            killed.set()
+
+    history = fit(
+        *(ours, DATA),
+        steps_per_epoch=400,
+        steps_per_round=100,
+        callbacks=[Kill()],
+        verbose=0,
+    ).history
+    assert killed.is_set()
+    assert history["samples"] == [3200]
+    CLUSTER.start("worker", 1)
+    # A step of the killed worker may have ended but for its answer.
+    assert 400 <= ours.optimizer.iterations.numpy() <= 401
+    assert fit(ours, DATA, verbose=0).history["samples"] == [96]
+
+
+def keras_restores_where_it_was(folder):
+    """BackupAndRestore, from an epoch that was interrupted."""
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(f"{folder}/backup")
+
+    ours = model()
+    with pytest.raises(KeyboardInterrupt):
+        fit(ours, DATA, epochs=4, callbacks=[backup(), Interrupt()], verbose=0)
+    again = model()
+    history = fit(again, DATA, epochs=4, callbacks=[backup()], verbose=0)
+    assert history.epoch == [2, 3]
+    assert again.optimizer.iterations.numpy() == 48
+
+
+def a_lost_parameter_server_is_named():
+    """The last program: its variables are gone."""
+    ours = model()
+    fit(ours, DATA, verbose=0)
+    CLUSTER.kill("ps", 1)
+    for train in (fit, evaluate, fit):
+        with pytest.raises(
+            tf.errors.UnavailableError, match="^The parameter server ps 1 is"
+        ):
+            train(ours, DATA, verbose=0)

@@ -1,0 +1,46 @@
+"""fit and evaluate on a cluster of processes: two servers and two workers."""
+
+import pytest
+from processes import Interpreter
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Runs a function of fit_programs, all in one process."""
+    with Interpreter() as process:
+
+        def run(name, *arguments):
+            process.run(
+                f"import fit_programs; fit_programs.{name}(*{arguments!r})"
+            )
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_step_a_round_is_model_fit",
+        "steps_of_all_workers_are_counted",
+        "callbacks_are_called_between_rounds",
+        "a_callback_stops_training",
+        "validation_is_every_nth_epoch",
+        "the_counter_of_a_wrapped_optimizer_counts",
+        "the_sum_of_gradients_is_pushed",
+        "what_layers_keep_is_kept",
+        "rows_of_tables_are_trained_on_the_servers",
+        "what_cannot_be_trained_is_named",
+        "an_error_of_a_step_ends_all_and_is_raised",
+        "training_goes_on_without_a_killed_worker",
+    ],
+)
+def test_fit(name, run):
+    run(name)
+
+
+def test_keras_restores_where_it_was(run, tmp_path):
+    run("keras_restores_where_it_was", str(tmp_path))
+
+
+def test_a_lost_parameter_server_is_named(run):  # the last one
+    run("a_lost_parameter_server_is_named")
