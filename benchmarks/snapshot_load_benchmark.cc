@@ -32,7 +32,6 @@ using lodestar::IdOf;
 using lodestar::Median;
 using lodestar::ParallelFor;
 using lodestar::Require;
-using lodestar::Span;
 
 constexpr int kDim = 32;
 constexpr int kRuns = 5;
@@ -101,12 +100,11 @@ ParallelFor Threads(int count) {
 void Restore(const std::string& path, int64_t rows, int num_threads) {
   const std::unique_ptr<EmbeddingStore> like =
       lodestar::NewStore(kDim, "zeros");
-  const std::vector<std::string> files = {path};
+  const std::vector<lodestar::SavedPart> saved = {{{}, {path}}};
   const ParallelFor threads = Threads(num_threads);
   std::unique_ptr<EmbeddingStore> store;
-  Require(lodestar::RestoreChain(Span<const std::string>(files), *like, {},
-                                 num_threads == 1 ? nullptr : &threads,
-                                 &store));
+  Require(lodestar::RestoreTable(
+      saved, {}, *like, {}, num_threads == 1 ? nullptr : &threads, &store));
   if (store->size() != rows) std::exit(1);
 }
 

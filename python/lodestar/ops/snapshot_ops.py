@@ -132,43 +132,83 @@ def base(handle: tf.Tensor) -> str:
     return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
 
 
-def restore(
+class SavedPart(NamedTuple):
+    """The files of a part of a table: a whole one, then deltas in order.
+
+    The table has the parts 0 to `count` - 1.
+    """
+
+    files: Sequence[str]
+    part: int = 0
+    count: int = 1
+
+
+def load(
     handles: Sequence[tf.Tensor],
-    chains: Sequence[Sequence[str]],
-    base: str,
+    saved: Sequence[Sequence[SavedPart]],
+    parts: Sequence[tuple[int, int]],
+    bases: Sequence[str],
     *,
     optimizer_slots: str = "require",
-) -> list[int]:
-    """Replaces the content of tables; returns their numbers of rows.
+) -> tuple[tf.Tensor, list[int]]:
+    """Reads files beside what tables hold.
 
     Args:
         handles: The tables'.
-        chains: The files of each: a whole one, then deltas in order.
-        base: The state's name, of which changes are noted from here on.
+        saved: What each table was saved to.
+        parts: Which part each takes, and of how many.
+        bases: Of each, the state's name, of which changes are noted once it is
+            installed; `""`: none are.
         optimizer_slots: `"require"` or `"reset"`.
+
+    Returns:
+        What `install` takes, and the tables' numbers of rows.
     """
-    files = [file for chain in chains for file in chain]
-    tables = [t for t, chain in enumerate(chains) for _ in chain]
-    rows = gen_ops.lodestar_snapshot_restore(
+    files = [
+        (file, table, part.part, part.count)
+        for table, of_table in enumerate(saved)
+        for part in of_table
+        for file in part.files
+    ]
+    loaded, rows = gen_ops.lodestar_snapshot_load(
         list(handles),
-        _paths(files),
-        tf.constant(tables, tf.int64, [len(tables)]),
-        base,
+        _paths([file for file, *_ in files]),
+        tf.constant([table for _, table, *_ in files], tf.int64, [len(files)]),
+        tf.constant([part for _, _, *part in files], tf.int64, [len(files), 2]),
+        tf.constant(list(parts), tf.int64, [len(handles), 2]),
+        _texts(bases),
         optimizer_slots=optimizer_slots,
     )
-    return rows.numpy().tolist()
+    return loaded, rows.numpy().tolist()
+
+
+def install(loaded: tf.Tensor) -> None:
+    """Puts what `load` has read in place of what the tables hold."""
+    gen_ops.lodestar_snapshot_install(loaded)
 
 
 def apply(
     handles: Sequence[tf.Tensor],
-    files: Sequence[str],
+    files: Sequence[Sequence[str]],
     base: str,
     *,
     optimizer_slots: str = "require",
 ) -> list[tuple[int, int]]:
-    """Takes a delta into each table; returns numbers (written, removed)."""
+    """Takes a delta into each table; returns numbers (written, removed).
+
+    Args:
+        handles: The tables'.
+        files: Of each, the files of its delta, one for each part.
+        base: The state's name, of which changes are noted from here on.
+        optimizer_slots: `"require"` or `"reset"`.
+    """
+    tables = [t for t, of_table in enumerate(files) for _ in of_table]
     written, removed = gen_ops.lodestar_snapshot_apply(
-        list(handles), _paths(files), base, optimizer_slots=optimizer_slots
+        list(handles),
+        _paths([file for of_table in files for file in of_table]),
+        tf.constant(tables, tf.int64, [len(tables)]),
+        base,
+        optimizer_slots=optimizer_slots,
     )
     return list(
         zip(written.numpy().tolist(), removed.numpy().tolist(), strict=True)

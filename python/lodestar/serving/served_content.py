@@ -17,8 +17,9 @@ from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
 from lodestar.snapshot import blobs, model_variables
 from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.model import WEIGHT
+from lodestar.snapshot.places import saved_parts
 from lodestar.snapshot.saving import DENSE
 
 
@@ -133,7 +134,7 @@ class ServedContent:
         `in_place`, what is there goes first, so that memory for one is enough.
         """
         others = self._read_others(folder, chain[-1])
-        chains = [
+        files = [
             folder.table_files(chain, entry.name)
             for entry in self._entries(folder, chain[-1])
         ]
@@ -143,17 +144,24 @@ class ServedContent:
             for handle in self._handles():
                 gen_ops.lodestar_embedding_clear(handle)
                 gen_ops.lodestar_embedding_compact(handle)
-        if chains:
+        if files:
             with corrupt_files():
-                rows = snapshot_ops.restore(
+                loaded, rows = snapshot_ops.load(
                     self._handles(),
-                    [[path for path, _ in files] for files in chains],
-                    "",
+                    [saved_parts(parts) for parts in files],
+                    [(0, 1)] * len(files),
+                    [""] * len(files),
                     optimizer_slots="reset",
                 )
+                snapshot_ops.install(loaded)
         self._assign(others)
         self.served = chain[-1]
-        read = sum(e.bytes for files in chains for _, e in files)
+        read = sum(
+            entry.bytes
+            for parts in files
+            for part in parts
+            for _, entry in part
+        )
         return Taken(sum(rows), 0, read + others.bytes)
 
     def take_delta(self, folder: SnapshotFolder, manifest: Manifest) -> Taken:
@@ -163,7 +171,10 @@ class ServedContent:
         """
         others = self._read_others(folder, manifest)
         entries = self._entries(folder, manifest)
-        paths = [folder.check_file(manifest, entry) for entry in entries]
+        paths = [
+            [folder.check_file(manifest, file) for file in entry.files]
+            for entry in entries
+        ]
         counts: list[tuple[int, int]] = []
         if paths:
             with corrupt_files():
@@ -181,7 +192,7 @@ class ServedContent:
     def is_delta(self, folder: SnapshotFolder, manifest: Manifest) -> bool:
         """Whether a version has changes alone of each table that is served."""
         entries = self._entries(folder, manifest)
-        return not any(entry.whole for entry in entries)
+        return not any(file.whole for entry in entries for file in entry.files)
 
     def _assign(self, others: _Others) -> None:
         self.torn = True
@@ -196,7 +207,7 @@ class ServedContent:
 
     def _entries(
         self, folder: SnapshotFolder, manifest: Manifest
-    ) -> list[TableEntry]:
+    ) -> list[SavedTable]:
         """The entries of all tables that are served, in their order."""
         path = folder.version_path(manifest.version)
         entries = []
@@ -206,7 +217,7 @@ class ServedContent:
             if entry is None:
                 raise OtherModelError(
                     f"{path}: has no table {name!r}, which the model reads; it "
-                    f"has {listed(t.name for t in manifest.tables)} (see "
+                    f"has {listed(t.name for t in manifest.saved_tables())} (see "
                     "`rename`)"
                 )
             for what in ("dim", "dtype"):

@@ -15,7 +15,7 @@ from lodestar import command_line
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.restoring import choose
 
 
@@ -167,20 +167,20 @@ def _inspect(options: argparse.Namespace) -> Iterator[str]:
 
 def _tables(
     manifest: Manifest, name: str | None, folder: SnapshotFolder
-) -> Sequence[TableEntry]:
+) -> Sequence[SavedTable]:
     if name is None:
-        return manifest.tables
+        return manifest.saved_tables()
     table = manifest.table(name)
     if table is None:
         raise SnapshotError(
             f"{folder.version_path(manifest.version)}: has no table {name!r}; "
-            f"it has {listed(t.name for t in manifest.tables)}"
+            f"it has {listed(t.name for t in manifest.saved_tables())}"
         )
     return [table]
 
 
 def _version_lines(
-    chain: Sequence[Manifest], tables: Sequence[TableEntry]
+    chain: Sequence[Manifest], tables: Sequence[SavedTable]
 ) -> Iterator[str]:
     last = chain[-1]
     needs = ", ".join(str(m.version) for m in chain[:-1])
@@ -197,16 +197,21 @@ def _version_lines(
         optimizer = (
             f"{table.optimizer} ({slots})" if slots else table.optimizer
         ) or "no optimizer"
-        yield f"table {table.name}: {table.dim} x {table.dtype}, {optimizer}"
+        parts = len(table.files)
+        divided = "" if parts == 1 else f", in {parts} parts"
+        yield (
+            f"table {table.name}: {table.dim} x {table.dtype}, {optimizer}"
+            f"{divided}"
+        )
         for manifest in reversed(chain):
-            part = manifest.table(table.name)
-            changes = f"{_plural(part.rows, 'row')}"
-            if not part.whole:
-                changes += f" changed, {part.removed} removed"
+            found = manifest.table(table.name)
+            changes = f"{_plural(found.rows, 'row')}"
+            if not found.whole:
+                changes += f" changed, {found.removed} removed"
             yield (
-                f"  version {manifest.version}: {changes}, {_size(part.bytes)}"
+                f"  version {manifest.version}: {changes}, {_size(found.bytes)}"
             )
-            if part.whole:
+            if found.whole:
                 break
     for blob in last.blobs:
         yield f"array {blob.name}: {list(blob.shape)} {blob.dtype}"
@@ -214,7 +219,7 @@ def _version_lines(
         yield f"file {file.file}: {_size(file.bytes)}"
 
 
-def _id_lines(table: TableEntry, found: records.IdState) -> Iterator[str]:
+def _id_lines(table: SavedTable, found: records.IdState) -> Iterator[str]:
     if found.state == "missing":
         ended = (
             ""
@@ -239,7 +244,7 @@ def _id_lines(table: TableEntry, found: records.IdState) -> Iterator[str]:
 def _diff_lines(
     folder: SnapshotFolder,
     chain: Sequence[Manifest],
-    tables: Sequence[TableEntry],
+    tables: Sequence[SavedTable],
     other: str,
 ) -> Iterator[str]:
     # A number is a version of this folder; ./1 is a folder.
@@ -271,8 +276,8 @@ def _diff_lines(
             f"table {table.name}: {found.added} added, {found.removed} "
             f"removed, {found.changed} changed, {found.equal} equal{largest}"
         )
-    here = {table.name for table in chain[-1].tables}
-    for table in other_chain[-1].tables:
+    here = {table.name for table in chain[-1].saved_tables()}
+    for table in other_chain[-1].saved_tables():
         if table.name not in here:
             yield f"table {table.name}: only in {other}"
 

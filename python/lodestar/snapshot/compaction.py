@@ -117,12 +117,15 @@ def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
         tables = tuple(
             _compact_table(
                 folder,
-                chain,
+                [path for path, _ in files],
                 table,
                 version,
-                make_label(mark, version, table.name),
+                mark,
             )
-            for table in last.tables
+            for saved in last.saved_tables()
+            for table, files in zip(
+                saved.files, folder.table_files(chain, saved.name), strict=True
+            )
         )
         files = tuple(
             _copy(folder, last, file, version, mark) for file in last.files
@@ -147,17 +150,16 @@ def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
 
 def _compact_table(
     folder: SnapshotFolder,
-    chain: list[Manifest],
+    files: list[str],
     table: TableEntry,
     version: int,
-    label: bytes,
+    mark: str,
 ) -> TableEntry:
-    files = folder.table_files(chain, table.name)
     with corrupt_files():
         compacted = snapshot_ops.compact(
-            [path for path, _ in files],
+            files,
             folder.file_path(version, table.file),
-            label,
+            make_label(mark, version, table.name, table.part, table.parts),
         )
     return dataclasses.replace(table, whole=True, **compacted._asdict())
 

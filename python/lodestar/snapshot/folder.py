@@ -189,8 +189,8 @@ class SnapshotFolder:
                 continue
             before = parent.table(table.name)
             sides = [
-                None if t is None else f"dim {t.dim} and dtype {t.dtype}"
-                for t in (table, before)
+                None if t is None else _kind(t)
+                for t in (table, before and before.files[0])
             ]
             if sides[0] != sides[1]:
                 raise CorruptSnapshotError(
@@ -202,15 +202,20 @@ class SnapshotFolder:
 
     def table_files(
         self, chain: Sequence[Manifest], name: str
-    ) -> list[tuple[str, TableEntry]]:
-        """Paths and entries of a table's files in a chain, the whole first.
+    ) -> list[list[tuple[str, TableEntry]]]:
+        """Paths and entries of a table's files in a chain, part by part.
+
+        Those of a part begin with the whole one.
 
         Raises:
             CorruptSnapshotError: As `check_file`.
         """
         return [
-            (self.check_file(manifest, entry), entry)
-            for manifest, entry in _table_entries(chain, name)
+            [
+                (self.check_file(manifest, entry), entry)
+                for manifest, entry in _part_entries(chain, part)
+            ]
+            for part in chain[-1].table(name).files
         ]
 
     def needed_files(
@@ -219,9 +224,7 @@ class SnapshotFolder:
         """All files that the last of a chain needs, and whose they are."""
         last = chain[-1]
         found: list[tuple[Manifest, FileEntry]] = [
-            file
-            for table in last.tables
-            for file in _table_entries(chain, table.name)
+            file for part in last.tables for file in _part_entries(chain, part)
         ]
         return found + [(last, file) for file in last.files]
 
@@ -445,17 +448,25 @@ def _read_regular(path: str) -> bytes:
         return file.read()
 
 
-def _table_entries(
-    chain: Sequence[Manifest], name: str
+def _part_entries(
+    chain: Sequence[Manifest], last: TableEntry
 ) -> list[tuple[Manifest, TableEntry]]:
-    """A table's files in a chain, the whole one first, and whose they are."""
+    """The files of a table's part, of which `last` is that of the last version.
+
+    The whole one first, and whose they are.
+    """
     found: list[tuple[Manifest, TableEntry]] = []
     for manifest in reversed(chain):
-        table = manifest.table(name)
-        found.append((manifest, table))
-        if table.whole:
+        entry = manifest.table(last.name).files[last.part]
+        found.append((manifest, entry))
+        if entry.whole:
             break
     return found[::-1]
+
+
+def _kind(table: TableEntry) -> str:
+    parts = "" if table.parts == 1 else f" in {table.parts} parts"
+    return f"dim {table.dim} and dtype {table.dtype}{parts}"
 
 
 def _exists(path: str) -> bool:

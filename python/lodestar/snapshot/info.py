@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.manifest import Manifest, SavedTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +21,8 @@ class SnapshotInfo:
             such.
         step: The step that it was taken at.
         time: When, UTC, ISO 8601.
-        tables: Name -> what is known of its file, as rows, removed, bytes,
-            dim, dtype, optimizer and slot_names.
+        tables: Name -> what is known of it, as rows, removed, bytes, dim,
+            dtype, optimizer, slot_names, and the `files` of its parts.
         rows: Rows in its files.
         removed: Removed ids in its files.
         bytes: Of its files, without the manifest.
@@ -37,7 +37,7 @@ class SnapshotInfo:
     same_as: int | None
     step: int
     time: str
-    tables: Mapping[str, TableEntry]
+    tables: Mapping[str, SavedTable]
     rows: int
     removed: int
     bytes: int
@@ -57,7 +57,7 @@ def make_info(
         same_as=manifest.same_as,
         step=manifest.step,
         time=manifest.time,
-        tables={table.name: table for table in manifest.tables},
+        tables={table.name: table for table in manifest.saved_tables()},
         rows=sum(table.rows for table in manifest.tables),
         removed=sum(table.removed for table in manifest.tables),
         bytes=sum(file.bytes for file in manifest.all_files()),

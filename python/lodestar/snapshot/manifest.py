@@ -22,6 +22,7 @@ from lodestar.snapshot.fields import (
     or_none,
     read_by,
     read_fields,
+    record,
     records,
     table_of,
     text,
@@ -29,11 +30,12 @@ from lodestar.snapshot.fields import (
 )
 from lodestar.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 NAME = "MANIFEST"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _MAX_CRC = 2**32 - 1
 _MAX_DIM = 1 << 16
+_MAX_PARTS = 2**31 - 1
 _ID = text(re.compile(r"[0-9a-f]{32}").fullmatch, "32 hex digits")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # Never a path that leads out of the version's folder.
@@ -57,6 +59,8 @@ class FileEntry:
 class TableEntry(FileEntry):
     """A file of blocks that holds a table, or what changed in it.
 
+    A table whose rows lie in several places is in as many files.
+
     Attributes:
         name: Of the table.
         whole: Whether it holds all rows, rather than those changed since the
@@ -67,6 +71,8 @@ class TableEntry(FileEntry):
         slot_names: Of the optimizer's slots.
         rows: In this file.
         removed: Ids in this file that the table has lost since the parent.
+        part: Which part of the table this is; 0 if there is one.
+        parts: How many parts the table has.
     """
 
     name: str = read_by(text(bool, "a name"))
@@ -79,6 +85,69 @@ class TableEntry(FileEntry):
     slot_names: tuple[str, ...] = read_by(list_of(text()))
     rows: int = read_by(integer(0))
     removed: int = read_by(integer(0))
+    part: int = read_by(integer(0, _MAX_PARTS), default=0)
+    parts: int = read_by(integer(1, _MAX_PARTS), default=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTable:
+    """What a version has of one table.
+
+    Attributes:
+        files: Of its parts, in their order.
+    """
+
+    files: tuple[TableEntry, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return self.files[0].name
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self.files[0].dim
+
+    @property
+    def dtype(self) -> str:
+        """Of the rows."""
+        return self.files[0].dtype
+
+    @property
+    def optimizer(self) -> str:
+        """Whose slots the rows have; "" for none."""
+        return self._attached.optimizer
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Of the optimizer's slots."""
+        return self._attached.slot_names
+
+    @property
+    def whole(self) -> bool:
+        """Whether all files hold all rows, rather than those changed since."""
+        return all(file.whole for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        """In the files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def removed(self) -> int:
+        """Ids in the files that the table has lost since the parent."""
+        return sum(file.removed for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Of the files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def _attached(self) -> TableEntry:
+        # A part that no gradient has come to has no optimizer yet.
+        return next((f for f in self.files if f.optimizer), self.files[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +184,7 @@ class Manifest:
         kind: "full" if it needs no other version, else "delta".
         step: The step of its tables, or what the user gave.
         time: When it was taken, UTC, ISO 8601.
-        tables: Their files.
+        tables: Their files, those of a table part by part.
         blobs: Arrays.
         files: All other files: those that hold the blobs, and the position of
             a reader as TensorFlow writes it.
@@ -148,9 +217,17 @@ class Manifest:
     lodestar: str = read_by(text(), default=__version__)
     mark: str | None = read_by(_ID, default=None)
 
-    def table(self, name: str) -> TableEntry | None:
-        """The entry of the table `name`, if there is one."""
-        return next((t for t in self.tables if t.name == name), None)
+    def saved_tables(self) -> tuple[SavedTable, ...]:
+        """The tables."""
+        files: dict[str, list[TableEntry]] = {}
+        for file in self.tables:
+            files.setdefault(file.name, []).append(file)
+        return tuple(SavedTable(tuple(parts)) for parts in files.values())
+
+    def table(self, name: str) -> SavedTable | None:
+        """The table `name`, if there is one."""
+        parts = tuple(file for file in self.tables if file.name == name)
+        return SavedTable(parts) if parts else None
 
     def all_files(self) -> tuple[FileEntry, ...]:
         """The files of tables and all others."""
@@ -166,8 +243,11 @@ class Manifest:
         """What a file of this version has to say that it is; None: nothing."""
         if self.mark is None or not self.has_blocks(entry):
             return None
-        name = entry.name if isinstance(entry, TableEntry) else entry.file
-        return make_label(self.mark, self.version, name)
+        if not isinstance(entry, TableEntry):
+            return make_label(self.mark, self.version, entry.file)
+        return make_label(
+            self.mark, self.version, entry.name, entry.part, entry.parts
+        )
 
     @property
     def base(self) -> str:
@@ -181,16 +261,20 @@ def new_mark() -> str:
 
 
 _LABEL = struct.Struct("<Q16sI")
+_LABEL_PART = struct.Struct("<II")
 
 
-def make_label(mark: str, version: int, name: str) -> bytes:
+def make_label(
+    mark: str, version: int, name: str, part: int = 0, parts: int = 1
+) -> bytes:
     """The label of a file of blocks: of a table, or of a file of blobs, `name`.
 
     `mark` and `version` are those of the manifest that lists it.
     """
     text = name.encode()
     head = _LABEL.pack(version, bytes.fromhex(mark), len(text))
-    return head + text + bytes(-len(text) % 4)
+    place = b"" if parts == 1 else _LABEL_PART.pack(part, parts)
+    return head + text + bytes(-len(text) % 4) + place
 
 
 def label_text(label: bytes | None) -> str:
@@ -200,9 +284,15 @@ def label_text(label: bytes | None) -> str:
     try:
         version, mark, size = _LABEL.unpack_from(label)
         name = label[_LABEL.size : _LABEL.size + size].decode()
+        place = label[_LABEL.size + size + -size % 4 :]
+        part = (
+            ""
+            if not place
+            else "part {} of {} of ".format(*_LABEL_PART.unpack(place))
+        )
     except (struct.error, UnicodeDecodeError):
         return f"labelled {label!r:.60}"
-    return f"{name!r} of version {version} of mark {mark.hex()}"
+    return f"{part}{name!r} of version {version} of mark {mark.hex()}"
 
 
 def now() -> str:
@@ -235,11 +325,16 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of the file."""
-    fields = {"format": FORMAT if manifest.mark else 1}
+    # The first that has what it holds, so that as many as can read it do.
+    in_parts = any(table.parts > 1 for table in manifest.tables)
+    fields = {"format": FORMAT if in_parts else 2 if manifest.mark else 1}
     for field in dataclasses.fields(manifest):
         value = getattr(manifest, field.name)
         if field.name in ("tables", "files", "blobs"):
             value = [dataclasses.asdict(entry) for entry in value]
+        if field.name == "tables" and not in_parts:
+            for entry in value:
+                del entry["part"], entry["parts"]
         fields[field.name] = value
     line = json.dumps(fields)
     data = line.encode()
@@ -286,6 +381,10 @@ def decode(data: bytes, path: str) -> Manifest:
                 f"written by {fields.get('lodestar')!r})"
             )
         table = table_of(Manifest)
+        if number < 3:
+            entry = table_of(TableEntry)
+            del entry["part"], entry["parts"]
+            table["tables"] = list_of(record("a file", entry, TableEntry))
         if number == 1:
             del table["mark"]
         found = Manifest(**read_fields("the manifest", table, fields))
@@ -302,7 +401,7 @@ def _no_constant(name: str) -> None:
 def _check(found: Manifest) -> None:
     """Raises ValueError unless the fields fit together."""
     for what, names in (
-        ("table", [t.name for t in found.tables]),
+        ("table", [t.name for t in found.tables if t.part == 0]),
         ("file", [f.file for f in found.all_files()]),
         ("blob", [b.name for b in found.blobs]),
     ):
@@ -311,6 +410,8 @@ def _check(found: Manifest) -> None:
                 raise ValueError(
                     f"has {count} entries of the {what} {name!r}, wanted one"
                 )
+    for saved in found.saved_tables():
+        _check_parts(saved)
     files = {f.file for f in found.files}
     for blob in found.blobs:
         if blob.file not in files:
@@ -335,3 +436,22 @@ def _check(found: Manifest) -> None:
                     f"`kind` is 'full', but the table {table.name!r} is not "
                     "whole"
                 )
+
+
+def _check_parts(saved: SavedTable) -> None:
+    """Raises ValueError unless the files of a table are all that it has."""
+    count = saved.files[0].parts
+    found = [(file.part, file.parts) for file in saved.files]
+    if found != [(part, count) for part in range(count)]:
+        raise ValueError(
+            f"the table {saved.name!r} is in the parts "
+            f"{', '.join(f'{part} of {parts}' for part, parts in found)}; "
+            f"wanted 0 to {count - 1} of {count}, in their order"
+        )
+    for what in ("dim", "dtype"):
+        values = {getattr(file, what) for file in saved.files}
+        if len(values) > 1:
+            raise ValueError(
+                f"the table {saved.name!r} has parts of {what} "
+                f"{' and '.join(map(str, sorted(values)))}; wanted one"
+            )

@@ -2,6 +2,7 @@
 
 What a table holds is in its newest file first: a row there is the row, an id
 that is removed there is gone, and all others are as the file before has them.
+The files of a table in parts are those of each part, which share no id.
 """
 
 import dataclasses
@@ -19,8 +20,8 @@ _ROWS, _REMOVED, _PENDING = 2, 3, 4
 _PENDING_RECORD = np.dtype(
     [("id", "<i8"), ("last_seen", "<i8"), ("sightings", "<u4"), ("zero", "<u4")]
 )
-# Rows of a part of a table that `states` holds at a time.
-_PART_BYTES = 256 << 20
+# Rows of a table that `difference` holds at a time.
+_SHARE_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,15 +83,21 @@ class TableFile:
             yield name, np.frombuffer(block.payload, dtype)
 
 
+# Those of a part, the newest first.
+PartFiles = Sequence[TableFile]
+
+
 def files_of(
     folder: SnapshotFolder, chain: Sequence[Manifest], name: str
-) -> list[TableFile]:
-    """A table's files, the newest first, each checked for what it is."""
-    versions = reversed([manifest.version for manifest in chain])
-    files = reversed(folder.table_files(chain, name))
+) -> list[PartFiles]:
+    """A table's files, part by part, each checked for what it is."""
+    versions = [manifest.version for manifest in reversed(chain)]
     return [
-        TableFile(path, entry, version)
-        for version, (path, entry) in zip(versions, files)
+        [
+            TableFile(path, entry, version)
+            for version, (path, entry) in zip(versions, reversed(files))
+        ]
+        for files in folder.table_files(chain, name)
     ]
 
 
@@ -115,8 +122,14 @@ class IdState:
     last_seen: int | None = None
 
 
-def find_id(files: Sequence[TableFile], id_: int) -> IdState:
-    """Looks one id up in a table's files, the newest first."""
+def find_id(parts: Sequence[PartFiles], id_: int) -> IdState:
+    """Looks one id up in a table's files."""
+    states = [_find_in_part(files, id_) for files in parts]
+    known = [state for state in states if state.version is not None]
+    return (known or states)[0]
+
+
+def _find_in_part(files: PartFiles, id_: int) -> IdState:
     waiting = IdState("missing")
     for file in files:
         removed = False
@@ -156,12 +169,19 @@ def find_id(files: Sequence[TableFile], id_: int) -> IdState:
 
 
 def rows_of(
-    files: Sequence[TableFile],
+    parts: Sequence[PartFiles],
 ) -> Iterator[tuple[TableFile, np.ndarray]]:
     """The rows of a table, block by block; each id once.
 
-    Memory: the ids of all files but the oldest, and a block.
+    Memory: the ids of all files of a part but the oldest, and a block.
     """
+    for files in parts:
+        yield from _rows_of_part(files)
+
+
+def _rows_of_part(
+    files: PartFiles,
+) -> Iterator[tuple[TableFile, np.ndarray]]:
     seen = np.zeros(0, np.int64)  # ids that newer files have said all of
     for number, file in enumerate(files):
         ids = []
@@ -175,7 +195,7 @@ def rows_of(
 
 
 def top(
-    files: Sequence[TableFile], n: int
+    parts: Sequence[PartFiles], n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids, frequencies and last-seen steps of the `n` most frequent rows.
 
@@ -184,7 +204,7 @@ def top(
     best = np.zeros(
         0, [("id", "<i8"), ("last_seen", "<i8"), ("frequency", "<u4")]
     )
-    for _, rows in rows_of(files):
+    for _, rows in rows_of(parts):
         more = np.zeros(len(rows), best.dtype)
         for name in best.dtype.names:
             more[name] = rows[name]
@@ -216,20 +236,22 @@ class Difference:
 
 
 def difference(
-    first: Sequence[TableFile], second: Sequence[TableFile]
+    first: Sequence[PartFiles], second: Sequence[PartFiles]
 ) -> Difference:
     """Compares the values of two tables of one dim and dtype.
 
-    A part of the ids at a time, so that memory stays bounded; the files are
-    read once for each part.
+    A share of the ids at a time, so that memory stays bounded; the files are
+    read once for each share.
     """
-    size = sum(file.entry.bytes for file in (*first, *second))
-    parts = size // _PART_BYTES + 1
+    size = sum(
+        file.entry.bytes for files in (*first, *second) for file in files
+    )
+    shares = size // _SHARE_BYTES + 1
     counts = np.zeros(4, np.int64)  # added, removed, changed, equal
     largest, largest_id = 0.0, None
-    for part in range(parts):
+    for share in range(shares):
         (ids, values), (other_ids, other_values) = (
-            _part(files, part, parts) for files in (first, second)
+            _share(parts, share, shares) for parts in (first, second)
         )
         both, at, other_at = np.intersect1d(
             ids, other_ids, assume_unique=True, return_indices=True
@@ -254,17 +276,18 @@ def difference(
     return Difference(*counts.tolist(), largest, largest_id)
 
 
-def _part(
-    files: Sequence[TableFile], part: int, parts: int
+def _share(
+    parts: Sequence[PartFiles], share: int, shares: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and values of a part of the rows."""
-    dim = files[0].entry.dim
-    dtype = tf.as_dtype(files[0].entry.dtype).as_numpy_dtype
+    """Ids and values of a share of the rows."""
+    entry = parts[0][0].entry
+    dim = entry.dim
+    dtype = tf.as_dtype(entry.dtype).as_numpy_dtype
     ids = [np.zeros(0, np.int64)]
     values = [np.zeros((0, dim), dtype)]
-    for file, rows in rows_of(files):
+    for file, rows in rows_of(parts):
         mixed = rows["id"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        chosen = rows[(mixed >> np.uint64(32)) % np.uint64(parts) == part]
+        chosen = rows[(mixed >> np.uint64(32)) % np.uint64(shares) == share]
         ids.append(chosen["id"])
         values.append(file.values(chosen))
     return np.concatenate(ids), np.concatenate(values)

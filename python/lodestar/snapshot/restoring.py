@@ -22,7 +22,13 @@ from lodestar.snapshot.errors import (
 )
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables, find_tables
-from lodestar.snapshot.manifest import Manifest, TableEntry
+from lodestar.snapshot.manifest import Manifest, SavedTable
+from lodestar.snapshot.places import (
+    Place,
+    each,
+    places_of,
+    saved_parts,
+)
 from lodestar.snapshot.saving import DENSE, check_step, note_saved
 from lodestar.snapshot.wholeness import with_hint
 
@@ -83,9 +89,9 @@ def restore(
 ) -> RestoreReport:
     """Puts the content of a snapshot into tables, in place of theirs.
 
-    All tables get theirs, or, with an error, none does. Their shards and
-    eviction are their own and need not be those of the tables that were saved;
-    a table without admission leaves out the ids that wait for one. Training
+    All tables get theirs, or, with an error, none does. Their shards, devices
+    and eviction are their own and need not be those of the tables that were
+    saved; a table without admission leaves out the ids that wait for one. Training
     that goes on from here may save deltas.
 
     Tables are found by their names. Automatic ones, as `dynamic_embedding_3`,
@@ -120,7 +126,8 @@ def restore(
         SnapshotError: There is no such version; or a table is missing, too
             many, or of another dim, dtype or optimizer (names both sides), has
             more rows than the cap of the one here, or ids that wait for
-            another kind of admission or a filter of another size.
+            another kind of admission or a filter of another size; or a device
+            was lost when another had its rows (names both).
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
     found = find_tables(tables)
@@ -219,7 +226,10 @@ class Plan:
         self._path = folder.version_path(self.manifest.version)
         self._id_arrays = id_contents.read(folder, self.manifest)
         saved = {
-            **{t.name: f"{t.dim} {t.dtype}" for t in self.manifest.tables},
+            **{
+                t.name: f"{t.dim} {t.dtype}"
+                for t in self.manifest.saved_tables()
+            },
             **{
                 name: id_contents.kind_of_arrays(arrays)
                 for name, arrays in self._id_arrays.items()
@@ -349,33 +359,66 @@ class Plan:
         )
 
     def _restore_embeddings(self) -> dict[str, int]:
-        names = {there: self._names[there] for there in self._files}
-        if not names:
-            return {}
-        tables = [self._tables.embeddings[here] for here in names.values()]
+        tables = {
+            there: self._tables.embeddings[self._names[there]]
+            for there in self._files
+        }
         slots = self._options.optimizer_slots
-        # Without the snapshot's optimizer slots a table is not what a delta
-        # would begin with.
-        base = self.manifest.base if slots == "require" else ""
-        chains = [[path for path, _ in f] for f in self._files.values()]
+        # Without the snapshot's optimizer slots, or in other parts, a table is
+        # not what a delta would begin with.
+        bases = {
+            there: self.manifest.base
+            if slots == "require"
+            and len(table.parts) == len(self._files[there])
+            else ""
+            for there, table in tables.items()
+        }
+
+        def load(place: Place) -> tuple[tf.Tensor, list[int]]:
+            return snapshot_ops.load(
+                place.handles,
+                [saved_parts(self._files[p.name], place) for p in place.parts],
+                [(part.part, part.parts) for part in place.parts],
+                [bases[part.name] for part in place.parts],
+                optimizer_slots=slots,
+            )
+
+        places = places_of(tables)
         try:
             with corrupt_files():
-                rows = snapshot_ops.restore(
-                    [table.resource_handle for table in tables],
-                    chains,
-                    base,
-                    optimizer_slots=slots,
-                )
+                loaded = each(places, load)
+            self._install(places, [tensor for tensor, _ in loaded])
         except tf.errors.FailedPreconditionError as error:
             # Another optimizer, a cap: what only the op can see.
             raise SnapshotError(describe_error(error)) from None
-        for there, table in zip(names, tables):
-            note_saved(table, base, there, self.manifest.time)
-        return dict(zip(names.values(), rows))
+        counts = dict.fromkeys((self._names[there] for there in tables), 0)
+        for place, (_, rows) in zip(places, loaded, strict=True):
+            for part, count in zip(place.parts, rows, strict=True):
+                counts[self._names[part.name]] += count
+        for there, table in tables.items():
+            note_saved(table, bases[there], there, self.manifest.time)
+        return counts
+
+    def _install(self, places: list[Place], loaded: list[tf.Tensor]) -> None:
+        for number, place in enumerate(places):
+            try:
+                with place.on():
+                    snapshot_ops.install(loaded[number])
+            except tf.errors.OpError as error:
+                if number == 0:
+                    raise
+                done, left = (
+                    ", ".join(place.device for place in some)
+                    for some in (places[:number], places[number:])
+                )
+                raise SnapshotError(
+                    f"{self._path}: {done} took what it holds of tables, but "
+                    f"{left} did not: {describe_error(error)}. Restore again"
+                ) from None
 
 
 def _check_embedding(
-    path: str, entry: TableEntry, table: EmbeddingVariable
+    path: str, entry: SavedTable, table: EmbeddingVariable
 ) -> None:
     for what, there, here in (
         ("dim", entry.dim, table.dim),

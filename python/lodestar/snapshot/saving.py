@@ -1,4 +1,7 @@
-"""Saving: one moment of all tables, written while training goes on."""
+"""Saving: one moment of all tables, written while training goes on.
+
+Tables on several devices, or in parts there, are taken and written by each.
+"""
 
 import _thread
 import contextlib
@@ -36,6 +39,12 @@ from lodestar.snapshot.manifest import (
     new_mark,
     now,
 )
+from lodestar.snapshot.places import (
+    Place,
+    PlacedPart,
+    each,
+    places_of,
+)
 from lodestar.snapshot.wholeness import check_parent
 
 DENSE = "dense/"
@@ -71,9 +80,10 @@ def save(
 ) -> "SnapshotInfo | PendingSnapshot":
     """Writes what tables hold at this moment to a folder of snapshots.
 
-    All tables are taken at one moment between two optimizer steps. Training
-    and look-ups go on while the files are written; a new version is there when
-    all of it is on the disk, and after a crash it is there whole or not at all.
+    All tables are taken at one moment between two optimizer steps; those that
+    lie on several devices, as the parts of one, at one of each. Training and
+    look-ups go on while the files are written; a new version is there when all
+    of it is on the disk, and after a crash it is there whole or not at all.
 
     >>> lodestar.snapshot.save("snapshots", model)
     >>> lodestar.snapshot.save("snapshots", model, delta=True)
@@ -301,10 +311,12 @@ class _Saving:
         self._metadata = metadata
         self._step = step
         self._mark = new_mark()
-        self._names = list(content.tables.embeddings)
-        self._tables = list(content.tables.embeddings.values())
+        self._tables = content.tables.embeddings
+        self._places = places_of(self._tables)
         self._lock: FolderLock | None = None
-        self._snapshot: tf.Tensor | None = None
+        # Of the places where it has begun.
+        self._snapshots: dict[Place, tf.Tensor] = {}
+        self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
         self._version: int | None = None
         self._cancelling = threading.Lock()
         self._running = False
@@ -351,14 +363,11 @@ class _Saving:
         try:
             self._lock = self._folder.acquire()
             self._parent, self._root = self._find_parent()
-            bases = [
-                self._base(name, table) if self._delta else ""
-                for name, table in content.tables.embeddings.items()
-            ]
+            bases = each(self._places, self._bases)
             self._version = self._folder.begin_version(self._least_version())
-            self._take(content, bases)
+            self._take(content, dict(zip(self._places, bases, strict=True)))
             if self._step is None:
-                steps = [begun.step for begun in self._begun]
+                steps = [begun.step for begun in self._begun.values()]
                 self._step = max(steps, default=0)
         except BaseException:
             self._abort()
@@ -392,34 +401,42 @@ class _Saving:
                 break
         return None, root or uuid.uuid4().hex
 
-    def _base(self, name: str, table: EmbeddingVariable) -> str:
-        """The state that a delta of the table can begin with, or ""."""
+    def _bases(self, place: Place) -> list[str]:
+        return [self._base(part) for part in place.parts]
+
+    def _base(self, part: PlacedPart) -> str:
+        """The state that a delta of the part can begin with, or ""."""
         parent = self._parent
-        if parent is None or parent.table(name) is None:
+        if not self._delta or parent is None or not parent.table(part.name):
             return ""
-        base = snapshot_ops.base(table.resource_handle)
+        base = snapshot_ops.base(part.handle)
         same = {parent.base}
         if parent.same_as is not None:
             same.add(f"{parent.root}/{parent.same_as}")
-        saved_as = (base, name, parent.time)
-        known = base in same and _saved_as.get(table) == saved_as
+        saved_as = (base, part.name, parent.time)
+        known = (
+            base in same and _saved_as.get(self._tables[part.name]) == saved_as
+        )
         return base if known else ""
 
     def _least_version(self) -> int:
         """Above all that the tables know, should someone have removed some."""
         least = 1
-        for table in self._tables:
+        for table in self._tables.values():
             root, _, version = _saved_as.get(table, ("",))[0].partition("/")
             if root == self._root:
                 least = max(least, int(version) + 1)
         return least
 
-    def _take(self, content: Content, bases: list[str]) -> None:
+    def _take(self, content: Content, bases: dict[Place, list[str]]) -> None:
         """The moment: nothing below may wait for the disk but small files."""
-        self._begun: list[snapshot_ops.BegunTable] = []
-        if self._tables:
-            handles = [table.resource_handle for table in self._tables]
-            self._snapshot, self._begun = snapshot_ops.begin(handles, bases)
+
+        def take(place: Place) -> None:
+            snapshot, begun = snapshot_ops.begin(place.handles, bases[place])
+            self._snapshots[place] = snapshot
+            self._begun.update(zip(place.parts, begun, strict=True))
+
+        each(self._places, take)
         self._time = now()
         self._arrays = content.arrays()
         for name, table in content.tables.id_tables.items():
@@ -448,9 +465,8 @@ class _Saving:
                 ) from None
             raise
         try:
-            if self._snapshot is not None:
-                snapshot_ops.end(self._snapshot, manifest.base)
-            for name, table in zip(self._names, self._tables):
+            self._end(manifest.base)
+            for name, table in self._tables.items():
                 note_saved(table, manifest.base, name, manifest.time)
         finally:
             self._release()
@@ -489,29 +505,60 @@ class _Saving:
         )
 
     def _write_tables(self) -> tuple[TableEntry, ...]:
-        if self._snapshot is None:
-            return ()
-        names = [f"table-{i:05d}" for i in range(len(self._tables))]
-        written = snapshot_ops.write(
-            self._snapshot,
-            [self._folder.file_path(self._version, name) for name in names],
-            [make_label(self._mark, self._version, n) for n in self._names],
-        )
+        numbers = {name: number for number, name in enumerate(self._tables)}
+        written = each(self._places, self._write_place, self._give_back)
+        entries = [entry for found in written for entry in found]
         return tuple(
-            TableEntry(
-                file=file,
-                name=name,
-                whole=begun.whole,
-                dim=begun.dim,
-                dtype=begun.dtype,
-                optimizer=begun.optimizer,
-                slot_names=tuple(begun.slot_names),
-                **out._asdict(),
-            )
-            for name, file, begun, out in zip(
-                self._names, names, self._begun, written, strict=True
-            )
+            sorted(entries, key=lambda entry: (numbers[entry.name], entry.part))
         )
+
+    def _write_place(self, place: Place) -> list[TableEntry]:
+        folder, version = self._folder, self._version
+        files = [self._file_name(part) for part in place.parts]
+        paths = [folder.file_path(version, file) for file in files]
+        written = snapshot_ops.write(
+            self._snapshots[place],
+            [place.path(path) for path in paths],
+            [
+                make_label(
+                    self._mark, version, part.name, part.part, part.parts
+                )
+                for part in place.parts
+            ],
+        )
+        entries = []
+        for part, file, out in zip(place.parts, files, written, strict=True):
+            begun = self._begun[part]
+            entries.append(
+                TableEntry(
+                    file=file,
+                    name=part.name,
+                    whole=begun.whole,
+                    dim=begun.dim,
+                    dtype=begun.dtype,
+                    optimizer=begun.optimizer,
+                    slot_names=tuple(begun.slot_names),
+                    part=part.part,
+                    parts=part.parts,
+                    **out._asdict(),
+                )
+            )
+        for path, entry in zip(paths, entries, strict=True):
+            try:
+                folder.check_size(path, entry)
+            except CorruptSnapshotError as error:
+                raise SnapshotError(
+                    f"{error} here, where the manifest is written, but not on "
+                    f"{place.device}, which wrote it; wanted a folder that all "
+                    "tasks share"
+                ) from None
+        return entries
+
+    def _file_name(self, part: PlacedPart) -> str:
+        name = f"table-{list(self._tables).index(part.name):05d}"
+        if part.parts == 1:
+            return name
+        return f"{name}-part-{part.part:05d}-of-{part.parts:05d}"
 
     def cancel(self) -> None:
         """Makes the writing, on another thread, fail soon."""
@@ -519,25 +566,30 @@ class _Saving:
             if self._committed:
                 return
             self.cancelled = True
-        snapshot = self._snapshot
-        if snapshot is not None:
-            with contextlib.suppress(tf.errors.OpError):
-                snapshot_ops.end(snapshot, "")
+        self._give_back()
+
+    def _end(self, base: str) -> None:
+        """Ends what has begun; see `snapshot_ops.end`."""
+        begun = dict(self._snapshots)
+        each(list(begun), lambda place: snapshot_ops.end(begun[place], base))
+
+    def _give_back(self) -> None:
+        """Ends what has begun, as if it had not."""
+        with contextlib.suppress(tf.errors.OpError):
+            self._end("")
 
     def _abort(self) -> None:
         """Ends it; nothing is left of it that is no version."""
         try:
             # Not dropped: an error may hold on to it.
-            if self._snapshot is not None:
-                with contextlib.suppress(tf.errors.OpError):
-                    snapshot_ops.end(self._snapshot, "")
+            self._give_back()
             if self._version is not None:
                 self._folder.discard(self._version)
         finally:
             self._release()
 
     def _release(self) -> None:
-        self._snapshot = None
+        self._snapshots = {}
         if self._lock is not None:
             self._lock.release()
 

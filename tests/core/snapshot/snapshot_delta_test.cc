@@ -143,7 +143,9 @@ TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
       .AddRows({RowRecord(table, 1, 9), RowRecord(table, 2, 9)})
       .Finish();
   std::unique_ptr<SnapshotDelta> delta;
-  ASSERT_TRUE(SnapshotDelta::Open(path, live.get(), {}, &delta).ok());
+  ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, live.get(),
+                                  {}, &delta)
+                  .ok());
   // Records that are larger than there are bytes.
   std::string bytes = ReadAll(path);
   const int64_t rows = bytes.size() - 80 - 32 - 2 * table.record_bytes();

@@ -78,8 +78,8 @@ inline Status Restore(const std::vector<std::string>& files,
                       const ParallelFor* parallel = nullptr) {
   RestoreOptions options;
   options.reset_slots = reset;
-  return RestoreChain(Span<const std::string>(files), like, options, parallel,
-                      out);
+  const std::vector<SavedPart> saved = {{{}, files}};
+  return RestoreTable(saved, {}, like, options, parallel, out);
 }
 
 inline std::unique_ptr<EmbeddingStore> MustRestore(
@@ -91,15 +91,21 @@ inline std::unique_ptr<EmbeddingStore> MustRestore(
   return store;
 }
 
-inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
-                        SnapshotDelta::Applied* applied = nullptr,
-                        bool reset = false) {
+inline Status ApplyFiles(const std::vector<std::string>& files,
+                         EmbeddingStore* store,
+                         SnapshotDelta::Applied* applied = nullptr,
+                         bool reset = false) {
   RestoreOptions options;
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
-  LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(file, store, options, &delta));
+  LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(files, store, options, &delta));
   SnapshotDelta::Applied unused;
   return delta->Apply(applied == nullptr ? &unused : applied);
+}
+inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
+                        SnapshotDelta::Applied* applied = nullptr,
+                        bool reset = false) {
+  return ApplyFiles({file}, store, applied, reset);
 }
 
 inline EmbeddingRows Export(const EmbeddingStore& store) {

@@ -1,255 +1,17 @@
-"""Ops of snapshots and their files: what they give, and what they refuse."""
+"""Ops of snapshots of tables: what they give, and what they refuse."""
 
 import gc
-import os
-import pathlib
-import struct
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_arguments import MAX, MIN, call, content, default_dtype, op_def
+from random_arguments import call, content, default_dtype, op_def
+from snapshot_files import flipped, random_input, random_text
 
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.ops import snapshot_ops
-
-BLOB, END = 7, 8
-
-
-def read_blocks(path):
-    """Returns all blocks of a file."""
-    blocks = [snapshot_ops.read_block(path)]
-    while blocks[-1].next is not None:
-        blocks.append(snapshot_ops.read_block(path, blocks[-1].next))
-    return blocks
-
-
-@pytest.fixture
-def blobs(tmp_path):
-    """A file of two blobs."""
-    path = str(tmp_path / "blobs")
-    snapshot_ops.write_blobs(path, [b"abc", b"\0" * 1000])
-    return path
-
-
-def test_blobs_are_written_and_read(tmp_path):
-    path = str(tmp_path / "blobs")
-    big = os.urandom(40 << 20)
-    written = snapshot_ops.write_blobs(path, [b"abc", b"", big])
-    assert written.bytes == os.path.getsize(path)
-    blocks = read_blocks(path)
-    assert [block.kind for block in blocks] == [BLOB] * 4 + [END]
-    assert blocks[0].payload == b"abc"
-    assert b"".join(block.payload for block in blocks[1:-1]) == big
-    assert written == snapshot_ops.file_crc(path)
-    verified = snapshot_ops.verify_file(path)
-    assert verified == (written.bytes, written.crc32c, 0, 0)
-
-
-def test_no_blobs_are_a_file_too(tmp_path):
-    path = str(tmp_path / "none")
-    snapshot_ops.write_blobs(path, [])
-    assert [block.kind for block in read_blocks(path)] == [END]
-    snapshot_ops.verify_file(path)
-
-
-def test_the_checksum_of_any_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"123456789")
-    # The check value of CRC-32C.
-    assert snapshot_ops.file_crc(str(path)) == (9, 0xE3069283)
-    path.write_bytes(b"")
-    assert snapshot_ops.file_crc(str(path)) == (0, 0)
-
-
-def test_a_path_may_be_any_bytes(tmp_path):
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xc3\xa4")
-    written = snapshot_ops.write_blobs(path, [b"x"])
-    assert os.path.exists(path)
-    assert snapshot_ops.file_crc(path) == written
-
-
-def flipped(path, at):
-    """Writes `path` anew with a bit of byte `at` flipped."""
-    data = bytearray(pathlib.Path(path).read_bytes())
-    data[at] ^= 1
-    pathlib.Path(path).write_bytes(data)
-
-
-def test_damage_is_found_and_placed(blobs):
-    good = pathlib.Path(blobs).read_bytes()
-    for at in range(len(good)):
-        flipped(blobs, at)
-        with pytest.raises(tf.errors.OpError) as raised:
-            snapshot_ops.verify_file(blobs)
-        # A version from the future is no damage, but its header's checksum is.
-        assert isinstance(raised.value, tf.errors.DataLossError)
-        assert f"'{blobs}', byte " in raised.value.message
-        pathlib.Path(blobs).write_bytes(good)
-    for size in range(0, len(good), 7):
-        pathlib.Path(blobs).write_bytes(good[:size])
-        with pytest.raises(tf.errors.DataLossError) as raised:
-            snapshot_ops.verify_file(blobs)
-        assert f"'{blobs}', byte " in raised.value.message
-    pathlib.Path(blobs).write_bytes(good)
-    snapshot_ops.verify_file(blobs)
-
-
-def test_blocks_begin_where_blocks_begin(blobs):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="byte 17: no block begins here"
-    ):
-        snapshot_ops.read_block(blobs, 17)
-    with pytest.raises(tf.errors.DataLossError, match="byte 24: a block beg"):
-        snapshot_ops.read_block(blobs, 24)
-    with pytest.raises(tf.errors.DataLossError, match="the file ends here"):
-        snapshot_ops.read_block(blobs, 1 << 40)
-
-
-def test_a_flipped_bit_of_a_payload_is_found_by_its_reader(blobs):
-    flipped(blobs, 16 + 32)
-    with pytest.raises(tf.errors.DataLossError, match="the BLOB block's"):
-        snapshot_ops.read_block(blobs)
-
-
-READERS = [
-    snapshot_ops.verify_file,
-    snapshot_ops.read_block,
-    snapshot_ops.file_crc,
-]
-
-
-@pytest.mark.parametrize("read", READERS)
-def test_what_cannot_be_read_is_said(read, tmp_path):
-    missing = str(tmp_path / "missing")
-    with pytest.raises(tf.errors.NotFoundError) as raised:
-        read(missing)
-    assert f"cannot open '{missing}': No such file" in raised.value.message
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="is not a regular file"
-    ):
-        read(str(tmp_path))
-    fifo = str(tmp_path / "fifo")
-    os.mkfifo(fifo)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="is not a regular file"
-    ):
-        read(fifo)
-    if os.geteuid() != 0:
-        secret = tmp_path / "secret"
-        secret.write_bytes(b"x")
-        secret.chmod(0)
-        with pytest.raises(tf.errors.PermissionDeniedError):
-            read(str(secret))
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`path` holds a zero byte"
-    ):
-        read(missing + "\0")
-
-
-def test_what_cannot_be_written_is_said(blobs, tmp_path):
-    before = pathlib.Path(blobs).read_bytes()
-    with pytest.raises(tf.errors.AlreadyExistsError) as raised:
-        snapshot_ops.write_blobs(blobs, [b"x"])
-    assert f"cannot create '{blobs}': File exists" in raised.value.message
-    assert pathlib.Path(blobs).read_bytes() == before
-    with pytest.raises(tf.errors.NotFoundError, match="cannot create"):
-        snapshot_ops.write_blobs(str(tmp_path / "no" / "folder"), [b"x"])
-
-
-def test_another_version_is_named(blobs):
-    data = bytearray(pathlib.Path(blobs).read_bytes())
-    data[8:12] = struct.pack("<I", 3)
-    header = pathlib.Path(blobs + ".header")
-    header.write_bytes(data[:12])
-    data[12:16] = struct.pack("<I", snapshot_ops.file_crc(str(header)).crc32c)
-    pathlib.Path(blobs).write_bytes(data)
-    with pytest.raises(tf.errors.UnimplementedError, match="of version 3, but"):
-        snapshot_ops.verify_file(blobs)
-
-
-@pytest.mark.parametrize(
-    "name, arguments, message",
-    [
-        ("VerifyFile", {"path": ["x"]}, "`path` must have rank 0"),
-        ("FileCrc", {"path": ["x"]}, "`path` must have rank 0"),
-        ("ReadBlock", {"path": ["x"], "offset": 16}, "`path` must have rank 0"),
-        ("ReadBlock", {"path": "x", "offset": [16]}, "`offset` must have rank"),
-        (
-            "WriteBlobs",
-            {"path": "x", "blobs": "x", "label": ""},
-            "`blobs` must have rank 1",
-        ),
-        (
-            "WriteBlobs",
-            {"path": [], "blobs": [], "label": ""},
-            "`path` must have rank 0",
-        ),
-        (
-            "WriteBlobs",
-            {"path": "x", "blobs": [], "label": []},
-            "`label` must have rank 0",
-        ),
-    ],
-)
-def test_ranks_are_checked(name, arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = {
-        key: tf.constant(value, tf.int64 if key == "offset" else tf.string)
-        for key, value in arguments.items()
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
-        call(f"Snapshot{name}", **arguments)
-    assert message in raised.value.message
-    assert not list(tmp_path.iterdir())
-
-
-def random_text(rng, paths):
-    """Returns a path that is there, or is not."""
-    return paths[rng.integers(len(paths))]
-
-
-def random_input(rng, dtype, paths):
-    """Returns a tensor for an argument of an op."""
-    shape = [(), (), (), (1,), (2,), (0,), (1, 1)][rng.integers(7)]
-    size = int(np.prod(shape))
-    if dtype == tf.string:
-        values = [random_text(rng, paths) for _ in range(size)]
-    else:
-        drawn = [MIN, -1, 0, 15, 16, 16, 16, 24, 2**40, MAX]
-        values = [drawn[rng.integers(len(drawn))] for _ in range(size)]
-    return tf.reshape(tf.constant(values, dtype, [size]), shape)
-
-
-FILE_OPS = [
-    "SnapshotVerifyFile",
-    "SnapshotReadBlock",
-    "SnapshotWriteBlobs",
-    "SnapshotFileCrc",
-]
-
-
-@pytest.mark.parametrize("name", FILE_OPS)
-def test_random_arguments_are_taken_or_refused(name, rng, blobs, tmp_path):
-    taken = 0
-    for i in range(200):
-        paths = [blobs, "", str(tmp_path), str(tmp_path / f"new{i}"), "\0"]
-        arguments = {
-            argument.name: random_input(
-                rng, default_dtype(name, argument), paths
-            )
-            for argument in op_def(name).input_arg
-        }
-        try:
-            call(name, **arguments)
-        except tf.errors.OpError:
-            continue
-        taken += 1
-    assert taken
-    snapshot_ops.verify_file(blobs)
-
 
 TABLES = ["one", "two"]
 
@@ -309,6 +71,19 @@ def save(tables, folder, base, bases=None):
     return paths, begun, written
 
 
+def restore(tables, chains, base, **options):
+    """Loads and installs tables of one part; returns their rows."""
+    loaded, rows = snapshot_ops.load(
+        tables,
+        [[snapshot_ops.SavedPart(chain)] for chain in chains],
+        [(0, 1)] * len(tables),
+        [base] * len(tables),
+        **options,
+    )
+    snapshot_ops.install(loaded)
+    return rows
+
+
 def test_a_snapshot_is_written_and_restored(tables, tmp_path):
     before = contents(tables)
     paths, begun, written = save(tables, tmp_path / "v1", "root/1")
@@ -324,9 +99,7 @@ def test_a_snapshot_is_written_and_restored(tables, tmp_path):
         assert snapshot_ops.verify_file(path).rows == 4
     assert [snapshot_ops.base(h) for h in handles(tables)] == ["root/1"] * 2
     others = fresh(tables)
-    rows = snapshot_ops.restore(
-        handles(others), [[path] for path in paths], "root/1"
-    )
+    rows = restore(handles(others), [[path] for path in paths], "root/1")
     assert rows == [4, 4]
     assert contents(others) == before == contents(tables)
     assert [snapshot_ops.base(h) for h in handles(others)] == ["root/1"] * 2
@@ -335,7 +108,7 @@ def test_a_snapshot_is_written_and_restored(tables, tmp_path):
 def test_deltas_follow(tables, tmp_path):
     first, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
-    snapshot_ops.restore(handles(others), [[path] for path in first], "root/1")
+    restore(handles(others), [[path] for path in first], "root/1")
     train(tables[0], [4, 5])
     tables[0].remove([1])
     second, begun, written = save(
@@ -346,13 +119,15 @@ def test_deltas_follow(tables, tmp_path):
         (2, 1),
         (0, 0),
     ]
-    taken = snapshot_ops.apply(handles(others), second, "root/2")
+    taken = snapshot_ops.apply(
+        handles(others), [[path] for path in second], "root/2"
+    )
     assert taken == [(2, 1), (0, 0)]
     assert contents(others) == contents(tables)
     assert [snapshot_ops.base(h) for h in handles(others)] == ["root/2"] * 2
     chains = [list(chain) for chain in zip(first, second, strict=True)]
     restored = fresh(tables)
-    assert snapshot_ops.restore(handles(restored), chains, "") == [4, 4]
+    assert restore(handles(restored), chains, "") == [4, 4]
     assert contents(restored) == contents(tables)
     assert [snapshot_ops.base(h) for h in handles(restored)] == ["", ""]
     # Training goes on alike in all of them.
@@ -371,7 +146,7 @@ def test_a_chain_is_compacted_into_one_file(tables, tmp_path):
     assert made.rows == 4
     assert snapshot_ops.file_crc(compacted) == (made.bytes, made.crc32c)
     others = fresh(tables[:1])
-    snapshot_ops.restore(handles(others), [[compacted]], "root/2")
+    restore(handles(others), [[compacted]], "root/2")
     assert contents(others) == contents(tables[:1])
     with pytest.raises(tf.errors.AlreadyExistsError):
         snapshot_ops.compact([first[0], second[0]], compacted)
@@ -397,7 +172,7 @@ def test_what_changes_after_the_moment_is_not_in_it(tables, tmp_path):
     snapshot_ops.write(snapshot, paths)
     snapshot_ops.end(snapshot, "root/1")
     others = fresh(tables)
-    snapshot_ops.restore(handles(others), [[path] for path in paths], "root/1")
+    restore(handles(others), [[path] for path in paths], "root/1")
     assert contents(others) == before
 
 
@@ -406,7 +181,7 @@ def test_a_snapshot_of_no_tables(tmp_path):
     assert begun == []
     assert snapshot_ops.write(snapshot, []) == []
     snapshot_ops.end(snapshot, "root/1")
-    assert snapshot_ops.restore([], [], "root/1") == []
+    assert restore([], [], "root/1") == []
     assert snapshot_ops.apply([], [], "root/1") == []
 
 
@@ -484,6 +259,10 @@ def test_no_other_tensor_is_a_snapshot(other, tables):
             tf.errors.InvalidArgumentError, match="is not what SnapshotBegin"
         ):
             call_with()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="is not what SnapshotLoad gives"
+    ):
+        snapshot_ops.install(variant)
 
 
 def test_a_failed_restore_changes_no_table(tables, tmp_path):
@@ -494,7 +273,7 @@ def test_a_failed_restore_changes_no_table(tables, tmp_path):
     before = contents(others)
     flipped(paths[1], 100)
     with pytest.raises(tf.errors.DataLossError) as raised:
-        snapshot_ops.restore(handles(others), [[p] for p in paths], "root/1")
+        restore(handles(others), [[p] for p in paths], "root/1")
     assert f"'{paths[1]}', byte " in raised.value.message
     assert contents(others) == before
     assert [snapshot_ops.base(h) for h in handles(others)] == ["", ""]
@@ -503,17 +282,96 @@ def test_a_failed_restore_changes_no_table(tables, tmp_path):
 def test_a_failed_delta_changes_no_table(tables, tmp_path):
     first, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
-    snapshot_ops.restore(handles(others), [[path] for path in first], "root/1")
+    restore(handles(others), [[path] for path in first], "root/1")
     before = contents(others)
     for t in tables:
         train(t, [1, 10])
     second, _, _ = save(tables, tmp_path / "v2", "root/2", ["root/1"] * 2)
     flipped(second[1], 100)
     with pytest.raises(tf.errors.DataLossError) as raised:
-        snapshot_ops.apply(handles(others), second, "root/2")
+        snapshot_ops.apply(
+            handles(others), [[path] for path in second], "root/2"
+        )
     assert f"'{second[1]}', byte " in raised.value.message
     assert contents(others) == before
     assert [snapshot_ops.base(h) for h in handles(others)] == ["root/1"] * 2
+
+
+def load(tables, saved, parts, base=""):
+    """As `snapshot_ops.load`, of parts and files that any table takes."""
+    bases = [base] * len(tables)
+    return snapshot_ops.load(handles(tables), saved, parts, bases)
+
+
+def test_what_is_loaded_is_there_when_it_is_installed(tables, tmp_path):
+    paths, _, _ = save(tables, tmp_path / "v1", "root/1")
+    others = fresh(tables)
+    before = contents(others)
+    saved = [[snapshot_ops.SavedPart([path])] for path in paths]
+    loaded, rows = load(others, saved, [(0, 1)] * 2, "root/1")
+    assert rows == [4, 4]
+    assert contents(others) == before
+    assert [snapshot_ops.base(h) for h in handles(others)] == ["", ""]
+    snapshot_ops.install(loaded)
+    assert contents(others) == contents(tables)
+    assert [snapshot_ops.base(h) for h in handles(others)] == ["root/1"] * 2
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="is installed already"
+    ):
+        snapshot_ops.install(loaded)
+
+
+def test_what_is_loaded_and_dropped_has_not_been(tables, tmp_path):
+    paths, _, _ = save(tables, tmp_path / "v1", "root/1")
+    others = fresh(tables)
+    before = contents(others)
+    load(others, [[snapshot_ops.SavedPart([p])] for p in paths], [(0, 1)] * 2)
+    gc.collect()
+    assert contents(others) == before
+
+
+def test_a_table_is_read_into_parts_and_back(tables, tmp_path):
+    t = tables[0]
+    t.insert_or_assign(range(100), np.ones((100, 4)))
+    first, _, _ = save([t], tmp_path / "v1", "root/1")
+    t.remove(range(10))
+    t.insert_or_assign(range(50, 120), np.full((70, 4), 2.0))
+    second, _, _ = save([t], tmp_path / "v2", "root/2", ["root/1"])
+    whole = [[snapshot_ops.SavedPart([*first, *second])]]
+    parts = [fresh([t])[0] for _ in range(3)]
+    loaded, rows = load(parts, whole * 3, [(part, 3) for part in range(3)])
+    snapshot_ops.install(loaded)
+    assert sum(rows) == 110
+    assert rows == [int(part.size()) for part in parts]
+    assert min(rows) > 0
+    assert sorted(
+        id_ for part in parts for id_ in part.export().ids.numpy().tolist()
+    ) == list(range(10, 120))
+    paths, _, _ = save(parts, tmp_path / "parts", "root/3")
+    saved = [
+        [snapshot_ops.SavedPart([path], i, 3) for i, path in enumerate(paths)]
+    ]
+    others = fresh([t])
+    loaded, rows = load(others, saved, [(0, 1)])
+    assert rows == [110]
+    snapshot_ops.install(loaded)
+    assert contents(others) == contents([t])
+    for removed in (t, *parts):
+        removed.remove([40, 119, 500])
+    deltas, begun, _ = save(parts, tmp_path / "more", "root/4", ["root/3"] * 3)
+    assert not any(table.whole for table in begun)
+    ((written, removed),) = snapshot_ops.apply(handles(others), [deltas], "")
+    assert (written, removed) == (0, 2)
+    assert contents(others) == contents([t])
+
+
+def test_an_id_of_another_part_is_refused(tables, tmp_path):
+    paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
+    saved = [[snapshot_ops.SavedPart(paths, part, 2) for part in range(2)]]
+    with pytest.raises(
+        tf.errors.DataLossError, match="is of part [01] of 2, wanted ids of"
+    ):
+        load(fresh(tables[:1]), saved, [(0, 1)])
 
 
 def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
@@ -529,13 +387,11 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
         slot_inits=[0.0, 0.0],
     )
     with pytest.raises(tf.errors.FailedPreconditionError) as raised:
-        snapshot_ops.restore(handles([other]), [paths], "root/1")
+        restore(handles([other]), [paths], "root/1")
     assert "of 'adagrad', but the table's are those of 'adam'" in (
         raised.value.message
     )
-    snapshot_ops.restore(
-        handles([other]), [paths], "root/1", optimizer_slots="reset"
-    )
+    restore(handles([other]), [paths], "root/1", optimizer_slots="reset")
     rows, wanted = other.export(), tables[0].export()
     assert rows.optimizer_slots == {}
     np.testing.assert_array_equal(rows.ids, wanted.ids)
@@ -548,7 +404,7 @@ def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
     find = tf.function(lambda ids: other.lookup(ids, training=False))
     ids = tf.constant([1, 2, 99], tf.int64)
     np.testing.assert_array_equal(find(ids), np.zeros([3, 4]))
-    snapshot_ops.restore(handles([other]), [paths], "")
+    restore(handles([other]), [paths], "")
     np.testing.assert_array_equal(find(ids), tables[0].lookup(ids))
 
 
@@ -569,7 +425,7 @@ def test_look_ups_go_on_while_tables_are_restored(tables, tmp_path):
     for thread in threads:
         thread.start()
     for _ in range(30):
-        assert snapshot_ops.restore(handles([t]), [paths], "root/1") == [4]
+        assert restore(handles([t]), [paths], "root/1") == [4]
     done.set()
     for thread in threads:
         thread.join()
@@ -581,18 +437,49 @@ def test_look_ups_go_on_while_tables_are_restored(tables, tmp_path):
     [
         ("Begin", {"bases": [""]}, "`bases` has 1 items, but there are 2 tab"),
         ("Begin", {"bases": ["", "\0"]}, "`bases` holds a zero byte"),
-        ("Restore", {"files": ["a"]}, "`file_tables` has 2 items, but there "),
-        ("Restore", {"file_tables": [0, 2]}, "`file_tables[1]` is 2, wanted 0"),
-        ("Restore", {"file_tables": [-1, 0]}, "`file_tables[0]` is -1, wanted"),
-        ("Restore", {"file_tables": [0, 0]}, "names no file of table 1"),
-        ("Apply", {"files": ["a"]}, "`files` has 1 items, but there are 2 tab"),
+        ("Load", {"files": ["a"]}, "`file_parts` is of shape [2,2], wanted [1"),
+        (
+            "Load",
+            {"file_tables": [0]},
+            "`file_tables` has 1 items, but there are 2 files",
+        ),
+        ("Load", {"file_tables": [0, 2]}, "`file_tables[1]` is 2, wanted 0"),
+        ("Load", {"file_tables": [-1, 0]}, "`file_tables[0]` is -1, wanted"),
+        ("Load", {"file_tables": [0, 0]}, "names no file of table 1"),
+        (
+            "Load",
+            {"file_parts": [[0, 1], [1, 1]]},
+            "`file_parts[1]` is part 1 of 1",
+        ),
+        ("Load", {"parts": [[-1, 1], [0, 1]]}, "`parts[0]` is part -1 of 1"),
+        (
+            "Load",
+            {"parts": [[0, 1], [0, 2**40]]},
+            "`parts[1]` is part 0 of 1099511627776",
+        ),
+        (
+            "Load",
+            {"bases": [""]},
+            "`bases` has 1 items, but there are 2 tables",
+        ),
+        ("Apply", {"files": ["a"]}, "`file_tables` has 2 items, but there are"),
+        ("Apply", {"file_tables": [1, 1]}, "names no file of table 0"),
     ],
 )
-def test_what_does_not_fit_the_tables_is_said(name, changed, message, tables):
+def test_what_does_not_fit_the_tables_is_said(
+    name, changed, message, tables, tmp_path
+):
+    paths, _, _ = save(tables, tmp_path / "v1", "root/1")
     arguments = {
         "Begin": {"bases": ["", ""]},
-        "Restore": {"files": ["a", "b"], "file_tables": [0, 1], "base": ""},
-        "Apply": {"files": ["a", "b"], "base": ""},
+        "Load": {
+            "files": paths,
+            "file_tables": [0, 1],
+            "file_parts": [[0, 1]] * 2,
+            "parts": [[0, 1]] * 2,
+            "bases": ["", ""],
+        },
+        "Apply": {"files": paths, "file_tables": [0, 1], "base": ""},
     }[name]
     before = contents(tables)
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
@@ -609,8 +496,8 @@ def test_a_table_comes_once(tables, tmp_path):
     twice = handles([tables[0], tables[0]])
     for call_with in (
         lambda: snapshot_ops.begin(twice, ["", ""]),
-        lambda: snapshot_ops.restore(twice, [["a"], ["a"]], ""),
-        lambda: snapshot_ops.apply(twice, ["a", "a"], ""),
+        lambda: restore(twice, [["a"], ["a"]], ""),
+        lambda: snapshot_ops.apply(twice, [["a"], ["a"]], ""),
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
@@ -623,7 +510,7 @@ TABLE_OPS = [
     "SnapshotBegin",
     "SnapshotWrite",
     "SnapshotEnd",
-    "SnapshotRestore",
+    "SnapshotLoad",
     "SnapshotApply",
     "SnapshotMerge",
 ]
@@ -652,6 +539,9 @@ def test_random_arguments_of_tables_are_taken_or_refused(
                 arguments["snapshot"] = snapshot
             elif argument.name == "file_tables" and rng.integers(4):
                 arguments["file_tables"] = tf.range(count, dtype=tf.int64)
+            elif argument.name in ("file_parts", "parts") and rng.integers(4):
+                parts = tf.constant([[0, 1]], tf.int64)
+                arguments[argument.name] = tf.repeat(parts, count, 0)
             elif rng.integers(4) and dtype == tf.string:
                 scalar = argument.name in ("base", "out")
                 size = count if "handles" in arguments and not scalar else 1

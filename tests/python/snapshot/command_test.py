@@ -170,7 +170,7 @@ def test_diff(path, capsys):
 
 def test_diff_in_parts(path, capsys, monkeypatch):
     whole = lines(capsys, "inspect s --diff 1")
-    monkeypatch.setattr(records, "_PART_BYTES", 300)
+    monkeypatch.setattr(records, "_SHARE_BYTES", 300)
     assert lines(capsys, "inspect s --diff 1") == whole
 
 
@@ -182,7 +182,7 @@ def test_rows_of_random_chains_are_those_of_a_restore(tmp_path, rng):
         t.remove(rng.integers(0, 300, 30))
         snapshot.save(folder.path, t, delta=True)
     files = records.files_of(folder, folder.chain(5), "t")
-    assert len(files) == 5
+    assert [len(part) for part in files] == [5]
     found = {}
     for file, rows in records.rows_of(files):
         for id_, values in zip(rows["id"].tolist(), file.values(rows).tolist()):

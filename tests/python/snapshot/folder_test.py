@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from lodestar import _files
+from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -17,7 +18,7 @@ from lodestar.snapshot.errors import (
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
 
-ROOT = "ab" * 16
+ROOT, MARK = "ab" * 16, "cd" * 16
 
 
 def table(name, whole, **changes):
@@ -38,23 +39,30 @@ def table(name, whole, **changes):
 
 
 def add(folder, parent, *tables, root=ROOT, step=0):
-    """Commits a version of tables whose files hold three bytes."""
+    """Commits a version of tables whose files hold three bytes, or a label."""
     version = folder.begin_version()
-    for entry in tables:
-        with open(folder.file_path(version, entry.file), "wb") as file:
-            file.write(b"abc")
-    folder.commit(
-        Manifest(
-            root=root,
-            version=version,
-            parent=parent,
-            same_as=None,
-            kind="full" if parent is None else "delta",
-            step=step,
-            time="",
-            tables=tables,
-        )
+    manifest = Manifest(
+        root=root,
+        version=version,
+        parent=parent,
+        same_as=None,
+        kind="full" if parent is None else "delta",
+        step=step,
+        time="",
+        tables=tables,
+        mark=MARK if any(entry.parts > 1 for entry in tables) else None,
     )
+    entries = []
+    for entry in tables:
+        path = folder.file_path(version, entry.file)
+        if manifest.mark is None:
+            with open(path, "wb") as file:
+                file.write(b"abc")
+        else:
+            written = snapshot_ops.write_blobs(path, [], manifest.label(entry))
+            entry = dataclasses.replace(entry, bytes=written.bytes)
+        entries.append(entry)
+    folder.commit(dataclasses.replace(manifest, tables=tuple(entries)))
     return version
 
 
@@ -173,10 +181,45 @@ def test_chain_follows_parents_and_files_begin_with_the_whole_one(folder):
     assert [manifest.version for manifest in chain] == [1, 2, 3, 4]
     assert [m.version for m in folder.chain(5)] == [5]
     for name, versions in (("a", [1, 2, 3, 4]), ("b", [3, 4])):
-        assert [path for path, _ in folder.table_files(chain, name)] == [
+        (files,) = folder.table_files(chain, name)
+        assert [path for path, _ in files] == [
             folder.file_path(v, f"table-{name}") for v in versions
         ]
     assert len(folder.needed_files(chain)) == 6
+
+
+def part_of(name, whole, part, parts=2):
+    return table(
+        name, whole, file=f"table-{name}-{part}", part=part, parts=parts
+    )
+
+
+def test_each_part_has_a_chain_of_its_own(folder):
+    with folder.lock():
+        add(folder, None, *(part_of("a", True, part) for part in range(2)))
+        add(folder, 1, part_of("a", False, 0), part_of("a", True, 1))
+        add(folder, 2, part_of("a", False, 0), part_of("a", False, 1))
+        add(folder, None, table("a", True))
+    files = folder.table_files(folder.chain(3), "a")
+    assert [[path for path, _ in part] for part in files] == [
+        [folder.file_path(v, "table-a-0") for v in (1, 2, 3)],
+        [folder.file_path(v, "table-a-1") for v in (2, 3)],
+    ]
+    assert len(folder.needed_files(folder.chain(3))) == 5
+
+
+def test_a_delta_is_of_as_many_parts(folder):
+    with folder.lock():
+        add(folder, None, *(part_of("a", True, part) for part in range(2)))
+        add(folder, 1, *(part_of("a", False, part, 3) for part in range(3)))
+        add(folder, 1, table("a", False))
+    for version, parts in ((2, " in 3 parts"), (3, "")):
+        with pytest.raises(
+            CorruptSnapshotError,
+            match=f"have dim 4 and dtype float32{parts}, but in .* it has dim 4 "
+            "and dtype float32 in 2 parts$",
+        ):
+            folder.chain(version)
 
 
 def test_a_missing_parent_is_named(folder):

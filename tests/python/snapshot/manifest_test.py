@@ -16,6 +16,7 @@ from lodestar.snapshot.manifest import (
     check_metadata,
     decode,
     encode,
+    label_text,
 )
 
 TABLE = TableEntry(
@@ -44,6 +45,16 @@ MANIFEST = Manifest(
     files=(FileEntry("blobs", 300, 1),),
     metadata={"day": [1, {"a": None}]},
     mark="cd" * 16,
+)
+# The first part has seen no gradient.
+IN_PARTS = dataclasses.replace(
+    MANIFEST,
+    tables=(
+        dataclasses.replace(
+            TABLE, file="a", part=0, parts=2, optimizer="", slot_names=()
+        ),
+        dataclasses.replace(TABLE, file="b", part=1, parts=2),
+    ),
 )
 
 
@@ -82,6 +93,7 @@ def with_fields(**changes):
         ),
         dataclasses.replace(MANIFEST, tables=(), blobs=(), files=()),
         dataclasses.replace(MANIFEST, mark=None),
+        IN_PARTS,
     ],
 )
 def test_comes_back_as_it_was(manifest):
@@ -107,6 +119,76 @@ def test_format_1_has_no_mark():
     assert len(label) % 4 == 0
 
 
+def test_format_3_has_tables_in_parts():
+    assert encode(IN_PARTS).startswith(b'{"format": 3,')
+    # What has none of them is as it was, for those who know none.
+    assert b"part" not in encode(MANIFEST)
+    (found,) = decode(encode(IN_PARTS), "MANIFEST").saved_tables()
+    assert found == IN_PARTS.table(TABLE.name)
+    assert found.files == IN_PARTS.tables
+    assert (found.name, found.dim, found.dtype) == (
+        TABLE.name,
+        TABLE.dim,
+        TABLE.dtype,
+    )
+    assert found.rows == 2 * TABLE.rows and found.bytes == 2 * TABLE.bytes
+    assert found.removed == 2 * TABLE.removed
+    # A part that no gradient has come to has no optimizer yet.
+    assert (found.optimizer, found.slot_names) == (
+        TABLE.optimizer,
+        TABLE.slot_names,
+    )
+    assert not found.whole
+    labels = [IN_PARTS.label(entry) for entry in IN_PARTS.tables]
+    assert labels == [
+        MANIFEST.label(TABLE) + bytes([part, 0, 0, 0, 2, 0, 0, 0])
+        for part in range(2)
+    ]
+    assert label_text(labels[1]).startswith(f"part 1 of 2 of {TABLE.name!r} of")
+
+
+@pytest.mark.parametrize(
+    "parts, message",
+    [
+        (
+            [(0, 2)],
+            "is in the parts 0 of 2; wanted 0 to 1 of 2, in their order",
+        ),
+        ([(1, 2), (0, 2)], "is in the parts 1 of 2, 0 of 2; wanted 0 to 1"),
+        ([(0, 2), (1, 3)], "is in the parts 0 of 2, 1 of 3; wanted 0 to 1 of"),
+        ([(0, 2), (1, 2), (1, 2)], "is in the parts 0 of 2, 1 of 2, 1 of 2"),
+        ([(1, 1)], "is in the parts 1 of 1; wanted 0 to 0 of 1"),
+        ([(0, 2), (0, 2)], "has 2 entries of the table"),
+    ],
+)
+def test_a_table_has_all_of_its_parts_once(parts, message):
+    broken = dataclasses.replace(
+        IN_PARTS,
+        tables=tuple(
+            dataclasses.replace(TABLE, file=f"t{i}", part=part, parts=count)
+            for i, (part, count) in enumerate(parts)
+        ),
+    )
+    data = encode(broken)
+    if all(count == 1 for _, count in parts):
+        data = encode(IN_PARTS).partition(b"\n")[0]
+        fields = json.loads(data)
+        fields["tables"] = [{**fields["tables"][0], "part": 1, "parts": 1}]
+        data = signed(json.dumps(fields).encode())
+    with pytest.raises(CorruptSnapshotError, match=message):
+        decode(data, "MANIFEST")
+
+
+def test_parts_are_of_one_dim():
+    tables = list(IN_PARTS.tables)
+    tables[1] = dataclasses.replace(tables[1], dim=tables[1].dim + 1)
+    broken = dataclasses.replace(IN_PARTS, tables=tuple(tables))
+    with pytest.raises(
+        CorruptSnapshotError, match="has parts of dim 8 and 9; wanted one"
+    ):
+        decode(encode(broken), "MANIFEST")
+
+
 def test_fields_of_later_lodestars_are_passed_over():
     data = with_fields(colour="blue", tables__0__age=3)
     assert decode(data, "MANIFEST") == MANIFEST
@@ -115,11 +197,11 @@ def test_fields_of_later_lodestars_are_passed_over():
 def test_a_later_format_is_refused_by_name():
     with pytest.raises(
         SnapshotError,
-        match=r"^here/MANIFEST: has format 3, but Lodestar \S+ reads formats up "
-        r"to 2; .*written by '9.9'",
+        match=r"^here/MANIFEST: has format 4, but Lodestar \S+ reads formats up "
+        r"to 3; .*written by '9.9'",
     ) as caught:
         decode(
-            with_fields(format=3, lodestar="9.9", tables=KeyError),
+            with_fields(format=4, lodestar="9.9", tables=KeyError),
             "here/MANIFEST",
         )
     assert not isinstance(caught.value, CorruptSnapshotError)

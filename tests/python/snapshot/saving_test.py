@@ -55,7 +55,9 @@ def test_a_full_snapshot_holds_everything(path):
     assert (entry.dim, entry.dtype) == (4, "float32")
     assert entry.optimizer == "adagrad" and len(entry.slot_names) == 1
     assert entry.bytes == info.bytes
-    assert entry.bytes == os.path.getsize(os.path.join(info.path, entry.file))
+    assert entry.bytes == os.path.getsize(
+        os.path.join(info.path, entry.files[0].file)
+    )
     assert restored(path, t) == st.content(t)
     assert snapshot.list(path) == [dataclasses.replace(info, seconds=None)]
 

@@ -4,10 +4,26 @@
 #include <cstring>
 
 namespace lodestar {
-
 Status InFile(const std::string& path, const Status& status) {
   if (status.ok()) return status;
   return Status(status.code(), StrCat("'", path, "': ", status.message()));
+}
+
+Status JoinParts(const std::string& before, const std::string& path,
+                 const SnapshotTable& table, SnapshotTable* joined) {
+  if (table.optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(CheckSameTable(path, table, before, *joined));
+  } else {
+    LODESTAR_RETURN_IF_ERROR(CheckSameTable(before, *joined, path, table));
+    joined->optimizer = table.optimizer;
+  }
+  if (table.shared_rows > 0) {
+    return InvalidArgument("'", path, "' holds ", table.shared_rows,
+                           " shared rows, but is one of several parts");
+  }
+  joined->step = std::max(joined->step, table.step);
+  joined->own_step |= table.own_step;
+  return Status();
 }
 
 Status SharedRowsSeen::See(const SnapshotFileReader& file,
@@ -27,29 +43,57 @@ Status SharedRowsSeen::See(const SnapshotFileReader& file,
   return Status();
 }
 
-void AdmissionState::Add(const SnapshotFileReader::Block& block) {
+void AdmissionState::Add(const SnapshotFileReader::Block& block,
+                         const TablePart& part) {
   MutexLock lock(&mutex_);
   if (block.kind == BlockKind::kSketch) {
-    parts_.push_back({block.offset, block.payload});
+    pieces_.push_back({block.offset, block.payload});
     return;
   }
   for (int64_t i = 0; i < block.count; ++i) {
     const auto pending = block.at<SnapshotPending>(i * sizeof(SnapshotPending));
+    if (!part.Has(pending.id)) continue;
     ids_.push_back(pending.id);
     sightings_.push_back(pending.sightings);
     last_seen_.push_back(pending.last_seen);
   }
 }
 
-void AdmissionState::Finish() {
+Status AdmissionState::Finish(const std::string& path) {
   MutexLock lock(&mutex_);
-  std::sort(parts_.begin(), parts_.end(),
+  std::sort(pieces_.begin(), pieces_.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto& part : parts_) {
-    sketch_.insert(sketch_.end(), part.second.begin(), part.second.end());
-    std::vector<char>().swap(part.second);
+  std::vector<uint8_t> sketch;
+  for (auto& piece : pieces_) {
+    sketch.insert(sketch.end(), piece.second.begin(), piece.second.end());
+    std::vector<char>().swap(piece.second);
   }
-  parts_.clear();
+  pieces_.clear();
+  if (sketch_.empty()) sketch_.swap(sketch);
+  if (sketch.empty()) return Status();
+  if (sketch.size() != sketch_.size()) {
+    return InvalidArgument("'", path, "' holds a sketch of ", sketch.size(),
+                           " counters, but the parts before it have ",
+                           sketch_.size());
+  }
+  std::transform(sketch.begin(), sketch.end(), sketch_.begin(), sketch_.begin(),
+                 [](uint8_t a, uint8_t b) { return std::max(a, b); });
+  return Status();
+}
+
+void AdmissionState::ForgetBefore(int64_t step) {
+  MutexLock lock(&mutex_);
+  if (sketch_.empty()) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (last_seen_[i] != step) continue;
+    ids_[kept] = ids_[i];
+    sightings_[kept] = sightings_[i];
+    last_seen_[kept++] = last_seen_[i];
+  }
+  ids_.resize(kept);
+  sightings_.resize(kept);
+  last_seen_.resize(kept);
 }
 
 EmbeddingRowsView AdmissionState::View() const {
@@ -102,24 +146,30 @@ Status RestoredRecords::CheckOptimizer(const std::string& path,
 }
 
 void RestoredRecords::Group(const SnapshotFileReader::Block& block,
-                            Groups* groups) const {
+                            Groups* groups, const TablePart& part) const {
   const int64_t count = block.count;
   const auto record = [&](int64_t i) {
     return block.payload.data() + i * layout_.bytes();
   };
   const size_t num_shards = table_.rows.num_shards();
   groups->begins.assign(num_shards + 2, 0);
-  groups->tags.resize(count);
-  groups->records.resize(count);
   // Counted two places ahead, so that placing them leaves the begins.
+  int64_t kept = 0;
   for (int64_t i = 0; i < count; ++i) {
-    ++groups->begins[table_.rows.HashOf(HeadOf(record(i)).id).shard + 2];
+    const int64_t id = HeadOf(record(i)).id;
+    if (!part.Has(id)) continue;
+    ++groups->begins[table_.rows.HashOf(id).shard + 2];
+    ++kept;
   }
+  groups->tags.resize(kept);
+  groups->records.resize(kept);
   for (size_t s = 2; s < groups->begins.size(); ++s) {
     groups->begins[s] += groups->begins[s - 1];
   }
   for (int64_t i = 0; i < count; ++i) {
-    const ShardedRows::IdHash hash = table_.rows.HashOf(HeadOf(record(i)).id);
+    const int64_t id = HeadOf(record(i)).id;
+    if (!part.Has(id)) continue;
+    const ShardedRows::IdHash hash = table_.rows.HashOf(id);
     const uint32_t to = groups->begins[hash.shard + 1]++;
     groups->tags[to] = hash.tag;
     groups->records[to] = record(i);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -17,6 +18,22 @@
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
+
+// The ids of a table that lie in one of several places.
+struct TablePart {
+  uint32_t number = 0;
+  uint32_t count = 1;  // 1: all ids
+
+  bool Has(int64_t id) const {
+    return count == 1 || PartOfId(id, count) == number;
+  }
+  // False: no id is in both. Parts are ranges of one word, all of one length.
+  bool Meets(const TablePart& other) const {
+    const uint64_t a = number, b = other.number;
+    return a * other.count < (b + 1) * count &&
+           b * count < (a + 1) * other.count;
+  }
+};
 
 // The head of a record.
 inline SnapshotRowHead HeadOf(const char* record) {
@@ -27,6 +44,12 @@ inline SnapshotRowHead HeadOf(const char* record) {
 
 // `status` as that of a file.
 Status InFile(const std::string& path, const Status& status);
+
+// `joined`, what the file at `before` ends in, becomes what it and the file of
+// another part of the table, at `path`, end in. A part that no gradient has
+// come to has no optimizer yet. InvalidArgument: they are not of one table.
+Status JoinParts(const std::string& before, const std::string& path,
+                 const SnapshotTable& table, SnapshotTable* joined);
 
 // Shared rows of a file that have been seen.
 class SharedRowsSeen {
@@ -46,13 +69,20 @@ class SharedRowsSeen {
   int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
 };
 
-// What a file holds of admission's state. It may be read by several threads.
+// What files hold of admission's state, one file after the other. A file may be
+// read by several threads.
 class AdmissionState {
  public:
-  // Takes PENDING and SKETCH blocks.
-  void Add(const SnapshotFileReader::Block& block);
-  // After the last block.
-  void Finish();
+  // Takes PENDING and SKETCH blocks, and of the ids those of `part`.
+  void Add(const SnapshotFileReader::Block& block,
+           const TablePart& part = TablePart());
+  // After the last block of the file at `path`. Of several sketches the larger
+  // counters stay, so that no id has fewer sightings than it had.
+  // InvalidArgument: sketches of two sizes.
+  Status Finish(const std::string& path);
+  // After the last of several files, of which the latest step is `step`. What a
+  // sketch has counted in an earlier one waits no more.
+  void ForgetBefore(int64_t step);
   // For as long as this lives.
   EmbeddingRowsView View() const;
 
@@ -61,8 +91,8 @@ class AdmissionState {
   std::vector<int64_t> ids_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<int64_t> sightings_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<int64_t> last_seen_ LODESTAR_GUARDED_BY(mutex_);
-  // By offset.
-  std::vector<std::pair<int64_t, std::vector<char>>> parts_
+  // Of the sketch of the file that is read, by offset.
+  std::vector<std::pair<int64_t, std::vector<char>>> pieces_
       LODESTAR_GUARDED_BY(mutex_);
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
 };
@@ -93,7 +123,9 @@ class RestoredRecords {
     std::vector<uint32_t> tags;
     std::vector<const char*> records;
   };
-  void Group(const SnapshotFileReader::Block& block, Groups* groups) const;
+  // Of ids that are not of `part` none.
+  void Group(const SnapshotFileReader::Block& block, Groups* groups,
+             const TablePart& part = TablePart()) const;
 
   // Value and slots of a row that the caller holds, or that no one can see yet.
   void Write(const char* record, RowStore* rows, uint32_t row);

@@ -132,34 +132,6 @@ struct Source {
   SnapshotTable table;
 };
 
-Status CheckSameTable(const Source& older, const Source& newer) {
-  const auto differ = [&](const char* what, const auto& of_older,
-                          const auto& of_newer) {
-    return InvalidArgument("'", older.path, "' and '", newer.path,
-                           "' are not of one table: ", what, " is ", of_older,
-                           " in the first and ", of_newer, " in the second");
-  };
-  const SnapshotTable& a = older.table;
-  const SnapshotTable& b = newer.table;
-  if (a.dim != b.dim) return differ("dim", a.dim, b.dim);
-  if (a.type != b.type) return differ("dtype", NameOf(a.type), NameOf(b.type));
-  if (a.seed != b.seed) return differ("the seed", a.seed, b.seed);
-  if (a.salt != b.salt) return differ("the salt", a.salt, b.salt);
-  if (a.shared_rows != b.shared_rows) {
-    return differ("the number of shared rows", a.shared_rows, b.shared_rows);
-  }
-  if (a.optimizer.name.empty()) return Status();
-  if (a.optimizer.name != b.optimizer.name ||
-      a.optimizer.slot_names != b.optimizer.slot_names) {
-    const auto text = [](const AttachedOptimizer& optimizer) {
-      return StrCat("'", optimizer.name, "' of slots [",
-                    Join(optimizer.slot_names), "]");
-    };
-    return differ("the optimizer", text(a.optimizer), text(b.optimizer));
-  }
-  return Status();
-}
-
 // The files that count, the newest first.
 Status ReadSources(Span<const std::string> files,
                    std::vector<Source>* sources) {
@@ -171,7 +143,9 @@ Status ReadSources(Span<const std::string> files,
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &source.table));
     const bool whole = source.table.whole;
     if (!sources->empty()) {
-      LODESTAR_RETURN_IF_ERROR(CheckSameTable(source, sources->front()));
+      const Source& newest = sources->front();
+      LODESTAR_RETURN_IF_ERROR(
+          CheckSameTable(source.path, source.table, newest.path, newest.table));
     }
     sources->push_back(std::move(source));
     if (whole) return Status();

@@ -11,38 +11,59 @@
 
 namespace lodestar {
 
-Status SnapshotDelta::Open(const std::string& path, EmbeddingStore* store,
+Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
                            const RestoreOptions& options,
                            std::unique_ptr<SnapshotDelta>* out) try {
   std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, options));
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &delta->file_));
-  LODESTAR_RETURN_IF_ERROR(ReadTable(*delta->file_, &delta->table_));
-  LODESTAR_RETURN_IF_ERROR(delta->CheckTable());
-  LODESTAR_RETURN_IF_ERROR(delta->ReadAll());
+  for (const std::string& path : paths) {
+    LODESTAR_RETURN_IF_ERROR(delta->OpenFile(path));
+  }
+  std::vector<IdAt> found;
+  for (const auto& file : delta->files_) {
+    LODESTAR_RETURN_IF_ERROR(delta->ReadFile(*file, &found));
+  }
+  if (paths.size() > 1) delta->admission_.ForgetBefore(delta->table_.step);
+  LODESTAR_RETURN_IF_ERROR(delta->TakeIds(&found));
   LODESTAR_RETURN_IF_ERROR(delta->CheckAdmission());
   LODESTAR_RETURN_IF_ERROR(delta->Reserve());
   *out = std::move(delta);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the delta '", path, "'");
+  return ResourceExhausted("out of memory for the delta '", Join(paths), "'");
 }
 
-Status SnapshotDelta::CheckTable() const {
-  const std::string& path = file_->path();
-  if (table_.whole) {
+Status SnapshotDelta::OpenFile(const std::string& path) {
+  auto file = std::make_unique<File>();
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file->reader));
+  LODESTAR_RETURN_IF_ERROR(ReadTable(*file->reader, &file->table));
+  LODESTAR_RETURN_IF_ERROR(CheckTable(*file));
+  if (files_.empty()) {
+    table_ = file->table;
+  } else {
+    LODESTAR_RETURN_IF_ERROR(
+        JoinParts(files_.back()->path(), path, file->table, &table_));
+  }
+  files_.push_back(std::move(file));
+  return Status();
+}
+
+Status SnapshotDelta::CheckTable(const File& file) const {
+  const std::string& path = file.path();
+  const SnapshotTable& table = file.table;
+  if (table.whole) {
     return InvalidArgument("'", path, "' holds a whole table, wanted a delta");
   }
-  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table_, *store_));
+  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, *store_));
   const RowInitializer& initializer = parts_.initializer;
-  if (table_.seed != initializer.seed() || table_.salt != initializer.salt()) {
-    return InvalidArgument("'", path, "' is of a table of seed ", table_.seed,
-                           " and salt ", table_.salt, ", but this one has ",
+  if (table.seed != initializer.seed() || table.salt != initializer.salt()) {
+    return InvalidArgument("'", path, "' is of a table of seed ", table.seed,
+                           " and salt ", table.salt, ", but this one has ",
                            initializer.seed(), " and ", initializer.salt());
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
-      RestoredRecords::CheckOptimizer(path, table_.optimizer, *store_));
-  if (table_.optimizer.name.empty() && parts_.optimizer.bound()) {
+      RestoredRecords::CheckOptimizer(path, table.optimizer, *store_));
+  if (table.optimizer.name.empty() && parts_.optimizer.bound()) {
     return FailedPrecondition("'", path,
                               "' holds no optimizer slots, but the table's are "
                               "those of '",
@@ -51,22 +72,18 @@ Status SnapshotDelta::CheckTable() const {
   return Status();
 }
 
-Status SnapshotDelta::ReadAll() {
-  struct IdAt {
-    int64_t id;
-    int64_t offset;
-  };
-  std::vector<IdAt> found;
-  const bool with_shared = parts_.shared.any() && table_.shared_rows > 0;
-  SharedRowsSeen shared(with_shared ? table_.shared_rows : 0);
+Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
+  const SnapshotTable& table = file.table;
+  const bool with_shared = parts_.shared.any() && table.shared_rows > 0;
+  SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, table, block));
     switch (block.kind) {
       case BlockKind::kRows:
         for (int64_t i = 0; i < block.count; ++i) {
-          const int64_t offset = i * table_.record_bytes();
-          found.push_back({HeadOf(block.payload.data() + offset).id,
-                           block.OffsetOf(offset)});
+          const int64_t offset = i * table.record_bytes();
+          found->push_back({HeadOf(block.payload.data() + offset).id, &file,
+                            block.OffsetOf(offset)});
         }
         return Status();
       case BlockKind::kRemoved:
@@ -75,7 +92,7 @@ Status SnapshotDelta::ReadAll() {
         }
         return Status();
       case BlockKind::kSharedRows:
-        return with_shared ? shared.See(*file_, table_, block) : Status();
+        return with_shared ? shared.See(*file.reader, table, block) : Status();
       case BlockKind::kPending:
       case BlockKind::kSketch:
         admission_.Add(block);
@@ -84,16 +101,18 @@ Status SnapshotDelta::ReadAll() {
         return Status();
     }
   };
-  SnapshotScan scan(*file_, /*payloads=*/true);
+  SnapshotScan scan(*file.reader, /*payloads=*/true);
   LODESTAR_RETURN_IF_ERROR(scan.ForEach(nullptr, visit));
-  admission_.Finish();
-  std::sort(found.begin(), found.end(), [](const IdAt& a, const IdAt& b) {
-    return a.id != b.id ? a.id < b.id : a.offset < b.offset;
-  });
-  ids_.reserve(found.size());
-  for (const IdAt& at : found) {
+  return admission_.Finish(file.path());
+}
+
+Status SnapshotDelta::TakeIds(std::vector<IdAt>* found) {
+  std::stable_sort(found->begin(), found->end(),
+                   [](const IdAt& a, const IdAt& b) { return a.id < b.id; });
+  ids_.reserve(found->size());
+  for (const IdAt& at : *found) {
     if (!ids_.empty() && ids_.back() == at.id) {
-      return DamageAt(file_->path(), at.offset, "id ", at.id,
+      return DamageAt(at.file->path(), at.offset, "id ", at.id,
                       " comes a second time");
     }
     ids_.push_back(at.id);
@@ -109,7 +128,7 @@ Status SnapshotDelta::ReadAll() {
 }
 
 Status SnapshotDelta::CheckAdmission() const {
-  const std::string& path = file_->path();
+  const std::string& path = files_.back()->path();
   const EmbeddingRowsView view = admission_.View();
   LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.sightings.Check(view)));
   if (!parts_.sightings.uses_admission()) return Status();
@@ -138,7 +157,7 @@ Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
                        std::count_if(refs.begin(), refs.end(), is_found) -
                        std::count_if(gone.begin(), gone.end(), is_found);
   if (rows <= max_rows) return Status();
-  return FailedPrecondition("'", file_->path(), "' leads to ", rows,
+  return FailedPrecondition("'", files_.back()->path(), "' leads to ", rows,
                             " rows, but the table's cap is ", max_rows,
                             " rows");
 }
@@ -184,20 +203,25 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   *applied = applied_;
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the delta '", file_->path(),
-                           "' is taken in");
+  return ResourceExhausted("out of memory while the delta '",
+                           files_.back()->path(), "' is taken in");
 }
 
 Status SnapshotDelta::WriteAll() {
   Remove();
-  RestoredRecords records(store_, table_, options_.reset_slots);
-  SnapshotScan scan(*file_, /*payloads=*/true);
+  for (const auto& file : files_) LODESTAR_RETURN_IF_ERROR(WriteFile(*file));
+  return Status();
+}
+
+Status SnapshotDelta::WriteFile(const File& file) {
+  RestoredRecords records(store_, file.table, options_.reset_slots);
+  SnapshotScan scan(*file.reader, /*payloads=*/true);
   SnapshotFileReader::Block block;
   for (bool more = true; more;) {
     LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
     if (!more) break;
     // It may have been written to since it was checked.
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table_, block));
+    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, file.table, block));
     // A snapshot of the table may be under way.
     if (!holds_shards_) ImageBudget::Global().Wait();
     if (block.kind == BlockKind::kRows) {

@@ -13,28 +13,47 @@
 namespace lodestar {
 
 // Fills a table that no one else can see yet.
-class ChainRestorer {
+class TableRestorer {
  public:
-  ChainRestorer(Span<const std::string> paths, const EmbeddingStore& like,
+  TableRestorer(const TablePart& part, const EmbeddingStore& like,
                 const RestoreOptions& options, const ParallelFor* parallel)
-      : paths_(paths), like_(like), options_(options), parallel_(parallel) {}
+      : part_(part), like_(like), options_(options), parallel_(parallel) {}
 
-  Status Restore(std::unique_ptr<EmbeddingStore>* out) {
-    LODESTAR_RETURN_IF_ERROR(Open());
-    LODESTAR_RETURN_IF_ERROR(MakeStore());
-    for (size_t f = 0; f < tables_.size(); ++f) {
-      LODESTAR_RETURN_IF_ERROR(LoadFile(f));
+  Status Restore(Span<const SavedPart> saved,
+                 std::unique_ptr<EmbeddingStore>* out) {
+    for (const SavedPart& part : saved) {
+      if (!part.part.Meets(part_)) continue;
+      LODESTAR_RETURN_IF_ERROR(Open(part));
     }
-    LODESTAR_RETURN_IF_ERROR(CheckCap());
+    if (chains_.empty()) {
+      return InvalidArgument("there are no snapshot files of the table");
+    }
+    LODESTAR_RETURN_IF_ERROR(MakeStore());
+    for (const Chain& chain : chains_) {
+      for (size_t f = 0; f < chain.tables.size(); ++f) {
+        LODESTAR_RETURN_IF_ERROR(LoadFile(chain, f));
+      }
+    }
+    if (part_.count == 1) LODESTAR_RETURN_IF_ERROR(CheckCap(rows_));
     LODESTAR_RETURN_IF_ERROR(InstallAdmission());
     LODESTAR_RETURN_IF_ERROR(MakeOrder());
     SetCounters();
+    if (part_.count > 1) LODESTAR_RETURN_IF_ERROR(Trim());
     *out = std::move(store_);
     return Status();
   }
 
  private:
   using Block = SnapshotFileReader::Block;
+
+  // The files of a saved part.
+  struct Chain {
+    TablePart part;
+    Span<const std::string> paths;
+    std::vector<SnapshotTable> tables;
+
+    const std::string& last_path() const { return paths[paths.size() - 1]; }
+  };
 
   // What is known of the rows of a shard while a delta is read.
   struct DeltaRows {
@@ -43,27 +62,28 @@ class ChainRestorer {
     std::vector<int64_t> removed;
   };
 
-  const SnapshotTable& last() const { return tables_.back(); }
-
-  Status Open();
+  Status Open(const SavedPart& saved);
   Status MakeStore();
-  Status LoadFile(size_t number);
+  Status LoadFile(const Chain& chain, size_t number);
+  Status CheckPart(const TablePart& part, const Block& block) const;
   Status LoadRows(RestoredRecords* records, const Block& block);
   Status LoadRowsOfShard(RestoredRecords* records, const Block& block,
                          const RestoredRecords::Groups& groups, uint32_t shard);
   Status NoteRemoved(const Block& block);
   void RemoveRows();
-  Status CheckCap() const;
+  Status CheckCap(int64_t rows) const;
+  Status Trim();
   Status InstallAdmission();
   Status MakeOrder();
   static Status MakeOrder(RowShard* shard);
   void SetCounters();
 
-  const Span<const std::string> paths_;
+  const TablePart part_;
   const EmbeddingStore& like_;
   const RestoreOptions options_;
   const ParallelFor* const parallel_;
-  std::vector<SnapshotTable> tables_;
+  std::vector<Chain> chains_;
+  SnapshotTable last_;  // what all of them end in
   std::unique_ptr<EmbeddingStore> store_;
   TableParts* table_ = nullptr;   // of store_
   std::vector<DeltaRows> delta_;  // by shard; empty: the file is whole
@@ -73,55 +93,66 @@ class ChainRestorer {
   AdmissionState admission_;
 };
 
-Status ChainRestorer::Open() {
-  if (paths_.empty()) {
+Status TableRestorer::Open(const SavedPart& saved) {
+  if (saved.files.empty()) {
     return InvalidArgument("there are no snapshot files of the table");
   }
-  for (const std::string& path : paths_) {
+  Chain chain = {saved.part, saved.files, {}};
+  for (const std::string& path : chain.paths) {
     std::unique_ptr<SnapshotFileReader> file;
     LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
     SnapshotTable table;
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
     LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, like_));
-    if (table.whole != tables_.empty()) {
+    if (table.whole != chain.tables.empty()) {
       return InvalidArgument(
           "'", path, "' holds ", table.whole ? "a whole table" : "a delta",
           table.whole ? ", but comes after other files" : ", but comes first");
     }
-    tables_.push_back(std::move(table));
+    chain.tables.push_back(std::move(table));
   }
+  if (chains_.empty()) {
+    last_ = chain.tables.back();
+  } else {
+    LODESTAR_RETURN_IF_ERROR(JoinParts(chains_.back().last_path(),
+                                       chain.last_path(), chain.tables.back(),
+                                       &last_));
+  }
+  chains_.push_back(std::move(chain));
   if (options_.reset_slots) return Status();
-  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckOptimizer(
-      paths_[paths_.size() - 1], last().optimizer, like_));
+  const std::vector<SnapshotTable>& tables = chains_.back().tables;
+  const std::string& last_path = chains_.back().last_path();
+  const AttachedOptimizer& last = tables.back().optimizer;
+  LODESTAR_RETURN_IF_ERROR(
+      RestoredRecords::CheckOptimizer(last_path, last, like_));
   // Rows of files from before it was attached get what it begins with.
-  for (size_t f = 0; f + 1 < tables_.size(); ++f) {
-    const AttachedOptimizer& optimizer = tables_[f].optimizer;
-    if (optimizer.name.empty() ||
-        (optimizer.name == last().optimizer.name &&
-         optimizer.slot_names == last().optimizer.slot_names)) {
+  for (size_t f = 0; f + 1 < tables.size(); ++f) {
+    const AttachedOptimizer& optimizer = tables[f].optimizer;
+    if (optimizer.name.empty() || (optimizer.name == last.name &&
+                                   optimizer.slot_names == last.slot_names)) {
       continue;
     }
-    return InvalidArgument("'", paths_[f], "' holds the optimizer slots of '",
-                           optimizer.name, "', but '",
-                           paths_[paths_.size() - 1], "' those of '",
-                           last().optimizer.name, "'");
+    return InvalidArgument(
+        "'", saved.files[f], "' holds the optimizer slots of '", optimizer.name,
+        "', but '", last_path, "' those of '", last.name, "'");
   }
   return Status();
 }
 
-Status ChainRestorer::MakeStore() {
-  LODESTAR_RETURN_IF_ERROR(EmbeddingStore::CreateEmptyLike(
-      like_, last().seed, last().salt, &store_));
+Status TableRestorer::MakeStore() {
+  LODESTAR_RETURN_IF_ERROR(
+      EmbeddingStore::CreateEmptyLike(like_, last_.seed, last_.salt, &store_));
   table_ = &store_->parts();
-  if (options_.reset_slots || last().optimizer.name.empty()) return Status();
+  if (options_.reset_slots || last_.optimizer.name.empty()) return Status();
   const ShardLocks locks(table_->rows);
-  return table_->optimizer.Attach(last().optimizer);
+  return table_->optimizer.Attach(last_.optimizer);
 }
 
-Status ChainRestorer::LoadFile(size_t number) {
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(paths_[number], &file_));
-  const SnapshotTable& table = tables_[number];
-  const bool is_last = number + 1 == tables_.size();
+Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
+  const std::string& path = chain.paths[number];
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file_));
+  const SnapshotTable& table = chain.tables[number];
+  const bool is_last = number + 1 == chain.tables.size();
   delta_.clear();
   if (!table.whole) delta_.resize(table_->rows.num_shards());
   RestoredRecords records(store_.get(), table, options_.reset_slots);
@@ -131,6 +162,7 @@ Status ChainRestorer::LoadFile(size_t number) {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table, block));
     switch (block.kind) {
       case BlockKind::kRows:
+        LODESTAR_RETURN_IF_ERROR(CheckPart(chain.part, block));
         return LoadRows(&records, block);
       case BlockKind::kRemoved:
         return NoteRemoved(block);
@@ -142,7 +174,7 @@ Status ChainRestorer::LoadFile(size_t number) {
       case BlockKind::kPending:
       case BlockKind::kSketch:
         // Every file holds them whole.
-        if (is_last) admission_.Add(block);
+        if (is_last) admission_.Add(block, part_);
         return Status();
       default:
         return Status();
@@ -164,12 +196,27 @@ Status ChainRestorer::LoadFile(size_t number) {
                     table.shared_rows);
   }
   RemoveRows();
+  return is_last ? admission_.Finish(path) : Status();
+}
+
+// So that the rows of no two parts have one id.
+Status TableRestorer::CheckPart(const TablePart& part,
+                                const Block& block) const {
+  if (part.count == 1) return Status();
+  const int64_t bytes = block.bytes / block.count;
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t id = HeadOf(block.payload.data() + i * bytes).id;
+    if (part.Has(id)) continue;
+    return DamageAt(file_->path(), block.OffsetOf(i * bytes), "id ", id,
+                    " is of part ", PartOfId(id, part.count), " of ",
+                    part.count, ", wanted ids of part ", part.number);
+  }
   return Status();
 }
 
-Status ChainRestorer::LoadRows(RestoredRecords* records, const Block& block) {
+Status TableRestorer::LoadRows(RestoredRecords* records, const Block& block) {
   RestoredRecords::Groups groups;
-  records->Group(block, &groups);
+  records->Group(block, &groups, part_);
   const uint32_t num_shards = table_->rows.num_shards();
   // Threads begin at different shards, so that they seldom wait.
   const uint32_t first = static_cast<uint32_t>(
@@ -181,7 +228,7 @@ Status ChainRestorer::LoadRows(RestoredRecords* records, const Block& block) {
   return Status();
 }
 
-Status ChainRestorer::LoadRowsOfShard(RestoredRecords* records,
+Status TableRestorer::LoadRowsOfShard(RestoredRecords* records,
                                       const Block& block,
                                       const RestoredRecords::Groups& groups,
                                       uint32_t number) {
@@ -225,7 +272,7 @@ Status ChainRestorer::LoadRowsOfShard(RestoredRecords* records,
   return Status();
 }
 
-Status ChainRestorer::NoteRemoved(const Block& block) {
+Status TableRestorer::NoteRemoved(const Block& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t id = block.at<int64_t>(i * sizeof(int64_t));
     const uint32_t shard = table_->rows.HashOf(id).shard;
@@ -236,7 +283,7 @@ Status ChainRestorer::NoteRemoved(const Block& block) {
 }
 
 // Ids that a delta removes and then writes have their rows already.
-void ChainRestorer::RemoveRows() {
+void TableRestorer::RemoveRows() {
   for (size_t s = 0; s < delta_.size(); ++s) {
     RowShard& shard = table_->rows.shard(s);
     MutexLock lock(&shard.mutex);
@@ -255,17 +302,27 @@ void ChainRestorer::RemoveRows() {
   }
 }
 
-Status ChainRestorer::CheckCap() const {
+Status TableRestorer::CheckCap(int64_t rows) const {
   const int64_t max_rows = table_->policies.eviction.max_rows;
-  if (max_rows == 0 || rows_ <= max_rows) return Status();
-  return FailedPrecondition("'", paths_[paths_.size() - 1], "' leads to ",
-                            rows_.load(), " rows, but the table's cap is ",
-                            max_rows, " rows");
+  if (max_rows == 0 || rows <= max_rows) return Status();
+  return FailedPrecondition("'", chains_.back().last_path(), "' leads to ",
+                            rows, " rows, but the table's cap is ", max_rows,
+                            " rows");
 }
 
-Status ChainRestorer::InstallAdmission() {
-  const std::string& path = paths_[paths_.size() - 1];
-  admission_.Finish();
+// The rows of a part are a share of all that chance makes larger or smaller.
+Status TableRestorer::Trim() {
+  EvictionPolicy policy;
+  policy.max_rows = table_->policies.eviction.max_rows;
+  policy.order = table_->policies.eviction.order;
+  int64_t evicted = 0;
+  LODESTAR_RETURN_IF_ERROR(store_->Evict(policy, &evicted, parallel_));
+  return CheckCap(store_->size());
+}
+
+Status TableRestorer::InstallAdmission() {
+  const std::string& path = chains_.back().last_path();
+  if (chains_.size() > 1) admission_.ForgetBefore(last_.step);
   const EmbeddingRowsView view = admission_.View();
   LODESTAR_RETURN_IF_ERROR(InFile(path, table_->sightings.Check(view)));
   if (!table_->sightings.uses_admission()) return Status();
@@ -283,7 +340,7 @@ Status ChainRestorer::InstallAdmission() {
   return Status();
 }
 
-Status ChainRestorer::MakeOrder() {
+Status TableRestorer::MakeOrder() {
   if (!table_->rows.ordered()) return Status();
   const int64_t num_shards = table_->rows.num_shards();
   Mutex mutex;
@@ -300,7 +357,7 @@ Status ChainRestorer::MakeOrder() {
 }
 
 // Rows go into the list in the order in which they are to leave it.
-Status ChainRestorer::MakeOrder(RowShard* shard) try {
+Status TableRestorer::MakeOrder(RowShard* shard) try {
   MutexLock lock(&shard->mutex);
   OrderRebuild order;
   order.Reserve(*shard);
@@ -311,17 +368,18 @@ Status ChainRestorer::MakeOrder(RowShard* shard) try {
                            shard->rows.live(), " rows");
 }
 
-void ChainRestorer::SetCounters() {
+void TableRestorer::SetCounters() {
   table_->rows.AddToSize(rows_);
-  table_->step.Set(last().step, last().own_step);
+  table_->step.Set(last_.step, last_.own_step);
   table_->events.CopyFrom(like_.parts().events);
 }
 
-Status RestoreChain(Span<const std::string> files, const EmbeddingStore& like,
-                    const RestoreOptions& options, const ParallelFor* parallel,
+Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
+                    const EmbeddingStore& like, const RestoreOptions& options,
+                    const ParallelFor* parallel,
                     std::unique_ptr<EmbeddingStore>* out) try {
-  ChainRestorer restorer(files, like, options, parallel);
-  return restorer.Restore(out);
+  TableRestorer restorer(part, like, options, parallel);
+  return restorer.Restore(saved, out);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while a table is restored");
 }

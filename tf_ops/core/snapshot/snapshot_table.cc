@@ -257,6 +257,42 @@ Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out) {
   return DecodeTable(file, block, out);
 }
 
+Status CheckSameTable(const std::string& path, const SnapshotTable& table,
+                      const std::string& other_path,
+                      const SnapshotTable& other) {
+  const auto differ = [&](const char* what, const auto& first,
+                          const auto& second) {
+    return InvalidArgument("'", path, "' and '", other_path,
+                           "' are not of one table: ", what, " is ", first,
+                           " in the first and ", second, " in the second");
+  };
+  if (table.dim != other.dim) return differ("dim", table.dim, other.dim);
+  if (table.type != other.type) {
+    return differ("dtype", NameOf(table.type), NameOf(other.type));
+  }
+  if (table.seed != other.seed) {
+    return differ("the seed", table.seed, other.seed);
+  }
+  if (table.salt != other.salt) {
+    return differ("the salt", table.salt, other.salt);
+  }
+  if (table.shared_rows != other.shared_rows) {
+    return differ("the number of shared rows", table.shared_rows,
+                  other.shared_rows);
+  }
+  if (table.optimizer.name.empty()) return Status();
+  if (table.optimizer.name != other.optimizer.name ||
+      table.optimizer.slot_names != other.optimizer.slot_names) {
+    const auto text = [](const AttachedOptimizer& optimizer) {
+      return StrCat("'", optimizer.name, "' of slots [",
+                    Join(optimizer.slot_names), "]");
+    };
+    return differ("the optimizer", text(table.optimizer),
+                  text(other.optimizer));
+  }
+  return Status();
+}
+
 Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
                     const SnapshotFileReader::Block& block) {
   switch (block.kind) {

@@ -44,6 +44,12 @@ Status DecodeTable(const SnapshotFileReader& file,
 // The first block of a file, LABEL aside. DataLoss: it is not a TABLE block.
 Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out);
 
+// InvalidArgument unless the files at two paths can be of one table. A table
+// has no optimizer at first, so that of the first file may be none.
+Status CheckSameTable(const std::string& path, const SnapshotTable& table,
+                      const std::string& other_path,
+                      const SnapshotTable& other);
+
 // DataLoss unless the records of any other block of a table's file are as they
 // have to be: their size, what has to be zero, and the numbers of shared rows.
 // That an id occurs only once is for the caller to see.

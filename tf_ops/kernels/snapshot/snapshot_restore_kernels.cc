@@ -1,16 +1,19 @@
 // Contracts: tf_ops/ops/snapshot/snapshot_ops.cc.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
 
 namespace lodestar {
@@ -29,7 +32,100 @@ class LoadKernel : public Kernel {
   RestoreOptions options_;
 };
 
-class SnapshotRestoreOp : public LoadKernel {
+// Tables that are read, in the memory beside those that they are to replace.
+class LoadedTables {
+ public:
+  explicit LoadedTables(std::vector<TableInput> tables)
+      : tables_(std::move(tables)) {}
+
+  void Add(std::unique_ptr<EmbeddingStore> store) {
+    stores_.push_back(std::move(store));
+  }
+
+  const EmbeddingStore& like(int64_t t) const { return *tables_[t].store; }
+  // FailedPrecondition: it was done before, or steps leave no moment.
+  Status Install() {
+    MutexLock lock(&mutex_);
+    if (stores_.size() != tables_.size()) {
+      return FailedPrecondition("what was loaded is installed already");
+    }
+    // A step works on all that it was, or on all that it is from here on. What
+    // was is given back later, outside of the gate.
+    return StepGate::Global().Flip([&] {
+      mutex_.AssertHeld();
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        tables_[t].store = tables_[t].resource->store();
+        tables_[t].resource->Replace(std::move(stores_[t]));
+      }
+      stores_.clear();
+      return Status();
+    });
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<TableInput> tables_;
+  std::vector<std::unique_ptr<EmbeddingStore>> stores_;
+};
+
+// A row of an input called `name`, which says of each of its things which part
+// of how many it is.
+absl::Status ReadPart(const Tensor& tensor, const char* name, int64_t row,
+                      TablePart* part) {
+  const auto numbers = tensor.matrix<int64_t>();
+  const int64_t number = numbers(row, 0);
+  const int64_t count = numbers(row, 1);
+  if (number < 0 || number >= count ||
+      count > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgumentError("`", name, "[", row, "]` is part ", number,
+                                " of ", count);
+  }
+  *part = {static_cast<uint32_t>(number), static_cast<uint32_t>(count)};
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(const Tensor& tensor, const char* name, int64_t rows) {
+  LODESTAR_TRY(CheckRank(tensor, name, 2));
+  if (tensor.dim_size(0) == rows && tensor.dim_size(1) == 2) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("`", name, "` is of shape ",
+                              tensor.shape().DebugString(), ", wanted [", rows,
+                              ",2]");
+}
+
+// Input `at`, the files, and the next one, which of n tables each is of:
+// fn(table, file number, path) of each, in order.
+template <typename Fn>
+absl::Status ForEachFile(OpKernelContext* ctx, int at, int64_t n,
+                         const Fn& fn) {
+  std::vector<std::string> files;
+  LODESTAR_TRY(ReadTexts(ctx->input(at), "files", &files));
+  const Tensor& file_tables = ctx->input(at + 1);
+  LODESTAR_TRY(CheckRank(file_tables, "file_tables", 1));
+  const Span<const int64_t> numbers = FlatSpan<int64_t>(file_tables);
+  if (numbers.size() != static_cast<int64_t>(files.size())) {
+    return InvalidArgumentError("`file_tables` has ", numbers.size(),
+                                " items, but there are ", files.size(),
+                                " files");
+  }
+  std::vector<bool> named(n);
+  for (int64_t f = 0; f < numbers.size(); ++f) {
+    if (numbers[f] < 0 || numbers[f] >= n) {
+      return InvalidArgumentError("`file_tables[", f, "]` is ", numbers[f],
+                                  ", wanted 0 to ", n - 1);
+    }
+    named[numbers[f]] = true;
+    LODESTAR_TRY(fn(numbers[f], f, files[f]));
+  }
+  for (int64_t t = 0; t < n; ++t) {
+    if (named[t]) continue;
+    return InvalidArgumentError("`file_tables` names no file of table ", t);
+  }
+  return absl::OkStatus();
+}
+
+class SnapshotLoadOp : public LoadKernel {
  public:
   using LoadKernel::LoadKernel;
 
@@ -37,63 +133,50 @@ class SnapshotRestoreOp : public LoadKernel {
     std::vector<TableInput> tables;
     LODESTAR_TRY(ReadTables(ctx, &tables));
     const int64_t n = static_cast<int64_t>(tables.size());
-    std::vector<std::vector<std::string>> chains;
-    LODESTAR_TRY(ReadChains(ctx, n, &chains));
-    std::string base;
-    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 2), "base", &base));
+    const int at = static_cast<int>(n);
+    std::vector<std::vector<SavedPart>> saved(n);
+    const Tensor& file_parts = ctx->input(at + 2);
+    LODESTAR_TRY(
+        CheckParts(file_parts, "file_parts", ctx->input(at).NumElements()));
+    LODESTAR_TRY(ForEachFile(
+        ctx, at, n, [&](int64_t t, int64_t f, const std::string& path) {
+          TablePart part;
+          LODESTAR_TRY(ReadPart(file_parts, "file_parts", f, &part));
+          std::vector<SavedPart>& parts = saved[t];
+          if (parts.empty() || parts.back().part.number != part.number) {
+            parts.push_back({part, {}});
+          }
+          parts.back().files.push_back(path);
+          return absl::OkStatus();
+        }));
+    const Tensor& own_parts = ctx->input(at + 3);
+    LODESTAR_TRY(CheckParts(own_parts, "parts", n));
+    std::vector<std::string> bases;
+    LODESTAR_TRY(ReadTexts(ctx->input(at + 4), "bases", &bases));
+    LODESTAR_TRY(CheckPerTable("bases", bases.size(), n));
     Tensor* rows = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(0, {n}, &rows));
+    LODESTAR_TRY(ctx->allocate_output(1, {n}, &rows));
     const ParallelFor parallel = OwnThreads(ctx);
-    std::vector<std::shared_ptr<EmbeddingStore>> loaded;
+    const auto loaded = std::make_shared<LoadedTables>(std::move(tables));
     for (int64_t t = 0; t < n; ++t) {
+      TablePart part;
+      LODESTAR_TRY(ReadPart(own_parts, "parts", t, &part));
       std::unique_ptr<EmbeddingStore> store;
-      LODESTAR_TRY(RestoreChain(chains[t], *tables[t].store, options_,
+      LODESTAR_TRY(RestoreTable(saved[t], part, loaded->like(t), options_,
                                 &parallel, &store));
-      store->SetBase(base);
+      store->SetBase(bases[t]);
       rows->vec<int64_t>()(t) = store->size();
-      loaded.push_back(std::move(store));
+      loaded->Add(std::move(store));
     }
-    // A step works on all that it was, or on all that it is from here on. What
-    // was is given back later, outside of the gate.
-    return ToTensorFlow(StepGate::Global().Flip([&] {
-      for (int64_t t = 0; t < n; ++t) {
-        tables[t].store = tables[t].resource->store();
-        tables[t].resource->Replace(std::move(loaded[t]));
-      }
-      return Status();
-    }));
-  }
-
- private:
-  // The files of each of n tables.
-  static absl::Status ReadChains(
-      OpKernelContext* ctx, int64_t n,
-      std::vector<std::vector<std::string>>* chains) {
-    std::vector<std::string> files;
-    LODESTAR_TRY(ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
-    const Tensor& file_tables = ctx->input(static_cast<int>(n) + 1);
-    LODESTAR_TRY(CheckRank(file_tables, "file_tables", 1));
-    const Span<const int64_t> numbers = FlatSpan<int64_t>(file_tables);
-    if (numbers.size() != static_cast<int64_t>(files.size())) {
-      return InvalidArgumentError("`file_tables` has ", numbers.size(),
-                                  " items, but there are ", files.size(),
-                                  " files");
-    }
-    chains->resize(n);
-    for (int64_t f = 0; f < numbers.size(); ++f) {
-      if (numbers[f] < 0 || numbers[f] >= n) {
-        return InvalidArgumentError("`file_tables[", f, "]` is ", numbers[f],
-                                    ", wanted 0 to ", n - 1);
-      }
-      (*chains)[numbers[f]].push_back(files[f]);
-    }
-    for (int64_t t = 0; t < n; ++t) {
-      if (!(*chains)[t].empty()) continue;
-      return InvalidArgumentError("`file_tables` names no file of table ", t);
-    }
-    return absl::OkStatus();
+    return OutputHandle(ctx, 0, loaded);
   }
 };
+
+absl::Status RunSnapshotInstall(OpKernelContext* ctx) {
+  std::shared_ptr<LoadedTables> loaded;
+  LODESTAR_TRY(ReadHandle(ctx->input(0), "loaded", "SnapshotLoad", &loaded));
+  return ToTensorFlow(loaded->Install());
+}
 
 class SnapshotApplyOp : public LoadKernel {
  public:
@@ -103,11 +186,14 @@ class SnapshotApplyOp : public LoadKernel {
     std::vector<TableInput> tables;
     LODESTAR_TRY(ReadTables(ctx, &tables));
     const int64_t n = static_cast<int64_t>(tables.size());
-    std::vector<std::string> files;
-    LODESTAR_TRY(ReadTexts(ctx->input(static_cast<int>(n)), "files", &files));
-    LODESTAR_TRY(CheckPerTable("files", files.size(), n));
+    std::vector<std::vector<std::string>> files(n);
+    LODESTAR_TRY(ForEachFile(ctx, static_cast<int>(n), n,
+                             [&](int64_t t, int64_t, const std::string& path) {
+                               files[t].push_back(path);
+                               return absl::OkStatus();
+                             }));
     std::string base;
-    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 1), "base", &base));
+    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 2), "base", &base));
     Tensor* written = nullptr;
     Tensor* removed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {n}, &written));
@@ -128,7 +214,8 @@ class SnapshotApplyOp : public LoadKernel {
   }
 };
 
-LODESTAR_REGISTER(SnapshotRestore);
+LODESTAR_REGISTER(SnapshotLoad);
+LODESTAR_REGISTER_FUNCTION(SnapshotInstall);
 LODESTAR_REGISTER(SnapshotApply);
 
 }  // namespace

@@ -34,16 +34,31 @@ absl::Status WriteShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status RestoreShape(InferenceContext* c) {
+// Inputs n and n + 1 are files and their tables.
+absl::Status CheckFiles(InferenceContext* c, int n, ShapeHandle* files) {
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(n), 1, files));
+  return c->Merge(c->input(n + 1), *files, files);
+}
+
+// Input `at` says for each of `things` which part of how many it is.
+absl::Status CheckParts(InferenceContext* c, int at, ShapeHandle things) {
+  ShapeHandle parts;
+  TF_RETURN_IF_ERROR(c->Concatenate(things, c->Vector(2), &parts));
+  return c->Merge(c->input(at), parts, &parts);
+}
+
+absl::Status LoadShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
   ShapeHandle files;
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckHandles(c, &n, &tables));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n), 1, &files));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(n + 1), files, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 2), 0, &unused));
-  c->set_output(0, tables);
+  TF_RETURN_IF_ERROR(CheckFiles(c, n, &files));
+  TF_RETURN_IF_ERROR(CheckParts(c, n + 2, files));
+  TF_RETURN_IF_ERROR(CheckParts(c, n + 3, tables));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(n + 4), tables, &unused));
+  c->set_output(0, c->Scalar());
+  c->set_output(1, tables);
   return absl::OkStatus();
 }
 
@@ -52,8 +67,8 @@ absl::Status ApplyShape(InferenceContext* c) {
   ShapeHandle tables;
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckHandles(c, &n, &tables));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(n), tables, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 1), 0, &unused));
+  TF_RETURN_IF_ERROR(CheckFiles(c, n, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 2), 0, &unused));
   c->set_output(0, tables);
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -146,45 +161,70 @@ REGISTER_OP("Lodestar>SnapshotBase")
     .Doc(R"doc(
 The state that an embedding variable notes its changes since.
 
-base: What SnapshotEnd, SnapshotRestore or SnapshotApply said; empty: it notes
+base: What SnapshotEnd, SnapshotLoad or SnapshotApply said; empty: it notes
   none.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotRestore")
+REGISTER_OP("Lodestar>SnapshotLoad")
     .Input("handles: N * resource")
     .Input("files: string")
     .Input("file_tables: int64")
-    .Input("base: string")
+    .Input("file_parts: int64")
+    .Input("parts: int64")
+    .Input("bases: string")
+    .Output("loaded: variant")
     .Output("rows: int64")
     .Attr("N: int >= 0")
     .Attr("optimizer_slots: {'require', 'reset'} = 'require'")
     .SetIsStateful()
-    .SetShapeFn(RestoreShape)
+    .SetShapeFn(LoadShape)
     .Doc(R"doc(
-Puts the content of snapshot files into embedding variables, in place of what
-they hold. Shards, admission and eviction stay each variable's own.
+Reads snapshot files for embedding variables, in memory beside what they hold.
+SnapshotInstall puts it in place of that. Shards, admission and eviction are each
+variable's own.
 
-It is read beside what the variables hold, which they hold on to until all of it
-is there; an error changes none of them.
+A table may have been saved in parts, each in files of its own, and a variable
+may be one part of a table, which takes its ids alone; numbers of parts need not
+be the same on both sides.
 
 handles: N different embedding variables.
-files: [F], table files; those of a variable in the order of their versions, the
-  first of them whole.
+files: [F], table files; those of a variable part by part, and those of a part in
+  the order of their versions, the first of them whole.
 file_tables: [F], which of the handles each file is of; every one has some.
-base: The state's name, of which they note changes from here on; empty: none.
-rows: [N], that each variable has.
+file_parts: [F, 2], the number of the part that each file is of, and how many
+  parts that table has.
+parts: [N, 2], the same of the variables.
+bases: [N], the state's name, of which each variable notes changes from its
+  installation on; empty: none.
+loaded: Dropped without SnapshotInstall, it is as if it had not been.
+rows: [N], that each variable will have.
 optimizer_slots: 'require' takes the optimizer slots of the files, which must be
   those of the optimizer that the variable has, if any; 'reset' leaves them out,
   and the next optimizer begins anew.
-DATA_LOSS, naming file and byte, if a file is damaged.
+DATA_LOSS, naming file and byte, if a file is damaged, or holds ids of another
+  part.
 INVALID_ARGUMENT if a file holds rows of another dim or dtype.
-FAILED_PRECONDITION if the optimizers differ, there are more rows than the
-  variable's cap, or steps leave no moment between them.
+FAILED_PRECONDITION if the optimizers differ, or there are more rows than the
+  variable's cap.
+)doc");
+
+REGISTER_OP("Lodestar>SnapshotInstall")
+    .Input("loaded: variant")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Puts what SnapshotLoad has read into its variables, all at one moment between two
+steps.
+
+loaded: From SnapshotLoad; once.
+FAILED_PRECONDITION if it was done before, or steps leave no moment between them;
+  the variables are as they were.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotApply")
     .Input("handles: N * resource")
     .Input("files: string")
+    .Input("file_tables: int64")
     .Input("base: string")
     .Output("written: int64")
     .Output("removed: int64")
@@ -200,7 +240,8 @@ room under a cap, memory runs out) leaves a part of the deltas taken in.
 
 handles: N different embedding variables, which must hold the
   state that the deltas begin with.
-files: [N], a delta of each.
+files: [F], deltas; of a table in parts one of each part.
+file_tables: [F], which of the handles each file is of; every one has some.
 base: The state's name, of which they note changes from here on; empty: none.
 written: [N], rows made or written to.
 removed: [N], rows that were there and are not any more.

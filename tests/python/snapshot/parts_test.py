@@ -1,0 +1,497 @@
+"""Tables in parts: any number of them is saved, and restored in any other."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import snapshot_tables as st
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar._library import gen_ops
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot import saving
+from lodestar.snapshot.__main__ import main
+from lodestar.snapshot.folder import SnapshotFolder
+
+DEVICES = ["/CPU:0", "/CPU:1", "/CPU:2"]
+IDS = [*range(100), 2**62, -5]
+
+
+def in_parts(devices, name="t", **options):
+    """A table on some devices; one alone is a plain table."""
+    return st.table(
+        name, devices=devices if len(devices) > 1 else None, **options
+    )
+
+
+def fill(table, ids, scale=1.0):
+    ids = np.array(ids)
+    rows = scale * (ids % 1000 + 1.0)[:, None] * np.ones([1, 4])
+    table.insert_or_assign(ids, rows.astype(np.float32))
+
+
+def saved(path, table):
+    """A full version and a delta."""
+    fill(table, IDS)
+    snapshot.save(path, table)
+    table.remove(IDS[:20])
+    fill(table, range(90, 120), 2.0)
+    return snapshot.save(path, table, delta=True)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "snapshots")
+
+
+@pytest.fixture
+def two(path):
+    """A table in two parts, saved."""
+    table = in_parts(DEVICES[:2])
+    saved(path, table)
+    return table
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
+    table = in_parts(DEVICES[:count])
+    info = saved(path, table)
+    assert info.kind == "delta" and info.rows == 30 and info.removed == 20
+    new = in_parts(DEVICES[:others])
+    fill(new, [7, 5000])
+    report = snapshot.restore(path, new)
+    assert report.restored == {"t": 102}
+    assert (
+        st.rows_of(new) == st.rows_of(table) and len(st.rows_of(table)) == 102
+    )
+    # Training goes on with deltas where the parts are the same.
+    fill(new, [3, 4], 5.0)
+    new.remove([100])
+    info = snapshot.save(path, new, delta=True)
+    assert info.kind == ("delta" if count == others else "full")
+    last = in_parts(DEVICES[:count])
+    snapshot.restore(path, last)
+    assert st.rows_of(last) == st.rows_of(new) and len(st.rows_of(new)) == 103
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"admission": lodestar.MinCount(2)},
+        {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
+        {"eviction": lodestar.MaxRows(500)},
+        {"dtype": "bfloat16", "initializer": "normal"},
+    ],
+)
+@pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])
+def test_training_goes_on_as_it_would_have(path, count, others, options):
+    table, by = in_parts(DEVICES[:count], **options), st.optimizer()
+    for step in range(3):
+        st.train(table, st.numbers(1, 2, 2**62, -5, step, step + 100), by)
+    snapshot.save(path, table)
+    st.train(table, st.numbers(1, 7, 8, 101), by)
+    snapshot.save(path, table, delta=True)
+    new, new_by = in_parts(DEVICES[:others], **options), st.optimizer()
+    snapshot.restore(path, new)
+    assert st.content(new) == st.content(table)
+    new_by.build([new.hook])
+    new_by.iterations.assign(by.iterations)
+    for t, optimizer in ((table, by), (new, new_by)):
+        st.train(t, st.numbers(7, 2, 55, 100), optimizer)
+        st.train(t, st.numbers(55, 9), optimizer)
+    assert st.content(new) == st.content(table)
+
+
+def small_model(devices):
+    ids = keras.Input((3,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(
+        4, combiner="mean", name="items", devices=devices
+    )
+    dense = keras.layers.Dense(1, name="score", kernel_initializer="ones")
+    model = keras.Model(ids, dense(layer(ids)))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adam(0.1)
+        ),
+        "mse",
+    )
+    return model
+
+
+def test_a_model_goes_on_with_its_table_in_other_parts(path):
+    ids = np.arange(60).reshape(20, 3)
+    labels = np.linspace(0, 1, 20)[:, None]
+    model = small_model(DEVICES[:2])
+    for delta in (False, True):
+        model.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
+        snapshot.save_model(path, model, delta)
+    for devices in (None, DEVICES[:2], DEVICES):
+        new = small_model(devices)
+        report = snapshot.restore_model(path, new)
+        assert report.restored == {"items": 60} and report.step == 8
+        for m in (model, new):
+            snapshot.restore_model(path, m)
+            m.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
+        np.testing.assert_allclose(
+            new.predict(ids, verbose=0), model.predict(ids, verbose=0), 1e-6
+        )
+
+
+def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
+    table = st.table(eviction=lodestar.MaxRows(102))
+    fill(table, IDS)
+    snapshot.save(path, table)
+    new = in_parts(DEVICES, eviction=lodestar.MaxRows(102))
+    report = snapshot.restore(path, new)
+    assert report.restored == {"t": int(new.size())}
+    assert 80 < int(new.size()) < 102
+    rows = st.rows_of(table)
+    assert all(rows[id_] == row for id_, row in st.rows_of(new).items())
+    few = st.table(eviction=lodestar.MaxRows(101))
+    with pytest.raises(snapshot.SnapshotError, match="cap is 101 rows"):
+        snapshot.restore(path, few)
+
+
+def test_parts_that_lie_on_one_device(path):
+    table = in_parts(["/CPU:0"] * 3)
+    saved(path, table)
+    new = in_parts(["/CPU:1", "/CPU:1"])
+    snapshot.restore(path, new)
+    assert st.rows_of(new) == st.rows_of(table)
+
+
+def test_each_part_is_a_file_beside_one_manifest(path):
+    table, plain = in_parts(DEVICES), st.table("plain")
+    fill(table, IDS)
+    info = snapshot.save(path, [plain, table])
+    files = [f"table-00001-part-{part:05d}-of-00003" for part in range(3)]
+    assert sorted(os.listdir(info.path)) == [
+        "MANIFEST",
+        "table-00000",
+        *files,
+    ]
+    found = info.tables["t"]
+    assert [file.file for file in found.files] == files
+    assert [file.part for file in found.files] == [0, 1, 2]
+    assert found.rows == len(IDS) == sum(file.rows for file in found.files)
+    assert min(file.rows for file in found.files) > 0
+    line = pathlib.Path(info.path, "MANIFEST").read_bytes().split(b"\n")[0]
+    fields = json.loads(line)
+    assert fields["format"] == 3
+    assert [(t["part"], t["parts"]) for t in fields["tables"]] == [
+        (0, 1),
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
+
+
+def test_a_plain_table_is_written_as_before_there_were_parts(path):
+    info = snapshot.save(path, st.table())
+    line = pathlib.Path(info.path, "MANIFEST").read_bytes().split(b"\n")[0]
+    fields = json.loads(line)
+    assert fields["format"] == 2
+    assert "part" not in fields["tables"][0]
+
+
+def part_path(path, version, part):
+    return os.path.join(
+        path, f"{version:08d}", f"table-00000-part-{part:05d}-of-00002"
+    )
+
+
+def damaged(file):
+    data = bytearray(pathlib.Path(file).read_bytes())
+    data[-200] ^= 1
+    pathlib.Path(file).write_bytes(data)
+
+
+def exchanged(file):
+    other = file.replace("part-00001", "part-00000")
+    shutil.copy(other, file)
+
+
+@pytest.mark.parametrize(
+    "harm, message",
+    [
+        (os.unlink, "part-00001-of-00002: is missing"),
+        (
+            lambda file: os.truncate(file, 100),
+            "part-00001-of-00002: is cut short at byte 100",
+        ),
+        (damaged, "part-00001-of-00002', byte "),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_part_that_is_not_what_was_written(path, two, harm, message, version):
+    harm(part_path(path, version, 1))
+    for count in (1, 2, 3):
+        new = in_parts(DEVICES[:count])
+        fill(new, [7, 8])
+        before = st.rows_of(new)
+        with pytest.raises(snapshot.CorruptSnapshotError, match=message):
+            snapshot.restore(path, new, version=2)
+        assert st.rows_of(new) == before
+    with pytest.raises(snapshot.CorruptSnapshotError, match=message):
+        snapshot.verify(path)
+
+
+def test_parts_that_were_exchanged_are_not_taken_for_each_other(path):
+    table = in_parts(DEVICES[:2])
+    fill(table, [0, 1, 2, 3])
+    while len(set(map(part_size, table.parts))) > 1:
+        fill(table, [max(st.rows_of(table)) + 1])
+    snapshot.save(path, table)
+    exchanged(part_path(path, 1, 1))
+    with pytest.raises(
+        snapshot.CorruptSnapshotError,
+        match="part-00001-of-00002: is another file: part 0 of 2 of 't' of "
+        "version 1 of mark .*, wanted part 1 of 2 of 't' of version 1",
+    ):
+        snapshot.restore(path, table)
+
+
+def part_size(part):
+    return int(part.call(gen_ops.lodestar_embedding_size))
+
+
+def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
+    table = in_parts(DEVICES)
+    fill(table, IDS)
+    snapshot.save(path, table)
+    fill(table, [1, 500], 3.0)
+    original = snapshot_ops.write
+
+    def write(begun, paths, labels):
+        if "part-00001" in paths[0]:
+            raise OSError(28, "No space left on device", paths[0])
+        return original(begun, paths, labels)
+
+    monkeypatch.setattr(snapshot_ops, "write", write)
+    with pytest.raises(OSError, match="No space left on device"):
+        snapshot.save(path, table, delta=True)
+    assert [v.version for v in snapshot.list(path)] == [1]
+    assert not os.path.exists(os.path.join(path, "00000002"))
+    monkeypatch.undo()
+    info = snapshot.save(path, table, delta=True)
+    assert info.kind == "delta" and info.rows == 2
+    new = in_parts(DEVICES[:2])
+    snapshot.restore(path, new)
+    assert st.rows_of(new) == st.rows_of(table)
+
+
+@pytest.mark.parametrize("steps", range(1, 40))
+def test_a_process_that_dies_between_parts_has_committed_nothing(
+    path, monkeypatch, steps
+):
+    table = in_parts(DEVICES[:2])
+    fill(table, IDS)
+    snapshot.save(path, table)
+    fill(table, [1, 500], 3.0)
+    with monkeypatch.context() as patch:
+        ended = st.runs_to_its_end(
+            patch, steps, lambda: snapshot.save(path, table, delta=True)
+        )
+    versions = [v.version for v in snapshot.list(path)]
+    assert versions in ([1], [1, 2])
+    new = in_parts(DEVICES)
+    snapshot.restore(path, new)
+    wanted = st.rows_of(table)
+    if versions == [1]:
+        assert not ended
+        wanted = {**wanted, 1: [2.0] * 4}
+        del wanted[500]
+    assert st.rows_of(new) == wanted
+    snapshot.verify(path)
+
+
+def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
+    table = in_parts(DEVICES[:2])
+    original = snapshot_ops.write
+
+    def write(begun, paths, labels):
+        written = original(begun, paths, labels)
+        if "part-00001" in paths[0]:
+            os.unlink(paths[0])
+        return written
+
+    monkeypatch.setattr(snapshot_ops, "write", write)
+    with pytest.raises(
+        snapshot.SnapshotError,
+        match="part-00001-of-00002: is missing here, where the manifest is "
+        "written, but not on .*CPU:1, which wrote it; wanted a folder",
+    ):
+        snapshot.save(path, table)
+    assert snapshot.list(path) == []
+
+
+def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
+    new = in_parts(DEVICES)
+    fill(new, [7])
+    original, calls = snapshot_ops.install, []
+
+    def install(loaded):
+        calls.append(loaded)
+        if len(calls) == 2:
+            raise tf.errors.UnavailableError(None, None, "the task is gone")
+        original(loaded)
+
+    monkeypatch.setattr(snapshot_ops, "install", install)
+    with pytest.raises(
+        snapshot.SnapshotError,
+        match="00000002: .*CPU:0 took what it holds of tables, but .*CPU:1, "
+        ".*CPU:2 did not: the task is gone. Restore again",
+    ):
+        snapshot.restore(path, new)
+    monkeypatch.undo()
+    snapshot.restore(path, new)
+    assert st.rows_of(new) == st.rows_of(two)
+
+
+def test_a_part_that_was_replaced_is_whole_inside_of_a_delta(path, two):
+    two.parts[1].call(gen_ops.lodestar_embedding_clear)
+    info = snapshot.save(path, two, delta=True)
+    assert info.kind == "delta"
+    assert [f.whole for f in info.tables["t"].files] == [False, True]
+    assert not info.tables["t"].whole
+    for count in (1, 2, 3):
+        new = in_parts(DEVICES[:count])
+        snapshot.restore(path, new)
+        assert st.rows_of(new) == st.rows_of(two)
+
+
+def test_compaction_keeps_the_parts(path, two):
+    report = snapshot.compact(path)
+    assert report.version == 3 and report.removed == (1, 2)
+    (info,) = snapshot.list(path)
+    assert info.kind == "full" and len(info.tables["t"].files) == 2
+    assert info.rows == 102
+    fill(two, [3], 7.0)
+    assert snapshot.save(path, two, delta=True).kind == "delta"
+    new = in_parts(DEVICES)
+    snapshot.restore(path, new)
+    assert st.rows_of(new) == st.rows_of(two)
+    assert snapshot.verify(path).files == 4
+
+
+def test_the_command_line_reads_parts(path, two, capsys):
+    def run(*arguments):
+        assert main([*arguments[:1], path, *arguments[1:]]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert "4 files of 2 versions" in run("verify")[0]
+    assert "table t: 4 x float32, no optimizer, in 2 parts" in run("inspect")
+    for id_ in (95, 50, 2**62):
+        lines = run("inspect", "--id", str(id_))
+        values = " ".join(f"{x:g}" for x in st.rows_of(two)[id_])
+        assert f"  values {values}" in lines
+    assert run("inspect", "--id", "3") == [
+        "table t: missing; version 2 removed it"
+    ]
+    assert run("inspect", "--id", "77777") == ["table t: missing"]
+    assert len(run("inspect", "--top", "frequency", "-n", "500")) == 104
+    plain = in_parts(DEVICES[:1])
+    snapshot.restore(path, plain)
+    fill(plain, [50, 999], 9.0)
+    snapshot.save(path + "2", plain)
+    (line,) = run("inspect", "--diff", path + "2")
+    assert line.startswith("table t: 0 added, 1 removed, 1 changed, 101 equal")
+
+
+def test_tables_of_several_devices_have_one_moment_of_each(path):
+    tables = [in_parts(DEVICES, "a"), in_parts(DEVICES[:2], "b"), st.table("c")]
+    for table in tables:
+        fill(table, IDS)
+    pending = snapshot.save(path, tables, blocking=False)
+    wanted = [st.rows_of(table) for table in tables]
+    for table in tables:
+        fill(table, [1, 2, 777], 9.0)
+    info = pending.wait()
+    assert list(info.tables) == ["a", "b", "c"]
+    new = [in_parts(DEVICES[:2], "a"), st.table("b"), in_parts(DEVICES, "c")]
+    snapshot.restore(path, new)
+    assert [st.rows_of(table) for table in new] == wanted
+
+
+def test_a_cancelled_snapshot_ends_on_all_devices(path, monkeypatch):
+    table = in_parts(DEVICES)
+    fill(table, IDS)
+    original = saving._Saving._write
+
+    def write(self):
+        self.cancel()
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving._Saving, "_write", write)
+        with pytest.raises(snapshot.SnapshotError, match="was cancelled"):
+            snapshot.save(path, table)
+    assert snapshot.save(path, table).version == 1
+
+
+def test_relative_folders_are_those_of_who_saves(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    table = in_parts(DEVICES[:2])
+    saved("here", table)
+    new = in_parts(DEVICES)
+    snapshot.restore("here", new)
+    assert st.rows_of(new) == st.rows_of(table)
+    assert SnapshotFolder("here").versions() == [1, 2]
+
+
+def test_empty_parts_are_saved_too(path):
+    table = in_parts(DEVICES)
+    fill(table, [1])
+    snapshot.save(path, table)
+    new = in_parts(DEVICES[:2])
+    snapshot.restore(path, new)
+    np.testing.assert_equal(st.rows_of(new), {1: [2.0] * 4})
+
+
+def test_a_served_model_follows_a_table_in_parts(path, tmp_path):
+    ids = keras.Input((1,), dtype="int64", name="ids")
+    rows = lodestar.layers.DynamicEmbedding(4, name="t")(ids)
+    model = keras.Model({"ids": ids}, rows)
+    exported = str(tmp_path / "model")
+    lodestar.export.saved_model(model, exported)
+    table = in_parts(DEVICES[:2])
+    live = lodestar.serving.LiveModel(exported, path, poll_seconds=None)
+
+    def served(*ids):
+        (rows,) = live({"ids": tf.constant(ids, tf.int64)[:, None]}).values()
+        return tf.reshape(rows, [-1, 4]).numpy().tolist()
+
+    saved(path, table)
+    assert live.poll() and live.version() == 2
+    rows = st.rows_of(table)
+    assert served(95, 50, 2**62) == [rows[95], rows[50], rows[2**62]]
+    assert served(3) == [[0.0] * 4]
+    # In place, from the files of both parts.
+    before = live.stats()
+    fill(table, [*range(40, 60), 7000], 3.0)
+    table.remove([95, 96])
+    snapshot.save(path, table, delta=True)
+    assert live.poll() and live.version() == 3
+    rows = st.rows_of(table)
+    assert served(50, 7000, 99) == [rows[50], rows[7000], rows[99]]
+    assert served(95, 96) == [[0.0] * 4] * 2
+    stats = live.stats()
+    assert stats["full_updates"] == before["full_updates"]
+    assert stats["rows_written"] - before["rows_written"] == 21
+    assert stats["rows_removed"] - before["rows_removed"] == 2
+    # Another number of parts, and then compacted.
+    other = in_parts(DEVICES)
+    snapshot.restore(path, other)
+    fill(other, [50], 5.0)
+    snapshot.save(path, other)
+    snapshot.compact(path)
+    assert live.poll() and live.stats()["last_error"] is None
+    assert served(50, 7000) == [st.rows_of(other)[50], rows[7000]]
