@@ -85,7 +85,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         tf.errors.InvalidArgumentError: A number is above what it may be.
         NotImplementedError: Under another strategy than OneDeviceStrategy,
             MirroredStrategy and ParameterServerStrategy; `devices` with
-            SharedRows or MinCount(unit="occurrence").
+            SharedRows.
         tf.errors.FailedPreconditionError: A task of `devices` has not loaded
             this version of lodestar.
     """

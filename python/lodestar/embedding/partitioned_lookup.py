@@ -27,6 +27,7 @@ def look_up(
     insert: bool,
     count: bool,
     admit: bool | None = None,
+    counters: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """As `embedding_collection_ops.collection_lookup`, of such tables.
 
@@ -36,10 +37,24 @@ def look_up(
     unique_ids, positions = embedding_partition_ops.unique_features(
         features, inputs, len(tables)
     )
-    rows = [
-        fetch(table, ids, kind, insert=insert, count=count, admit=admit)[0]
-        for table, ids, kind in zip(tables, unique_ids, missing, strict=True)
-    ]
+    rows, resident = [], []
+    for table, ids, where, kind in zip(
+        tables, unique_ids, positions, missing, strict=True
+    ):
+        if insert or count:
+            occurrences = None
+            if table.counts_occurrences:
+                occurrences = embedding_partition_ops.occurrences(ids, where)
+            options = {"insert": insert, "count": count, "admit": admit}
+            found = _make(table, ids, kind, occurrences, **options)
+        else:
+            found = _read(table, ids, kind)
+        rows.append(found[0])
+        resident.append(found[1])
+    if counters is not None:
+        embedding_partition_ops.count_features(
+            counters, positions, resident, features, inputs
+        )
     pooled = embedding_partition_ops.pool_features(
         hooks,
         rows,
@@ -50,38 +65,55 @@ def look_up(
         _default_rows(tables, missing, features),
     )
     if (insert or count) and _private.tape_is_recording():
-        looked_up = [
-            tables[feature.table].hook_for_layer() for feature in features
-        ]
         return [
-            _noticed(result, hook) for result, hook in zip(pooled, looked_up)
+            _noticed(result, tables[feature.table].hook_for_layer())
+            for result, feature in zip(pooled, features, strict=True)
         ]
     return pooled
 
 
-def fetch(
-    table: Table, ids: tf.Tensor, missing: str, **options: Any
-) -> list[tf.Tensor]:
-    """Rows `[N, dim]` of distinct `ids` `[N]`, and where only read, found.
+def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
+    """Rows `[N, dim]` of distinct `ids` `[N]`, and bool, who has one."""
 
-    Args:
-        table: Whose rows.
-        ids: int64.
-        missing: What ids without a row read.
-        **options: insert, count and admit of `embedding_ops.find_or_insert`.
-    """
-
-    def of_part(part: TablePart, own: tf.Tensor) -> list[tf.Tensor]:
+    def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
         hook, missing_row = part.lookup_inputs()
-        inputs = (part.resource_handle, hook, own, missing_row)
         with part.on_device():
-            if options.get("insert") or options.get("count"):
-                rows = embedding_ops.find_or_insert(
-                    *inputs, **options, missing=missing
-                )
-                return [rows]
-            rows, found = embedding_ops.find(*inputs, missing=missing)
-            return [rows, tf.cast(found, tf.int64)]
+            return embedding_ops.find(
+                part.resource_handle, hook, own, missing_row, missing=missing
+            )
+
+    return by_id(table.parts, ids, of_part)
+
+
+def _make(
+    table: Table,
+    ids: tf.Tensor,
+    missing: str,
+    occurrences: tf.Tensor | None,
+    **options: Any,
+) -> list[tf.Tensor]:
+    """As `_read`, making rows; who had one before."""
+    of_parts: dict[int, tf.Tensor] = {}
+    if occurrences is not None:
+        shared_out = embedding_partition_ops.partition_rows(
+            ids, occurrences, len(table.parts)
+        )
+        of_parts = {
+            id(part): own
+            for part, (_, own) in zip(table.parts, shared_out, strict=True)
+        }
+
+    def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
+        _, missing_row = part.lookup_inputs()
+        with part.on_device():
+            return embedding_ops.find_or_insert_unique(
+                part.resource_handle,
+                own,
+                missing_row,
+                missing=missing,
+                occurrences=of_parts.get(id(part)),
+                **options,
+            )
 
     return by_id(table.parts, ids, of_part)
 
@@ -93,11 +125,11 @@ def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     unique_ids, positions = embedding_partition_ops.unique_features(
         [feature], [inputs], 1
     )
-    rows, found = fetch(table, unique_ids[0], "zeros")
+    rows, found = _read(table, unique_ids[0], "zeros")
     (result,) = embedding_partition_ops.pool_features(
         [hook], [rows], unique_ids, positions, [feature], [inputs]
     )
-    found = tf.gather(tf.cast(found, tf.bool), positions[0])
+    found = tf.gather(found, positions[0])
     return result, tf.reshape(found, tf.shape(ids))
 
 
@@ -119,7 +151,7 @@ def _default_rows(
             table, kind = tables[feature.table], missing[feature.table]
             default_id = _table_id(feature, feature.default_id)
             ids = tf.constant([default_id], tf.int64)
-            rows.append(fetch(table, ids, kind)[0][0])
+            rows.append(_read(table, ids, kind)[0][0])
     return rows
 
 

@@ -54,12 +54,6 @@ class PartitionedEmbeddingVariable(EmbeddingVariable):
                 "missing='initial' or a vector."
             )
         attributes = self._attributes()
-        if attributes.get("count_occurrences"):
-            raise NotImplementedError(
-                f"The table '{self.name}' has admission={self._admission!r}, "
-                "but only distinct ids are sent to `devices`: use MinCount(n), "
-                "which counts steps."
-            )
         check_library(self.name, self._devices)
         evictions = zip(
             *(
@@ -103,6 +97,11 @@ class PartitionedEmbeddingVariable(EmbeddingVariable):
     def devices(self) -> tuple[str, ...]:
         """Those that the rows are spread over."""
         return self._devices
+
+    @property
+    def counts_occurrences(self) -> bool:
+        """Whether each occurrence of an id in a look-up is a sighting."""
+        return bool(self._attributes().get("count_occurrences"))
 
     @property
     def parts(self) -> tuple[TablePart, ...]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
-from lodestar.embedding import partitioned_lookup, table_store
+from lodestar.embedding import partitioned_lookup, strategies, table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
 from lodestar.layers.dynamic_embedding import (
@@ -124,12 +124,14 @@ class EmbeddingCollection(TableLayer):
             for key, feature in self._features
         )
         self._lookups = _lookups(self._tables, self._attrs)
-        counted = sum(
-            len(lookup.features)
-            for lookup in self._lookups
-            if not lookup.on_devices
-        )
-        self._counters = LookupCounters(counted) if counted else None
+        self._counters = self._device_counters = None
+        for lookup in self._lookups:
+            count = len(lookup.features)
+            if not lookup.on_devices:
+                self._counters = LookupCounters(count)
+            elif not strategies.servers():
+                # Which workers of servers, where look-ups are, cannot reach.
+                self._device_counters = LookupCounters(count)
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
@@ -186,9 +188,13 @@ class EmbeddingCollection(TableLayer):
         training: bool,
     ) -> list[tf.Tensor]:
         tables = [self._tables[t] for t in lookup.tables]
+        options = {"insert": training, "count": training}
+        counters = self._counters_of(lookup)
+        if training and counters is not None:
+            options["counters"] = counters.resource_handle
         if lookup.on_devices:
             return partitioned_lookup.look_up(
-                tables, lookup.attrs, inputs, insert=training, count=training
+                tables, lookup.attrs, inputs, **options
             )
         hooks, missing_rows, missing = zip(
             *(table.collection_inputs() for table in tables), strict=True
@@ -200,15 +206,16 @@ class EmbeddingCollection(TableLayer):
             missing,
             lookup.attrs,
             inputs,
-            insert=training,
-            count=training,
-            counters=self._counters.resource_handle if training else None,
+            **options,
         )
+
+    def _counters_of(self, lookup: "_Lookup") -> LookupCounters | None:
+        return self._device_counters if lookup.on_devices else self._counters
 
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
         """What was looked up in training, by feature, eagerly.
 
-        Features of tables with `devices` are left out: those count by table.
+        Features of tables that lie on servers of a strategy are left out.
 
         Args:
             reset: Counts from 0 afterwards.
@@ -220,11 +227,14 @@ class EmbeddingCollection(TableLayer):
             unique_ratio = unique / (ids - padding), padding_share =
             padding / ids, each 0 where nothing was looked up.
         """
+        counted: dict[int, dict[str, int]] = {}
+        for lookup in self._lookups:
+            counters = self._counters_of(lookup)
+            if counters is not None:
+                counted.update(zip(lookup.features, counters.read(reset)))
         stats = {}
-        names = [name for name, f in self._features if f.table.devices is None]
-        if self._counters is None:
-            return stats
-        for name, counts in zip(names, self._counters.read(reset), strict=True):
+        for f, counts in sorted(counted.items()):
+            name, _ = self._features[f]
             real = counts["ids"] - counts["padding"]
             stats[name] = {
                 **counts,

@@ -290,6 +290,19 @@ def test_another_optimizer_is_refused_before_any_part_is_written():
     np.testing.assert_array_equal(before, contents(several)["rows"])
 
 
+def test_occurrences_are_counted_the_same():
+    one, several = both(3, admission=lodestar.MinCount(4, unit="occurrence"))
+    for ids in ([1, 1, 1, 2, 3], [[1, 5], [5, 5]], [5], []):
+        for t in (one, several):
+            ragged = tf.RaggedTensor.from_row_splits(
+                tf.reshape(tf.constant(ids, tf.int64), [-1]), [0, np.size(ids)]
+            )
+            t.lookup(ragged, training=True, combiner="sum", padding_id=3)
+    assert_same(one, several)
+    assert several.frequency([1, 5]).numpy().tolist() == [4, 4]
+    assert several.inspect([2, 3]).states == ["pending", "missing"]
+
+
 @pytest.mark.parametrize(
     "admission",
     [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)],
@@ -564,8 +577,6 @@ def test_what_devices_may_be():
 def test_what_devices_cannot_hold():
     with pytest.raises(NotImplementedError, match="use missing='initial'"):
         table(2, missing=lodestar.SharedRows(2))
-    with pytest.raises(NotImplementedError, match=r"use MinCount\(n\)"):
-        table(2, admission=lodestar.MinCount(2, unit="occurrence"))
 
 
 def test_what_does_not_take_devices_says_so(tmp_path):

@@ -77,12 +77,11 @@ def test_collections_are_the_same(user, item, graph, rng):
     for a, b in zip(*(embed.tables for embed in embeds), strict=True):
         np.testing.assert_array_equal(a.export().ids, b.export().ids)
         np.testing.assert_array_equal(a.export().rows, b.export().rows)
-    counted = embeds[1].stats()
-    alone = embeds[0].stats()
-    here = {"viewer", "friends"} if user is None else set()
-    here |= {"liked", "seen"} if item is None else set()
-    assert counted == {name: alone[name] for name in counted}
-    assert set(counted) == here
+    counted = [embed.stats(reset=True) for embed in embeds]
+    assert counted[0] == counted[1]
+    assert list(counted[0]) == list(counted[1]) == list(batches[0])
+    assert counted[0]["viewer"]["ids"] == 36
+    assert embeds[1].stats()["viewer"]["ids"] == 0
 
 
 def model_of(**options):
