@@ -81,8 +81,8 @@ class PartitionedEmbeddingVariable(EmbeddingVariable):
     def _make_resource(self, shared_name: str) -> tf.Tensor:
         raise NotImplementedError(
             f"{self!r} lies on several devices, which this does not take: "
-            "restore it from a tf.train.Checkpoint, or by load_weights, into a "
-            "table made without `devices`."
+            "restore it from a snapshot, a tf.train.Checkpoint or by load_weights "
+            "into a table made without `devices`."
         )
 
     def _take_content(self, other: EmbeddingVariable) -> None:

@@ -128,9 +128,7 @@ def by_id(
     of_parts, places = embedding_partition_ops.partition(ids, len(parts))
     results = [run(part, own) for part, own in zip(parts, of_parts)]
     return [
-        tf.gather(tf.concat(column, 0), places)
-        if column[0].dtype == tf.bool
-        else embedding_partition_ops.assemble(column, places)
+        embedding_partition_ops.assemble(column, places)
         for column in zip(*results, strict=True)
     ]
 

@@ -518,6 +518,8 @@ def test_a_copy_has_parts_of_its_own():
     copied = copy.deepcopy(several)
     assert isinstance(copied, PartitionedEmbeddingVariable)
     assert copied.devices == several.devices
+    for a, b in zip(copied.parts, several.parts, strict=True):
+        assert a.resource_handle.device == b.resource_handle.device
     assert_same(several, copied)
     copied.clear()
     assert int(several.size()) > 0 and int(copied.size()) == 0

@@ -176,5 +176,12 @@ def test_exports_say_what_to_do(tmp_path):
     ):
         with pytest.raises(NotImplementedError, match="made without `devices`"):
             export(model, tmp_path / "s")
-    with pytest.raises(NotImplementedError, match="made without `devices`"):
-        lodestar.snapshot.save(tmp_path / "n", model)
+    # The way that the message names.
+    lodestar.snapshot.save(tmp_path / "n", model)
+    plain = model_of()
+    lodestar.snapshot.restore(tmp_path / "n", plain)
+    there = model.get_layer("embed").table.export()
+    here = plain.get_layer("embed").table.export()
+    np.testing.assert_array_equal(here.ids, there.ids)
+    np.testing.assert_array_equal(here.rows, there.rows)
+    lodestar.export.saved_model(plain, tmp_path / "s")
