@@ -20,6 +20,13 @@ _DECORATION = re.compile(
 )
 
 
+# What is said of an error that another task of a cluster had.
+_FROM_TASK = re.compile(
+    r"\s*Additional GRPC error information from remote target (\S+) while .*",
+    re.DOTALL,
+)
+
+
 # What is raised in Python inside a graph: its class and text on a line, then
 # where that was.
 _FROM_PYTHON = re.compile(r"(?:^|\s)\w+: ([^\n]*)\n\s*Traceback \(most recent")
@@ -55,6 +62,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _own_message(text: str) -> str:
+    text = _FROM_TASK.sub(r" (from \1)", text)
     from_python = _FROM_PYTHON.search(text)
     if from_python:
         return " ".join(from_python[1].split())

@@ -70,3 +70,17 @@ def test_other_errors():
     assert describe_error(error.value) == (
         "/nowhere/at/all: No such file or directory"
     )
+
+
+def test_an_error_of_another_task_names_it():
+    error = tf.errors.DataLossError(
+        None,
+        None,
+        "'a', byte 7: is wrong\nAdditional GRPC error information from remote "
+        "target /job:ps/replica:0/task:1 while calling /a.b/Enqueue:\n:UNKNOWN:"
+        'Error received from peer {grpc_message:"...", grpc_status:15}',
+    )
+    assert (
+        describe_error(error)
+        == "'a', byte 7: is wrong (from /job:ps/replica:0/task:1)"
+    )
