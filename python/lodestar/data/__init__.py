@@ -9,6 +9,7 @@ from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.data_feed_desc import DataFeedDesc
+from lodestar.data.file_list_server import FileListServer
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.hugectr.file_list import read_file_list, write_file_list
 from lodestar.data.hugectr.norm_dataset import NormDataset
@@ -32,6 +33,7 @@ from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -64,6 +66,7 @@ __all__ = [
     "DataError",
     "DataFeedDesc",
     "FileDataset",
+    "FileListServer",
     "InMemoryDataset",
     "MergeCounts",
     "MultiSlotDataset",
@@ -80,6 +83,7 @@ __all__ = [
     "RawWriter",
     "ReadOptions",
     "SampleWriter",
+    "SharedFileList",
     "SkippedRecords",
     "Slot",
     "SlotSpec",

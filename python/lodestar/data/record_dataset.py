@@ -9,6 +9,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
 from lodestar.data.commands import check_open_command, command_words
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
@@ -160,7 +161,7 @@ class ReadOptions:
 
 def record_dataset(
     op: Callable[..., tf.Tensor],
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
     spec: SlotSpec,
     options: ReadOptions,
     fields: Iterable[str] = (),
@@ -169,16 +170,21 @@ def record_dataset(
 
     Args:
         op: The op; called with `ReadOptions.op_arguments`.
-        files: One path or several.
+        files: One path or several, or a list that is shared out.
         spec: The files' slots.
         options: Of the dataset.
         fields: What records begin with, as SlotLayout takes it.
 
     Raises:
-        ValueError: `files` is empty.
+        ValueError: `files` is empty, or is shared out and an option is one that
+            does not apply then.
     """
     layout = options.layout(spec, fields)
-    paths, num_shards, shard_index = options.shard_of(as_paths(files))
+    num_shards, shard_index = 1, 0
+    if isinstance(files, SharedFileList):
+        _check_shared(options)
+    else:
+        files, num_shards, shard_index = options.shard_of(as_paths(files))
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         variant = op(
@@ -186,11 +192,11 @@ def record_dataset(
         )
         return tf.data.experimental.from_variant(variant, layout.tensor_specs)
 
-    return epochs(paths, epoch, layout.features_and_label, options)
+    return epochs(files, epoch, layout.features_and_label, options)
 
 
 def epochs(
-    files: Iterable[str | int],
+    files: SharedFileList | Iterable[str | int],
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
     finish: Callable,
     options: ReadOptions,
@@ -198,17 +204,22 @@ def epochs(
     """Repeats, and prefetches, epochs of `(features, label)`.
 
     Args:
-        files: Paths, or numbers that stand for them, at least one.
-        epoch: Called with the files of an epoch in their order, as a tensor, and
-            a seed for its rows; returns a dataset of what `finish` takes.
+        files: Paths, or numbers that stand for them, at least one; or a list
+            that is shared out.
+        epoch: Called with the files of an epoch in their order, as a tensor (of
+            a list that is shared out, with one at a time), and a seed for its
+            rows; returns a dataset of what `finish` takes.
         finish: Called with the tensors of a batch; returns what is yielded.
         options: Those of the dataset.
     """
-    paths = tf.constant(list(files))
+    shared = files.dataset() if isinstance(files, SharedFileList) else None
+    paths = None if shared else tf.constant(list(files))
     # AutoGraph finds nothing to rewrite in these, and takes its time.
     as_is = tf.autograph.experimental.do_not_convert
 
     def one_epoch(seed: tf.Tensor | int) -> tf.data.Dataset:
+        if shared is not None:
+            return shared.flat_map(as_is(lambda path: epoch(path[None], seed)))
         if not options.shuffle_files:
             return epoch(paths, seed)
         order = tf.random.experimental.stateless_shuffle(
@@ -251,6 +262,15 @@ def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     if not paths:
         raise ValueError("`files` is empty; wanted at least one path.")
     return paths
+
+
+def _check_shared(options: ReadOptions) -> None:
+    for name in ("shuffle_files", "shard"):
+        if getattr(options, name):
+            raise ValueError(
+                f"`{name}` is no option with a SharedFileList: its server gives "
+                "the files out, in an order of its own."
+            )
 
 
 def check_shard(name: str, shard) -> None:

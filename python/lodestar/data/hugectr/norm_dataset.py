@@ -12,13 +12,14 @@ from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
 from lodestar.data.hugectr.norm_writer import CHECKS, NORM_KEY_TYPES
 from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 _AUTO = "auto"
 
 
 def NormDataset(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
     batch_size: int,
     *,
@@ -41,7 +42,8 @@ def NormDataset(
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows. A
             name that ends in `.txt` is a file list, see `read_file_list`, but
-            not with `open_command`; one that ends in `.gz` is decompressed.
+            not with `open_command`; one that ends in `.gz` is decompressed. Or a
+            `SharedFileList`, of files alone.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
         key_type: `"uint32"`, or `"int64"` as HugeCTR's `i64_input_key=True`.
@@ -75,8 +77,9 @@ def NormDataset(
         key_type=key_type,
         check=check,
     )
-    paths = []
-    for path in as_paths(files):
-        listed = path.endswith(".txt") and not read.open_command
-        paths += read_file_list(path) if listed else [path]
-    return record_dataset(op, paths, spec, read)
+    if not isinstance(files, SharedFileList) and not read.open_command:
+        paths = as_paths(files)
+        files = []
+        for path in paths:
+            files += read_file_list(path) if path.endswith(".txt") else [path]
+    return record_dataset(op, files, spec, read)

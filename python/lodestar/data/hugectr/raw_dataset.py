@@ -13,11 +13,12 @@ from lodestar.data.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.data.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
 
 def RawDataset(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
     batch_size: int,
     *,
@@ -45,7 +46,7 @@ def RawDataset(
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a
-            name that ends in `.gz` is decompressed.
+            name that ends in `.gz` is decompressed. Or a `SharedFileList`.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
         num_samples: The samples to read of each file, from its beginning; it
@@ -63,12 +64,12 @@ def RawDataset(
         ValueError: An option is out of range, `files` is empty, a slot file is
             not valid, or no Raw file can hold the slots: sparse floats, dense
             of no fixed shape. With the class `DataError`, unless
-            `on_error="skip"` or `open_command`: a file's size is not a multiple
-            of a sample's, or less than that of `num_samples`.
+            `on_error="skip"`, `open_command` or a `SharedFileList`: a file's size
+            is not a multiple of a sample's, or less than that of `num_samples`.
         tf.errors.InvalidArgumentError: While reading: a value is not as
             declared ("path: record 7 at byte 1120: slot 'click': ...", records
-            and bytes count from 0), or the size of a file that is compressed or
-            comes of `open_command` is not as above. Samples before a bad record
+            and bytes count from 0), or the size of a file that was not checked
+            before, or is compressed, is not as above. Samples before a bad record
             have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
     """
@@ -80,13 +81,13 @@ def RawDataset(
     if num_samples is not None:
         check_at_least("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
-    paths = as_paths(files)
-    if read.on_error == "raise" and not read.open_command:
+    is_shared = isinstance(files, SharedFileList)
+    if read.on_error == "raise" and not read.open_command and not is_shared:
         stride = (
             sum(s.num_values for s in spec if s.name not in nnz) * WORD.itemsize
             + sum(nnz.values()) * KEY_DTYPES[key_type].itemsize
         )
-        for path in paths:
+        for path in as_paths(files):
             _check_size(path, stride, num_samples)
     op: Callable[..., tf.Tensor] = functools.partial(
         gen_ops.lodestar_raw_dataset,
@@ -102,7 +103,7 @@ def RawDataset(
         offsets = slot_offsets(keys, slot_size_array)
         sizes = dict(zip(nnz, map(int, slot_size_array)))
         op = _with_limits(op, offsets, [sizes.get(s.name, 0) for s in spec])
-    return record_dataset(op, paths, spec, read)
+    return record_dataset(op, files, spec, read)
 
 
 def _with_limits(

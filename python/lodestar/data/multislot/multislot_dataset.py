@@ -11,6 +11,7 @@ from lodestar._library import gen_ops
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
 from lodestar.data.record_dataset import ReadOptions, record_dataset
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
 
@@ -18,7 +19,7 @@ MODES = ("queue", "file_instant", "in_memory")
 
 
 def MultiSlotDataset(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
     slots: SlotSpec | str | os.PathLike | Iterable[Slot],
     batch_size: int,
     *,
@@ -60,7 +61,8 @@ def MultiSlotDataset(
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a
-            name that ends in `.gz` is decompressed.
+            name that ends in `.gz` is decompressed. Or a `SharedFileList`, but
+            not `"in_memory"`.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
         mode: `"queue"`, `"file_instant"` or `"in_memory"`, as said above.

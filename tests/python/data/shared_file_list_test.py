@@ -1,0 +1,447 @@
+"""Iterators, of threads and processes, that share one list of files."""
+
+import collections
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lodestar import data
+from lodestar.data import (
+    FileListServer,
+    InMemoryDataset,
+    MultiSlotDataset,
+    SharedFileList,
+    Slot,
+    SlotSpec,
+)
+
+SPEC = SlotSpec([Slot.label("n", binary=False), Slot.sparse("C")])
+EACH = 10  # samples a file
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for f in range(12):
+        paths.append(tmp_path / f"part-{f}")
+        lines = range(EACH * f, EACH * f + EACH)
+        paths[-1].write_text("".join(f"1 {i} 1 {i}\n" for i in lines))
+    return paths
+
+
+@pytest.fixture
+def server(files):
+    with FileListServer(files) as server:
+        yield server
+
+
+def numbers(dataset):
+    return [int(n) for _, y in dataset for n in y[:, 0].numpy()]
+
+
+def whole(count=12):
+    return list(range(EACH * count))
+
+
+def test_one_iterator_gets_all_files_in_their_order(server, files):
+    shared = SharedFileList(server.address)
+    assert list(shared.paths()) == [str(path) for path in files]
+    assert (
+        numbers(MultiSlotDataset(SharedFileList(server.address), SPEC, 4)) == []
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle_rows": 5}, {"prefetch": 0}])
+def test_each_file_is_read_by_one_of_several_iterators(server, options):
+    def read(_):
+        # Its own of each thread: an iterator of the same takes the next pass.
+        shared = SharedFileList(server.address)
+        return numbers(MultiSlotDataset(shared, SPEC, 4, **options))
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(read, range(3)))
+    assert sorted(sum(found, [])) == whole()
+
+
+def test_every_iteration_is_the_next_pass(server):
+    def datasets(**options):
+        return MultiSlotDataset(
+            SharedFileList(server.address), SPEC, 7, **options
+        )
+
+    first = datasets()
+    assert numbers(first) == whole()
+    assert numbers(first) == whole()  # pass 1
+    second = datasets(repeat=4)
+    assert numbers(second) == whole() * 2  # 0 and 1 are over; 2 and 3
+    assert numbers(first) == []  # pass 2
+    third = datasets(repeat=6, shuffle_rows=3)
+    found = numbers(third)
+    assert sorted(found) == sorted(whole() * 2)
+
+
+def test_a_batch_holds_samples_of_one_file(server):
+    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+    assert [len(y) for _, y in dataset] == [4, 4, 2] * 12
+    dataset = MultiSlotDataset(
+        SharedFileList(server.address), SPEC, 4, drop_remainder=True, repeat=2
+    )
+    assert [len(y) for _, y in dataset] == [4, 4] * 12
+    assert dataset.element_spec[1].shape == [4, 1]
+
+
+def test_a_slow_iterator_reads_fewer_files(server):
+    counts = collections.Counter()
+
+    def read(delay):
+        for _ in SharedFileList(server.address).paths():
+            counts[delay] += 1
+            time.sleep(delay)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(read, [0.02, 1.0]))
+    assert sum(counts.values()) == 12
+    assert 1 <= counts[1.0] <= 5
+
+
+def test_an_iterator_asks_for_one_file_ahead(server):
+    paths = SharedFileList(server.address).paths()
+    next(paths)
+    time.sleep(1)
+    assert len(list(SharedFileList(server.address).paths())) >= 10
+    assert len(list(paths)) <= 1
+
+
+def test_files_are_shuffled_anew_in_each_pass(files):
+    def orders(seed):
+        with FileListServer(files, shuffle_files=True, seed=seed) as server:
+            shared = SharedFileList(server.address)
+            return [list(shared.paths()) for _ in range(3)]
+
+    found = orders(-1)
+    for order in found:
+        assert sorted(order) == sorted(map(str, files))
+    assert found[0] != found[1] != found[2] != sorted(map(str, files))
+    assert orders(-1) == found
+    assert orders(None) != found
+
+
+def test_the_next_pass_may_have_other_files(server, files):
+    shared = SharedFileList(server.address)
+    paths = shared.paths()
+    assert next(paths) == str(files[0])
+    server.set_files(files[:3])
+    assert len(list(paths)) == 11  # this pass goes on
+    assert list(shared.paths()) == [str(path) for path in files[:3]]
+    with pytest.raises(ValueError, match="`files` is empty"):
+        server.set_files([])
+    assert len(list(shared.paths())) == 3
+
+
+def test_a_memory_loads_what_it_gets(server):
+    memories = [InMemoryDataset(SPEC, 50) for _ in range(2)]
+
+    def load(memory):
+        for path in SharedFileList(server.address).paths():
+            memory.load(path)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(load, memories))
+    found = [n for memory in memories for n in numbers(memory.dataset())]
+    assert sorted(found) == whole()
+
+
+def test_fit_takes_a_pass_an_epoch(server):
+    inputs = keras.Input([1], name="C", dtype="float32")
+    model = keras.Model({"C": inputs}, keras.layers.Dense(1)(inputs))
+    model.compile(loss="mse", optimizer="sgd")
+    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 5)
+    seen = []
+
+    def features(x, y):
+        return {"C": tf.cast(x["C"].to_tensor(), tf.float32) * 1e-6}, y
+
+    class Count(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append(0)
+
+        def on_train_batch_end(self, batch, logs=None):
+            seen[-1] += 1
+
+    model.fit(dataset.map(features), epochs=3, verbose=0, callbacks=[Count()])
+    assert seen == [24, 24, 24]
+
+
+def test_inside_a_function_and_with_a_command(server):
+    @tf.function
+    def read():
+        total = 0.0
+        dataset = MultiSlotDataset(
+            SharedFileList(server.address),
+            SPEC,
+            4,
+            open_command=["cat", "{path}"],
+        )
+        for _, y in dataset:
+            total += tf.reduce_sum(y)
+        return total
+
+    assert read() == sum(whole())
+
+
+def test_norm_and_raw_files(tmp_path):
+    spec = SlotSpec([Slot.label("y"), Slot.dense("d", [2]), Slot.sparse("C")])
+    for make, write, name in (
+        (data.NormDataset, data.NormWriter, "a.txt"),
+        (data.RawDataset, data.RawWriter, "a.raw"),
+    ):
+        with write(tmp_path / name, spec) as writer:
+            for i in range(6):
+                writer.write({"y": i % 2, "d": [i, -i], "C": [i]})
+        with FileListServer([tmp_path / name] * 2) as server:
+            dataset = make(SharedFileList(server.address), spec, 4)
+            found = [i for x, _ in dataset for i in x["C"].values.numpy()]
+            assert found == [*range(6)] * 2
+
+
+def test_an_error_of_a_file_names_it(files):
+    files[3].write_text("oops\n")
+    with FileListServer(files) as server:
+        dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="part-3:1: "):
+            numbers(dataset)
+
+
+def test_an_iterator_cannot_be_saved(server, tmp_path):
+    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+    iterator = iter(dataset)
+    next(iterator)
+    with pytest.raises(tf.errors.UnimplementedError):
+        tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
+
+
+@pytest.mark.parametrize(
+    "make, options, message",
+    [
+        (MultiSlotDataset, {"shard": (2, 0)}, "`shard` is no option with a Sh"),
+        (MultiSlotDataset, {"shuffle_files": True}, "`shuffle_files` is no op"),
+        (MultiSlotDataset, {"mode": "in_memory"}, "found SharedFileList"),
+        (
+            data.ParquetDataset,
+            {},
+            r"`files` must be a path or a list of paths, ",
+        ),
+        (data.open_dataset, {"format": "csv"}, "found SharedFileList"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(server, make, options, message):
+    shared = SharedFileList(server.address)
+    with pytest.raises(ValueError, match=message):
+        make(shared, SPEC, 4, **options)
+    assert len(list(shared.paths())) == 12  # none was taken
+
+
+@pytest.mark.parametrize("address", ["", "chief", "chief:", ":1", "a:b", 5050])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(
+        ValueError, match="`address` must be 'host:port', found"
+    ):
+        SharedFileList(address)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"files": []}, "`files` is empty"),
+        ({"seed": 0.5}, "`seed` must be an integer or None"),
+        ({"port": -1}, "`port` must be"),
+        ({"shuffle_files": 1}, "`shuffle_files`=1 is not a Python bool"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_a_server(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FileListServer(**{"files": ["a"], **arguments})
+
+
+def test_a_port_may_be_chosen(files):
+    with FileListServer(files) as server:
+        port = int(server.address.rpartition(":")[2])
+        with pytest.raises(OSError, match=f"port {port} cannot be used: "):
+            FileListServer(files, port=port)
+    with pytest.raises(OSError, match="port 99999 cannot be used: "):
+        FileListServer(files, port=99999)
+    with FileListServer(files, port=port) as server:
+        assert server.address == f"localhost:{port}"
+        assert len(list(SharedFileList(server.address).paths())) == 12
+
+
+def test_a_server_stops_while_it_is_asked(files):
+    for _ in range(5):
+        server = FileListServer(files)
+        paths = SharedFileList(server.address).paths()
+        next(paths)
+        begin = time.monotonic()
+        del paths
+        server.stop()
+        assert time.monotonic() - begin < 10
+
+
+READER = """
+import sys, time
+from lodestar.data import MultiSlotDataset, SharedFileList
+address, slots, delay = sys.argv[1:]
+dataset = MultiSlotDataset(SharedFileList(address), slots, 5, repeat=2)
+for _, y in dataset:
+    print(*[int(n) for n in y[:, 0].numpy()], flush=True)
+    time.sleep(float(delay))
+"""
+
+
+@pytest.fixture
+def start_python():
+    """Starts Python programs that end with the test."""
+    started = []
+
+    def run(code, *arguments):
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    "TF_CPP_MIN_LOG_LEVEL": "3",
+                },
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def start(start_python, tmp_path):
+    """Starts readers of two passes, each a process."""
+    SPEC.to_yaml(tmp_path / "slots.yaml")
+
+    def run(address, delay):
+        return start_python(READER, address, tmp_path / "slots.yaml", delay)
+
+    return run
+
+
+def test_processes_share_the_files_of_every_pass(server, start):
+    readers = [start(server.address, delay) for delay in (0.0, 0.1)]
+    found = [reader.communicate()[0].split() for reader in readers]
+    assert [reader.returncode for reader in readers] == [0, 0]
+    assert sorted(map(int, sum(found, []))) == sorted(whole() * 2)
+
+
+def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
+    server, start, files
+):
+    reader = start(server.address, 1000)  # stays in its first file
+    first = [int(n) for n in reader.stdout.readline().split()]
+    assert first == list(range(5))
+    reader.send_signal(signal.SIGKILL)
+    reader.wait()
+    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 5)
+    found = numbers(dataset)
+    lost = 12 - len(found) // EACH
+    # The file that it read, and one or two ahead.
+    assert 2 <= lost <= 3
+    assert found == whole()[lost * EACH :]
+    assert numbers(dataset) == whole()  # the next pass has them all
+
+
+TASK = """
+import json, sys
+import tensorflow as tf
+import lodestar
+cluster, job, index = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+tf.distribute.Server(
+    tf.train.ClusterSpec(cluster), job_name=job, task_index=index
+).join()
+"""
+
+COORDINATOR = """
+import json, os, sys
+import tensorflow as tf
+from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
+cluster, slots, *files = json.loads(sys.argv[1]), *sys.argv[2:]
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), rpc_layer="grpc"
+    )
+)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+server = FileListServer(files)
+
+def dataset():
+    shared = SharedFileList(server.address)
+    return MultiSlotDataset(shared, slots, 10).map(lambda x, y: y[:, 0])
+
+@tf.function
+def step(iterator):
+    batch = iterator.get_next_as_optional()
+    # No AutoGraph: this program has no source file.
+    return tf.cond(batch.has_value(), batch.get_value, lambda: tf.zeros([0]))
+
+iterator = iter(coordinator.create_per_worker_dataset(dataset))
+results = [coordinator.schedule(step, args=(iterator,)) for _ in range(40)]
+coordinator.join()
+found = [int(n) for result in results for n in result.fetch()]
+print(*sorted(found), flush=True)
+os._exit(0)
+"""
+
+
+def test_workers_of_a_coordinator_share_the_files(
+    start_python, tmp_path, files
+):
+    SPEC.to_yaml(tmp_path / "slots.yaml")
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(4)]
+        for one in sockets:
+            one.bind(("localhost", 0))
+        names = [f"localhost:{one.getsockname()[1]}" for one in sockets]
+    cluster = {"worker": names[:2], "ps": names[2:3], "chief": names[3:]}
+    text = json.dumps(cluster)
+    for job, index in (("worker", 0), ("worker", 1), ("ps", 0)):
+        start_python(TASK, text, job, index)
+    coordinator = start_python(
+        COORDINATOR, text, tmp_path / "slots.yaml", *files
+    )
+    found = coordinator.communicate()[0].split()
+    assert [int(n) for n in found] == whole()
+
+
+def test_a_process_ends_while_iterators_wait(start_python, tmp_path, files):
+    SPEC.to_yaml(tmp_path / "slots.yaml")
+    code = """
+import sys
+from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
+server = FileListServer(sys.argv[2:])
+iterator = iter(
+    MultiSlotDataset(SharedFileList(server.address), sys.argv[1], 4)
+)
+next(iterator)
+raise KeyError("an error of the training")
+"""
+    process = start_python(code, tmp_path / "slots.yaml", *files)
+    assert process.wait(timeout=120) == 1
