@@ -39,6 +39,7 @@ class OneTraining(keras.callbacks.CallbackList):
 
     Attributes:
         first_batch: Of the epoch that is trained.
+        running: Whether the next batch is trained, and not looked at before.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class OneTraining(keras.callbacks.CallbackList):
     ):
         super().__init__(callbacks, **options)
         self.first_batch = 0
+        self.running = False
         self._moment = moment
         self._begun = False
         self._first_logs: dict[str, Any] = {}  # of the batches before the first
         self._end_logs: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
+        self.running = True
         if self._begun:
             return
         self._begun = True
@@ -81,6 +84,7 @@ class OneTraining(keras.callbacks.CallbackList):
         self._first_logs = {}
 
     def on_train_end(self, logs: Any = None) -> None:
+        self.running = False
         self._end_logs = logs or self._end_logs
 
     def end(self) -> None:
@@ -205,8 +209,14 @@ def _build_metrics(model: keras.Model, dataset: tf.data.Dataset) -> str:
 
     Tracing a step that trains nothing runs nothing of it.
     """
+    strategy = model.distribute_strategy
+
+    @tf.function
+    def step(data: Any) -> Any:
+        return strategy.run(model.test_step, args=(data,))
+
     try:
-        tf.function(model.test_step).get_concrete_function(dataset.element_spec)
+        step.get_concrete_function(dataset.element_spec)
     except Exception as error:
         return f"`test_step` cannot be traced ({describe_error(error)})"
     return ""

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
+from lodestar.callbacks.shared_out import SharedOut
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -153,7 +155,7 @@ class Snapshot(keras.callbacks.Callback):
         else has stopped, by `model.stop_training`, goes on.
 
         Args:
-            model: Built and compiled.
+            model: Built and compiled; of a `tf.distribute` strategy, too.
             epochs: As `model.fit`: the number of the last one.
             steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
                 data, which must end. Where tf.data does not know how many
@@ -207,6 +209,10 @@ class Snapshot(keras.callbacks.Callback):
             model=model,
         )
         options.update(verbose=verbose, callbacks=training)
+        data: Any = reader
+        with model.distribute_strategy.scope():
+            if tf.distribute.has_strategy():
+                data = SharedOut(reader, model.distribute_strategy, training)
         if training.has_stopped():
             epoch, done = max(epoch, epochs), 0
         keeps_best = [c for c in others if isinstance(c, EarlyStopping)]
@@ -219,7 +225,7 @@ class Snapshot(keras.callbacks.Callback):
                 steps = steps_per_epoch or _cardinality(reader)
                 self._first_batch = training.first_batch = done
                 model.fit(
-                    reader,
+                    data,
                     initial_epoch=epoch,
                     epochs=epoch + 1,
                     steps_per_epoch=steps and steps - done,
@@ -228,7 +234,7 @@ class Snapshot(keras.callbacks.Callback):
                 epoch, training.first_batch = epoch + 1, 0
             if not rest or (epoch < epochs and not model.stop_training):
                 model.fit(
-                    reader,
+                    data,
                     initial_epoch=epoch,
                     epochs=epochs,
                     steps_per_epoch=steps_per_epoch,
@@ -302,8 +308,7 @@ class Snapshot(keras.callbacks.Callback):
         self._unsaved = True
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
-        batches = (self.params or {}).get("steps")
-        if batches is not None and batch + 1 >= batches:
+        if self._batches_left() == 0:
             # What is due is taken when others have seen the epoch end.
             return
         self._stopped = bool(self.model.stop_training)
@@ -315,6 +320,14 @@ class Snapshot(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Takes a snapshot, if one is due, or the epoch is the best."""
+        if (
+            not self._stopped
+            and self.model.stop_training
+            and self._batches_left()
+        ):
+            # Stopped behind the end of the batch.
+            self._stopped = True
+            self._take_now()
         if self._stopped:
             # Nothing was trained since there was one.
             self._best_in_writing += self._best
@@ -371,6 +384,13 @@ class Snapshot(keras.callbacks.Callback):
         if not self._stopped:
             self._unsaved = True
             self._restored = callback
+
+    def _batches_left(self) -> int | None:
+        """Of the epoch, as far as it is known."""
+        batches = (self.params or {}).get("steps")
+        if batches is None:
+            return None
+        return max(0, batches - 1 - self._place["batch"])
 
     def _keeping(self) -> list[EarlyStopping]:
         callbacks = self._training.callbacks if self._training else []

@@ -103,6 +103,15 @@ def versions(folder):
     return [info.version for info in snapshot.list(f"{folder}/snapshots")]
 
 
+def test_a_strategy_of_which_nothing_is_known(files):
+    reader = surviving_trainer.reader(files, "steps")
+    strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
+    with strategy.scope():
+        m = surviving_trainer.dense_model()
+    with pytest.raises(NotImplementedError, match="know CentralStorageStrat"):
+        Snapshot("unused", iterator=reader).fit(m)
+
+
 def test_one_that_has_ended_stays_as_it_is(tmp_path, files):
     whole = surviving_trainer.train(str(tmp_path), files, "steps")
     before = versions(tmp_path)
@@ -160,6 +169,22 @@ def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files):
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
     assert_goes_on_as(found, whole)
+
+
+def test_stopped_between_two_batches(tmp_path):
+    """As by a signal while the last callback of a batch runs."""
+    m, callback = model(), Snapshot(str(tmp_path))
+    m.optimizer.build(m.trainable_variables)
+    callback.set_model(m)
+    callback.set_params({"steps": 3})
+    callback.on_train_begin()
+    callback.on_epoch_begin(0)
+    callback.on_train_batch_end(1)
+    m.stop_training = True
+    callback.on_epoch_end(0)
+    callback.on_train_end()
+    (info,) = snapshot.list(tmp_path)
+    assert info.metadata == {"epoch": 0, "batch": 1, "epoch_ended": False}
 
 
 def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files):
@@ -331,3 +356,30 @@ def test_a_model_whose_metrics_come_in_its_first_step(tmp_path):
     with pytest.warns(RuntimeWarning, match="`test_step` cannot be traced"):
         m = fit(str(tmp_path), [], m=made())
     assert int(m.optimizer.iterations) == 6
+
+
+@pytest.mark.parametrize(
+    "devices, kind, at",
+    [
+        (2, "steps", ("step", 7)),
+        (2, "passes", ("step", 8)),
+        (1, "steps", ("test", 1)),
+    ],
+)
+def test_under_a_strategy(tmp_path, files, devices, kind, at):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    if devices > 1:
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    options = {"strategy": strategy}
+    whole = surviving_trainer.train(
+        folder(tmp_path, "whole"), files, kind, **options
+    )
+    killed = folder(tmp_path, "killed")
+    die_at(killed, files, kind, at, **options)
+    found = surviving_trainer.train(killed, files, kind, **options)
+    if devices > 1:
+        # Keras's loss of a validation is not the same in two runs.
+        for each in (found, whole):
+            for name in ("logs", "scalars"):
+                each[name] = dict.fromkeys(each[name])
+    assert_goes_on_as(found, whole)

@@ -1,5 +1,6 @@
 """A training with all callbacks that know something, killed and begun again."""
 
+import contextlib
 import os
 import signal
 
@@ -35,13 +36,25 @@ def write_files(folder):
     return paths
 
 
-def reader(files, kind):
+def batches(files, padded, **options):
+    """Of eight samples, ragged, or padded for replicas, which get even parts."""
+    data = MultiSlotDataset(
+        files, SLOTS, batch_size=8, drop_remainder=padded, **options
+    )
+
+    def pad(features, label):
+        ids = features["ids"].to_tensor(0, shape=[8, 3])
+        return {**features, "ids": ids}, label
+
+    return data.map(pad) if padded else data
+
+
+def reader(files, kind, padded=False):
     """Files and samples in another order each time; the size is not known."""
     return lodestar.snapshot.ResumableDataset(
-        MultiSlotDataset(
+        batches(
             files,
-            SLOTS,
-            batch_size=8,
+            padded,
             shuffle_files=True,
             shuffle_rows=16,
             seed=5,
@@ -50,12 +63,14 @@ def reader(files, kind):
     )
 
 
-def model():
+def model(padded=False):
     """With rows, dense weights, a random seed and metrics."""
     keras.utils.set_random_seed(3)
-    ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
+    ids = keras.Input((None,), dtype="int64", ragged=not padded, name="ids")
     x = keras.Input((1,), name="x")
-    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
+    rows = lodestar.layers.DynamicEmbedding(
+        4, combiner="sum", padding_id=0 if padded else None, name="user"
+    )(ids)
     hidden = keras.layers.Dropout(0.2, seed=1)(
         keras.layers.Dense(3)(keras.layers.Concatenate()([rows, x]))
     )
@@ -68,6 +83,13 @@ def model():
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(num_thresholds=20, name="auc")],
     )
+    return m
+
+
+def dense_model():
+    """Without a table."""
+    m = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    m.compile("sgd", "mse")
     return m
 
 
@@ -101,7 +123,8 @@ class Board(keras.callbacks.TensorBoard):
         return self
 
     def scalar(self, name, value, step):
-        self.scalars[f"{name} {int(step)}"] = float(value)
+        step = int(keras.ops.convert_to_numpy(step))
+        self.scalars[f"{name} {step}"] = float(value)
 
     create_file_writer = staticmethod(tf.summary.create_file_writer)
     record_if = staticmethod(tf.summary.record_if)
@@ -134,7 +157,7 @@ class Script(keras.callbacks.Callback):
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch, logs=None):
-        self._reach("step", int(self.model.optimizer.iterations))
+        self._reach("step", int(self.model.optimizer.iterations.numpy()))
 
     def on_test_begin(self, logs=None):
         self._reach("test", self._epoch)
@@ -154,11 +177,21 @@ def kill(model):
 
 
 def train(
-    folder, files, kind, order="BTE", at=None, end=kill, every=4, **options
+    folder,
+    files,
+    kind,
+    order="BTE",
+    at=None,
+    end=kill,
+    every=4,
+    strategy=None,
+    **options,
 ):
     """Trains, or goes on; returns what is known in the end."""
-    m = model()
-    data = reader(files, kind)
+    padded = strategy is not None
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        m = model(padded)
+    data = reader(files, kind, padded)
     snapshots = lodestar.callbacks.Snapshot(
         os.path.join(folder, "snapshots"), every, iterator=data, **options
     )
@@ -177,7 +210,7 @@ def train(
         epochs=EPOCHS,
         steps_per_epoch=5 if kind == "steps" else None,
         callbacks=[script, *(callbacks[name] for name in order)],
-        validation_data=MultiSlotDataset(files, SLOTS, batch_size=8).take(2),
+        validation_data=batches(files, padded).take(2),
         verbose=0,
     )
     early = callbacks["E"]
