@@ -52,13 +52,15 @@ class FileDataset:
 
         Args:
             files: One path or several; folders and file lists stand for the
-                files in them.
+                files in them, but not with `open_command`.
 
         Raises:
             ValueError: There is none. The files stay as they were.
             DataError: A folder or a file list cannot be read.
         """
-        self._files = expand_inputs(as_paths(files))
+        paths = as_paths(files)
+        as_they_are = self._open.get("open_command") is not None
+        self._files = paths if as_they_are else expand_inputs(paths)
 
     def dataset(self, file: str | os.PathLike | None = None) -> tf.data.Dataset:
         """Batches of one file, or of all in their order.

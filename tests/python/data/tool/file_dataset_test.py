@@ -36,6 +36,19 @@ def test_all_files_and_each_of_them(files):
     assert ids(data.dataset(files[1])) == [[11, 12], [13]]
 
 
+def test_paths_for_a_command_are_taken_as_they_are(files):
+    command = ["sh", "-c", 'cat "${1#nowhere:/}"', "sh", "{path}"]
+    data = FileDataset(
+        [f"nowhere:/{path}" for path in files],
+        SPEC,
+        9,
+        format="multislot",
+        open_command=command,
+    )
+    assert data.files[0] == f"nowhere:/{files[0]}"
+    assert ids(data.dataset(data.files[1])) == [[11, 12, 13]]
+
+
 def test_other_files_have_the_same_spec_and_leave_what_reads(files):
     data = FileDataset(files[:1], SPEC, 2)
     first = data.dataset()
