@@ -61,6 +61,11 @@ class Interpreter:
         """Lets the process end."""
         self._process.communicate()
 
+    def kill(self):
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.communicate()
+
     def __enter__(self):
         return self
 

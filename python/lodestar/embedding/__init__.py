@@ -26,3 +26,6 @@ from lodestar.embedding.policies import (
 )
 from lodestar.embedding.rows import EmbeddingRows as EmbeddingRows
 from lodestar.embedding.rows import InspectedIds as InspectedIds
+from lodestar.embedding.worker_variable import (
+    WorkerEmbeddingVariable as WorkerEmbeddingVariable,
+)

@@ -21,6 +21,7 @@ from lodestar.embedding import (
     strategies,
 )
 from lodestar.embedding import stats as stats_lib
+from lodestar.embedding import workers as workers_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.tracked_table import TrackedTable
@@ -84,7 +85,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         TypeError: A second positional argument.
         tf.errors.InvalidArgumentError: A number is above what it may be.
         NotImplementedError: Under another strategy than OneDeviceStrategy,
-            MirroredStrategy and ParameterServerStrategy; `devices` with
+            MirroredStrategy, MultiWorkerMirroredStrategy and
+            ParameterServerStrategy; `devices` with
             SharedRows.
         tf.errors.FailedPreconditionError: A task of `devices` has not loaded
             this version of lodestar.
@@ -92,10 +94,15 @@ class EmbeddingVariable(SharedResource, TrackedTable):
 
     # What `devices` makes: a class that is built on this one.
     on_devices: type["EmbeddingVariable"]
+    # The same, of several workers, and these.
+    on_workers: type["EmbeddingVariable"]
+    workers: workers_lib.Workers | None = None
 
     def __new__(
         cls, *args: Any, devices: Any = None, **kwargs: Any
     ) -> "EmbeddingVariable":
+        if cls is EmbeddingVariable and workers_lib.of_strategy() is not None:
+            return super().__new__(EmbeddingVariable.on_workers)
         if devices is None and not strategies.servers():
             return super().__new__(cls)
         if issubclass(cls, EmbeddingVariable.on_devices):
@@ -210,6 +217,11 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     def parts(self) -> tuple[SharedResource, ...]:
         """What holds the rows: the table itself."""
         return (self,)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether rows lie elsewhere than in this process alone."""
+        return self.devices is not None or self.workers is not None
 
     @property
     def shared_rows(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding import workers
 from lodestar.embedding.table_parts import TablePart, by_id
 from lodestar.ops import (
     embedding_ops,
@@ -72,6 +73,11 @@ def look_up(
     return pooled
 
 
+def _by_id(table: Table, ids: tf.Tensor, of_part: Any) -> list[tf.Tensor]:
+    share_out = by_id if table.workers is None else workers.by_id
+    return share_out(table.parts, ids, of_part)
+
+
 def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
     """Rows `[N, dim]` of distinct `ids` `[N]`, and bool, who has one."""
 
@@ -82,7 +88,7 @@ def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
                 part.resource_handle, hook, own, missing_row, missing=missing
             )
 
-    return by_id(table.parts, ids, of_part)
+    return _by_id(table, ids, of_part)
 
 
 def _make(
@@ -115,7 +121,7 @@ def _make(
                 **options,
             )
 
-    return by_id(table.parts, ids, of_part)
+    return _by_id(table, ids, of_part)
 
 
 def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -4,9 +4,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar.embedding import workers
 from lodestar.embedding.hook_variable import HookVariable
 
-_KNOWN = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy)
+_KNOWN = (
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+)
 _INSTEAD = (
     "Make and train the model without a strategy, or under "
     "tf.distribute.MirroredStrategy."
@@ -60,6 +65,11 @@ def check_can_train(hook: HookVariable) -> None:
             f"The table '{hook.table.name}' is trained by {replicas} replicas "
             f"of {name}, but a table is in the memory of one process. "
             f"{_INSTEAD}"
+        )
+    if hook.table.workers != workers.of_strategy():
+        raise RuntimeError(
+            f"The table '{hook.table.name}' is trained by several workers, but "
+            f"was made outside of the scope of their {name}. Make it there."
         )
     if tf.distribute.in_cross_replica_context():
         raise RuntimeError(

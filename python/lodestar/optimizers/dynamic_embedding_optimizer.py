@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_choice
-from lodestar.embedding import strategies, table_store
+from lodestar.embedding import strategies, table_store, workers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
@@ -83,6 +83,14 @@ def _joined(splits: Sequence[_Split]) -> _Split:
         for pairs in parts.values()
     ]
     return _Split(hooks, splits[0].dense)
+
+
+def _check_finite(gradient: tf.IndexedSlices, hook: HookVariable) -> tf.Tensor:
+    return tf.debugging.check_numerics(
+        gradients_lib.merge_duplicates(gradient).values,
+        f"table '{hook.table.name}': the gradient is not finite; no row was "
+        "changed",
+    )
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -290,15 +298,18 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         The inner optimizer sums over replicas, but after it has clipped.
         """
         strategies.check_can_accumulate(self.inner_optimizer)
+        spread = workers.of_strategy()
+        hooks = split.hooks
+        if spread is not None:
+            hooks = [(workers.gather(g), hook) for g, hook in hooks]
         dense = [g for g, _ in split.dense]
         clips = self._clips()
         if clips:
             dense = replicas.sums(dense)
-            split = _Split(
-                split.hooks,
-                [(g, v) for g, (_, v) in zip(dense, split.dense)],
-            )
-        applied, clipped = replicas.merge(self._apply_first, split)
+        applied, clipped = replicas.merge(
+            self._apply_first,
+            _Split(hooks, [(g, v) for g, (_, v) in zip(dense, split.dense)]),
+        )
         return applied, replicas.in_first(clipped) if clips else dense
 
     def _apply_first(
@@ -306,11 +317,25 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     ) -> tuple[list[Any], list[Gradient]]:
         """Updates the tables with what all replicas have for them.
 
+        Of several workers each replica has all of it already; this one
+        updates its part.
+
         Returns what has then run, in a graph, and the dense gradients of the
         first replica, to be applied after it.
         """
-        split = self._unscale_and_clip(_joined(splits))
-        applied = self._apply_to_tables(split.hooks)
+        spread = workers.of_strategy()
+        if spread is None:
+            split = self._unscale_and_clip(_joined(splits))
+            applied = self._apply_to_tables(split.hooks)
+        else:
+            split = self._unscale_and_clip(_joined(splits[:1]))
+            checks = []
+            if self.nonfinite == "raise":
+                # Seen by all, or one alone would stop.
+                checks = [_check_finite(g, hook) for g, hook in split.hooks]
+            parts = [(spread.own_part(g), hook) for g, hook in split.hooks]
+            with tf.control_dependencies(checks):
+                applied = self._apply_to_tables(parts)
         return applied, [g for g, _ in split.dense]
 
     def _clips(self) -> bool:

@@ -503,15 +503,3 @@ def test_other_strategies_are_refused_where_a_table_is_trained():
             NotImplementedError, match="'t' is trained by 2 replicas of Central"
         ):
             step()
-
-
-def test_several_workers_are_refused_where_a_table_is_made(fresh_process):
-    fresh_process.run("""
-import lodestar, tensorflow as tf
-with tf.distribute.MultiWorkerMirroredStrategy().scope():
-    try:
-        lodestar.EmbeddingVariable(2, name="t")
-        assert False
-    except NotImplementedError as error:
-        assert "memory of one process" in str(error), error
-""")

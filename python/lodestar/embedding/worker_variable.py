@@ -1,0 +1,147 @@
+"""The embedding variable whose rows are spread over workers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import (
+    partitioned_lookup,
+    policies,
+    table_parts,
+    workers,
+)
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.saved_state import NAMES
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_partition_ops
+from lodestar.ops.flat_values import flat_values, map_flat
+
+# What all parts of a table have alike.
+_EQUAL = (
+    "optimizer",
+    "slot_names",
+    "slot_inits",
+    "counters",
+    "shared_rows",
+    "shared_slots",
+)
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class WorkerEmbeddingVariable(EmbeddingVariable):
+    """What EmbeddingVariable is under a MultiWorkerMirroredStrategy.
+
+    Each process has the rows of the ids that a hash gives it. Look-ups and
+    `find` are those of all replicas together, in `strategy.run`; so are
+    `export` and checkpoints, of the whole table, which all workers call. What
+    else reads or removes rows does it to those of this process.
+    """
+
+    counts_occurrences = False
+
+    def _make_rows(self) -> None:
+        attributes = self._attributes()
+        for given, why in (
+            (self._shared_rows, "whose rows are of no one worker"),
+            (
+                self._admission
+                if attributes.get("count_occurrences")
+                else None,
+                "but only distinct ids are sent to workers",
+            ),
+        ):
+            if given is not None:
+                raise NotImplementedError(
+                    f"The table '{self.name}' has {given!r}, {why}. Leave it "
+                    "out under MultiWorkerMirroredStrategy."
+                )
+        self.workers = workers.of_strategy()
+        # No part of a checkpoint, as which Keras would track it.
+        object.__setattr__(self, "_strategy", tf.distribute.get_strategy())
+        # Of each policy the share of this worker.
+        self._own_eviction = [
+            table_parts.shares(policy, self.workers.count)[self.workers.index]
+            for policy in self._eviction
+        ]
+        super()._make_rows()
+
+    def _attributes(self) -> dict[str, Any]:
+        own = getattr(self, "_own_eviction", self._eviction)
+        return {**super()._attributes(), **policies.attributes(own)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
+        return EmbeddingVariable(**config)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]} workers={self.workers.count}>"
+
+    def lookup_inputs(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """A hook that gets no gradient, and what an id without a row reads."""
+        return (
+            tf.zeros([0, self.dim], self.dtype),
+            tf.constant(self._missing_values),
+        )
+
+    def _look_up(
+        self,
+        feature: collection_ops.FeatureAttrs,
+        inputs: collection_ops.FeatureInputs,
+        **options: Any,
+    ) -> tf.Tensor:
+        (rows,) = partitioned_lookup.look_up(
+            [self], [feature], [inputs], **options
+        )
+        return rows
+
+    def find(self, ids: Any) -> tuple[Any, Any]:
+        """As that of EmbeddingVariable, of all replicas together."""
+        ids = ids_lib.to_int64(ids)
+        if isinstance(ids, tf.SparseTensor):
+            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
+        rows, found = partitioned_lookup.find(self, flat_values(ids))
+        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
+
+    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+        """As that of EmbeddingVariable, of those ids that are of this worker."""
+        divided = embedding_partition_ops.partition_rows(
+            ids_lib.to_dense_int64(ids, "insert_or_assign"),
+            ids_lib.to_numbers(rows, "rows", self.dtype),
+            self.workers.count,
+        )
+        super().insert_or_assign(*divided[self.workers.index])
+
+    def export_all(
+        self, optimizer_slots: bool = True, with_rows: bool = True
+    ) -> dict[str, tf.Tensor]:
+        """As that of EmbeddingVariable, of all workers, which all call it."""
+        if not tf.executing_eagerly():
+            raise NotImplementedError(
+                f"The rows of {self!r} are not in this process alone, as a "
+                "SavedModel needs them. Restore a checkpoint in a process "
+                "without a strategy, and export the model there."
+            )
+        own = super().export_all(optimizer_slots, with_rows)
+        slots = "optimizer_slots"  # [S, N, D], and are gathered by N
+        own[slots] = tf.transpose(own[slots], [1, 0, 2])
+        names = [name for name in NAMES if name not in _EQUAL]
+        of_workers = zip(
+            *workers.of_each(self._strategy, [own[name] for name in names])
+        )
+        parts = [{**own, **dict(zip(names, arrays))} for arrays in of_workers]
+        for part in parts:
+            part[slots] = tf.transpose(part[slots], [1, 0, 2])
+        return table_parts.merged(parts)
+
+    def import_all(
+        self, saved: Mapping[str, Any], mode: str = "replace"
+    ) -> tf.Operation | None:
+        """As that of EmbeddingVariable, of the rows of this worker."""
+        own = table_parts.divided(saved, self.workers.count)[self.workers.index]
+        return super().import_all(own, mode)
+
+
+EmbeddingVariable.on_workers = WorkerEmbeddingVariable
