@@ -102,6 +102,11 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         cls, *args: Any, devices: Any = None, **kwargs: Any
     ) -> "EmbeddingVariable":
         if cls is EmbeddingVariable and workers_lib.of_strategy() is not None:
+            if devices is not None:
+                raise NotImplementedError(
+                    "`devices` is given under MultiWorkerMirroredStrategy, "
+                    "whose workers hold the rows. Leave it out."
+                )
             return super().__new__(EmbeddingVariable.on_workers)
         if devices is None and not strategies.servers():
             return super().__new__(cls)

@@ -354,8 +354,8 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                 split.hooks.append(
                     (gradients_lib.as_applied(gradient, hook), hook)
                 )
-        if split.hooks:
-            strategies.check_can_train(split.hooks[0][1])
+        for _, hook in split.hooks:
+            strategies.check_can_train(hook)
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
