@@ -59,6 +59,12 @@ class WorkerEmbeddingVariable(EmbeddingVariable):
                     "out under MultiWorkerMirroredStrategy."
                 )
         self.workers = workers.of_strategy()
+        if self.workers.replicas > 1:
+            raise NotImplementedError(
+                f"The table '{self.name}' is made under workers of "
+                f"{self.workers.replicas} replicas each. Give each worker of "
+                "MultiWorkerMirroredStrategy one device."
+            )
         # No part of a checkpoint, as which Keras would track it.
         object.__setattr__(self, "_strategy", tf.distribute.get_strategy())
         # Of each policy the share of this worker.
