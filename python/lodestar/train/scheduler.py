@@ -1,7 +1,6 @@
 """Rounds of steps on the workers of a cluster."""
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,9 +17,6 @@ from lodestar.train.scheduled_step import ScheduledStep
 
 # Steps between two moments at which all workers wait, for each worker.
 _STEPS_PER_ROUND = 100
-_FROM_SERVER = re.compile(
-    r"GRPC error information from remote target /job:ps/replica:0/task:(\d+)"
-)
 
 
 class Scheduler:
@@ -140,17 +136,35 @@ class Scheduler:
         except BaseException as error:
             with contextlib.suppress(tf.errors.OpError):
                 self._coordinator.join()
-            found = _FROM_SERVER.search(str(error))
-            if isinstance(error, tf.errors.OpError) and found:
-                raise tf.errors.UnavailableError(
-                    None,
-                    None,
-                    f"The parameter server ps {found[1]} is gone, and its part "
-                    "of the model with it. Start a cluster, of any size, and "
-                    "this program again, which may go on from its last "
-                    "snapshot.",
-                ) from error
-            raise
+            lost = _lost_server() if isinstance(error, Exception) else None
+            if lost is None:
+                raise
+            raise tf.errors.UnavailableError(
+                None,
+                None,
+                f"The parameter server ps {lost} is gone, and its part of the "
+                "model with it. Start a cluster, of any size, and this program "
+                "again, which may go on from its last snapshot.",
+            ) from error
+
+
+def _lost_server() -> int | None:
+    """A parameter server that does not answer.
+
+    Errors name the others, too, as do those of snapshots of all of them.
+    """
+    for device in tf.config.list_logical_devices("CPU"):
+        place = tf.DeviceSpec.from_string(device.name)
+        if place.job != "ps":
+            continue
+        try:
+            with tf.device(device.name):
+                tf.identity(0).numpy()
+        except tf.errors.UnavailableError:
+            return place.task
+        except tf.errors.OpError:  # of what it did before: it is there
+            pass
+    return None
 
 
 def _check_model(model: keras.Model) -> None:

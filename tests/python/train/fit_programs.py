@@ -1,6 +1,7 @@
 """What fit_test.py runs in a process that is connected to a cluster."""
 
 import contextlib
+import os
 import threading
 
 import keras
@@ -11,7 +12,9 @@ import tensorflow as tf
 import lodestar
 from lodestar.train import evaluate, fit
 
-CLUSTER = lodestar.testing.LocalCluster(ps=2, workers=2)
+CLUSTER = lodestar.testing.LocalCluster(
+    ps=int(os.environ.get("SERVERS", 2)), workers=2
+)
 STRATEGY = tf.distribute.ParameterServerStrategy(CLUSTER.resolver)
 COORDINATOR = tf.distribute.coordinator.ClusterCoordinator(STRATEGY)
 
@@ -241,8 +244,9 @@ def click_model(scope=None, optimizer=None):
 
 def clicks():
     """24 batches of ragged ids."""
-    lengths = _RNG.integers(0, 5, 384)
-    values = _RNG.integers(0, 200, lengths.sum())
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(0, 5, 384)
+    values = rng.integers(0, 200, lengths.sum())
     ids = tf.RaggedTensor.from_row_lengths(values, lengths)
     sums = tf.reduce_sum(tf.cast(ids % 3 - 1, tf.float32), 1)
     labels = tf.cast(sums[:, tf.newaxis] > 0, tf.float32)
@@ -392,13 +396,52 @@ def keras_restores_where_it_was(folder):
     assert again.optimizer.iterations.numpy() == 48
 
 
-def a_lost_parameter_server_is_named():
+def a_lost_parameter_server_is_named(folder):
     """The last program: its variables are gone."""
-    ours = model()
-    fit(ours, DATA, verbose=0)
-    CLUSTER.kill("ps", 1)
-    for train in (fit, evaluate, fit):
-        with pytest.raises(
-            tf.errors.UnavailableError, match="^The parameter server ps 1 is"
-        ):
-            train(ours, DATA, verbose=0)
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                CLUSTER.kill("ps", 1)
+
+    ours = click_model()
+    snapshot = lodestar.callbacks.Snapshot(folder, "epoch")
+    names = "^The parameter server ps 1 is gone, and its part of the model"
+    with pytest.raises(tf.errors.UnavailableError, match=names):
+        fit(
+            *(ours, clicks()),
+            epochs=4,
+            callbacks=[snapshot, Kill()],
+            verbose=0,
+        )
+    for train in (fit, evaluate):
+        with pytest.raises(tf.errors.UnavailableError, match=names):
+            train(ours, clicks(), verbose=0)
+
+
+def training_goes_on_from_a_snapshot(folder):
+    """In another process, on a cluster of another size."""
+    ours = click_model()
+    snapshot = lodestar.callbacks.Snapshot(folder, "epoch")
+    place = snapshot.restore(ours).metadata
+    # That of epoch 1 may have been in writing.
+    done = place["epoch"] + 1
+    assert done in (1, 2) and place["epoch_ended"]
+    table = ours.get_layer("items").table
+    assert len(table.devices) == 3
+    assert ours.optimizer.iterations.numpy() == 24 * done
+    history = fit(
+        *(ours, clicks()),
+        initial_epoch=done,
+        epochs=4,
+        callbacks=[snapshot],
+        verbose=0,
+    )
+    assert history.epoch == [*range(done, 4)]
+    assert history.history["AUC"][-1] > 0.9
+    assert ours.optimizer.iterations.numpy() == 96
+    alone = click_model(contextlib.nullcontext())
+    lodestar.snapshot.restore_model(folder, alone)
+    here = alone.get_layer("items").table.export()
+    np.testing.assert_array_equal(table.export().ids, here.ids)
+    np.testing.assert_array_equal(table.export().rows, here.rows)
