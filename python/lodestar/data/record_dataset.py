@@ -213,7 +213,7 @@ def epochs(
         options: Those of the dataset.
     """
     shared = files.dataset() if isinstance(files, SharedFileList) else None
-    paths = None if shared else tf.constant(list(files))
+    paths = None if shared else tf.convert_to_tensor(list(files))
     # AutoGraph finds nothing to rewrite in these, and takes its time.
     as_is = tf.autograph.experimental.do_not_convert
 
@@ -251,6 +251,8 @@ def epochs(
 
 def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
     """The paths as strings; raises ValueError if there is none."""
+    if tf.is_symbolic_tensor(files):  # of a function that opens many
+        return [files]
     if isinstance(files, (str, bytes, os.PathLike)):
         files = [files]
     try:

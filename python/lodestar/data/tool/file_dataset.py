@@ -2,12 +2,20 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
+from lodestar._files import as_path
+from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.record_dataset import as_paths
-from lodestar.data.tool.find_format import expand_inputs
-from lodestar.data.tool.open_files import Slots, open_dataset
+from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.tool.find_format import expand_inputs, find_format
+from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.open_files import Slots, open_dataset, slots_of
+
+# With one of these, a dataset keeps something that each must have anew.
+_KEPT = {"mode", "shuffle_files", "shuffle_rows"}
 
 
 class FileDataset:
@@ -37,6 +45,7 @@ class FileDataset:
             batch_size: Samples a batch; the last one of a dataset is smaller.
             **options: `format`, and those of the format's own dataset function.
         """
+        self._opener: _TextOpener | None = None
         self._open = {"slots": slots, "batch_size": batch_size, **options}
         self.set_files(files)
 
@@ -68,4 +77,44 @@ class FileDataset:
         Raises:
             DataError, ValueError, tf.errors.OpError: As `open_dataset`.
         """
-        return open_dataset(self._files if file is None else file, **self._open)
+        if file is None:
+            return open_dataset(self._files, **self._open)
+        name = self._open.get("format") or find_format(as_path(file))
+        if (
+            name != "multislot"
+            or self._open["batch_size"] is None
+            or _KEPT.intersection(self._open)
+        ):
+            return open_dataset(file, **self._open)
+        return self._open_text(as_path(file))
+
+    def _open_text(self, path: str) -> tf.data.Dataset:
+        """Opens a file by a function of its path, which is traced once.
+
+        The dataset's own functions would be traced for each file, which takes
+        as long as several steps of training.
+        """
+        options = {k: v for k, v in self._open.items() if k != "format"}
+        spec = slots_of([path], FORMATS["multislot"], options.pop("slots"))
+        if self._opener is None or self._opener.spec != spec:
+            self._opener = _TextOpener(spec, options)
+        return self._opener.open(path)
+
+
+class _TextOpener:
+    """Opens MultiSlot text."""
+
+    def __init__(self, spec: SlotSpec | None, options: dict[str, Any]):
+        self.spec = spec
+
+        @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+        def variant(path):
+            dataset = MultiSlotDataset(path, spec, **options)
+            self._element_spec = dataset.element_spec
+            return tf.data.experimental.to_variant(dataset)
+
+        self._variant = variant
+
+    def open(self, path: str) -> tf.data.Dataset:
+        variant = self._variant(path)
+        return tf.data.experimental.from_variant(variant, self._element_spec)

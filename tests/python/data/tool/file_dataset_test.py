@@ -93,3 +93,40 @@ def test_no_file_changes_nothing(files, tmp_path):
     assert data.files == files
     with pytest.raises(ValueError, match="`batch_size` is missing"):
         FileDataset(files, SPEC).dataset()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_one_file_is_read_as_by_the_formats_dataset(files, prefetch):
+    data = FileDataset(files, SPEC, 2, prefetch=prefetch)
+    for file in [*files, files[0]]:
+        wanted = lodestar.data.MultiSlotDataset(
+            file, SPEC, 2, prefetch=prefetch
+        )
+        found = data.dataset(file)
+        assert found.element_spec == wanted.element_spec
+        for _ in range(2):
+            assert ids(found) == ids(wanted)
+
+
+def test_files_with_slots_of_their_own(tmp_path):
+    for name, slot in (("one", "a"), ("two", "b")):
+        spec = SlotSpec([Slot.label("y"), Slot.sparse(slot)])
+        (tmp_path / name).mkdir()
+        spec.to_yaml(tmp_path / name / "slots.yaml")
+        (tmp_path / name / "part-0").write_text("1 1 1 5\n")
+    data = FileDataset(tmp_path / "one", batch_size=1)
+    for name, slot in (("one", "a"), ("two", "b"), ("one", "a")):
+        data.set_files(tmp_path / name)
+        assert list(data.dataset(data.files[0]).element_spec[0]) == [slot]
+
+
+def test_a_file_that_is_missing_or_bad_is_named(files, tmp_path):
+    bad = tmp_path / "bad"
+    bad.write_text("1 1 1 7\n1 1 1 x\n")
+    for format in (None, "multislot"):
+        data = FileDataset(files, SPEC, 2, format=format)
+        data.dataset(files[0])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}:2"):
+            ids(data.dataset(bad))
+        with pytest.raises((DataError, tf.errors.NotFoundError), match="none"):
+            ids(data.dataset(tmp_path / "none"))
