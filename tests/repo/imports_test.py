@@ -40,7 +40,7 @@ _ROOMS = {
         *("data", "data.csv", "data.hugectr", "data.multislot"),
         "data.parquet",
     ),
-    "train": ("data.multislot", "data.tool", "embedding"),
+    "train": ("data.multislot", "data.tool", "embedding", "optimizers"),
     "testing": ("data", "data.multislot", "metrics", "sequence"),
     "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
     "callbacks": ("embedding", "layers", "snapshot"),

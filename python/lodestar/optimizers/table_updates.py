@@ -11,9 +11,11 @@ from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
+from lodestar.optimizers import update_attempt
 from lodestar.optimizers.gradients import merge_duplicates
 from lodestar.optimizers.replay import ReplayUpdate
 from lodestar.optimizers.row_optimizers import RowUpdate
+from lodestar.optimizers.update_attempt import UpdateAttempt
 
 # As EmbeddingApply takes it: the table's step stays as it is.
 _SAME_STEP = -2
@@ -54,6 +56,14 @@ def apply_updates(
     graph, the operations that have then run.
     """
     updates = [of_part for u in updates for of_part in _of_parts(u)]
+    attempt = update_attempt.current()
+    if attempt is not None:
+        if emptied or any(u.additions for u in updates):
+            raise NotImplementedError(
+                "gradient_accumulation_steps is not supported where a lost "
+                "worker's step is run again. Use larger batches."
+            )
+        return _stage_and_commit(updates, nonfinite, attempt)
     checks = []
     if nonfinite == "raise" and (
         len(updates) > 1 or any(u.additions for u in updates)
@@ -71,6 +81,47 @@ def apply_updates(
             group.emptied.append(part)
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
+
+
+def _stage_and_commit(
+    updates: Sequence[TableUpdate], nonfinite: str, attempt: UpdateAttempt
+) -> list[tf.Operation]:
+    """All tasks have checked what they are to write before the first writes.
+
+    What is replayed has no such check, and is written last.
+    """
+    staged, replayed = [], []
+    for u in updates:
+        if isinstance(u.update, ReplayUpdate):
+            replayed.append(u)
+        else:
+            staged.append(_stage(u, nonfinite, attempt))
+    with tf.control_dependencies(staged):
+        written = attempt.commit()
+    with tf.control_dependencies(written):
+        for u in replayed:
+            with u.table.on_device():
+                written.append(_apply(u, nonfinite))
+    return written
+
+
+def _stage(u: TableUpdate, nonfinite: str, attempt: UpdateAttempt) -> Any:
+    with u.table.on_device():
+        return gen_ops.lodestar_embedding_stage(
+            u.table.resource_handle,
+            tf.cast(u.gradient.indices, tf.int64),
+            tf.cast(u.gradient.values, u.table.update_dtype),
+            u.update.hyperparameters,
+            # One more, whatever the steps of other workers have made of it.
+            tf.constant(-1, tf.int64),
+            attempt.run,
+            attempt.update,
+            attempt.number_on(u.table.device),
+            optimizer=u.update.optimizer,
+            slot_inits=u.update.slot_inits,
+            create_missing=u.create_missing,
+            nonfinite=nonfinite,
+        )
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:

@@ -1,5 +1,6 @@
 """The training step that a ClusterCoordinator schedules on workers."""
 
+import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.optimizers.update_attempt import make_once
 from lodestar.train.step import TrainingStep
 
 # Metrics, or sums of gradients.
@@ -18,9 +20,10 @@ class ScheduledStep(TrainingStep):
     """Functions of a model for a ClusterCoordinator, each run on one worker.
 
     A function is called with a list of batches and their number, or with an
-    iterator and how many batches to take of it. It gives the state that metrics
-    have then which had seen nothing; it may be run again after a worker was
-    lost, and gives that once.
+    iterator and how many batches to take of it, and with the updates that these
+    are. It gives the state that metrics have then which had seen nothing; it may
+    be run again after a worker was lost, and gives that once. Tables take each
+    update once, dense weights at most once.
 
     `train` updates all weights after each batch. `push` reads dense weights
     once and updates them once, by the sum of gradients; tables are updated
@@ -41,11 +44,37 @@ class ScheduledStep(TrainingStep):
             for zero, *values in zip(self._zero, *states, strict=True)
         ]
 
-    def _train(self, batches, steps):
-        return _each(batches, steps, self._train_batch, self._constants())
+    def _train(self, batches, steps, updates):
+        once = self._once(updates, self._train_batch)
+        return _each(batches, steps, once, self._constants())
 
-    def _test(self, batches, steps):
-        return _each(batches, steps, self._test_batch, self._constants())
+    def _test(self, batches, steps, updates):
+        def test(read, number, metrics):
+            del number
+            return _on_replica(self._test_batch, read(), metrics)
+
+        return _each(batches, steps, test, self._constants())
+
+    def _once(self, updates, function):
+        """`function` of a batch and a state, but where its update was made."""
+        run, first, finished = tf.unstack(updates)
+        hooks = map(as_hook, self._model.trainable_variables)
+        tables = [hook.table for hook in hooks if hook is not None]
+        devices = [d for table in tables for d in table.devices or ()]
+
+        def once(read, number, state):
+            if not devices:
+                return _on_replica(function, read(), state)
+            return make_once(
+                lambda: _on_replica(function, read(), state),
+                lambda: state,
+                run=run,
+                update=first + tf.cast(number, tf.int64),
+                finished=finished,
+                devices=devices,
+            )
+
+        return once
 
     def _constants(self):
         return [tf.constant(value) for value in self._zero]
@@ -62,7 +91,7 @@ class ScheduledStep(TrainingStep):
     def _test_batch(self, batch, metrics):
         return self._forward(batch, metrics, training=False)[1]
 
-    def _push(self, batches, steps):
+    def _push(self, batches, steps, updates):
         model = self._model
         hooks = [v for v in model.trainable_variables if as_hook(v) is not None]
         dense = [v for v in model.trainable_variables if as_hook(v) is None]
@@ -88,7 +117,8 @@ class ScheduledStep(TrainingStep):
             return [*metrics, *sums]
 
         zeros = [*self._constants(), *map(tf.zeros_like, values)]
-        state = _each(batches, steps, batch_step, zeros)
+        once = self._once(updates, batch_step)
+        state = _each(batches, steps, once, zeros)
 
         def update(sums):
             with _Counting(model.optimizer, 0 if hooks else steps):
@@ -109,14 +139,18 @@ def _compiled(function: Callable) -> Any:
 
 
 def _on_replica(function: Callable, *arguments: Any) -> Any:
-    # Where optimizers must be, but for the loops around.
-    return tf.distribute.get_strategy().run(function, arguments)
+    # Where optimizers must be, but for the loops around. A replica has a thread
+    # of its own, which does not know the context of this one.
+    context = contextvars.copy_context()
+    return tf.distribute.get_strategy().run(
+        lambda *inputs: context.run(function, *inputs), arguments
+    )
 
 
 def _each(
     batches: Any,
     steps: tf.Tensor,
-    function: Callable[[Any, Tensors], Tensors],
+    function: Callable[[Callable[[], Any], Any, Tensors], Tensors],
     state: Tensors,
 ) -> Tensors:
     """What `function` makes of the state, batch by batch.
@@ -124,19 +158,19 @@ def _each(
     Args:
         batches: A list, or an iterator.
         steps: How many they are, or how many to take.
-        function: Of a batch and the state.
+        function: Of what reads a batch, the batch's number and the state.
         state: Before the first batch.
     """
     if isinstance(batches, list):
-        for batch in batches:
-            state = _on_replica(function, batch, state)
+        for number, batch in enumerate(batches):
+            state = function(lambda batch=batch: batch, number, state)
         return state
 
-    def body(step, state):
-        return step + 1, _on_replica(function, batches.get_next(), state)
+    def body(number, state):
+        return number + 1, function(batches.get_next, number, state)
 
     return tf.while_loop(
-        lambda step, _: step < steps, body, [tf.constant(0), list(state)]
+        lambda number, _: number < steps, body, [tf.constant(0), list(state)]
     )[1]
 
 

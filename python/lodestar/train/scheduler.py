@@ -1,6 +1,7 @@
 """Rounds of steps on the workers of a cluster."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,6 +52,9 @@ class Scheduler:
             steps_per_round = _STEPS_PER_ROUND * len(workers)
         check_at_least("steps_per_round", steps_per_round, 1)
         self._steps_per_round = steps_per_round
+        # Of no other training that the servers may have seen.
+        self._run = int.from_bytes(os.urandom(8), "little", signed=True)
+        self._updates = 0
         with strategy.scope(), self.errors():
             self.step = ScheduledStep.of(
                 model, lambda: (None, first_batch(x)), []
@@ -119,11 +123,16 @@ class Scheduler:
         """Runs steps; gives the metrics of each call, and how many there were."""
         calls = []
         done = 0
+        finished = self._updates
         while done < steps:
             arguments, taken = source.take(min(at_once, steps - done))
             if not taken:
                 break
-            calls.append(self._coordinator.schedule(function, arguments))
+            updates = tf.constant([self._run, self._updates, finished])
+            calls.append(
+                self._coordinator.schedule(function, (*arguments, updates))
+            )
+            self._updates += taken
             done += taken
         self._coordinator.join()
         return [call.fetch() for call in calls], done
@@ -136,7 +145,9 @@ class Scheduler:
         except BaseException as error:
             with contextlib.suppress(tf.errors.OpError):
                 self._coordinator.join()
-            lost = _lost_server() if isinstance(error, Exception) else None
+            lost = None
+            if isinstance(error, Exception):
+                lost = _lost_server()
             if lost is None:
                 raise
             raise tf.errors.UnavailableError(
@@ -149,22 +160,27 @@ class Scheduler:
 
 
 def _lost_server() -> int | None:
-    """A parameter server that does not answer.
-
-    Errors name the others, too, as do those of snapshots of all of them.
-    """
+    """The number of a parameter server that does not answer, or None."""
     for device in tf.config.list_logical_devices("CPU"):
         place = tf.DeviceSpec.from_string(device.name)
-        if place.job != "ps":
-            continue
-        try:
-            with tf.device(device.name):
-                tf.identity(0).numpy()
-        except tf.errors.UnavailableError:
+        if place.job == "ps" and not _answers(device.name, place.task):
             return place.task
-        except tf.errors.OpError:  # of what it did before: it is there
-            pass
     return None
+
+
+def _answers(device: str, task: int) -> bool:
+    # Errors of what was done before come up first, and name other servers, too.
+    for _ in range(5):
+        try:
+            with tf.device(device):
+                tf.identity(0).numpy()
+            return True
+        except tf.errors.UnavailableError as error:
+            if f"/job:ps/replica:0/task:{task}" in error.message:
+                return False
+        except tf.errors.OpError:
+            pass
+    return True
 
 
 def _check_model(model: keras.Model) -> None:

@@ -51,6 +51,17 @@ CALLS = {
         "optimizer": "adagrad",
         "slot_inits": [0.1],
     },
+    "EmbeddingStage": {
+        "ids": [1, 2, 2],
+        "gradients": np.ones([3, DIM]),
+        "hyperparameters": [0.1, 0.0, 1e-7],
+        "next_step": -1,
+        "run": 1,
+        "update": 0,
+        "attempt": 1,
+        "optimizer": "adagrad",
+        "slot_inits": [0.1],
+    },
     "EmbeddingGatherForUpdate": {
         "ids": [1, 2, 9],
         "shared": [False] * 3,
@@ -105,6 +116,11 @@ CALLS = {
     "EmbeddingSetStep": {"step": 5},
     "EmbeddingDecayFrequencies": {"rate": 0.5},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def update_that_has_begun():
+    gen_ops.lodestar_begin_update(1, 0, 0)
 
 
 def op_names():

@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/update_log.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/step_kernel.h"
+#include "tf_ops/kernels/embedding/update_attempt.h"
 #include "tf_ops/kernels/embedding/update_gradients.h"
 
 namespace lodestar {
@@ -156,74 +160,169 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   int64_t additions_ = 0;
 };
 
+// How rows are updated: attributes of EmbeddingApply and EmbeddingStage, which
+// may outlive the kernel.
+struct UpdateAttributes {
+  std::string optimizer;
+  std::vector<float> slot_inits;
+  bool create_missing = false;
+  std::string nonfinite;
+
+  static absl::Status Make(OpKernelConstruction* ctx,
+                           std::shared_ptr<const UpdateAttributes>* made) {
+    auto read = std::make_shared<UpdateAttributes>();
+    LODESTAR_TRY(ctx->GetAttr("optimizer", &read->optimizer));
+    LODESTAR_TRY(ctx->GetAttr("slot_inits", &read->slot_inits));
+    LODESTAR_TRY(ctx->GetAttr("create_missing", &read->create_missing));
+    LODESTAR_TRY(ctx->GetAttr("nonfinite", &read->nonfinite));
+    *made = std::move(read);
+    return absl::OkStatus();
+  }
+};
+
+// An update that is checked and summed: what is left is to write it.
+template <typename C>
+class CheckedUpdate {
+ public:
+  // Of inputs 1 to 4.
+  absl::Status Init(OpKernelContext* ctx,
+                    std::shared_ptr<const UpdateAttributes> attributes,
+                    const EmbeddingStore& store) {
+    attributes_ = std::move(attributes);
+    LODESTAR_TRY(SparseOptimizer::Create(
+        attributes_->optimizer, FlatSpan<float>(ctx->input(3)), &optimizer_));
+    next_step_ = ctx->input(4).scalar<int64_t>()();
+    gradients_ = ctx->input(2);
+    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const int dim = store.dim();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    LODESTAR_TRY(
+        summed_.Sum(ctx, ids, gradients_.flat<C>().data(), dim, &parallel));
+    std::vector<int64_t>& unique = summed_.ids;
+    if (attributes_->nonfinite == "pass" ||
+        SurelyFinite(store, summed_.sums, unique.size(), &parallel)) {
+      return absl::OkStatus();
+    }
+    std::vector<int64_t> kept;
+    LODESTAR_TRY(KeepFinite(attributes_->nonfinite, unique, {}, summed_.sums,
+                            store, &kept));
+    nonfinite_ = unique.size() - kept.size();
+    finite_.resize(kept.size() * dim);
+    for (size_t k = 0; k < kept.size(); ++k) {
+      unique[k] = unique[kept[k]];
+      std::copy_n(summed_.sums + kept[k] * dim, dim, finite_.data() + k * dim);
+    }
+    unique.resize(kept.size());
+    summed_.sums = finite_.data();
+    return absl::OkStatus();
+  }
+
+  Status Write(EmbeddingStore* store, const ParallelFor* parallel) const {
+    LODESTAR_RETURN_IF_ERROR(
+        store->Apply(summed_.ids, summed_.sums, attributes_->optimizer,
+                     optimizer_, attributes_->slot_inits,
+                     attributes_->create_missing, next_step_, parallel));
+    store->CountNonfiniteGradients(nonfinite_);
+    return Status();
+  }
+
+ private:
+  std::shared_ptr<const UpdateAttributes> attributes_;
+  SparseOptimizer optimizer_;
+  int64_t next_step_ = 0;
+  Tensor gradients_;  // which the sums may lie in
+  SummedGradients<C> summed_;
+  std::vector<C> finite_;
+  int64_t nonfinite_ = 0;
+};
+
+absl::Status CheckUpdateInputs(OpKernelContext* ctx,
+                               const EmbeddingStore& store) {
+  LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(2), store));
+  LODESTAR_TRY(CheckRank(ctx->input(3), "hyperparameters", 1));
+  return CheckRank(ctx->input(4), "next_step", 0);
+}
+
 class EmbeddingApplyOp : public StepKernel {
  public:
   explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : StepKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+    OP_REQUIRES_OK(ctx, UpdateAttributes::Make(ctx, &attributes_));
   }
 
   absl::Status ComputeInStep(OpKernelContext* ctx,
                              EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(2), *store));
-    LODESTAR_TRY(CheckRank(ctx->input(3), "hyperparameters", 1));
-    LODESTAR_TRY(CheckRank(ctx->input(4), "next_step", 0));
-    SparseOptimizer optimizer;
-    LODESTAR_TRY(SparseOptimizer::Create(
-        optimizer_, FlatSpan<float>(ctx->input(3)), &optimizer));
+    LODESTAR_TRY(CheckUpdateInputs(ctx, *store));
     absl::Status status;
-    VisitUpdateType(*store, [&](auto zero) {
-      status = Apply<decltype(zero)>(ctx, store, optimizer);
-    });
+    VisitUpdateType(
+        *store, [&](auto zero) { status = Apply<decltype(zero)>(ctx, store); });
     return status;
   }
 
  private:
   template <typename C>
-  absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store,
-                     const SparseOptimizer& optimizer) const {
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    const int dim = store->dim();
+  absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store) const {
+    CheckedUpdate<C> update;
+    LODESTAR_TRY(update.Init(ctx, attributes_, *store));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SummedGradients<C> summed;
-    LODESTAR_TRY(
-        summed.Sum(ctx, ids, ctx->input(2).flat<C>().data(), dim, &parallel));
-    std::vector<int64_t>& unique = summed.ids;
-    const C* sums = summed.sums;
-    std::vector<C> finite;
-    int64_t nonfinite = 0;
-    if (nonfinite_ != "pass" &&
-        !SurelyFinite(*store, sums, unique.size(), &parallel)) {
-      std::vector<int64_t> kept;
-      LODESTAR_TRY(KeepFinite(nonfinite_, unique, {}, sums, *store, &kept));
-      nonfinite = unique.size() - kept.size();
-      finite.resize(kept.size() * dim);
-      for (size_t k = 0; k < kept.size(); ++k) {
-        unique[k] = unique[kept[k]];
-        std::copy_n(sums + kept[k] * dim, dim, finite.data() + k * dim);
-      }
-      unique.resize(kept.size());
-      sums = finite.data();
-    }
-    LODESTAR_TRY(ToTensorFlow(store->Apply(
-        unique, sums, optimizer_, optimizer, slot_inits_, create_missing_,
-        ctx->input(4).scalar<int64_t>()(), &parallel)));
-    store->CountNonfiniteGradients(nonfinite);
-    return absl::OkStatus();
+    return ToTensorFlow(update.Write(store, &parallel));
   }
 
-  std::string optimizer_;
-  std::vector<float> slot_inits_;
-  bool create_missing_ = false;
-  std::string nonfinite_;
+  std::shared_ptr<const UpdateAttributes> attributes_;
+};
+
+class EmbeddingStageOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingStageOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, UpdateAttributes::Make(ctx, &attributes_));
+    attached_.name = attributes_->optimizer;
+    attached_.slot_inits = attributes_->slot_inits;
+    SparseOptimizer::SlotNames(attached_.name, &attached_.slot_names);
+    OP_REQUIRES_OK(ctx, ToTensorFlow(attached_.Check()));
+  }
+
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    return WithTableName(ctx, Stage(ctx, *store));
+  }
+
+ private:
+  absl::Status Stage(OpKernelContext* ctx, const EmbeddingStore& store) const {
+    LODESTAR_TRY(CheckUpdateInputs(ctx, store));
+    UpdateLog::Attempt attempt;
+    LODESTAR_TRY(ReadAttempt(ctx, 5, &attempt));
+    LODESTAR_TRY(ToTensorFlow(store.CheckOptimizer(attached_)));
+    absl::Status status;
+    VisitUpdateType(store, [&](auto zero) {
+      status = StageAs<decltype(zero)>(ctx, attempt, store);
+    });
+    return status;
+  }
+
+  template <typename C>
+  absl::Status StageAs(OpKernelContext* ctx, const UpdateLog::Attempt& attempt,
+                       const EmbeddingStore& store) const {
+    auto update = std::make_shared<CheckedUpdate<C>>();
+    LODESTAR_TRY(update->Init(ctx, attributes_, store));
+    tensorflow::core::RefCountPtr<EmbeddingResource> found;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &found));
+    // By then the resource may hold other rows than now.
+    const std::shared_ptr<EmbeddingResource> resource(
+        found.release(), [](EmbeddingResource* held) { held->Unref(); });
+    return ToTensorFlow(UpdateLog::Global().Stage(
+        attempt, [update, resource,
+                  attributes = attributes_](const ParallelFor* parallel) {
+          return update->Write(resource->store().get(), parallel);
+        }));
+  }
+
+  std::shared_ptr<const UpdateAttributes> attributes_;
+  AttachedOptimizer attached_;
 };
 
 LODESTAR_REGISTER(EmbeddingUnique);
 LODESTAR_REGISTER_FUNCTION(EmbeddingGradient);
 LODESTAR_REGISTER(EmbeddingCheckApply);
 LODESTAR_REGISTER(EmbeddingApply);
+LODESTAR_REGISTER(EmbeddingStage);
 
 }  // namespace
 }  // namespace lodestar

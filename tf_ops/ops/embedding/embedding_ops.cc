@@ -292,4 +292,29 @@ FAILED_PRECONDITION if the rows hold another optimizer's slots.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingStage")
+    .Input("handle: resource")
+    .Input("ids: int64")
+    .Input("gradients: slot_dtype")
+    .Input("hyperparameters: float")
+    .Input("next_step: int64")
+    .Input("run: int64")
+    .Input("update: int64")
+    .Input("attempt: int64")
+    .Attr(kSlotDtype)
+    .Attr(kOptimizers)
+    .Attr("slot_inits: list(float) >= 0")
+    .Attr("create_missing: bool = false")
+    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 0, 0}))
+    .Doc(R"doc(
+Checks what EmbeddingApply would write, and keeps it for CommitUpdate.
+
+All but run, update and attempt as in EmbeddingApply, with its errors.
+
+run, update, attempt: Scalars, as BeginUpdate took and gave them.
+FAILED_PRECONDITION if a later attempt has begun, or the update is committed.
+)doc");
+
 }  // namespace lodestar
