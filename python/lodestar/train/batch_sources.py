@@ -18,6 +18,7 @@ class BatchSource:
         name: Of the argument that `dataset` is, for messages.
         dataset: Of batches.
         steps: Of an epoch; None: a pass over the dataset.
+        anew: Each epoch begins with the first batch, not behind the last one's.
 
     Attributes:
         steps: The same, or as many as a pass has; None: that is not known.
@@ -27,9 +28,12 @@ class BatchSource:
         ValueError: `steps` is out of range.
     """
 
-    def __init__(self, name: str, dataset: Any, steps: int | None):
+    def __init__(
+        self, name: str, dataset: Any, steps: int | None, anew: bool = False
+    ):
         check_dataset(name, dataset)
         self._passes = steps is None
+        self._anew = anew or self._passes
         if steps is not None:
             check_at_least("steps", steps, 1)
         else:
@@ -46,7 +50,7 @@ class BatchSource:
 
     def begin(self) -> None:
         """Begins an epoch."""
-        if self._passes or self._iterator is None:
+        if self._anew or self._iterator is None:
             self._iterator = iter(self._dataset)
 
     def take(self, steps: int) -> tuple[tuple[Any, ...], int]:

@@ -31,7 +31,7 @@ def fit(
     Each step runs on whichever worker is free, on the weights that it finds.
     All workers wait after every `steps_per_round` steps. Callbacks are called
     then, so that they see weights, tables and metrics of one moment. Metrics
-    are those of all steps, each counted once.
+    are those of all steps, none counted twice.
 
     >>> with strategy.scope():
     ...     model = keras.Sequential([...])
@@ -75,6 +75,13 @@ def fit(
     check_at_least("initial_epoch", initial_epoch, 0)
     check_at_least("validation_freq", validation_freq, 1)
     check_at_least("sync_every", sync_every, 1)
+    if sync_every > 1 and isinstance(
+        getattr(model, "optimizer", None), keras.optimizers.LossScaleOptimizer
+    ):
+        raise ValueError(
+            f"`sync_every`={sync_every} with a LossScaleOptimizer, which looks "
+            "at the gradients of one step; leave one of them out."
+        )
     scheduler = Scheduler(model, x, steps_per_round)
     function, at_once = scheduler.step.train, model.steps_per_execution
     if sync_every > 1:
@@ -83,7 +90,7 @@ def fit(
     validation = None
     if validation_data is not None:
         validation = BatchSource(
-            "validation_data", validation_data, validation_steps
+            "validation_data", validation_data, validation_steps, anew=True
         )
     callbacks = _callback_list(
         callbacks,

@@ -155,10 +155,13 @@ def a_callback_stops_training():
 
 
 def validation_is_every_nth_epoch():
-    """With as many steps as it is given."""
+    """With as many steps as it is given, of the same batches each time."""
     options = {"validation_data": DATA, "validation_steps": 2, "verbose": 0}
-    found = fit(model(), DATA, epochs=4, validation_freq=2, **options)
+    still = model(keras.optimizers.SGD(0.0))
+    found = fit(still, DATA, epochs=4, validation_freq=2, **options)
     assert found.history["val_samples"] == [16, 16]
+    first, second = found.history["val_loss"]
+    np.testing.assert_allclose(first, second, 1e-6)
 
 
 def the_counter_of_a_wrapped_optimizer_counts():
@@ -309,6 +312,9 @@ def what_cannot_be_trained_is_named():
     sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         fit(model(lodestar.optimizers.DynamicEmbeddingOptimizer(sums)), DATA)
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="`sync_every`=2 with a LossScale"):
+        fit(model(scaled), DATA, sync_every=2)
     ours = model()
     with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
         fit(ours, X)
