@@ -15,7 +15,7 @@ from lodestar.data.record_dataset import as_paths
 from lodestar.data.shared_file_list import FILES
 
 # Else a pass would begin anew for who asks when all others are done with it.
-_FOREVER_MS = 2**62
+_FOREVER_MS = 2**62 // 1000  # TensorFlow counts microseconds
 
 
 class FileListServer:

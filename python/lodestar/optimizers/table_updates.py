@@ -88,24 +88,29 @@ def _stage_and_commit(
 ) -> list[tf.Operation]:
     """All tasks have checked what they are to write before the first writes.
 
-    What is replayed has no such check, and is written last.
+    What is replayed, or lies in no task, is not staged, and is written last.
     """
-    staged, replayed = [], []
+    staged, others = [], []
     for u in updates:
-        if isinstance(u.update, ReplayUpdate):
-            replayed.append(u)
-        else:
-            staged.append(_stage(u, nonfinite, attempt))
+        number = attempt.number_on(u.table.device)
+        if number is not None and isinstance(u.update, RowUpdate):
+            staged.append(_stage(u, nonfinite, attempt, number))
+            continue
+        others.append(u)
+        if nonfinite == "raise":
+            staged.append(_check(u))
     with tf.control_dependencies(staged):
         written = attempt.commit()
     with tf.control_dependencies(written):
-        for u in replayed:
+        for u in others:
             with u.table.on_device():
                 written.append(_apply(u, nonfinite))
     return written
 
 
-def _stage(u: TableUpdate, nonfinite: str, attempt: UpdateAttempt) -> Any:
+def _stage(
+    u: TableUpdate, nonfinite: str, attempt: UpdateAttempt, number: tf.Tensor
+) -> Any:
     with u.table.on_device():
         return gen_ops.lodestar_embedding_stage(
             u.table.resource_handle,
@@ -116,7 +121,7 @@ def _stage(u: TableUpdate, nonfinite: str, attempt: UpdateAttempt) -> Any:
             tf.constant(-1, tf.int64),
             attempt.run,
             attempt.update,
-            attempt.number_on(u.table.device),
+            number,
             optimizer=u.update.optimizer,
             slot_inits=u.update.slot_inits,
             create_missing=u.create_missing,

@@ -28,9 +28,9 @@ class UpdateAttempt(NamedTuple):
     update: tf.Tensor
     numbers: Mapping[str, tf.Tensor]
 
-    def number_on(self, device: str) -> tf.Tensor:
-        """The attempt's number on the task that has a device."""
-        return self.numbers[_task(device)]
+    def number_on(self, device: str | None) -> tf.Tensor | None:
+        """The attempt's number on the task that has a device; None: of none."""
+        return self.numbers.get(_task(device))
 
     def commit(self, of_earlier_attempt: bool = False) -> list[Any]:
         """Makes what was staged on all tasks; returns what has then run."""
@@ -78,18 +78,20 @@ def make_once(
         run: int64 scalar, a number of its own for each run of a training.
         update: int64 scalar, the update's number in the run.
         finished: int64 scalar: no update below it is run again.
-        devices: Of all parts of all tables.
+        devices: Of parts of tables; those of this process are left out.
 
     Returns:
         What `step` or `otherwise` does.
     """
     numbers, committed = {}, []
-    for task in dict.fromkeys(map(_task, devices)):
+    for task in filter(None, dict.fromkeys(map(_task, devices))):
         with tf.device(task):
             numbers[task], there = gen_ops.lodestar_begin_update(
                 run, update, finished
             )
         committed.append(there)
+    if not numbers:
+        return step()
     attempt = UpdateAttempt(run, update, numbers)
 
     def finish() -> Any:
@@ -105,10 +107,20 @@ def make_once(
     return tf.cond(tf.reduce_any(tf.stack(committed)), finish, begin)
 
 
-def _task(device: str) -> str:
+def _task(device: str | None) -> str | None:
     # Its first CPU; a process has one log, however many devices it has.
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.replace(device_type="CPU", device_index=0).to_string()
+    spec = tf.DeviceSpec.from_string(device or "")
+    if spec.job is None:
+        known = tf.config.list_logical_devices("CPU")[0].name
+        # A worker's own, in a cluster: not where the table is.
+        clustered = tf.DeviceSpec.from_string(known).job is not None
+        return None if clustered else "/device:CPU:0"
+    return spec.replace(
+        replica=spec.replica or 0,
+        task=spec.task or 0,
+        device_type="CPU",
+        device_index=0,
+    ).to_string()
 
 
 @contextlib.contextmanager

@@ -75,13 +75,6 @@ def fit(
     check_at_least("initial_epoch", initial_epoch, 0)
     check_at_least("validation_freq", validation_freq, 1)
     check_at_least("sync_every", sync_every, 1)
-    if sync_every > 1 and isinstance(
-        getattr(model, "optimizer", None), keras.optimizers.LossScaleOptimizer
-    ):
-        raise ValueError(
-            f"`sync_every`={sync_every} with a LossScaleOptimizer, which looks "
-            "at the gradients of one step; leave one of them out."
-        )
     scheduler = Scheduler(model, x, steps_per_round)
     function, at_once = scheduler.step.train, model.steps_per_execution
     if sync_every > 1:

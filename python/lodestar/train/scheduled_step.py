@@ -63,8 +63,6 @@ class ScheduledStep(TrainingStep):
         devices = [d for table in tables for d in table.devices or ()]
 
         def once(read, number, state):
-            if not devices:
-                return _on_replica(function, read(), state)
             return make_once(
                 lambda: _on_replica(function, read(), state),
                 lambda: state,

@@ -206,6 +206,11 @@ def _check_model(model: keras.Model) -> None:
             "run Keras's, whose metrics can be added up."
         )
     optimizer = model.optimizer
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "a LossScaleOptimizer looks at the gradients of one step after the "
+            "other, which workers do not make; use float32 or bfloat16."
+        )
     while optimizer is not None:
         if optimizer.gradient_accumulation_steps:
             raise ValueError(

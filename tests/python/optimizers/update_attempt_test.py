@@ -13,6 +13,7 @@ from lodestar._library import gen_ops
 from lodestar.optimizers import update_attempt
 
 IDS = tf.range(8, dtype=tf.int64)
+DEVICES = ["/CPU:0", "/CPU:1"]  # of one task
 _runs = itertools.count(5000)
 
 
@@ -23,7 +24,7 @@ def run():
 
 def make_table(name="once", **options):
     table = lodestar.EmbeddingVariable(
-        2, initializer="zeros", devices=["/CPU:0"] * 2, name=name, **options
+        2, initializer="zeros", devices=DEVICES, name=name, **options
     )
     table.insert_or_assign(IDS, tf.zeros([8, 2]))
     return table
@@ -58,7 +59,7 @@ def step_of(tables, optimizer, run, value=-1.0):
             run=tf.constant(run, tf.int64),
             update=update,
             finished=finished,
-            devices=[d for table in tables for d in table.devices],
+            devices=[d for table in tables for d in table.devices or ()],
         )
 
     def call(update, finished=0):
@@ -161,6 +162,21 @@ def test_a_replayed_update_is_made_with_the_others(run):
     assert min(after[1]) > 0.0
     assert step(0) == 0
     assert [values(table) for table in tables] == after
+
+
+def test_a_table_of_this_process_is_updated_with_the_others(run):
+    tables = [
+        make_table("there"),
+        lodestar.EmbeddingVariable(2, initializer="zeros", name="here"),
+    ]
+    tables[1].insert_or_assign(IDS, tf.zeros([8, 2]))
+    optimizer = wrap(keras.optimizers.SGD(1.0))
+    step = step_of(tables, optimizer, run)
+    assert [step(0), step(0)] == [1, 0]
+    assert [values(table) for table in tables] == [[1.0] * 8] * 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        step_of(tables, optimizer, run, value=np.inf)(1)
+    assert [values(table) for table in tables] == [[1.0] * 8] * 2
 
 
 def test_gradients_that_wait_are_refused(run):
