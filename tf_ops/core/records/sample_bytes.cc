@@ -53,9 +53,10 @@ class Taker {
   bool Take(int64_t count, Values* values) {
     constexpr int64_t kBytes = sizeof(*values->data());
     if (count < 0 || count > left_ / kBytes) return false;
+    if (count == 0) return true;
     const size_t size = values->size();
     values->resize(size + count);
-    std::memcpy(&(*values)[size], data_, count * kBytes);
+    std::memcpy(values->data() + size, data_, count * kBytes);
     data_ += count * kBytes;
     left_ -= count * kBytes;
     return true;
