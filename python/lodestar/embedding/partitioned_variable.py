@@ -11,7 +11,6 @@ from lodestar._checks import check_eager
 from lodestar._library import gen_ops
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
-    partitioned_lookup,
     policies,
     strategies,
     table_parts,
@@ -21,14 +20,14 @@ from lodestar.embedding.devices import check_devices, check_library
 from lodestar.embedding.embedding_variable import STATES, EmbeddingVariable
 from lodestar.embedding.rows import InspectedIds
 from lodestar.embedding.saved_state import NAMES
+from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, by_id, each
-from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_partition_ops
-from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.ops.flat_values import map_flat
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class PartitionedEmbeddingVariable(EmbeddingVariable):
+class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     """What `EmbeddingVariable(devices=...)` makes.
 
     The row of an id lies on the device that a hash of the id names. A look-up
@@ -114,10 +113,6 @@ class PartitionedEmbeddingVariable(EmbeddingVariable):
             config["devices"] = None
         return config
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
-        return EmbeddingVariable(**config)
-
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} devices={len(self._devices)}>"
 
@@ -144,25 +139,6 @@ class PartitionedEmbeddingVariable(EmbeddingVariable):
             return
         step = ids_lib.to_int64(step, name="step")
         self._each(gen_ops.lodestar_embedding_set_step, step)
-
-    def _look_up(
-        self,
-        feature: collection_ops.FeatureAttrs,
-        inputs: collection_ops.FeatureInputs,
-        **options: Any,
-    ) -> tf.Tensor:
-        (rows,) = partitioned_lookup.look_up(
-            [self], [feature], [inputs], **options
-        )
-        return rows
-
-    def find(self, ids: Any) -> tuple[Any, Any]:
-        """As that of EmbeddingVariable."""
-        ids = ids_lib.to_int64(ids)
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        rows, found = partitioned_lookup.find(self, flat_values(ids))
-        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
         """As that of EmbeddingVariable."""

@@ -8,16 +8,14 @@ import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
-    partitioned_lookup,
     policies,
     table_parts,
     workers,
 )
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.saved_state import NAMES
-from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
 from lodestar.ops import embedding_partition_ops
-from lodestar.ops.flat_values import flat_values, map_flat
 
 # What all parts of a table have alike.
 _EQUAL = (
@@ -31,7 +29,7 @@ _EQUAL = (
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class WorkerEmbeddingVariable(EmbeddingVariable):
+class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     """What EmbeddingVariable is under a MultiWorkerMirroredStrategy.
 
     Each process has the rows of the ids that a hash gives it. Look-ups and
@@ -78,10 +76,6 @@ class WorkerEmbeddingVariable(EmbeddingVariable):
         own = getattr(self, "_own_eviction", self._eviction)
         return {**super()._attributes(), **policies.attributes(own)}
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
-        return EmbeddingVariable(**config)
-
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} workers={self.workers.count}>"
 
@@ -91,25 +85,6 @@ class WorkerEmbeddingVariable(EmbeddingVariable):
             tf.zeros([0, self.dim], self.dtype),
             tf.constant(self._missing_values),
         )
-
-    def _look_up(
-        self,
-        feature: collection_ops.FeatureAttrs,
-        inputs: collection_ops.FeatureInputs,
-        **options: Any,
-    ) -> tf.Tensor:
-        (rows,) = partitioned_lookup.look_up(
-            [self], [feature], [inputs], **options
-        )
-        return rows
-
-    def find(self, ids: Any) -> tuple[Any, Any]:
-        """As that of EmbeddingVariable, of all replicas together."""
-        ids = ids_lib.to_int64(ids)
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        rows, found = partitioned_lookup.find(self, flat_values(ids))
-        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
         """As that of EmbeddingVariable, of those ids that are of this worker."""
