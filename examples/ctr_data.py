@@ -1,0 +1,114 @@
+"""The data of ctr_distributed: files by day, and how they are read."""
+
+import argparse
+import datetime
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import MultiSlotDataset, SharedFileList, SlotSpec
+
+_FIRST_DAY = datetime.date(2026, 1, 1)
+_FILES_A_DAY = 8
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Without --files: generates a click log, once, and points options to it."""
+    if options.files is not None:
+        return
+    days, examples, seed = options.days, options.examples, options.seed
+    folder = options.output / f"log_{days}_days_of_{examples}_seed_{seed}"
+    last = _FIRST_DAY + datetime.timedelta(days - 1)
+    options.files = str(folder / "%Y%m%d" / "part-*.txt")
+    options.slots = folder / "slots.yaml"
+    options.first_day, options.last_day = str(_FIRST_DAY), str(last)
+    if folder.exists():
+        return
+    print(f"Generating a click log in {folder} ...", flush=True)
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    log = lodestar.testing.generate_click_log(
+        partial, days * examples, days * _FILES_A_DAY, seed=seed
+    )
+    paths = zip(log.files, log.probability_files, strict=True)
+    for number, pair in enumerate(paths):
+        day = _FIRST_DAY + datetime.timedelta(number // _FILES_A_DAY)
+        of_day = partial / day.strftime("%Y%m%d")
+        of_day.mkdir(exist_ok=True)
+        for path in pair:
+            shutil.move(path, of_day)
+    partial.rename(folder)
+
+
+def read_slots(options: argparse.Namespace) -> SlotSpec:
+    """The slots that are used; they have one label."""
+    slots = SlotSpec.from_yaml(options.slots)
+    if sum(slot.used for slot in slots.labels) != 1:
+        raise lodestar.data.DataError(f"{options.slots}: wanted one label")
+    return slots
+
+
+def reader_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What all readers of the files take."""
+    return {
+        "batch_size": options.batch_size,
+        "pipe_command": options.pipe_command,
+    }
+
+
+def shared_batches(
+    address: str, slots: SlotSpec, options: argparse.Namespace
+) -> tf.data.Dataset:
+    """What one of several workers reads in a pass: the files that it draws.
+
+    A worker that is out of files waits for the others with blank examples of
+    weight 0, which train nothing. One comes first, too, so that a model can be
+    built from it before a file is drawn.
+
+    Args:
+        address: Of the FileListServer.
+        slots: Of the files.
+        options: Of the command line.
+
+    Returns:
+        Batches `(features, label, weight)`, without end.
+    """
+    batches = MultiSlotDataset(
+        SharedFileList(address),
+        slots,
+        num_parallel_files=options.reader_threads,
+        **reader_options(options),
+    ).map(lambda x, y: (x, y, tf.ones_like(y[:, 0])))
+    blank = tf.data.Dataset.from_tensors(
+        tf.nest.map_structure(_blank, batches.element_spec)
+    )
+    # Nothing is drawn before it is asked for.
+    as_asked = tf.data.Options()
+    as_asked.experimental_optimization.inject_prefetch = False
+    return (
+        blank.concatenate(batches)
+        .concatenate(blank.repeat())
+        .with_options(as_asked)
+    )
+
+
+def _blank(spec: tf.TypeSpec) -> tf.Tensor | tf.RaggedTensor:
+    """A batch of one example without ids, and of zeros."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_row_splits(
+            tf.zeros([0], spec.dtype), tf.zeros([2], spec.row_splits_dtype)
+        )
+    return tf.zeros([1, *(size or 0 for size in spec.shape[1:])], spec.dtype)
+
+
+def best_auc(files: list[str]) -> float | None:
+    """The AUC of the true probabilities; None where they are not known."""
+    truths = [pathlib.Path(file).with_suffix(".npy") for file in files]
+    if not all(truth.exists() for truth in truths):
+        return None
+    pairs = np.concatenate([np.load(truth) for truth in truths])
+    return lodestar.metrics.exact_auc(pairs[:, 1], pairs[:, 0])

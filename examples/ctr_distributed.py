@@ -1,0 +1,291 @@
+"""Trains a click model day by day: in one process, or on parameter servers.
+
+bazel run //examples:ctr_distributed                 one process, a generated log
+bazel run //examples:ctr_distributed -- --loopback   2 + 2 processes beside it
+
+Of a cluster each process runs this program: by --role PSERVER or TRAINER, or by
+TF_CONFIG. Parameter servers hold the model. Trainers, the workers of TensorFlow,
+read files and compute. Trainer 0 is the coordinator, too: it runs what is below,
+and all others end with it.
+"""
+
+import os
+
+# Before TensorFlow is imported: what its runtime logs is not for users.
+os.environ.setdefault("LODESTAR_QUIET_START", "1")
+
+import lodestar  # noqa: E402
+
+# isort: split
+import argparse  # noqa: E402
+import copy  # noqa: E402
+import json  # noqa: E402
+import pathlib  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable, Mapping  # noqa: E402
+
+import ctr_cluster  # noqa: E402
+import ctr_data  # noqa: E402
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from ctr_model import make_model  # noqa: E402
+from ctr_options import parse  # noqa: E402
+
+from lodestar.data import FileDataset, FileListServer, MultiSlotDataset  # noqa: E402
+
+_LOOPBACK = (2, 2)  # parameter servers, trainers
+_ENDLESS = 2**31  # steps
+
+# Trains on files, once on each; returns the metrics.
+OnePass = Callable[[list[str]], Mapping[str, float]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    # `bazel run` starts elsewhere than where the user stands.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parse(arguments)
+    # What matters is said by us.
+    tf.get_logger().setLevel("ERROR")
+
+    def command() -> int:
+        if options.loopback:
+            return compare(options, arguments)
+        return run(options)
+
+    return lodestar.command_line.run(
+        "ctr_distributed",
+        command,
+        errors=(*lodestar.command_line.ERRORS, lodestar.snapshot.SnapshotError),
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Is what the command line says in a cluster, or trains alone."""
+    task = options.task
+    if task is None:
+        ctr_data.prepare(options)
+        train_alone(options)
+        score(options)
+    elif task.coordinates:
+        # Before all else, since it forks.
+        with ctr_cluster.Connection(task, options.output) as connection:
+            ctr_data.prepare(options)
+            train_on_cluster(options, connection)
+            score(options)
+    else:
+        ctr_cluster.serve(task, options.output)
+    return 0
+
+
+def train_alone(options: argparse.Namespace) -> None:
+    """Trains by threads of this process, each of which takes files (Hogwild)."""
+    slots = ctr_data.read_slots(options)
+    model = new_model(options)
+
+    def one_pass(files: list[str]) -> Mapping[str, float]:
+        data.set_files(files)
+        return lodestar.train.train_from_dataset(
+            model,
+            data,
+            threads=options.reader_threads,
+            print_period=options.print_period,
+            on_period=lambda steps, values: show(values),
+        )
+
+    data = FileDataset(
+        next(iter(days_of(options).values())),
+        slots,
+        format="multislot",
+        **ctr_data.reader_options(options),
+    )
+    train(model, options, one_pass)
+
+
+def train_on_cluster(
+    options: argparse.Namespace, connection: ctr_cluster.Connection
+) -> None:
+    """Trains by all workers, each of which draws files from a list here."""
+    slots = ctr_data.read_slots(options)
+    with connection.strategy.scope():
+        model = new_model(options)
+
+    def one_pass(files: list[str]) -> Mapping[str, float]:
+        until_read = UntilAllIsRead()
+        with FileListServer(files, host=connection.host) as server:
+            lodestar.train.fit(
+                model,
+                lambda context: ctr_data.shared_batches(
+                    server.address, slots, options
+                ),
+                steps_per_epoch=_ENDLESS,
+                # Enough that each worker has some.
+                steps_per_round=max(
+                    options.print_period, 10 * connection.workers
+                ),
+                callbacks=[until_read],
+                verbose=0,
+            )
+        return until_read.values
+
+    train(model, options, one_pass)
+
+
+class UntilAllIsRead(keras.callbacks.Callback):
+    """Ends a pass with the first round of steps that has no example.
+
+    Attributes:
+        values: The metrics.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.values: Mapping[str, float] = {"examples": 0.0}
+
+    def on_train_batch_end(self, batch, logs=None):
+        if logs["examples"] == self.values["examples"]:
+            self.model.stop_training = True
+            return
+        self.values = dict(logs)
+        show(logs)
+
+
+def train(
+    model: keras.Model, options: argparse.Namespace, one_pass: OnePass
+) -> None:
+    """Trains on the days after the latest model, and saves models by day."""
+    folder = options.output / "models"
+    done = latest_model(folder)
+    if done is not None:
+        lodestar.snapshot.restore_model(done, model)
+        print(f"Going on from the model of {done.name}.", flush=True)
+    *days, _ = days_of(options).items()
+    days = [
+        (str(day), files)
+        for day, files in days
+        if done is None or str(day) > done.name
+    ]
+    if done is None and not days:
+        raise lodestar.data.DataError(
+            f"{options.files}: one day is held out; wanted another to train on"
+        )
+    for number, (day, files) in enumerate(days, 1):
+        print(f"{day}: {len(files)} files", flush=True)
+        values = one_pass(files)
+        print(f"{day}: AUC {values['auc']:.4f} as it was trained", flush=True)
+        if number % options.save_every == 0 or number == len(days):
+            lodestar.snapshot.save_model(folder / day, model)
+
+
+def score(options: argparse.Namespace) -> None:
+    """Exports the latest model, and scores the day that was held out."""
+    done = latest_model(options.output / "models")
+    exported = options.output / "saved_model"
+    # Here, whole, wherever it was trained.
+    model = new_model(options)
+    lodestar.snapshot.restore_model(done, model)
+    lodestar.export.saved_model(model, exported, from_rows=True)
+    *_, (day, files) = days_of(options).items()
+    batches = MultiSlotDataset(
+        files, ctr_data.read_slots(options), **ctr_data.reader_options(options)
+    )
+    features, _ = next(iter(batches))
+    checked = lodestar.export.verify(model, exported, features)
+
+    served = tf.saved_model.load(os.fspath(exported)).serve
+    labels, scores = [], []
+    for features, label in batches:
+        labels.append(label)
+        scores += served(features).values()
+    results = {
+        "model": done.name,
+        "day": str(day),
+        "auc": lodestar.metrics.exact_auc(
+            np.concatenate(labels), np.concatenate(scores)
+        ),
+        "best_auc": ctr_data.best_auc(files),
+    }
+    print(
+        f"Exported the model of {done.name} to {exported}; what its signatures "
+        f"({', '.join(checked.signatures)}) take is in features.json."
+    )
+    print(f"{day}, held out: AUC {results['auc']:.4f}", flush=True)
+    (options.output / "results.json").write_text(json.dumps(results) + "\n")
+
+
+def compare(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Trains on a cluster of this machine, and alone; prints both results."""
+    ctr_data.prepare(options)
+    servers, trainers = _LOOPBACK
+    names = {
+        "one process": "alone",
+        f"{servers} servers, {trainers} trainers": "cluster",
+    }
+    folders = {name: options.output / end for name, end in names.items()}
+    alone, cluster = folders.values()
+    code = ctr_cluster.run_on_loopback(
+        [
+            *(sys.executable, os.path.abspath(__file__)),
+            *(*arguments, "--no-loopback"),
+            *("--files", options.files, "--slots", str(options.slots)),
+            *("--first-day", options.first_day),
+            *("--last-day", options.last_day, "--output", str(cluster)),
+        ],
+        *_LOOPBACK,
+    )
+    if code:
+        return code
+    print("One process", flush=True)
+    options = copy.copy(options)
+    options.output = alone
+    run(options)
+    found = {
+        name: json.loads((folder / "results.json").read_text())
+        for name, folder in folders.items()
+    }
+    rows = {name: results["auc"] for name, results in found.items()}
+    if best := found["one process"]["best_auc"]:
+        rows["the best that any model can have"] = best
+    print(f"\nAUC of {found['one process']['day']}, held out")
+    for name, auc in rows.items():
+        print(f"  {name:<32}  {auc:.4f}")
+    return 0
+
+
+def new_model(options: argparse.Namespace) -> keras.Model:
+    """As the options say."""
+    return make_model(
+        ctr_data.read_slots(options),
+        options.embedding_dim,
+        options.padding_id,
+        options.learning_rate,
+        options.seed,
+    )
+
+
+def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
+    """The one of the last day, all of which is there."""
+    models = sorted(folder.glob("????-??-??"))
+    return next(filter(lodestar.snapshot.list, reversed(models)), None)
+
+
+def days_of(options: argparse.Namespace) -> dict:
+    """The files of each day, of which the last is held out."""
+    return lodestar.data.files_by_day(
+        options.files, options.first_day, options.last_day
+    )
+
+
+def show(values: Mapping[str, float]) -> None:
+    """Prints how training goes."""
+    print(
+        f"  {values['examples']:>9,.0f} examples: loss {values['loss']:.4f}, "
+        f"AUC {values['auc']:.4f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

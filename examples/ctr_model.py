@@ -1,0 +1,78 @@
+"""The click model of ctr_distributed: one table of ids under dense layers."""
+
+import keras
+from keras import ops
+
+import lodestar
+from lodestar.data import SlotSpec
+
+_HIDDEN_UNITS = (128, 64)
+# Rows get gradients of a few examples of a batch: Keras's 0.1 would drown them.
+_INITIAL_ACCUMULATOR = 1e-6
+
+
+class Examples(keras.metrics.Sum):
+    """How many examples were trained on, without those of weight 0."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(ops.ones_like(y_true), sample_weight)
+
+
+def make_model(
+    slots: SlotSpec,
+    dim: int,
+    padding_id: int | None,
+    learning_rate: float,
+    seed: int,
+) -> keras.Model:
+    """Builds and compiles the model; in a strategy's scope its table is spread.
+
+    All slots of ids share the table: the name of a slot salts its ids.
+
+    Args:
+        slots: What an example holds.
+        dim: Width of a row.
+        padding_id: An id that stands for none; None: each is an id.
+        learning_rate: Of Adagrad.
+        seed: Of first values.
+    """
+    keras.utils.set_random_seed(seed)
+    slots = SlotSpec(slots.used)
+    inputs = lodestar.data.inputs_of_slots(slots)
+    parts = []
+    ids = [slot.name for slot in slots.sparse if slot.dtype == "uint64"]
+    if ids:
+        table = lodestar.EmbeddingVariable(dim, seed=seed, name="ids")
+        rows = lodestar.layers.EmbeddingCollection(
+            {
+                name: lodestar.Feature(
+                    table, "mean", salt=name, padding_id=padding_id
+                )
+                for name in ids
+            },
+            name="rows",
+        )({name: inputs[name] for name in ids})
+        parts += [rows[name] for name in ids]
+    for slot in slots.dense:
+        x = ops.reshape(inputs[slot.name], (-1, slot.num_values))
+        x = ops.cast(x, "float32")
+        parts.append(ops.sign(x) * ops.log1p(ops.abs(x)))
+    parts += [inputs[slot.name] for slot in slots.one_hot]
+    x = keras.layers.Concatenate(name="features")(parts)
+    for number, units in enumerate(_HIDDEN_UNITS):
+        x = keras.layers.Dense(units, "relu", name=f"hidden_{number}")(x)
+    click = keras.layers.Dense(1, "sigmoid", name="click")(x)
+    model = keras.Model(inputs, click, name="ctr")
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(
+                learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
+            )
+        ),
+        "binary_crossentropy",
+        weighted_metrics=[
+            keras.metrics.AUC(name="auc"),
+            Examples(name="examples"),
+        ],
+    )
+    return model

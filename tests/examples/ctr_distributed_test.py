@@ -1,0 +1,327 @@
+"""examples/ctr_distributed.py: days of a log, in one process and on a cluster."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from processes import Interpreter
+
+import lodestar
+
+FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
+SMALL = ["--days", "3", "--examples", "1000", "--batch-size", "64"]
+CLUSTER = {"ps": ["a:1", "b:2"], "worker": ["a:3", "a:4", "a:5"]}
+
+
+@pytest.fixture(autouse=True)
+def sources(monkeypatch):
+    """The example's modules can be imported."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.delenv("BUILD_WORKING_DIRECTORY", raising=False)
+
+
+@pytest.fixture
+def main(monkeypatch):
+    """The example's entry in this process; gives the exit code."""
+    monkeypatch.setenv("LODESTAR_QUIET_START", "1")
+    import ctr_distributed
+
+    def run(*arguments):
+        try:
+            return ctr_distributed.main(list(map(str, arguments)))
+        except SystemExit as error:
+            return error.code
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Four days of files, and what reads them."""
+    folder = tmp_path_factory.mktemp("log")
+    whole = lodestar.testing.generate_click_log(folder, 4000, 8)
+    for number, file in enumerate(whole.files):
+        day = folder / f"2026022{5 + number // 2}"
+        day.mkdir(exist_ok=True)
+        os.rename(file, day / f"part-{number}")
+    return [
+        *("--files", folder / "%Y%m%d" / "part-*", "--first-day", "2026-02-25"),
+        *("--slots", whole.slots_file, "--batch-size", 64),
+    ]
+
+
+def results(output):
+    return json.loads((output / "results.json").read_text())
+
+
+def models(output):
+    return sorted(path.name for path in (output / "models").iterdir())
+
+
+def test_a_generated_log(main, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(*SMALL, "--print-period", 10, "--output", out) == 0
+    said = capsys.readouterr().out
+    assert models(out) == ["2026-01-01", "2026-01-02"]
+    days = re.findall(r"^(\S+): 8 files\n((?:  .*\n)*)\1: AUC", said, re.M)
+    assert [day for day, _ in days] == models(out)
+    for _, lines in days:
+        # 8 files of 125 examples are 16 steps.
+        assert re.fullmatch(r" +6\d\d examples: loss [0-9., A-UC]+\n", lines)
+    found = results(out)
+    assert found["model"] == "2026-01-02" and found["day"] == "2026-01-03"
+    assert 0.5 < found["auc"] < found["best_auc"] < 0.9
+    assert f"2026-01-03, held out: AUC {found['auc']:.4f}\n" in said
+
+    # The same command again has nothing to train.
+    assert main(*SMALL, "--output", out) == 0
+    said = capsys.readouterr().out
+    assert "Generating" not in said and "files" not in said
+    assert "Going on from the model of 2026-01-02.\n" in said
+    assert results(out) == found
+
+
+def test_each_day_is_trained_once_from_the_latest_model_on(
+    main, log, tmp_path, capsys
+):
+    out = tmp_path / "out"
+    command = [*log, "--reader-threads", 1, "--output", out]
+    assert main(*command, "--last-day", "2026-02-27") == 0
+    assert models(out) == ["2026-02-25", "2026-02-26"]
+    (out / "models" / "2026-02-27").mkdir()  # of a crash
+    capsys.readouterr()
+    assert main(*command, "--last-day", "2026-02-28") == 0
+    said = capsys.readouterr().out
+    assert "Going on from the model of 2026-02-26.\n2026-02-27: 2 fi" in said
+    whole = tmp_path / "whole"
+    command = [*command[:-1], whole, "--save-every", 2]
+    assert main(*command, "--last-day", "2026-02-28") == 0
+    assert models(whole) == ["2026-02-26", "2026-02-27"]
+    assert results(whole)["auc"] == pytest.approx(results(out)["auc"], abs=1e-6)
+    newest = lodestar.snapshot.list(whole / "models" / "2026-02-27")[-1]
+    # 3 days of 2 files of 500 examples, 8 batches each.
+    assert newest.step == 48
+    assert newest.tables["ids"].dim == 16
+
+
+def test_the_export_is_served_elsewhere(main, log, tmp_path):
+    out = tmp_path / "out"
+    command = [
+        *log,
+        "--last-day",
+        "2026-02-26",
+        "--pipe-command",
+        "sed s/^1/1/",
+    ]
+    command += ["--embedding-dim", 4, "--padding-id", -1, "--output", out]
+    assert main(*command) == 0
+    described = json.loads((out / "saved_model" / "features.json").read_text())
+    taken = described["signatures"]["from_rows"]["arguments"]
+    assert {"C1", "I1"} <= {argument["name"] for argument in taken}
+    assert described["tables"][0]["dim"] == 4
+    assert described["tables"][0]["read_by"][0]["padding_id"] is None
+    with Interpreter() as process:
+        process.run(
+            "import sys, lodestar, numpy as np, tensorflow as tf\n"
+            "folder, files, slots = sys.argv[1:]\n"
+            "loaded = tf.saved_model.load(folder)\n"
+            "data = lodestar.data.MultiSlotDataset(\n"
+            "    sorted(tf.io.gfile.glob(files)), slots, 128)\n"
+            "pairs = [(y, *loaded.serve(x).values()) for x, y in data]\n"
+            "auc = lodestar.metrics.exact_auc(\n"
+            "    *map(np.concatenate, zip(*pairs)))\n"
+            "np.save(folder + '/auc.npy', auc)\n",
+            out / "saved_model",
+            pathlib.Path(log[1]).parent.parent / "20260226" / "part-*",
+            log[5],
+        )
+    auc = np.load(out / "saved_model" / "auc.npy")
+    assert results(out)["auc"] == pytest.approx(float(auc), abs=1e-6)
+
+
+def test_a_cluster_beside_one_process(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    command = [sys.executable, "-u", FOLDER / "ctr_distributed.py"]
+    command += ["--loopback", *SMALL, "--output", tmp_path]
+    with subprocess.Popen(
+        list(map(str, command)),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, errors = process.communicate(timeout=400)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert (process.returncode, errors) == (0, ""), said
+    # All of the group have ended.
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    on_cluster, alone = said.split("One process\n")
+    for text in (on_cluster, alone):
+        for day in ("2026-01-01", "2026-01-02"):
+            of_day = text.partition(f"{day}: 8 files\n")[2]
+            of_day = of_day.partition(f"{day}: AUC")[0]
+            if text is on_cluster:
+                # Each example once, none lost.
+                assert "  1,000 examples: " in of_day.splitlines()[-1]
+    for name in ("cluster", "alone"):
+        assert models(tmp_path / name) == ["2026-01-01", "2026-01-02"]
+        auc = results(tmp_path / name)["auc"]
+        assert 0.5 < auc < 0.9
+        assert f" {auc:.4f}\n" in alone
+    assert "the best that any model can have" in alone
+    newest = tmp_path / "cluster" / "models" / "2026-01-02"
+    table = lodestar.snapshot.list(newest)[-1].tables["ids"]
+    assert len(table.files) == 2  # of two servers
+
+
+def test_what_a_worker_reads(log):
+    import ctr_data
+    from ctr_options import parse
+
+    options = parse([*map(str, log), "--last-day", "2026-02-28"])
+    slots = ctr_data.read_slots(options)
+    files = sorted(tf.io.gfile.glob(str(log[1]).replace("%Y%m%d", "20260225")))
+    with lodestar.data.FileListServer(files) as server:
+
+        def batches():
+            return ctr_data.shared_batches(server.address, slots, options)
+
+        ((x, y, weight),) = batches().take(1)
+        assert (y.shape, weight.numpy().tolist()) == ((1, 1), [0.0])
+        assert x["C7"].to_list() == [[]] and x["I1"].numpy().tolist() == [[0.0]]
+        weights = [w.numpy().sum() for _, _, w in batches().take(20)]
+    # That drew no file: 2 files of 500 examples.
+    assert weights == [0, *([64] * 7 + [52]) * 2, 0, 0, 0]
+
+
+def find(arguments):
+    from ctr_options import parse
+
+    return parse(arguments).task
+
+
+ROLES = ["--endpoints", "a:1,b:2", "--trainers", "3"]
+
+
+@pytest.mark.parametrize(
+    "arguments, job, index, coordinates",
+    [
+        (["--role", "PSERVER", "--current_endpoint", "b:2"], "ps", 1, False),
+        (["--role", "TRAINER", "--trainer_id", "0"], "worker", 0, True),
+        (["--role", "TRAINER", "--trainer_id", "2"], "worker", 2, False),
+    ],
+)
+def test_flags_say_who_is_who(arguments, job, index, coordinates):
+    task = find([*ROLES, *arguments])
+    assert task.job == job and task.index == index
+    assert task.coordinates == coordinates
+    assert task.cluster == {
+        "ps": ["a:1", "b:2"],
+        "worker": ["b:3", "b:4", "b:5"],
+    }
+
+
+def test_trainers_have_addresses_of_their_own():
+    task = find([*ROLES, "--role", "TRAINER", "--trainer_id", "1",
+                 "--trainer_endpoints", "c:1,d:1,e:1"])  # fmt: skip
+    assert task.cluster["worker"] == ["c:1", "d:1", "e:1"] and task.host == "d"
+
+
+@pytest.mark.parametrize(
+    "job, index, chief, coordinates",
+    [
+        ("ps", 1, False, False),
+        ("worker", 0, False, True),
+        ("worker", 1, False, False),
+        ("worker", 0, True, False),
+        ("chief", 0, True, True),
+    ],
+)
+def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
+    cluster = {**CLUSTER, "chief": ["c:1"]} if chief else CLUSTER
+    config = {"cluster": cluster, "task": {"type": job, "index": str(index)}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    task = find([])
+    assert task == (cluster, job, index)
+    assert task.coordinates == coordinates
+    assert find(["--loopback"]) is None
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--role", "PSERVER"], "--role needs --endpoints, of the parameter"),
+        (["--role", "TRAINER", "--endpoints", "a:1"], "needs --trainers"),
+        (
+            [*ROLES, "--role", "PSERVER"],
+            "--current_endpoint is None, wanted one",
+        ),
+        ([*ROLES, "--role", "TRAINER"], "--trainer_id is None, wanted 0 to 2"),
+        (
+            [*ROLES, "--role", "TRAINER", "--trainer_id", "3"],
+            "--trainer_id is 3, wanted 0 to 2",
+        ),
+        (
+            [*ROLES, "--role", "TRAINER", "--trainer_endpoints", "c:1"],
+            "--trainers is 3, but --trainer_endpoints has 1",
+        ),
+        (
+            ["--role", "TRAINER", "--endpoints", "here", "--trainers", "1"],
+            "'here' is no HOST:PORT",
+        ),
+        (["--files", "x"], "give all of --files, --slots, --first-day, --last"),
+        (["--embedding-dim", "0"], "0 is not at least 1"),
+    ],
+)
+def test_a_bad_command_line(main, arguments, message, capsys):
+    assert main(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("ctr_distributed: ") and error.count("\n") == 1
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ("{", "TF_CONFIG is no JSON"),
+        ('{"cluster": {"ps": ["a:1"]}}', "the cluster has no 'worker'"),
+        (json.dumps({"cluster": CLUSTER}), "the cluster has no task None -1"),
+        (
+            json.dumps(
+                {"cluster": CLUSTER, "task": {"type": "ps", "index": 2}}
+            ),
+            "the cluster has no task ps 2",
+        ),
+    ],
+)
+def test_a_bad_tf_config(main, monkeypatch, config, message, capsys):
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert main() == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_bad_data_is_named(main, log, tmp_path, capsys):
+    out = ["--output", tmp_path / "out"]
+    assert main(*log, "--last-day", "2026-03-01", *out) == 2
+    assert "no file matches, of 2026-03-01" in capsys.readouterr().err
+    assert main(*log, "--last-day", "2026-02-25", *out) == 2
+    assert "wanted another to train on" in capsys.readouterr().err
+    command = [*log, "--last-day", "2026-02-27", *out]
+    assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2
+    assert re.search(r"2026022\d/part-\d:7: ", capsys.readouterr().err)
+    assert not (tmp_path / "out" / "models").exists()
