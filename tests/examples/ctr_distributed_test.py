@@ -1,12 +1,15 @@
 """examples/ctr_distributed.py: days of a log, in one process and on a cluster."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -186,6 +189,30 @@ def test_a_cluster_beside_one_process(tmp_path):
     newest = tmp_path / "cluster" / "models" / "2026-01-02"
     table = lodestar.snapshot.list(newest)[-1].tables["ids"]
     assert len(table.files) == 2  # of two servers
+
+
+def test_a_server_ends_by_sigterm(tmp_path):
+    import ctr_cluster
+
+    port = ctr_cluster.free_ports(1)[0]
+    flags = ["--role", "PSERVER", "--endpoints", f"127.0.0.1:{port}"]
+    flags += ["--current_endpoint", f"127.0.0.1:{port}", "--trainers", "1"]
+    flags += ["--output", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, FOLDER / "ctr_distributed.py", *flags],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.communicate() == (None, "")
+    assert process.returncode == 0
 
 
 def test_what_a_worker_reads(log):
