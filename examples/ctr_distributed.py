@@ -194,11 +194,11 @@ def score(options: argparse.Namespace) -> None:
     features, _ = next(iter(batches))
     checked = lodestar.export.verify(model, exported, features)
 
-    served = tf.saved_model.load(os.fspath(exported)).serve
+    served = tf.saved_model.load(os.fspath(exported))
     labels, scores = [], []
     for features, label in batches:
         labels.append(label)
-        scores += served(features).values()
+        scores += served.serve(features).values()
     results = {
         "model": done.name,
         "day": str(day),

@@ -256,10 +256,7 @@ def test_flags_say_who_is_who(arguments, job, index, coordinates):
     task = find([*ROLES, *arguments])
     assert task.job == job and task.index == index
     assert task.coordinates == coordinates
-    assert task.cluster == {
-        "ps": ["a:1", "b:2"],
-        "worker": ["b:3", "b:4", "b:5"],
-    }
+    assert task.cluster == CLUSTER
 
 
 def test_trainers_have_addresses_of_their_own():
