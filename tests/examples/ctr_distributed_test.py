@@ -347,5 +347,7 @@ def test_bad_data_is_named(main, log, tmp_path, capsys):
     assert "wanted another to train on" in capsys.readouterr().err
     command = [*log, "--last-day", "2026-02-27", *out]
     assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2
-    assert re.search(r"2026022\d/part-\d:7: ", capsys.readouterr().err)
+    assert re.search(
+        r"2026022\d/part-\d:7 of the output of ", capsys.readouterr().err
+    )
     assert not (tmp_path / "out" / "models").exists()
