@@ -1,5 +1,8 @@
 """The processes of ctr_distributed: who is who, servers, the way to them."""
 
+import argparse
+import contextlib
+import ctypes
 import json
 import multiprocessing
 import os
@@ -9,14 +12,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+import lodestar.train.__main__
+
+_PATIENCE_S = 300  # with servers that are not there yet
 # Of ports that the kernel gives to nobody by itself.
 _PORTS = range(10000, 32000)
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 class Task(NamedTuple):
@@ -42,199 +50,53 @@ class Task(NamedTuple):
     @property
     def host(self) -> str:
         """By which others reach this machine."""
-        return self.cluster[self.job][self.index].rpartition(":")[0]
+        return _host_and_port(self.cluster[self.job][self.index])[0]
 
 
-def serve(task: Task, output: pathlib.Path, parent: int | None = None) -> None:
-    """Is a parameter server or worker until the training is over, or SIGTERM.
-
-    Args:
-        task: Which one.
-        output: Folder that all processes share.
-        parent: With it the server ends, too.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
-    mark = _mark(output, task.job, task.index)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.unlink(missing_ok=True)
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec(task.cluster),
-        job_name=task.job,
-        task_index=task.index,
-        protocol="grpc",
-    )
-    while not mark.exists() and parent in (None, os.getppid()):
-        time.sleep(0.2)
-    del server
-
-
-class Connection:
-    """The coordinator's way to its servers.
-
-    Starts the server of its own worker, waits until all others are there, and
-    connects. With the block's end, but not with an error, the servers end.
-
-    Attributes:
-        strategy: To make models in.
-        host: By which workers reach this machine.
-        workers: How many.
-    """
-
-    def __init__(self, task: Task, output: pathlib.Path):
-        self._task, self._output = task, output
-        self.host = task.host
-        self.workers = len(task.cluster["worker"])
-        self._worker = None
-        if task.job == "worker":
-            # A fork, before TensorFlow has done anything here.
-            self._worker = multiprocessing.get_context("fork").Process(
-                target=serve, args=(task, output, os.getpid()), daemon=True
-            )
-
-    def __enter__(self) -> "Connection":
-        if self._worker is not None:
-            self._worker.start()
-        for job, index, address in self._servers():
-            self._wait(f"{job} {index} at {address}", address)
-        cluster = {**self._task.cluster}
-        # Where servers reach this process.
-        cluster.setdefault("chief", [f"{self.host}:{free_ports(1)[0]}"])
-        self.strategy = tf.distribute.ParameterServerStrategy(
-            tf.distribute.cluster_resolver.SimpleClusterResolver(
-                tf.train.ClusterSpec(cluster), rpc_layer="grpc"
-            )
-        )
-        return self
-
-    def __exit__(self, kind, error, traceback) -> None:
-        if error is not None:
-            return
-        for job, index, _ in self._servers():
-            _mark(self._output, job, index).touch()
-        if self._worker is not None:
-            self._worker.join()
-
-    def _servers(self):
-        return [
-            (job, index, address)
-            for job in ("ps", "worker")
-            for index, address in enumerate(self._task.cluster[job])
-        ]
-
-    def _wait(self, name: str, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        waited = 0
-        while True:
-            if self._worker is not None and not self._worker.is_alive():
-                raise ValueError("the worker of this process did not start")
-            try:
-                socket.create_connection((host, int(port)), 5).close()
-                return
-            except OSError:
-                if waited % 30 == 10:
-                    print(f"Waiting for {name} ...", flush=True)
-                time.sleep(1)
-                waited += 1
-
-
-def _mark(output: pathlib.Path, job: str, index: int) -> pathlib.Path:
-    """The file that tells a server that the training is over."""
-    return output / "ended" / f"{job}-{index}"
-
-
-def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
-    """Runs the program as a cluster on this machine; returns the exit code.
-
-    Args:
-        program: The command and its arguments, without a role.
-        servers: How many parameter servers.
-        trainers: How many.
-    """
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(servers + trainers)]
-    endpoints = addresses[:servers]
-    program = [
-        *program,
-        *("--endpoints", ",".join(endpoints)),
-        *("--trainers", str(trainers)),
-        *("--trainer_endpoints", ",".join(addresses[servers:])),
-    ]
-    roles = [
-        ["--role", "PSERVER", "--current_endpoint", address]
-        for address in endpoints
-    ]
-    roles += [
-        ["--role", "TRAINER", "--trainer_id", str(index)]
-        for index in reversed(range(trainers))
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("TF_CONFIG", None)
-    processes = []
-    try:
-        for role in roles:
-            print("Starting", *role, flush=True)
-            processes.append(
-                subprocess.Popen([*program, *role], env=environment)
-            )
-        *others, first = processes
-        while first.poll() is None:
-            if any(other.poll() for other in others):
-                return 1  # it has said why
-            time.sleep(0.2)
-        return first.returncode
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
-
-
-def find_task(
-    role: str | None,
-    endpoints: Sequence[str] | None,
-    current_endpoint: str | None,
-    trainers: int | None,
-    trainer_id: int | None,
-    trainer_endpoints: Sequence[str] | None,
-) -> Task | None:
+def find_task(options: argparse.Namespace) -> Task | None:
     """The place that flags or TF_CONFIG give this process; None: it is alone.
 
     Raises:
         ValueError: They give none.
     """
-    if role is None:
-        return _from_environment()
-    if not endpoints:
-        raise ValueError("--role needs --endpoints, of the parameter servers")
-    if not trainers and not trainer_endpoints:
-        raise ValueError("--role needs --trainers, how many they are")
-    for address in (*endpoints, *(trainer_endpoints or ())):
-        host, _, port = address.rpartition(":")
-        if not (host and port.isdecimal()):
-            raise ValueError(f"{address!r} is no HOST:PORT")
-    if trainer_endpoints is None:
-        host = endpoints[0].rpartition(":")[0]
-        port = int(endpoints[-1].rpartition(":")[2]) + 1
-        trainer_endpoints = [f"{host}:{port + i}" for i in range(trainers)]
-    if trainers not in (None, len(trainer_endpoints)):
-        raise ValueError(
-            f"--trainers is {trainers}, but --trainer_endpoints has "
-            f"{len(trainer_endpoints)}"
-        )
-    cluster = {"ps": list(endpoints), "worker": list(trainer_endpoints)}
-    if role == "PSERVER":
-        if current_endpoint not in endpoints:
+    if options.role is not None:
+        return _from_flags(options)
+    if options.endpoints or options.trainers:
+        raise ValueError("a task of a cluster needs --role")
+    return _from_environment()
+
+
+def _from_flags(options: argparse.Namespace) -> Task:
+    servers, trainers = options.endpoints, options.trainer_endpoints
+    if not servers or not options.trainers:
+        raise ValueError("--role needs --endpoints and --trainers")
+    hosts, ports = zip(*map(_host_and_port, servers), strict=True)
+    if not trainers:
+        if len(set(hosts)) > 1:
             raise ValueError(
-                f"--current_endpoint is {current_endpoint}, wanted one of "
-                "--endpoints"
+                "--endpoints are of several hosts: give --trainer_endpoints, too"
             )
-        return Task(cluster, "ps", endpoints.index(current_endpoint))
-    if trainer_id is None or trainer_id >= len(trainer_endpoints):
+        first = ports[-1] + 1
+        trainers = [f"{hosts[0]}:{first + i}" for i in range(options.trainers)]
+    if options.trainers != len(trainers):
         raise ValueError(
-            f"--trainer_id is {trainer_id}, wanted 0 to "
-            f"{len(trainer_endpoints) - 1}"
+            f"--trainers is {options.trainers}, but --trainer_endpoints has "
+            f"{len(trainers)}"
         )
-    return Task(cluster, "worker", trainer_id)
+    cluster = {"ps": servers, "worker": trainers}
+    if options.role == "TRAINER":
+        if options.trainer_id is None or options.trainer_id >= len(trainers):
+            raise ValueError(
+                f"--trainer_id is {options.trainer_id}, wanted 0 to "
+                f"{len(trainers) - 1}"
+            )
+        return Task(cluster, "worker", options.trainer_id)
+    if options.current_endpoint not in servers:
+        raise ValueError(
+            f"--current_endpoint is {options.current_endpoint}, wanted one of "
+            "--endpoints"
+        )
+    return Task(cluster, "ps", servers.index(options.current_endpoint))
 
 
 def _from_environment() -> Task | None:
@@ -254,16 +116,173 @@ def _from_environment() -> Task | None:
     return Task(cluster, job, index)
 
 
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"{address!r} is no HOST:PORT")
+    return host, int(port)
+
+
+def serve(task: Task, output: pathlib.Path) -> int:
+    """Is a parameter server or worker until the training is over, or SIGTERM.
+
+    Args:
+        task: Which one.
+        output: Folder that all processes share.
+
+    Returns:
+        The exit code.
+    """
+    mark = _mark(output, task.job, task.index)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.unlink(missing_ok=True)
+
+    def end() -> None:
+        while not mark.exists():
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    flags = ["--cluster", json.dumps(task.cluster)]
+    flags += ["--job", task.job, "--task", str(task.index)]
+    # What `python -m lodestar.train server` runs.
+    return lodestar.train.__main__.main(["server", *flags])
+
+
+def _mark(output: pathlib.Path, job: str, index: int) -> pathlib.Path:
+    """The file that tells a server that the training is over."""
+    return output / "ended" / f"{job}-{index}"
+
+
+@contextlib.contextmanager
+def connected(
+    task: Task, output: pathlib.Path
+) -> Iterator[tf.distribute.Strategy]:
+    """Connects the coordinator to all servers, of which its worker is one.
+
+    With the block's end, but not with an error, the servers end.
+
+    Args:
+        task: Of this process.
+        output: Folder that all processes share.
+
+    Yields:
+        The strategy to make a model in.
+    """
+    worker = None
+    if task.job == "worker":
+        # A fork, before TensorFlow has done anything here.
+        worker = multiprocessing.get_context("fork").Process(
+            target=_serve_parent, args=(task, output)
+        )
+        worker.start()
+    servers = [
+        (job, index, address)
+        for job in ("ps", "worker")
+        for index, address in enumerate(task.cluster[job])
+    ]
+    for job, index, address in servers:
+        _wait(f"{job} {index}", address, worker)
+    # Where servers reach this process.
+    chief = [f"{task.host}:{free_ports(1)[0]}"]
+    yield tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"chief": chief, **task.cluster}),
+            rpc_layer="grpc",
+        )
+    )
+    for job, index, _ in servers:
+        _mark(output, job, index).touch()
+    if worker is not None:
+        worker.join()
+
+
+def _serve_parent(task: Task, output: pathlib.Path) -> None:
+    end_with_parent()
+    sys.exit(serve(task, output))
+
+
+def _wait(
+    name: str, address: str, worker: multiprocessing.process.BaseProcess | None
+) -> None:
+    """Until the server is there, while this process's own worker is."""
+    begin = time.monotonic()
+    said = 0.0
+    while True:
+        if worker is not None and not worker.is_alive():
+            raise ValueError("the worker of this process did not start")
+        try:
+            socket.create_connection(_host_and_port(address), 5).close()
+            return
+        except OSError as error:
+            waited = time.monotonic() - begin
+            text = f"{name} at {address}: {error.strerror or error}"
+            if waited > _PATIENCE_S:
+                raise TimeoutError(f"no {text}") from error
+            if waited > said + 10:
+                said = waited
+                print(f"Waiting for {text}", flush=True)
+            time.sleep(0.2)
+
+
+def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
+    """Runs the program as a cluster on this machine; returns the exit code.
+
+    Args:
+        program: The command and its arguments, without a role.
+        servers: How many parameter servers.
+        trainers: How many.
+    """
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(servers + trainers)]
+    endpoints = addresses[:servers]
+    flags = ["--endpoints", ",".join(endpoints), "--trainers", str(trainers)]
+    flags += ["--trainer_endpoints", ",".join(addresses[servers:])]
+    roles = [
+        ["--role", "PSERVER", "--current_endpoint", address]
+        for address in endpoints
+    ]
+    roles += [
+        ["--role", "TRAINER", "--trainer_id", str(index)]
+        for index in reversed(range(trainers))
+    ]
+    processes = []
+    try:
+        for role in roles:
+            print("Starting", *role, flush=True)
+            process = subprocess.Popen(
+                [*program, *flags, *role],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                preexec_fn=end_with_parent,
+                # Ctrl-C is for this process alone, which ends them.
+                process_group=0,
+            )
+            processes.append(process)
+        *others, first = processes
+        # One that is killed is for trainer 0 to notice.
+        while first.poll() is None and all(
+            (other.poll() or 0) <= 0 for other in others
+        ):
+            time.sleep(0.2)
+        return 1 if first.returncode is None else first.returncode
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def end_with_parent() -> None:
+    """Has Linux send SIGTERM to this process when its parent has ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listens on."""
     ports: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        with socket.socket() as found:
-            try:
-                found.bind(("", port))
-            except OSError:
-                continue
-        ports.append(port)
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("", port))
+            ports.append(port)
         if len(ports) == count:
             break
     return ports

@@ -71,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
         score(options)
     elif task.coordinates:
         # Before all else, since it forks.
-        with ctr_cluster.Connection(task, options.output) as connection:
+        with ctr_cluster.connected(task, options.output) as strategy:
             ctr_data.prepare(options)
-            train_on_cluster(options, connection)
+            train_on_cluster(options, strategy)
             score(options)
     else:
-        ctr_cluster.serve(task, options.output)
+        return ctr_cluster.serve(task, options.output)
     return 0
 
 
@@ -105,16 +105,17 @@ def train_alone(options: argparse.Namespace) -> None:
 
 
 def train_on_cluster(
-    options: argparse.Namespace, connection: ctr_cluster.Connection
+    options: argparse.Namespace, strategy: tf.distribute.Strategy
 ) -> None:
     """Trains by all workers, each of which draws files from a list here."""
     slots = ctr_data.read_slots(options)
-    with connection.strategy.scope():
+    workers = len(options.task.cluster["worker"])
+    with strategy.scope():
         model = new_model(options)
 
     def one_pass(files: list[str]) -> Mapping[str, float]:
         until_read = UntilAllIsRead()
-        with FileListServer(files, host=connection.host) as server:
+        with FileListServer(files, host=options.task.host) as server:
             lodestar.train.fit(
                 model,
                 lambda context: ctr_data.shared_batches(
@@ -122,9 +123,7 @@ def train_on_cluster(
                 ),
                 steps_per_epoch=_ENDLESS,
                 # Enough that each worker has some.
-                steps_per_round=max(
-                    options.print_period, 10 * connection.workers
-                ),
+                steps_per_round=max(options.print_period, 10 * workers),
                 callbacks=[until_read],
                 verbose=0,
             )
@@ -158,10 +157,12 @@ def train(
     """Trains on the days after the latest model, and saves models by day."""
     folder = options.output / "models"
     done = latest_model(folder)
-    if done is not None:
-        lodestar.snapshot.restore_model(done, model)
-        print(f"Going on from the model of {done.name}.", flush=True)
-    *days, _ = days_of(options).items()
+    *days, (held_out, _) = days_of(options).items()
+    if done is not None and done.name >= str(held_out):
+        raise lodestar.data.DataError(
+            f"{done} was trained on {held_out}, which is to be held out; name "
+            "another --output"
+        )
     days = [
         (str(day), files)
         for day, files in days
@@ -171,6 +172,9 @@ def train(
         raise lodestar.data.DataError(
             f"{options.files}: one day is held out; wanted another to train on"
         )
+    if done is not None:
+        lodestar.snapshot.restore_model(done, model)
+        print(f"Going on from the model of {done.name}.", flush=True)
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)

@@ -76,8 +76,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     text = "which of them this TRAINER is, from 0"
     add(cluster, "--trainer_id", at_least(0), text)
     text = (
-        "all trainers (default: on the host of the first endpoint, the ports"
-        " after that of the last)"
+        "all trainers (default: on the host of the endpoints, the ports after"
+        " that of the last)"
     )
     add(cluster, "--trainer_endpoints", names, text, metavar=addresses)
     text = (
@@ -97,16 +97,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     # Processes may stand in other folders.
     options.output = options.output.absolute()
     options.task = None
-    if not options.loopback:
+    if options.loopback:
+        if options.role:
+            parser.error("--loopback starts processes of all roles")
+    else:
         try:
-            options.task = ctr_cluster.find_task(
-                options.role,
-                options.endpoints,
-                options.current_endpoint,
-                options.trainers,
-                options.trainer_id,
-                options.trainer_endpoints,
-            )
+            options.task = ctr_cluster.find_task(options)
         except ValueError as error:
             parser.error(str(error))
     return options

@@ -5,8 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,8 +17,7 @@ from processes import Interpreter
 import lodestar
 
 FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
-SMALL = ["--days", "3", "--examples", "1000", "--batch-size", "64"]
-CLUSTER = {"ps": ["a:1", "b:2"], "worker": ["a:3", "a:4", "a:5"]}
+CLUSTER = {"ps": ["a:1", "a:2"], "worker": ["a:3", "a:4", "a:5"]}
 
 
 @pytest.fixture(autouse=True)
@@ -69,67 +66,39 @@ def models(output):
     return sorted(path.name for path in (output / "models").iterdir())
 
 
-def test_a_generated_log(main, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert main(*SMALL, "--print-period", 10, "--output", out) == 0
-    said = capsys.readouterr().out
-    assert models(out) == ["2026-01-01", "2026-01-02"]
-    days = re.findall(r"^(\S+): 8 files\n((?:  .*\n)*)\1: AUC", said, re.M)
-    assert [day for day, _ in days] == models(out)
-    for _, lines in days:
-        # 8 files of 125 examples are 16 steps.
-        assert re.fullmatch(r" +6\d\d examples: loss [0-9., A-UC]+\n", lines)
-    found = results(out)
-    assert found["model"] == "2026-01-02" and found["day"] == "2026-01-03"
-    assert 0.5 < found["auc"] < found["best_auc"] < 0.9
-    assert f"2026-01-03, held out: AUC {found['auc']:.4f}\n" in said
-
-    # The same command again has nothing to train.
-    assert main(*SMALL, "--output", out) == 0
-    said = capsys.readouterr().out
-    assert "Generating" not in said and "files" not in said
-    assert "Going on from the model of 2026-01-02.\n" in said
-    assert results(out) == found
-
-
-def test_each_day_is_trained_once_from_the_latest_model_on(
+def test_days_are_trained_once_from_the_latest_model_on(
     main, log, tmp_path, capsys
 ):
     out = tmp_path / "out"
-    command = [*log, "--reader-threads", 1, "--output", out]
+    command = [*log, "--output", out, "--embedding-dim", 4, "--save-every", 2]
+    command += ["--pipe-command", "sed s/^1/1/", "--padding-id", -1]
+    command += ["--print-period", 10]
     assert main(*command, "--last-day", "2026-02-27") == 0
-    assert models(out) == ["2026-02-25", "2026-02-26"]
+    assert models(out) == ["2026-02-26"]
+    days = re.findall(
+        r"^(\S+): 2 files\n((?:  .*\n)*)\1: AUC", capsys.readouterr().out, re.M
+    )
+    assert [day for day, _ in days] == ["2026-02-25", "2026-02-26"]
+    for _, lines in days:
+        # 2 files of 500 examples are 16 steps.
+        assert re.fullmatch(r" +\d{3} examples: loss [0-9., A-UC]+\n", lines)
+
     (out / "models" / "2026-02-27").mkdir()  # of a crash
-    capsys.readouterr()
     assert main(*command, "--last-day", "2026-02-28") == 0
     said = capsys.readouterr().out
     assert "Going on from the model of 2026-02-26.\n2026-02-27: 2 fi" in said
-    whole = tmp_path / "whole"
-    command = [*command[:-1], whole, "--save-every", 2]
-    assert main(*command, "--last-day", "2026-02-28") == 0
-    assert models(whole) == ["2026-02-26", "2026-02-27"]
-    assert results(whole)["auc"] == pytest.approx(results(out)["auc"], abs=1e-6)
-    newest = lodestar.snapshot.list(whole / "models" / "2026-02-27")[-1]
+    assert models(out) == ["2026-02-26", "2026-02-27"]
+    newest = lodestar.snapshot.list(out / "models" / "2026-02-27")[-1]
     # 3 days of 2 files of 500 examples, 8 batches each.
     assert newest.step == 48
-    assert newest.tables["ids"].dim == 16
+    assert newest.tables["ids"].dim == 4
+    found = results(out)
+    assert found["model"] == "2026-02-27" and found["day"] == "2026-02-28"
+    assert f"2026-02-28, held out: AUC {found['auc']:.4f}\n" in said
 
-
-def test_the_export_is_served_elsewhere(main, log, tmp_path):
-    out = tmp_path / "out"
-    command = [
-        *log,
-        "--last-day",
-        "2026-02-26",
-        "--pipe-command",
-        "sed s/^1/1/",
-    ]
-    command += ["--embedding-dim", 4, "--padding-id", -1, "--output", out]
-    assert main(*command) == 0
     described = json.loads((out / "saved_model" / "features.json").read_text())
     taken = described["signatures"]["from_rows"]["arguments"]
     assert {"C1", "I1"} <= {argument["name"] for argument in taken}
-    assert described["tables"][0]["dim"] == 4
     assert described["tables"][0]["read_by"][0]["padding_id"] is None
     with Interpreter() as process:
         process.run(
@@ -143,76 +112,80 @@ def test_the_export_is_served_elsewhere(main, log, tmp_path):
             "    *map(np.concatenate, zip(*pairs)))\n"
             "np.save(folder + '/auc.npy', auc)\n",
             out / "saved_model",
-            pathlib.Path(log[1]).parent.parent / "20260226" / "part-*",
+            str(log[1]).replace("%Y%m%d", "20260228"),
             log[5],
         )
     auc = np.load(out / "saved_model" / "auc.npy")
-    assert results(out)["auc"] == pytest.approx(float(auc), abs=1e-6)
+    assert found["auc"] == pytest.approx(float(auc), abs=1e-6)
+
+    assert main(*command, "--last-day", "2026-02-27") == 2
+    assert (
+        "models/2026-02-27 was trained on 2026-02-27, which is to be held out; "
+        "name another --output\n" in capsys.readouterr().err
+    )
+
+
+def processes_of(folder):
+    """Command lines of processes that have the folder in theirs."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            text = path.read_text().replace("\0", " ")
+            found += [text] if str(folder) in text else []
+    return found
 
 
 def test_a_cluster_beside_one_process(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     command = [sys.executable, "-u", FOLDER / "ctr_distributed.py"]
-    command += ["--loopback", *SMALL, "--output", tmp_path]
+    command += ["--loopback", "--days", "3", "--examples", "1000"]
+    command += ["--batch-size", "64", "--output", tmp_path]
     with subprocess.Popen(
         list(map(str, command)),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     ) as process:
         try:
             said, errors = process.communicate(timeout=400)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            process.terminate()
     assert (process.returncode, errors) == (0, ""), said
-    # All of the group have ended.
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    assert processes_of(tmp_path) == []
     on_cluster, alone = said.split("One process\n")
-    for text in (on_cluster, alone):
-        for day in ("2026-01-01", "2026-01-02"):
-            of_day = text.partition(f"{day}: 8 files\n")[2]
-            of_day = of_day.partition(f"{day}: AUC")[0]
-            if text is on_cluster:
-                # Each example once, none lost.
-                assert "  1,000 examples: " in of_day.splitlines()[-1]
+    for day in ("2026-01-01", "2026-01-02"):
+        of_day = on_cluster.partition(f"{day}: 8 files\n")[2]
+        of_day = of_day.partition(f"{day}: AUC")[0]
+        # Each example once, none lost.
+        assert "  1,000 examples: " in of_day.splitlines()[-1]
     for name in ("cluster", "alone"):
         assert models(tmp_path / name) == ["2026-01-01", "2026-01-02"]
-        auc = results(tmp_path / name)["auc"]
-        assert 0.5 < auc < 0.9
-        assert f" {auc:.4f}\n" in alone
+        found = results(tmp_path / name)
+        assert 0.5 < found["auc"] < found["best_auc"] < 0.9
+        assert f" {found['auc']:.4f}\n" in alone
     assert "the best that any model can have" in alone
     newest = tmp_path / "cluster" / "models" / "2026-01-02"
     table = lodestar.snapshot.list(newest)[-1].tables["ids"]
     assert len(table.files) == 2  # of two servers
 
 
-def test_a_server_ends_by_sigterm(tmp_path):
-    import ctr_cluster
-
-    port = ctr_cluster.free_ports(1)[0]
-    flags = ["--role", "PSERVER", "--endpoints", f"127.0.0.1:{port}"]
-    flags += ["--current_endpoint", f"127.0.0.1:{port}", "--trainers", "1"]
-    flags += ["--output", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def test_no_process_outlives_the_one_that_started_them(tmp_path):
+    command = [sys.executable, "-u", FOLDER / "ctr_distributed.py"]
     with subprocess.Popen(
-        [sys.executable, FOLDER / "ctr_distributed.py", *flags],
-        env=environment,
-        stderr=subprocess.PIPE,
+        [*map(str, command), "--loopback", "--output", tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        while process.poll() is None:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            time.sleep(0.1)
-        process.terminate()
-        assert process.communicate() == (None, "")
-    assert process.returncode == 0
+        while "TRAINER --trainer_id 0" not in process.stdout.readline():
+            pass
+        process.kill()
+    deadline = time.monotonic() + 60
+    while processes_of(tmp_path):
+        assert time.monotonic() < deadline, processes_of(tmp_path)
+        time.sleep(0.1)
 
 
 def test_what_a_worker_reads(log):
@@ -241,13 +214,13 @@ def find(arguments):
     return parse(arguments).task
 
 
-ROLES = ["--endpoints", "a:1,b:2", "--trainers", "3"]
+ROLES = ["--endpoints", "a:1,a:2", "--trainers", "3"]
 
 
 @pytest.mark.parametrize(
     "arguments, job, index, coordinates",
     [
-        (["--role", "PSERVER", "--current_endpoint", "b:2"], "ps", 1, False),
+        (["--role", "PSERVER", "--current_endpoint", "a:2"], "ps", 1, False),
         (["--role", "TRAINER", "--trainer_id", "0"], "worker", 0, True),
         (["--role", "TRAINER", "--trainer_id", "2"], "worker", 2, False),
     ],
@@ -288,13 +261,22 @@ def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--role", "PSERVER"], "--role needs --endpoints, of the parameter"),
-        (["--role", "TRAINER", "--endpoints", "a:1"], "needs --trainers"),
+        (["--role", "PSERVER"], "--role needs --endpoints and --trainers"),
+        (["--role", "TRAINER", "--endpoints", "a:1"], "and --trainers"),
+        (ROLES, "a task of a cluster needs --role"),
+        (["--loopback", "--role", "PSERVER"], "starts processes of all roles"),
         (
             [*ROLES, "--role", "PSERVER"],
             "--current_endpoint is None, wanted one",
         ),
-        ([*ROLES, "--role", "TRAINER"], "--trainer_id is None, wanted 0 to 2"),
+        (
+            [*ROLES, "--role", "TRAINER"],
+            "--trainer_id is None, wanted 0 to 2",
+        ),
+        (
+            ["--role", "PSERVER", "--endpoints", "a:1,b:1", "--trainers", "1"],
+            "--endpoints are of several hosts: give --trainer_endpoints, too",
+        ),
         (
             [*ROLES, "--role", "TRAINER", "--trainer_id", "3"],
             "--trainer_id is 3, wanted 0 to 2",
