@@ -100,7 +100,7 @@ class _Batches:
 
 
 def _part(batch: Any, index: int, parts: int) -> Any:
-    """The examples of a replica; the first ones have one more."""
+    """The examples of a replica; where they are uneven, the last has more."""
 
     def part(value: Any) -> Any:
         size = (

@@ -38,9 +38,9 @@ class Snapshot(keras.callbacks.Callback):
 
     One snapshot holds tables, weights, optimizer, random seeds and the reader's
     place of one moment between two steps; training restored from it goes on as
-    if it had never stopped. Most are deltas, which hold only the rows that
-    changed. A step waits for a snapshot only where writers of rows outrun the
-    disk; look-ups never do.
+    if it had never stopped, but that steps of several workers are not the same
+    twice. Most are deltas, which hold only the rows that changed. A step waits
+    for a snapshot only where writers of rows outrun the disk; look-ups never do.
 
     >>> reader = lodestar.snapshot.ResumableDataset(batches)
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
@@ -155,7 +155,8 @@ class Snapshot(keras.callbacks.Callback):
         else has stopped, by `model.stop_training`, goes on.
 
         Args:
-            model: Built and compiled; of a `tf.distribute` strategy, too.
+            model: Built and compiled; of a MirroredStrategy or
+                OneDeviceStrategy, too.
             epochs: As `model.fit`: the number of the last one.
             steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
                 data, which must end. Where tf.data does not know how many
@@ -173,6 +174,7 @@ class Snapshot(keras.callbacks.Callback):
             ValueError: `iterator` is no ResumableDataset; `class_weight`, with
                 which Keras reads another dataset; or the snapshot does not say
                 where in an epoch it was taken.
+            NotImplementedError: Another strategy.
             Exception: As `restore` and `model.fit`.
         """
         reader = self._iterator

@@ -31,7 +31,7 @@ def files_by_day(
     Raises:
         ValueError: `end` is before `start`, a day is none, `pattern` has no code
             that tells one day from the next, or `missing` is neither.
-        DataError: No file matches: of a day, or of any with "skip".
+        DataError: A day has no file; with "skip", no day has one.
     """
     if missing not in ("raise", "skip"):
         raise ValueError(f"`missing`={missing!r} is not in ('raise', 'skip').")

@@ -86,8 +86,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         tf.errors.InvalidArgumentError: A number is above what it may be.
         NotImplementedError: Under another strategy than OneDeviceStrategy,
             MirroredStrategy, MultiWorkerMirroredStrategy and
-            ParameterServerStrategy; `devices` with
-            SharedRows.
+            ParameterServerStrategy; `devices` with SharedRows; under
+            MultiWorkerMirroredStrategy `devices`, SharedRows, MinCount by
+            occurrences, or several devices a worker.
         tf.errors.FailedPreconditionError: A task of `devices` has not loaded
             this version of lodestar.
     """

@@ -80,10 +80,10 @@ def save(
 ) -> "SnapshotInfo | PendingSnapshot":
     """Writes what tables hold at this moment to a folder of snapshots.
 
-    All tables are taken at one moment between two optimizer steps; those that
-    lie on several devices, as the parts of one, at one of each. Training and
-    look-ups go on while the files are written; a new version is there when all
-    of it is on the disk, and after a crash it is there whole or not at all.
+    All tables are taken at one moment between two optimizer steps; those on
+    several devices at one moment of each device. Training and look-ups go on
+    while the files are written; a new version is there when all of it is on the
+    disk, and after a crash it is there whole or not at all.
 
     >>> lodestar.snapshot.save("snapshots", model)
     >>> lodestar.snapshot.save("snapshots", model, delta=True)

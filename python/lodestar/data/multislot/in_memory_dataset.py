@@ -208,8 +208,8 @@ class InMemoryDataset:
 
         On every error below the samples are as they were, on all workers: they
         change only once each has all of its own. One case is left, which a note
-        on the error tells: who is stopped, or waits too long, for the last word
-        of worker 0 does not know whether it was given.
+        on the error tells: a worker that stops waiting for worker 0's commit
+        cannot know whether the others have exchanged theirs.
 
         Args:
             seed: Fixes the order of equally many samples; None draws one. The
@@ -222,10 +222,10 @@ class InMemoryDataset:
 
         Raises:
             ValueError: An argument is out of range, or there is a `folder` but
-                neither `workers` nor `shard`; with the class `DataError`, the
-                folder was used before, the workers do not agree about the seed
-                or their number, or samples in the folder are of other slots or
-                not as they were written.
+                neither `workers` nor `shard`.
+            DataError: A ValueError: the folder was used before, the workers do
+                not agree about the seed or their number, or samples in the
+                folder are of other slots or not as they were written.
             TimeoutError: Others did not come, or did not go on.
             RuntimeError: Another worker has failed; says why.
             tf.errors.OpError: The folder cannot be written or read.
