@@ -73,12 +73,10 @@ def apply_updates(
         checks = [_check(u) for u in updates]
     by_device: dict[str | None, _Group] = {}
     for u in updates:
-        group = by_device.setdefault(u.table.device, _Group([], []))
-        group.updates.append(u)
+        _group(by_device, u.table).updates.append(u)
     for table in emptied:
         for part in table.parts:
-            group = by_device.setdefault(part.device, _Group([], []))
-            group.emptied.append(part)
+            _group(by_device, part).emptied.append(part)
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
 
@@ -88,28 +86,33 @@ def _stage_and_commit(
 ) -> list[tf.Operation]:
     """All tasks have checked what they are to write before the first writes.
 
-    What is replayed, or lies in no task, is not staged, and is written last.
+    What is replayed, or lies where no log is, is not staged, and is written
+    last.
     """
-    staged, others = [], []
+    staged = []
+    others: dict[str | None, _Group] = {}
     for u in updates:
-        number = attempt.number_on(u.table.device)
-        if number is not None and isinstance(u.update, RowUpdate):
-            staged.append(_stage(u, nonfinite, attempt, number))
+        there = attempt.on(u.table)
+        if there is not None and isinstance(u.update, RowUpdate):
+            staged.append(_stage(u, nonfinite, *there))
             continue
-        others.append(u)
+        # One more, whatever the steps of other workers have made of it.
+        _group(others, u.table).updates.append(u._replace(next_step=-1))
         if nonfinite == "raise":
             staged.append(_check(u))
+    # All meet here, and not each task with each other one.
     with tf.control_dependencies(staged):
+        all_staged = tf.no_op()
+    with tf.control_dependencies([all_staged]):
         written = attempt.commit()
+    if not others:
+        return written
     with tf.control_dependencies(written):
-        for u in others:
-            with u.table.on_device():
-                written.append(_apply(u, nonfinite))
-    return written
+        return _on_each_device(others, nonfinite)
 
 
 def _stage(
-    u: TableUpdate, nonfinite: str, attempt: UpdateAttempt, number: tf.Tensor
+    u: TableUpdate, nonfinite: str, log: tf.Tensor, attempt: tf.Tensor
 ) -> Any:
     with u.table.on_device():
         return gen_ops.lodestar_embedding_stage(
@@ -117,11 +120,9 @@ def _stage(
             tf.cast(u.gradient.indices, tf.int64),
             tf.cast(u.gradient.values, u.table.update_dtype),
             u.update.hyperparameters,
-            # One more, whatever the steps of other workers have made of it.
             tf.constant(-1, tf.int64),
-            attempt.run,
-            attempt.update,
-            number,
+            log,
+            attempt,
             optimizer=u.update.optimizer,
             slot_inits=u.update.slot_inits,
             create_missing=u.create_missing,
@@ -152,6 +153,10 @@ class _Group(NamedTuple):
 
     updates: list[TableUpdate]
     emptied: list[SharedResource]
+
+
+def _group(by_device: dict[str | None, _Group], part: SharedResource) -> _Group:
+    return by_device.setdefault(part.device, _Group([], []))
 
 
 def _on_each_device(

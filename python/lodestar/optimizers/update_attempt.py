@@ -7,45 +7,196 @@ the tables take such an update once, and all of them or none.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._resource import SharedResource
+from lodestar.embedding import strategies
+
+
+class UpdateLogs:
+    """The logs of updates of tables, one on each device that they lie on.
+
+    Args:
+        devices: Of parts of tables.
+    """
+
+    def __init__(self, devices: Iterable[str | None]):
+        self._next = 0
+        self._finished = 0
+        # Numbers that are taken are not finished before they are scheduled.
+        self._lock = threading.Lock()
+        # By the names that TensorFlow gives them: a device has several.
+        self._logs = {
+            log.device_name: log
+            for log in map(_UpdateLog, dict.fromkeys(devices))
+        }
+
+    @classmethod
+    def of(cls, strategy: tf.distribute.ParameterServerStrategy) -> Self:
+        """Those on its parameter servers."""
+        if strategy not in _LOGS:
+            with strategy.scope():
+                _LOGS[strategy] = cls(strategies.servers())
+        return _LOGS[strategy]
+
+    def schedule(
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        function: Any,
+        arguments: Sequence[Any],
+        count: int,
+    ) -> Any:
+        """Schedules a function that makes updates.
+
+        Args:
+            coordinator: Of all such functions.
+            function: A `tf.function` of the arguments and of an int64 vector:
+                the number of its first update, and one below which no update is
+                run again.
+            arguments: Of the function.
+            count: Of its updates.
+
+        Returns:
+            As `coordinator.schedule`.
+        """
+        with self._lock:
+            if coordinator.done():
+                self._finished = self._next
+            updates = tf.constant([self._next, self._finished], tf.int64)
+            self._next += count
+            return coordinator.schedule(function, (*arguments, updates))
+
+    def begin(self, update: Any, finished: Any) -> "UpdateAttempt":
+        """Begins an attempt at an update; in a `tf.function`.
+
+        All logs are asked at once, in the time in which it is computed what
+        the update is made of.
+
+        Args:
+            update: int64 scalar, the update's number.
+            finished: int64 scalar: no update below it is run again.
+        """
+        key = tf.stack([update, finished])
+        begun = {}
+        for device, log in self._logs.items():
+            log._keep_for_graph()
+            # Each takes its own handle: TensorFlow runs stateful ops without
+            # one after another.
+            begun[device] = log.call(gen_ops.lodestar_begin_update, key)
+        return UpdateAttempt(
+            self._logs,
+            {device: attempt for device, (attempt, _) in begun.items()},
+            tf.reduce_any(tf.stack([there for _, there in begun.values()])),
+        )
+
+    def settle(self) -> None:
+        """Ends all attempts at updates that were scheduled.
+
+        What is committed on one device is then on all; the rest is forgotten.
+
+        Raises:
+            tf.errors.OpError: A device is gone.
+        """
+        logs = self._logs.values()
+        committed = {
+            update
+            for log in logs
+            for update in log.call(
+                gen_ops.lodestar_close_updates, self._next
+            ).numpy()
+        }
+        for log in logs:
+            log.call(
+                gen_ops.lodestar_settle_updates,
+                tf.constant(sorted(committed), tf.int64),
+            )
+
+
+_LOGS: weakref.WeakKeyDictionary[Any, UpdateLogs] = weakref.WeakKeyDictionary()
+
+
+class _UpdateLog(SharedResource):
+    """That of one device."""
+
+    def __init__(self, device: str | None):
+        super().__init__("update_log", device)
+        with tf.init_scope():
+            self.device_name = self.resource_handle.device
+
+    def _make_resource(self, shared_name: str) -> tf.Tensor:
+        return gen_ops.lodestar_update_log(shared_name=shared_name)
+
+    def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
+        """Runs `op`, whose first input is the handle, where the log is."""
+        with tf.device(self.device_name):
+            return op(self.resource_handle, *inputs, **attrs)
 
 
 class UpdateAttempt(NamedTuple):
     """What makes an update.
 
     Attributes:
-        run: int64 scalar, a number of its own for each run of a training.
-        update: int64 scalar, the update's number in the run.
-        numbers: Task -> int64 scalar, the attempt's number there.
+        logs: By device.
+        attempts: By device, as BeginUpdate gave them.
+        committed: bool scalar: an attempt before was cut off when it was
+            committed somewhere.
     """
 
-    run: tf.Tensor
-    update: tf.Tensor
-    numbers: Mapping[str, tf.Tensor]
+    logs: Mapping[str, _UpdateLog]
+    attempts: Mapping[str, tf.Tensor]
+    committed: tf.Tensor
 
-    def number_on(self, device: str | None) -> tf.Tensor | None:
-        """The attempt's number on the task that has a device; None: of none."""
-        return self.numbers.get(_task(device))
+    def on(self, part: SharedResource) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """The log where a part lies, and the attempt; None: there is no log."""
+        device = part.resource_handle.device
+        if device not in self.logs:
+            return None
+        return self.logs[device].resource_handle, self.attempts[device]
 
     def commit(self, of_earlier_attempt: bool = False) -> list[Any]:
-        """Makes what was staged on all tasks; returns what has then run."""
-        done = []
-        for task, number in self.numbers.items():
-            with tf.device(task):
-                done.append(
-                    gen_ops.lodestar_commit_update(
-                        self.run,
-                        self.update,
-                        number,
-                        of_earlier_attempt=of_earlier_attempt,
-                    )
+        """Makes what was staged everywhere; returns what has then run."""
+        return [
+            log.call(
+                gen_ops.lodestar_commit_update,
+                self.attempts[device],
+                of_earlier_attempt=of_earlier_attempt,
+            )
+            for device, log in self.logs.items()
+        ]
+
+    def once(
+        self, step: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
+        """Runs a step of which tables take the update, once.
+
+        If it is committed somewhere, it is committed everywhere, and the step
+        is not run.
+
+        Args:
+            step: Has an optimizer apply gradients once.
+            otherwise: Gives what `step` would, where it is not run.
+
+        Returns:
+            What `step` or `otherwise` does.
+        """
+
+        def finish() -> Any:
+            with tf.control_dependencies(self.commit(of_earlier_attempt=True)):
+                return tf.nest.map_structure(
+                    tf.identity, otherwise(), expand_composites=True
                 )
-        return done
+
+        def make() -> Any:
+            with _making(self):
+                return step()
+
+        return tf.cond(self.committed, finish, make)
 
 
 _current: contextvars.ContextVar[UpdateAttempt | None] = contextvars.ContextVar(
@@ -56,71 +207,6 @@ _current: contextvars.ContextVar[UpdateAttempt | None] = contextvars.ContextVar(
 def current() -> UpdateAttempt | None:
     """What makes the updates of this thread, if anything does."""
     return _current.get()
-
-
-def make_once(
-    step: Callable[[], Any],
-    otherwise: Callable[[], Any],
-    *,
-    run: Any,
-    update: Any,
-    finished: Any,
-    devices: Sequence[str],
-) -> Any:
-    """Runs a step of which tables take one update, once; in a `tf.function`.
-
-    If an attempt before this one was cut off when it was committed somewhere,
-    it is committed everywhere, and the step is not run.
-
-    Args:
-        step: Has an optimizer apply gradients once.
-        otherwise: Gives what `step` would, where it is not run.
-        run: int64 scalar, a number of its own for each run of a training.
-        update: int64 scalar, the update's number in the run.
-        finished: int64 scalar: no update below it is run again.
-        devices: Of parts of tables; those of this process are left out.
-
-    Returns:
-        What `step` or `otherwise` does.
-    """
-    numbers, committed = {}, []
-    for task in filter(None, dict.fromkeys(map(_task, devices))):
-        with tf.device(task):
-            numbers[task], there = gen_ops.lodestar_begin_update(
-                run, update, finished
-            )
-        committed.append(there)
-    if not numbers:
-        return step()
-    attempt = UpdateAttempt(run, update, numbers)
-
-    def finish() -> Any:
-        with tf.control_dependencies(attempt.commit(of_earlier_attempt=True)):
-            return tf.nest.map_structure(
-                tf.identity, otherwise(), expand_composites=True
-            )
-
-    def begin() -> Any:
-        with _making(attempt):
-            return step()
-
-    return tf.cond(tf.reduce_any(tf.stack(committed)), finish, begin)
-
-
-def _task(device: str | None) -> str | None:
-    # Its first CPU; a process has one log, however many devices it has.
-    spec = tf.DeviceSpec.from_string(device or "")
-    if spec.job is None:
-        known = tf.config.list_logical_devices("CPU")[0].name
-        # A worker's own, in a cluster: not where the table is.
-        clustered = tf.DeviceSpec.from_string(known).job is not None
-        return None if clustered else "/device:CPU:0"
-    return spec.replace(
-        replica=spec.replica or 0,
-        task=spec.task or 0,
-        device_type="CPU",
-        device_index=0,
-    ).to_string()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding.hook_variable import as_hook
-from lodestar.optimizers.update_attempt import make_once
+from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.step import TrainingStep
 
 # Metrics, or sums of gradients.
@@ -45,8 +45,17 @@ class ScheduledStep(TrainingStep):
         ]
 
     def _train(self, batches, steps, updates):
-        once = self._once(updates, self._train_batch)
-        return _each(batches, steps, once, self._constants())
+        def update(gradients):
+            with _Counting(self._model.optimizer, 1):
+                self._update(gradients)
+
+        def train(read, number, metrics):
+            make = self._once(updates, number)
+            metrics, gradients = _on_replica(self._gradients, read(), metrics)
+            make(lambda: _on_replica(update, gradients))
+            return metrics
+
+        return _each(batches, steps, train, self._constants())
 
     def _test(self, batches, steps, updates):
         def test(read, number, metrics):
@@ -55,36 +64,34 @@ class ScheduledStep(TrainingStep):
 
         return _each(batches, steps, test, self._constants())
 
-    def _once(self, updates, function):
-        """`function` of a batch and a state, but where its update was made."""
-        run, first, finished = tf.unstack(updates)
-        hooks = map(as_hook, self._model.trainable_variables)
-        tables = [hook.table for hook in hooks if hook is not None]
-        devices = [d for table in tables for d in table.devices or ()]
+    def _once(self, updates, number):
+        """What calls a function that updates tables, but where that was done.
 
-        def once(read, number, state):
-            return make_once(
-                lambda: _on_replica(function, read(), state),
-                lambda: state,
-                run=run,
-                update=first + tf.cast(number, tf.int64),
-                finished=finished,
-                devices=devices,
-            )
+        It returns whether it was called. Servers are asked meanwhile.
+        """
+        if all(as_hook(v) is None for v in self._model.trainable_variables):
+            return lambda update: [update(), tf.constant(True)][1]
+        first, finished = tf.unstack(updates)
+        attempt = UpdateLogs.of(self._model.distribute_strategy).begin(
+            first + tf.cast(number, tf.int64), finished
+        )
 
-        return once
+        def make(update):
+            def made():
+                update()
+                return tf.constant(True)
+
+            return attempt.once(made, lambda: tf.constant(False))
+
+        return make
 
     def _constants(self):
         return [tf.constant(value) for value in self._zero]
 
-    def _train_batch(self, batch, metrics):
-        variables = self._model.trainable_variables
+    def _gradients(self, batch, metrics):
         with tf.GradientTape() as tape:
             loss, metrics, _ = self._forward(batch, metrics)
-        gradients = tape.gradient(loss, variables)
-        with _Counting(self._model.optimizer, 1):
-            self._update(gradients)
-        return metrics
+        return metrics, tape.gradient(loss, self._model.trainable_variables)
 
     def _test_batch(self, batch, metrics):
         return self._forward(batch, metrics, training=False)[1]
@@ -96,8 +103,7 @@ class ScheduledStep(TrainingStep):
         values = [tf.identity(v.value) for v in dense]
         mapping = list(zip(dense, values, strict=True))
 
-        def batch_step(batch, state):
-            metrics, sums = state[: len(self._zero)], state[len(self._zero) :]
+        def gradients_of(batch, metrics):
             with (
                 _Passing(mapping, collect_losses=True),
                 tf.GradientTape() as tape,
@@ -105,20 +111,39 @@ class ScheduledStep(TrainingStep):
                 tape.watch(values)
                 loss, metrics, _ = self._forward(batch, metrics)
             gradients, of_hooks = tape.gradient(loss, (values, hooks))
-            sums = [
-                total if g is None else total + tf.convert_to_tensor(g)
-                for total, g in zip(sums, gradients, strict=True)
+            gradients = [
+                tf.zeros_like(value) if g is None else tf.convert_to_tensor(g)
+                for value, g in zip(values, gradients, strict=True)
             ]
+            return metrics, gradients, of_hooks
+
+        def update_tables(of_hooks):
             if hooks:
                 with _Counting(model.optimizer, 1):
                     model.optimizer.apply(of_hooks, hooks)
-            return [*metrics, *sums]
 
-        zeros = [*self._constants(), *map(tf.zeros_like, values)]
-        once = self._once(updates, batch_step)
-        state = _each(batches, steps, once, zeros)
+        def batch_step(read, number, state):
+            metrics, sums, any_made = state
+            make = self._once(updates, number)
+            metrics, gradients, of_hooks = _on_replica(
+                gradients_of, read(), metrics
+            )
+            made = make(lambda: _on_replica(update_tables, of_hooks))
+            # Where it was made before, so may be what is made of the sums.
+            sums = [
+                tf.where(made, total + gradient, total)
+                for total, gradient in zip(sums, gradients, strict=True)
+            ]
+            return metrics, sums, any_made | made
 
-        def update(sums):
+        metrics, sums, any_made = _each(
+            batches,
+            steps,
+            batch_step,
+            (self._constants(), [*map(tf.zeros_like, values)], False),
+        )
+
+        def update():
             with _Counting(model.optimizer, 0 if hooks else steps):
                 # A table's wrapper would miss the gradients of tables here.
                 inner = getattr(
@@ -127,8 +152,13 @@ class ScheduledStep(TrainingStep):
                 # Of this replica, and not of the loop.
                 inner.apply([tf.identity(total) for total in sums], dense)
 
-        _on_replica(update, state[len(self._zero) :])
-        return state[: len(self._zero)]
+        def push():
+            _on_replica(update)
+            return tf.constant(True)
+
+        # Zeros would move weights, too, by what an optimizer keeps.
+        tf.cond(any_made, push, lambda: tf.constant(False))
+        return metrics
 
 
 def _compiled(function: Callable) -> Any:
@@ -148,9 +178,9 @@ def _on_replica(function: Callable, *arguments: Any) -> Any:
 def _each(
     batches: Any,
     steps: tf.Tensor,
-    function: Callable[[Callable[[], Any], Any, Tensors], Tensors],
-    state: Tensors,
-) -> Tensors:
+    function: Callable[[Callable[[], Any], Any, Any], Any],
+    state: Any,
+) -> Any:
     """What `function` makes of the state, batch by batch.
 
     Args:
@@ -168,7 +198,7 @@ def _each(
         return number + 1, function(batches.get_next, number, state)
 
     return tf.while_loop(
-        lambda number, _: number < steps, body, [tf.constant(0), list(state)]
+        lambda number, _: number < steps, body, (tf.constant(0), state)
     )[1]
 
 

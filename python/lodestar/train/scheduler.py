@@ -1,7 +1,6 @@
 """Rounds of steps on the workers of a cluster."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_at_least
+from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import (
     BatchSource,
     WorkerSource,
@@ -52,9 +52,7 @@ class Scheduler:
             steps_per_round = _STEPS_PER_ROUND * len(workers)
         check_at_least("steps_per_round", steps_per_round, 1)
         self._steps_per_round = steps_per_round
-        # Of no other training that the servers may have seen.
-        self._run = int.from_bytes(os.urandom(8), "little", signed=True)
-        self._updates = 0
+        self._logs = UpdateLogs.of(strategy)
         with strategy.scope(), self.errors():
             self.step = ScheduledStep.of(
                 model, lambda: (None, first_batch(x)), []
@@ -123,16 +121,15 @@ class Scheduler:
         """Runs steps; gives the metrics of each call, and how many there were."""
         calls = []
         done = 0
-        finished = self._updates
         while done < steps:
             arguments, taken = source.take(min(at_once, steps - done))
             if not taken:
                 break
-            updates = tf.constant([self._run, self._updates, finished])
             calls.append(
-                self._coordinator.schedule(function, (*arguments, updates))
+                self._logs.schedule(
+                    self._coordinator, function, arguments, taken
+                )
             )
-            self._updates += taken
             done += taken
         self._coordinator.join()
         return [call.fetch() for call in calls], done
@@ -149,6 +146,9 @@ class Scheduler:
             if isinstance(error, Exception):
                 lost = _lost_server()
             if lost is None:
+                # Steps may have been ended when they had written on one server.
+                with contextlib.suppress(tf.errors.OpError):
+                    self._logs.settle()
                 raise
             raise tf.errors.UnavailableError(
                 None,

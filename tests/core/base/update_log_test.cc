@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <memory>
+#include <chrono>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,11 +22,11 @@ UpdateLog::Write Adding(std::vector<int>* written, int number) {
   };
 }
 
-UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t run, int64_t update,
+UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t update,
                              bool expect_committed = false) {
-  UpdateLog::Attempt attempt{run, update, 0};
+  UpdateLog::Attempt attempt;
   bool committed = false;
-  EXPECT_TRUE(log->Begin(run, update, 0, &attempt.number, &committed).ok());
+  EXPECT_TRUE(log->Begin(update, 0, &attempt, &committed).ok());
   EXPECT_EQ(committed, expect_committed);
   return attempt;
 }
@@ -32,7 +34,7 @@ UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t run, int64_t update,
 TEST(UpdateLog, WritesWhatWasStagedInOrder) {
   UpdateLog log;
   std::vector<int> written;
-  const auto attempt = MustBegin(&log, 7, 0);
+  const auto attempt = MustBegin(&log, 0);
   ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
   ASSERT_TRUE(log.Stage(attempt, Adding(&written, 2)).ok());
   EXPECT_TRUE(written.empty());
@@ -43,27 +45,29 @@ TEST(UpdateLog, WritesWhatWasStagedInOrder) {
 TEST(UpdateLog, CommitsOnce) {
   UpdateLog log;
   std::vector<int> written;
-  const auto attempt = MustBegin(&log, 7, 0);
+  const auto attempt = MustBegin(&log, 0);
   ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
   ASSERT_TRUE(log.Commit(attempt, nullptr).ok());
   ASSERT_TRUE(log.Commit(attempt, nullptr).ok());
-  const auto next = MustBegin(&log, 7, 0, /*expect_committed=*/true);
+  const auto next = MustBegin(&log, 0, /*expect_committed=*/true);
   ASSERT_TRUE(log.Finish(next, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
   const Status staged = log.Stage(next, Adding(&written, 2));
   EXPECT_EQ(staged.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(staged.message(), "update 0 of run 7 is committed");
+  EXPECT_EQ(staged.message(), "update 0 is committed");
+  EXPECT_TRUE(log.IsLast(next));
 }
 
 TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
   UpdateLog log;
   std::vector<int> written;
-  const auto first = MustBegin(&log, 7, 3);
+  const auto first = MustBegin(&log, 3);
   ASSERT_TRUE(log.Stage(first, Adding(&written, 1)).ok());
-  const auto second = MustBegin(&log, 7, 3);
+  EXPECT_TRUE(log.IsLast(first));
+  const auto second = MustBegin(&log, 3);
+  EXPECT_FALSE(log.IsLast(first));
   const std::string message =
-      "attempt 1 at update 3 of run 7 is over: a later one has begun, or "
-      "another run";
+      "attempt 1 at update 3 is over: a later one has begun";
   EXPECT_EQ(log.Stage(first, Adding(&written, 2)).message(), message);
   EXPECT_EQ(log.Commit(first, nullptr).message(), message);
   EXPECT_EQ(log.Finish(first, nullptr).message(), message);
@@ -75,122 +79,215 @@ TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
 TEST(UpdateLog, ACommitWritesNothingThatAnAttemptBeforeHasStaged) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 7, 0), Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Commit(MustBegin(&log, 7, 0), nullptr).ok());
+  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Commit(MustBegin(&log, 0), nullptr).ok());
   EXPECT_TRUE(written.empty());
 }
 
 TEST(UpdateLog, FinishCommitsWhatAnAttemptBeforeHasStaged) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 7, 0), Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Finish(MustBegin(&log, 7, 0), nullptr).ok());
+  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Finish(MustBegin(&log, 0), nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
 }
 
 TEST(UpdateLog, ForgetsFinishedUpdates) {
   UpdateLog log;
   std::vector<int> written;
+  UpdateLog::Attempt attempt;
   for (int64_t update = 0; update < 5; ++update) {
-    const auto attempt = MustBegin(&log, 7, update);
+    attempt = MustBegin(&log, update);
     ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
   }
   EXPECT_EQ(log.size(), 5);
-  int64_t number = 0;
+  UpdateLog::Attempt next;
   bool committed = false;
-  ASSERT_TRUE(log.Begin(7, 5, 4, &number, &committed).ok());
-  EXPECT_EQ(log.size(), 2);
-  const Status status = log.Begin(7, 2, 0, &number, &committed);
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(),
-            "update 2 of run 7 is finished, as are all below 4");
-}
-
-TEST(UpdateLog, ARunEndsTheRunBefore) {
-  UpdateLog log;
-  std::vector<int> written;
-  const auto before = MustBegin(&log, 7, 0);
-  ASSERT_TRUE(log.Stage(before, Adding(&written, 1)).ok());
-  const auto after = MustBegin(&log, -9, 0);
+  ASSERT_TRUE(log.Begin(5, 5, &next, &committed).ok());
   EXPECT_EQ(log.size(), 1);
-  EXPECT_FALSE(log.Commit(before, nullptr).ok());
-  int64_t number = 0;
-  bool committed = false;
-  const Status status = log.Begin(7, 1, 0, &number, &committed);
+  EXPECT_FALSE(log.IsLast(attempt));
+  EXPECT_FALSE(log.Commit(attempt, nullptr).ok());
+  const Status status = log.Begin(2, 0, &next, &committed);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "run 7 is over: run -9 has begun after it");
-  ASSERT_TRUE(log.Commit(after, nullptr).ok());
+  EXPECT_EQ(status.message(), "update 2 is finished, as are all below 5");
   EXPECT_TRUE(written.empty());
 }
 
 TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersAreMade) {
   UpdateLog log;
   std::vector<int> written;
-  const auto attempt = MustBegin(&log, 7, 0);
-  ASSERT_TRUE(
-      log.Stage(attempt,
-                [](const ParallelFor*) { return ResourceExhausted("full"); })
-          .ok());
-  ASSERT_TRUE(log.Stage(attempt, Adding(&written, 2)).ok());
-  EXPECT_EQ(log.Commit(attempt, nullptr).message(), "full");
-  EXPECT_EQ(written, std::vector<int>{2});
+  for (const bool throws : {false, true}) {
+    const auto attempt = MustBegin(&log, throws);
+    ASSERT_TRUE(log.Stage(attempt,
+                          [throws](const ParallelFor*) {
+                            if (throws) throw std::bad_alloc();
+                            return ResourceExhausted("full");
+                          })
+                    .ok());
+    ASSERT_TRUE(log.Stage(attempt, Adding(&written, throws)).ok());
+    EXPECT_EQ(log.Commit(attempt, nullptr).message(),
+              throws ? "out of memory" : "full");
+    EXPECT_TRUE(log.Commit(attempt, nullptr).ok());
+  }
+  EXPECT_EQ(written, (std::vector<int>{0, 1}));
 }
 
-// Workers that are lost anywhere, and go on as if they were not: each update
-// is written once by every log, and by all logs from the same attempt.
-TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
-  constexpr int kLogs = 3;
-  constexpr int kUpdates = 2000;
-  constexpr int kWorkers = 4;
-  std::array<UpdateLog, kLogs> logs;
-  // By log and update: which attempt wrote it, and how often.
-  std::vector<std::vector<std::atomic<int>>> tokens(kLogs);
-  std::vector<std::vector<std::atomic<int>>> times(kLogs);
-  for (int i = 0; i < kLogs; ++i) {
-    tokens[i] = std::vector<std::atomic<int>>(kUpdates);
-    times[i] = std::vector<std::atomic<int>>(kUpdates);
+TEST(UpdateLog, ClosedUpdatesBeginNoMoreAndAreSettled) {
+  UpdateLog log;
+  std::vector<int> written;
+  std::vector<UpdateLog::Attempt> attempts;
+  for (int update = 0; update < 5; ++update) {
+    attempts.push_back(MustBegin(&log, update));
+    ASSERT_TRUE(log.Stage(attempts.back(), Adding(&written, update)).ok());
   }
-  std::atomic<int> next_token{1};
-  // Returns whether the update is committed everywhere; does no more than
-  // `calls` calls.
-  const auto attempt_at = [&](int64_t update, int calls) {
-    const int token = next_token.fetch_add(1);
-    std::array<UpdateLog::Attempt, kLogs> attempts;
-    bool any_committed = false;
+  ASSERT_TRUE(log.Commit(attempts[1], nullptr).ok());
+  EXPECT_EQ(log.Close(4), std::vector<int64_t>{1});
+  for (int update = 0; update < 4; ++update) {
+    EXPECT_FALSE(log.IsLast(attempts[update]));
+    EXPECT_FALSE(log.Commit(attempts[update], nullptr).ok());
+    UpdateLog::Attempt next;
+    bool committed = false;
+    EXPECT_EQ(log.Begin(update, 0, &next, &committed).code(),
+              StatusCode::kFailedPrecondition);
+  }
+  // Of those that are not closed, none; an unknown one is passed over.
+  const std::vector<int64_t> updates = {-1, 1, 2, 4, 9};
+  ASSERT_TRUE(log.Settle(updates, nullptr).ok());
+  EXPECT_EQ(written, (std::vector<int>{1, 2}));
+  EXPECT_EQ(log.size(), 1);
+  ASSERT_TRUE(log.Commit(attempts[4], nullptr).ok());
+  EXPECT_EQ(written, (std::vector<int>{1, 2, 4}));
+  EXPECT_TRUE(log.Close(-5).empty());
+  ASSERT_TRUE(log.Settle({}, nullptr).ok());
+  EXPECT_EQ(log.size(), 1);
+}
+
+TEST(UpdateLog, WhoNeedNotWriteWaitsForWhoDoes) {
+  UpdateLog log;
+  std::atomic<bool> begun{false};
+  std::atomic<bool> end{false};
+  std::atomic<bool> ended{false};
+  const auto attempt = MustBegin(&log, 0);
+  const auto slow = [&](const ParallelFor*) {
+    begun = true;
+    while (!end) std::this_thread::yield();
+    ended = true;
+    return Status();
+  };
+  ASSERT_TRUE(log.Stage(attempt, slow).ok());
+  std::thread writer([&] { EXPECT_TRUE(log.Commit(attempt, nullptr).ok()); });
+  while (!begun) std::this_thread::yield();
+  const auto next = MustBegin(&log, 0, /*expect_committed=*/true);
+  std::atomic<int> waited{0};
+  std::vector<std::thread> others;
+  others.emplace_back([&] {
+    EXPECT_TRUE(log.Finish(next, nullptr).ok());
+    EXPECT_TRUE(ended);
+    waited += 1;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(log.Close(1), std::vector<int64_t>{0});
+  others.emplace_back([&] {
+    EXPECT_TRUE(log.Settle({}, nullptr).ok());
+    EXPECT_TRUE(ended);
+    waited += 1;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(waited, 0);
+  end = true;
+  writer.join();
+  for (std::thread& other : others) other.join();
+  EXPECT_EQ(log.size(), 0);
+}
+
+constexpr int kLogs = 3;
+
+// Updates of tables beside several logs; who makes one may be lost anywhere.
+class Updates {
+ public:
+  explicit Updates(int count) {
     for (int i = 0; i < kLogs; ++i) {
-      if (calls-- == 0) return false;
-      bool committed = false;
-      attempts[i] = {7, update, 0};
-      if (!logs[i].Begin(7, update, 0, &attempts[i].number, &committed).ok()) {
-        return false;
-      }
-      any_committed = any_committed || committed;
+      tokens_[i] = std::vector<std::atomic<int>>(count);
+      times_[i] = std::vector<std::atomic<int>>(count);
     }
-    if (any_committed) {
-      for (int i = 0; i < kLogs; ++i) {
-        if (calls-- == 0) return false;
-        if (!logs[i].Finish(attempts[i], nullptr).ok()) return false;
+  }
+
+  // Returns whether the update is committed everywhere; makes no more than
+  // `calls` calls, those of a phase in any order.
+  bool Attempt(int64_t update, int calls, std::mt19937* random) {
+    const int token = next_token_.fetch_add(1);
+    std::array<UpdateLog::Attempt, kLogs> attempts;
+    std::array<int, kLogs> order = {0, 1, 2};
+    const auto on_all = [&](const auto& call) {
+      std::shuffle(order.begin(), order.end(), *random);
+      for (const int i : order) {
+        if (calls-- == 0 || !call(i).ok()) return false;
       }
       return true;
+    };
+    bool any_committed = false;
+    if (!on_all([&](int i) {
+          bool committed = false;
+          const Status status =
+              logs_[i].Begin(update, 0, &attempts[i], &committed);
+          any_committed = any_committed || committed;
+          return status;
+        })) {
+      return false;
     }
-    for (int i = 0; i < kLogs; ++i) {
-      if (calls-- == 0) return false;
-      const auto write = [&, i, update, token](const ParallelFor*) {
-        tokens[i][update] = token;
-        times[i][update].fetch_add(1);
-        return Status();
-      };
-      if (!logs[i].Stage(attempts[i], write).ok()) return false;
+    if (any_committed) {
+      return on_all(
+          [&](int i) { return logs_[i].Finish(attempts[i], nullptr); });
     }
-    for (int i = 0; i < kLogs; ++i) {
-      if (calls-- == 0) return false;
-      if (!logs[i].Commit(attempts[i], nullptr).ok()) return false;
+    return on_all([&](int i) {
+             return logs_[i].Stage(
+                 attempts[i], [this, i, update, token](const ParallelFor*) {
+                   tokens_[i][update] = token;
+                   times_[i][update].fetch_add(1);
+                   return Status();
+                 });
+           }) &&
+           on_all([&](int i) { return logs_[i].Commit(attempts[i], nullptr); });
+  }
+
+  // Ends those that are under way.
+  void Settle(int64_t below) {
+    std::vector<int64_t> committed;
+    for (UpdateLog& log : logs_) {
+      for (const int64_t update : log.Close(below)) committed.push_back(update);
     }
-    return true;
-  };
+    for (UpdateLog& log : logs_)
+      ASSERT_TRUE(log.Settle(committed, nullptr).ok());
+  }
+
+  // How often each was written, by all logs from the same attempt.
+  std::vector<int> Times() const {
+    std::vector<int> times;
+    for (size_t update = 0; update < times_[0].size(); ++update) {
+      times.push_back(times_[0][update]);
+      for (int i = 1; i < kLogs; ++i) {
+        EXPECT_EQ(times_[i][update], times.back()) << "update " << update;
+        EXPECT_EQ(tokens_[i][update], tokens_[0][update]) << update;
+      }
+    }
+    return times;
+  }
+
+ private:
+  std::array<UpdateLog, kLogs> logs_;
+  // By log and update: which attempt wrote it, and how often.
+  std::array<std::vector<std::atomic<int>>, kLogs> tokens_;
+  std::array<std::vector<std::atomic<int>>, kLogs> times_;
+  std::atomic<int> next_token_{1};
+};
+
+// Workers that are lost, and go on as if they were not.
+TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
+  constexpr int kUpdates = 2000;
+  Updates updates(kUpdates);
   std::atomic<int64_t> next_update{0};
   std::vector<std::thread> workers;
-  for (int w = 0; w < kWorkers; ++w) {
+  for (int w = 0; w < 4; ++w) {
     workers.emplace_back([&, w] {
       std::mt19937 random(w);
       while (true) {
@@ -200,22 +297,55 @@ TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
         for (bool done = false; !done;) {
           // One that is thought to be lost may still be at work.
           if (random() % 4 == 0 && !lost.joinable()) {
-            lost = std::thread(
-                [&attempt_at, update] { attempt_at(update, 3 * kLogs); });
+            lost = std::thread([&updates, update, seed = random()] {
+              std::mt19937 own(seed);
+              updates.Attempt(update, 3 * kLogs, &own);
+            });
           }
-          done = attempt_at(update, random() % (4 * kLogs));
+          done = updates.Attempt(update, random() % (4 * kLogs), &random);
         }
         if (lost.joinable()) lost.join();
       }
     });
   }
   for (std::thread& worker : workers) worker.join();
-  for (int update = 0; update < kUpdates; ++update) {
-    for (int i = 0; i < kLogs; ++i) {
-      ASSERT_EQ(times[i][update], 1) << "update " << update << ", log " << i;
-      ASSERT_EQ(tokens[i][update], tokens[0][update]) << "update " << update;
+  EXPECT_EQ(updates.Times(), std::vector<int>(kUpdates, 1));
+}
+
+// Updates that are given up anywhere: each is written by all logs or none.
+TEST(UpdateLog, WhatIsSettledIsWrittenByAllOrNone) {
+  constexpr int kRounds = 100;
+  constexpr int kUpdates = 10;
+  Updates updates(kRounds * kUpdates);
+  std::vector<int> done(kRounds * kUpdates);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> workers;
+    for (int w = 0; w < 3; ++w) {
+      workers.emplace_back([&, w] {
+        std::mt19937 random(round * 3 + w);
+        for (int u = 0; u < kUpdates; ++u) {
+          const int update = round * kUpdates + u;
+          // The last one goes on while others settle.
+          const bool all =
+              updates.Attempt(update, random() % (4 * kLogs), &random);
+          if (w == 0) done[update] = all;
+        }
+      });
     }
+    workers[0].join();
+    workers[1].join();
+    updates.Settle((round + 1) * kUpdates);
+    workers[2].join();
   }
+  const std::vector<int> times = updates.Times();
+  int once = 0;
+  for (size_t update = 0; update < times.size(); ++update) {
+    EXPECT_GE(times[update], done[update]) << "update " << update;
+    EXPECT_LE(times[update], 1) << "update " << update;
+    once += times[update];
+  }
+  EXPECT_GT(once, 0);
+  EXPECT_LT(once, kRounds * kUpdates);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@ never ends the process, and one that raises has changed no table.
 """
 
 import re
+import uuid
 
 import numpy as np
 import pytest
@@ -56,9 +57,7 @@ CALLS = {
         "gradients": np.ones([3, DIM]),
         "hyperparameters": [0.1, 0.0, 1e-7],
         "next_step": -1,
-        "run": 1,
-        "update": 0,
-        "attempt": 1,
+        "attempt": [0, 1],
         "optimizer": "adagrad",
         "slot_inits": [0.1],
     },
@@ -118,9 +117,11 @@ CALLS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def update_that_has_begun():
-    gen_ops.lodestar_begin_update(1, 0, 0)
+def new_log():
+    """Returns the handle of one on which update 0 has begun."""
+    log = gen_ops.lodestar_update_log(shared_name=uuid.uuid4().hex)
+    gen_ops.lodestar_begin_update(log, [0, 0])
+    return log
 
 
 def op_names():
@@ -146,6 +147,8 @@ def usual_arguments(name, t):
         dtype = default_dtype(name, argument)
         if argument.name == "handle":
             arguments["handle"] = t.resource_handle
+        elif argument.name == "log":
+            arguments["log"] = new_log()
         elif argument.name == "hook":
             arguments["hook"] = tf.zeros([0, DIM])
         else:
@@ -186,7 +189,9 @@ def test_random_arguments_are_taken_or_refused(name, rng):
     taken = refused = 0
     for _ in range(200):
         arguments = usual_arguments(name, t)
-        tensors = [a for a in op_def(name).input_arg if a.name != "handle"]
+        tensors = [
+            a for a in op_def(name).input_arg if a.name not in ("handle", "log")
+        ]
         for _ in range(rng.integers(1, 3) if tensors else 0):
             changed = tensors[rng.integers(len(tensors))]
             dtype = default_dtype(name, changed)

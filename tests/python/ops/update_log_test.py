@@ -1,6 +1,6 @@
-"""BeginUpdate, EmbeddingStage and CommitUpdate: updates made whole and once."""
+"""UpdateLog's ops and EmbeddingStage: updates made whole and once."""
 
-import itertools
+import uuid
 
 import numpy as np
 import pytest
@@ -9,12 +9,14 @@ import tensorflow as tf
 import lodestar
 from lodestar._library import gen_ops
 
-_runs = itertools.count(1000)
+
+def new_log():
+    return gen_ops.lodestar_update_log(shared_name=uuid.uuid4().hex)
 
 
 @pytest.fixture
-def run():
-    return tf.constant(next(_runs), tf.int64)
+def log():
+    return new_log()
 
 
 @pytest.fixture
@@ -24,12 +26,12 @@ def table():
     return table
 
 
-def begin(run, update, finished=0):
-    attempt, committed = gen_ops.lodestar_begin_update(run, update, finished)
+def begin(log, update, finished=0):
+    attempt, committed = gen_ops.lodestar_begin_update(log, [update, finished])
     return attempt, bool(committed)
 
 
-def stage(table, run, update, attempt, ids=(1, 2), value=1.0, **attributes):
+def stage(table, log, attempt, ids=(1, 2), value=1.0, **attributes):
     ids = tf.constant(ids, tf.int64)
     options = {"optimizer": "sgd", "slot_inits": [], **attributes}
     gen_ops.lodestar_embedding_stage(
@@ -38,16 +40,15 @@ def stage(table, run, update, attempt, ids=(1, 2), value=1.0, **attributes):
         -value * tf.ones([tf.size(ids), 2]),
         tf.constant([1.0, 0.0]),
         tf.constant(-1, tf.int64),
-        run,
-        update,
+        log,
         attempt,
         **options,
     )
 
 
-def commit(run, update, attempt, of_earlier_attempt=False):
+def commit(log, attempt, of_earlier_attempt=False):
     gen_ops.lodestar_commit_update(
-        run, update, attempt, of_earlier_attempt=of_earlier_attempt
+        log, attempt, of_earlier_attempt=of_earlier_attempt
     )
 
 
@@ -55,28 +56,28 @@ def values(table):
     return table.find([1, 2])[0].numpy()[:, 0].tolist()
 
 
-def test_a_staged_update_is_written_by_the_commit(table, run):
-    attempt, committed = begin(run, 0)
-    assert (int(attempt), committed) == (1, False)
-    stage(table, run, 0, attempt)
+def test_a_staged_update_is_written_by_the_commit(table, log):
+    attempt, committed = begin(log, 0)
+    assert (attempt.numpy().tolist(), committed) == ([0, 1], False)
+    stage(table, log, attempt)
     assert (values(table), int(table.step)) == ([0.0, 0.0], 0)
-    commit(run, 0, attempt)
+    commit(log, attempt)
     assert (values(table), int(table.step)) == ([1.0, 1.0], 1)
-    commit(run, 0, attempt)
+    commit(log, attempt)
     assert values(table) == [1.0, 1.0]
 
 
 def test_gradients_of_equal_ids_are_summed_and_empty_ones_move_the_step(
-    table, run
+    table, log
 ):
-    attempt, _ = begin(run, 0)
-    stage(table, run, 0, attempt, ids=[2, 2, 1])
-    stage(table, run, 0, attempt, ids=[])
-    commit(run, 0, attempt)
+    attempt, _ = begin(log, 0)
+    stage(table, log, attempt, ids=[2, 2, 1])
+    stage(table, log, attempt, ids=[])
+    commit(log, attempt)
     assert (values(table), int(table.step)) == ([1.0, 2.0], 2)
 
 
-def test_the_same_as_apply_bit_for_bit(run):
+def test_the_same_as_apply_bit_for_bit(log):
     random = np.random.default_rng(0)
     tables = [
         lodestar.EmbeddingVariable(8, init_salt=1, name=name)
@@ -89,18 +90,17 @@ def test_the_same_as_apply_bit_for_bit(run):
             table.lookup(ids, training=True)
         numbers = (tf.constant([0.1, 0.0, 1e-7]), tf.constant(-1, tf.int64))
         options = {"optimizer": "adagrad", "slot_inits": [0.1]}
-        attempt, _ = begin(run, update)
+        attempt, _ = begin(log, update)
         gen_ops.lodestar_embedding_stage(
             tables[0].resource_handle,
             ids,
             rows,
             *numbers,
-            run,
-            update,
+            log,
             attempt,
             **options,
         )
-        commit(run, update, attempt)
+        commit(log, attempt)
         gen_ops.lodestar_embedding_apply(
             tables[1].resource_handle, ids, rows, *numbers, **options
         )
@@ -113,71 +113,100 @@ def test_the_same_as_apply_bit_for_bit(run):
     )
 
 
-def test_an_attempt_after_a_commit_writes_nothing_again(table, run):
-    attempt, _ = begin(run, 0)
-    stage(table, run, 0, attempt)
-    commit(run, 0, attempt)
-    again, committed = begin(run, 0)
+def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
+    attempt, _ = begin(log, 0)
+    stage(table, log, attempt)
+    commit(log, attempt)
+    again, committed = begin(log, 0)
     assert committed
-    commit(run, 0, again, of_earlier_attempt=True)
+    commit(log, again, of_earlier_attempt=True)
     assert values(table) == [1.0, 1.0]
     with pytest.raises(tf.errors.FailedPreconditionError, match="is committed"):
-        stage(table, run, 0, again)
+        stage(table, log, again)
 
 
-def test_an_attempt_finishes_what_another_has_staged(table, run):
-    attempt, _ = begin(run, 0)
-    stage(table, run, 0, attempt)
-    again, committed = begin(run, 0)
-    assert not committed  # here; another process may say that it is
-    commit(run, 0, again, of_earlier_attempt=True)
+def test_an_attempt_finishes_what_another_has_staged(table, log):
+    attempt, _ = begin(log, 0)
+    stage(table, log, attempt)
+    again, committed = begin(log, 0)
+    assert not committed  # here; another log may say that it is
+    commit(log, again, of_earlier_attempt=True)
     assert values(table) == [1.0, 1.0]
     for late in (commit, lambda *key: stage(table, *key)):
+        # What a ClusterCoordinator runs again.
         with pytest.raises(
-            tf.errors.FailedPreconditionError,
-            match="attempt 1 at update 0 .* is over",
+            tf.errors.CancelledError,
+            match="attempt 1 at update 0 is over: a later .* has .*on /job:",
         ):
-            late(run, 0, attempt)
+            late(log, attempt)
 
 
-def test_an_attempt_may_begin_anew(table, run):
-    attempt, _ = begin(run, 0)
-    stage(table, run, 0, attempt, value=5.0)
-    again, _ = begin(run, 0)
-    stage(table, run, 0, again)
-    commit(run, 0, again)
+def test_an_attempt_may_begin_anew(table, log):
+    attempt, _ = begin(log, 0)
+    stage(table, log, attempt, value=5.0)
+    again, _ = begin(log, 0)
+    stage(table, log, again)
+    commit(log, again)
     assert values(table) == [1.0, 1.0]
 
 
-def test_finished_updates_and_past_runs_are_forgotten(table, run):
-    begin(run, 3, finished=3)
+def test_finished_updates_are_forgotten(table, log):
+    attempt, _ = begin(log, 2)
+    stage(table, log, attempt)
+    begin(log, 3, finished=3)
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="update 2 .* is finished, as are all below 3",
+        match="update 2 is finished, as are all below 3",
     ):
-        begin(run, 2)
-    attempt, _ = begin(run, 4)
-    stage(table, run, 4, attempt)
-    begin(run + 500, 0)
-    with pytest.raises(
-        tf.errors.FailedPreconditionError, match="or another run"
-    ):
-        commit(run, 4, attempt)
-    with pytest.raises(
-        tf.errors.FailedPreconditionError, match=f"run {int(run)} is over"
-    ):
-        begin(run, 5)
+        begin(log, 2)
+    with pytest.raises(tf.errors.CancelledError, match="is over"):
+        commit(log, attempt)
     assert values(table) == [0.0, 0.0]
 
 
-def test_what_apply_refuses_is_refused_when_it_is_staged(table, run):
-    attempt, _ = begin(run, 0)
+def test_closed_updates_are_settled_and_begin_no_more(table, log):
+    attempts = [begin(log, update)[0] for update in range(4)]
+    for attempt, value in zip(attempts, [1.0, 10.0, 100.0, 1000.0]):
+        stage(table, log, attempt, value=value)
+    commit(log, attempts[0])
+    closed = gen_ops.lodestar_close_updates(log, 3)
+    assert closed.numpy().tolist() == [0]
+    for late in (commit, lambda *key: stage(table, *key)):
+        with pytest.raises(tf.errors.CancelledError, match="is over"):
+            late(log, attempts[2])
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="as are all below 3"
+    ):
+        begin(log, 2)
+    # Update 1 is committed on another log, 3 is not closed.
+    gen_ops.lodestar_settle_updates(log, tf.constant([0, 1, 3], tf.int64))
+    assert values(table) == [11.0, 11.0]
+    gen_ops.lodestar_settle_updates(log, tf.constant([1, 2], tf.int64))
+    assert values(table) == [11.0, 11.0]
+    commit(log, attempts[3])
+    assert values(table) == [1011.0, 1011.0]
+
+
+def test_logs_know_nothing_of_each_other(table, log):
+    other = new_log()
+    first, _ = begin(log, 0)
+    second, _ = begin(other, 0)
+    stage(table, log, first)
+    stage(table, other, second)
+    commit(log, first)
+    assert values(table) == [1.0, 1.0]
+    commit(other, second)
+    assert values(table) == [2.0, 2.0]
+
+
+def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
+    attempt, _ = begin(log, 0)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match="table 'logged': the gradient of id 1 is not finite",
     ):
-        stage(table, run, 0, attempt, value=np.inf)
-    stage(table, run, 0, attempt, ids=[1], value=np.inf, nonfinite="skip")
+        stage(table, log, attempt, value=np.inf)
+    stage(table, log, attempt, ids=[1], value=np.inf, nonfinite="skip")
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`gradients` has shape"
     ):
@@ -187,37 +216,45 @@ def test_what_apply_refuses_is_refused_when_it_is_staged(table, run):
             tf.ones([2, 2]),
             tf.constant([1.0, 0.0]),
             tf.constant(-1, tf.int64),
-            run,
-            0,
+            log,
             attempt,
             optimizer="sgd",
             slot_inits=[],
         )
-    commit(run, 0, attempt)
+    commit(log, attempt)
     assert values(table) == [0.0, 0.0]
     assert table.stats()["nonfinite_gradients"] == 1
-    attempt, _ = begin(run, 1)
+    attempt, _ = begin(log, 1)
     with pytest.raises(
         tf.errors.FailedPreconditionError, match="table 'logged': .*sgd"
     ):
-        stage(table, run, 1, attempt, optimizer="adagrad", slot_inits=[0.1])
+        stage(table, log, attempt, optimizer="adagrad", slot_inits=[0.1])
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_numbers_that_are_no_scalars_are_refused(run, place):
-    names = [("run", "update", "finished"), ("run", "update", "attempt")]
-    for op, inputs in zip(
-        (gen_ops.lodestar_begin_update, gen_ops.lodestar_commit_update), names
-    ):
-        numbers = [run, tf.constant(0, tf.int64), tf.constant(0, tf.int64)]
-        numbers[place] = tf.constant([0], tf.int64)
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"`{inputs[place]}`"
-        ):
-            op(*numbers)
+@pytest.mark.parametrize(
+    "op, name, wrong",
+    [
+        ("begin_update", "update", [0]),
+        ("begin_update", "update", 0),
+        ("commit_update", "attempt", [0, 1, 2]),
+        ("commit_update", "attempt", [[0, 1]]),
+        ("close_updates", "below", [0]),
+        ("settle_updates", "updates", 0),
+    ],
+)
+def test_numbers_of_another_shape_are_refused(log, op, name, wrong):
+    call = getattr(gen_ops, f"lodestar_{op}")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`{name}`"):
+        call(log, tf.constant(wrong, tf.int64))
 
 
-def test_in_a_function_of_unknown_shapes(table, run):
+def test_a_log_that_is_none_is_refused(table, log):
+    for other in (table.resource_handle, tf.reshape(log, [1])[:0]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            begin(other, 0)
+
+
+def test_in_a_function_of_unknown_shapes(table, log):
     @tf.function(
         input_signature=[
             tf.TensorSpec(None, tf.int64),
@@ -225,33 +262,38 @@ def test_in_a_function_of_unknown_shapes(table, run):
             tf.TensorSpec(None, tf.float32),
         ]
     )
-    def update(number, ids, rows):
-        attempt, _ = gen_ops.lodestar_begin_update(run, number, number)
+    def update(key, ids, rows):
+        attempt, _ = gen_ops.lodestar_begin_update(log, key)
         staged = gen_ops.lodestar_embedding_stage(
             table.resource_handle,
             ids,
             rows,
             tf.constant([1.0, 0.0]),
             tf.constant(-1, tf.int64),
-            run,
-            number,
+            log,
             attempt,
             optimizer="sgd",
             slot_inits=[],
         )
         with tf.control_dependencies([staged]):
-            commit(run, number, attempt)
+            commit(log, attempt)
         return attempt
 
     for number in range(3):
-        assert int(update(number, [1, 2], -tf.ones([2, 2]))) == 1
+        key = tf.constant([number, number], tf.int64)
+        made = update(key, [1, 2], -tf.ones([2, 2]))
+        assert made.numpy().tolist() == [number, 1]
     assert values(table) == [3.0, 3.0]
 
 
-def test_a_staged_update_keeps_its_table(run):
+def test_a_staged_update_keeps_its_table_but_not_its_log(log):
     table = lodestar.EmbeddingVariable(2, initializer="zeros")
     table.insert_or_assign([1, 2], np.zeros((2, 2)))
-    attempt, _ = begin(run, 0)
-    stage(table, run, 0, attempt)
+    attempt, _ = begin(log, 0)
+    stage(table, log, attempt)
     del table
-    commit(run, 0, attempt)
+    commit(log, attempt)
+    attempt, _ = begin(log, 1)
+    tf.raw_ops.DestroyResourceOp(resource=log, ignore_lookup_error=False)
+    with pytest.raises(tf.errors.NotFoundError):
+        commit(log, attempt)

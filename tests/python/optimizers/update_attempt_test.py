@@ -1,6 +1,8 @@
 """Updates that are made whole and once, whichever attempt is cut off."""
 
-import itertools
+import collections
+import re
+from unittest import mock
 
 import keras
 import numpy as np
@@ -11,15 +13,15 @@ from own_optimizers import Own
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers import update_attempt
+from lodestar.optimizers.update_attempt import UpdateLogs
 
 IDS = tf.range(8, dtype=tf.int64)
-DEVICES = ["/CPU:0", "/CPU:1"]  # of one task
-_runs = itertools.count(5000)
+DEVICES = ["/CPU:0", "/device:CPU:0", "/CPU:1"]  # the first of two names
 
 
 @pytest.fixture
-def run():
-    return next(_runs)
+def logs():
+    return UpdateLogs(DEVICES)
 
 
 def make_table(name="once", **options):
@@ -38,7 +40,7 @@ def wrap(inner, **options):
     return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
 
 
-def step_of(tables, optimizer, run, value=-1.0):
+def step_of(tables, optimizer, logs, value=-1.0):
     """A step that adds 1 to every row, as update `update`; 1 where it ran."""
 
     def step():
@@ -53,28 +55,22 @@ def step_of(tables, optimizer, run, value=-1.0):
 
     @tf.function(autograph=False)
     def once(update, finished):
-        return update_attempt.make_once(
-            step,
-            lambda: tf.constant(0),
-            run=tf.constant(run, tf.int64),
-            update=update,
-            finished=finished,
-            devices=[d for table in tables for d in table.devices or ()],
-        )
+        attempt = logs.begin(update, finished)
+        return attempt.once(step, lambda: tf.constant(0))
 
     def call(update, finished=0):
-        return int(
-            once(tf.constant(update, tf.int64), tf.constant(finished, tf.int64))
-        )
+        return int(once(*tf.constant([update, finished], tf.int64)))
 
+    call.function = once
     return call
 
 
-def begin(run, update):
-    return gen_ops.lodestar_begin_update(run, update, 0)[0]
+def begin(logs, update):
+    """An attempt, of which no more is made."""
+    return logs.begin(tf.constant(update, tf.int64), tf.constant(0, tf.int64))
 
 
-def stage(table, run, update, attempt, part):
+def stage(table, attempt, part):
     part = table.parts[part]
     ids = tf.boolean_mask(
         IDS, part.call(gen_ops.lodestar_embedding_frequency, IDS) >= 0
@@ -92,96 +88,106 @@ def stage(table, run, update, attempt, part):
         -tf.ones([tf.size(own), 2]),
         tf.constant([1.0, 0.0]),
         tf.constant(-1, tf.int64),
-        run,
-        update,
-        attempt,
+        *attempt.on(part),
         optimizer="sgd",
         slot_inits=[],
     )
 
 
-def test_each_update_is_made_once(run):
+def commit_on_one(attempt):
+    """It is cut off then."""
+    device, log = next(iter(attempt.logs.items()))
+    log.call(gen_ops.lodestar_commit_update, attempt.attempts[device])
+
+
+def test_each_update_is_made_once(logs):
     tables = [make_table("first"), make_table("second")]
-    step = step_of(tables, wrap(keras.optimizers.SGD(1.0)), run)
+    step = step_of(tables, wrap(keras.optimizers.SGD(1.0)), logs)
     assert [step(0), step(1), step(1), step(0)] == [1, 1, 0, 0]
     for table in tables:
         assert values(table) == [2.0] * 8
         assert int(table.step) == 2
 
 
-def test_what_an_attempt_has_staged_is_not_written(run):
+def test_what_an_attempt_has_staged_is_not_written(logs):
     table = make_table()
-    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), run)
-    stage(table, run, 0, begin(run, 0), part=0)
+    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
+    stage(table, begin(logs, 0), part=0)
     assert step(0) == 1
     assert values(table) == [1.0] * 8
 
 
-def test_what_an_attempt_has_committed_is_not_made_again(run):
+def test_what_an_attempt_has_committed_is_not_made_again(logs):
     table = make_table()
-    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), run)
-    attempt = begin(run, 0)
-    for part in range(2):
-        stage(table, run, 0, attempt, part)
-    gen_ops.lodestar_commit_update(run, 0, attempt)
+    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
+    attempt = begin(logs, 0)
+    for part in range(3):
+        stage(table, attempt, part)
+    commit_on_one(attempt)
     assert step(0) == 0
     assert values(table) == [1.0] * 8
 
 
-def test_finished_updates_are_refused(run):
+def test_finished_updates_are_refused(logs):
     table = make_table()
-    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), run)
+    step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
     assert step(5, finished=5) == 1
     with pytest.raises(tf.errors.FailedPreconditionError, match="finished"):
         step(4)
     assert values(table) == [1.0] * 8
 
 
-def test_an_update_that_is_refused_changes_no_table(run):
+def test_an_update_that_is_refused_changes_no_table(logs):
     tables = [make_table("first"), make_table("second")]
     optimizer = wrap(keras.optimizers.SGD(1.0))
-    step = step_of(tables, optimizer, run, value=np.inf)
+    step = step_of(tables, optimizer, logs, value=np.inf)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
         step(0)
     for table in tables:
         assert values(table) == [0.0] * 8
-    assert step_of(tables, optimizer, run)(0) == 1
+    assert step_of(tables, optimizer, logs)(0) == 1
     for table in tables:
         assert values(table) == [1.0] * 8
 
 
-def test_a_replayed_update_is_made_with_the_others(run):
+def test_a_replayed_update_is_made_with_the_others(logs):
     tables = [
         make_table("fused"),
         make_table("replayed", optimizer=Own(1.0)),
     ]
-    step = step_of(tables, wrap(keras.optimizers.SGD(1.0)), run)
+    optimizer = wrap(keras.optimizers.SGD(1.0))
+    step = step_of(tables, optimizer, logs)
     assert step(0) == 1
     after = [values(table) for table in tables]
     assert after[0] == [1.0] * 8
     assert min(after[1]) > 0.0
     assert step(0) == 0
     assert [values(table) for table in tables] == after
+    # As another worker has read it.
+    optimizer.inner_optimizer.iterations.assign(0)
+    assert step(1) == 1
+    assert [int(table.step) for table in tables] == [2, 2]
 
 
-def test_a_table_of_this_process_is_updated_with_the_others(run):
+def test_a_table_where_no_log_is_is_updated_with_the_others():
+    logs = UpdateLogs(DEVICES[2:])
     tables = [
-        make_table("there"),
+        make_table("partly"),
         lodestar.EmbeddingVariable(2, initializer="zeros", name="here"),
     ]
     tables[1].insert_or_assign(IDS, tf.zeros([8, 2]))
     optimizer = wrap(keras.optimizers.SGD(1.0))
-    step = step_of(tables, optimizer, run)
+    step = step_of(tables, optimizer, logs)
     assert [step(0), step(0)] == [1, 0]
     assert [values(table) for table in tables] == [[1.0] * 8] * 2
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
-        step_of(tables, optimizer, run, value=np.inf)(1)
+        step_of(tables, optimizer, logs, value=np.inf)(1)
     assert [values(table) for table in tables] == [[1.0] * 8] * 2
 
 
-def test_gradients_that_wait_are_refused(run):
+def test_gradients_that_wait_are_refused(logs):
     inner = keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
-    step = step_of([make_table()], wrap(inner), run)
+    step = step_of([make_table()], wrap(inner), logs)
     with pytest.raises(
         NotImplementedError, match="gradient_accumulation_steps .* larger"
     ):
@@ -197,3 +203,58 @@ def test_without_an_attempt_nothing_is_staged():
     )
     step.apply([gradient], [table.hook])
     assert values(table) == [1.0] * 8
+
+
+def test_a_number_of_updates_is_ended_on_all_devices(logs):
+    table = make_table()
+    calls = mock.Mock()
+    calls.schedule = lambda function, arguments: function(*arguments)
+    keys = [
+        logs.schedule(calls, lambda key: key.numpy().tolist(), (), count)
+        for count in (2, 1)
+    ]
+    assert keys == [[0, 0], [2, 2]]  # all before was done
+    calls.done.return_value = False
+    assert logs.schedule(calls, lambda key: key[1], (), 1) == 2
+    attempts = [begin(logs, update) for update in (2, 3)]
+    for attempt in attempts:
+        for part in range(3):
+            stage(table, attempt, part)
+    commit_on_one(attempts[1])
+    logs.settle()
+    assert values(table) == [1.0] * 8
+    for update in (2, 3):
+        with pytest.raises(tf.errors.FailedPreconditionError, match="finished"):
+            begin(logs, update)
+
+
+def waits_for(nodes):
+    """By node of a graph: all that run before it."""
+    before = {}
+    for node in nodes:  # each behind its inputs
+        names = {re.sub(r"^\^|:.*", "", name) for name in node.input}
+        before[node.name] = names.union(
+            *(before.get(name, ()) for name in names)
+        )
+    return before
+
+
+def test_no_device_waits_for_another_one_in_a_phase(logs):
+    tables = [make_table("first"), make_table("second")]
+    step = step_of(tables, wrap(keras.optimizers.SGD(1.0)), logs)
+    number = tf.TensorSpec([], tf.int64)
+    graph = step.function.get_concrete_function(number, number).graph
+    definition = graph.as_graph_def()
+    seen = collections.Counter()
+    for nodes in (
+        definition.node,
+        *(f.node_def for f in definition.library.function),
+    ):
+        before = waits_for(nodes)
+        for op in ("BeginUpdate", "EmbeddingStage", "CommitUpdate"):
+            same = {n.name: n.device for n in nodes if n.op == f"Lodestar>{op}"}
+            seen[op] += len(same)
+            for name, device in same.items():
+                for other in before[name] & same.keys():
+                    assert same[other] == device
+    assert seen == {"BeginUpdate": 2, "EmbeddingStage": 6, "CommitUpdate": 4}

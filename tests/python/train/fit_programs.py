@@ -1,9 +1,9 @@
 """What fit_test.py runs in a process that is connected to a cluster."""
 
+import concurrent.futures
 import contextlib
 import os
 import threading
-from unittest import mock
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._library import gen_ops
+from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train import evaluate, fit
 
 CLUSTER = lodestar.testing.LocalCluster(
@@ -384,7 +385,7 @@ def training_goes_on_without_a_killed_worker():
 
 
 def tables_take_each_update_once():
-    """While workers are killed in the middle of steps and come back."""
+    """Workers are killed and come back; late calls of lost ones come, too."""
     ids = tf.range(64, dtype=tf.int64)  # of both servers
     with STRATEGY.scope():
         inputs = keras.Input((), dtype="int64")
@@ -401,10 +402,26 @@ def tables_take_each_update_once():
                 keras.optimizers.SGD(-1.0)
             ),
             # Of which every number of every row has the gradient 1.
-            lambda y, y_pred: 64.0 * y_pred,
+            lambda y, y_pred: 64.0 * y_pred * (1.0 + y),
             steps_per_execution=2,
         )
     data = tf.data.Dataset.from_tensors((ids, tf.zeros([64]))).repeat()
+    logs = UpdateLogs.of(STRATEGY)
+    last_log = list(logs._logs.values())[-1]
+
+    def committed():
+        return last_log.call(gen_ops.lodestar_close_updates, logs._next).numpy()
+
+    def begin_late(update):
+        """As a lost worker would; True: in the middle of another attempt."""
+        before = 0
+        while True:
+            (_, attempt), done = last_log.call(
+                gen_ops.lodestar_begin_update, [update, 0]
+            )
+            if done or int(attempt) > before + 1:
+                return not done
+            before = int(attempt)
 
     class Kill(keras.callbacks.Callback):
         """Kills a worker in the middle of each round but the last."""
@@ -431,26 +448,52 @@ def tables_take_each_update_once():
     tables = [ours.get_layer(name).table for name in ("rows", "own")]
     for epoch, x in enumerate((data, lambda context: data), 1):
         kill = Kill()
-        with mock.patch("os.urandom", return_value=bytes([epoch]) * 8):
-            fit(
-                *(ours, x),
-                steps_per_epoch=800,
-                steps_per_round=200,
-                callbacks=[kill],
-                verbose=0,
-            )
-        for device in tables[0].devices:
-            with tf.device(device):
-                _, committed = gen_ops.lodestar_begin_update(
-                    int.from_bytes(bytes([epoch]) * 8, "little"), 799, 0
-                )
-            assert committed
+        first = logs._next
+        fit(
+            *(ours, x),
+            steps_per_epoch=800,
+            steps_per_round=200,
+            callbacks=[kill],
+            verbose=0,
+        )
+        assert committed().tolist() == [*range(first + 600, first + 800)]
         assert not kill.delays and kill.timer is None
         for table in tables:
             rows, found = table.find(ids)
             assert found.numpy().all()
             assert rows.numpy().tolist() == [[800.0 * epoch] * 2] * 64
             assert int(table.step) == 800 * epoch
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        first = logs._next
+        late = [
+            threads.submit(begin_late, first + update)
+            for update in range(10, 90, 10)
+        ]
+        inner = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: fit(
+                ours, data, steps_per_epoch=2, verbose=0
+            )
+        )
+        fit(
+            *(ours, data),
+            steps_per_epoch=100,
+            steps_per_round=50,
+            callbacks=[inner],
+            verbose=0,
+        )
+        assert any(call.result() for call in late)
+    for table in tables:
+        assert table.find(ids)[0].numpy().tolist() == [[1704.0] * 2] * 64
+    # An error ends steps anywhere; none is left on one server only.
+    labels = tf.data.Dataset.range(64).map(
+        lambda n: (ids, tf.fill([64], np.inf if n == 41 else 0.0))
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        fit(ours, labels, verbose=0)
+    assert not committed().size
+    for table in tables:
+        assert np.unique(table.find(ids)[0]).size == 1
+    assert np.unique(tables[0].export().ids).size == 64
 
 
 def keras_restores_where_it_was(folder):

@@ -287,18 +287,16 @@ class EmbeddingStageOp : public EmbeddingKernel {
  private:
   absl::Status Stage(OpKernelContext* ctx, const EmbeddingStore& store) const {
     LODESTAR_TRY(CheckUpdateInputs(ctx, store));
-    UpdateLog::Attempt attempt;
-    LODESTAR_TRY(ReadAttempt(ctx, 5, &attempt));
     LODESTAR_TRY(ToTensorFlow(store.CheckOptimizer(attached_)));
     absl::Status status;
     VisitUpdateType(store, [&](auto zero) {
-      status = StageAs<decltype(zero)>(ctx, attempt, store);
+      status = StageAs<decltype(zero)>(ctx, store);
     });
     return status;
   }
 
   template <typename C>
-  absl::Status StageAs(OpKernelContext* ctx, const UpdateLog::Attempt& attempt,
+  absl::Status StageAs(OpKernelContext* ctx,
                        const EmbeddingStore& store) const {
     auto update = std::make_shared<CheckedUpdate<C>>();
     LODESTAR_TRY(update->Init(ctx, attributes_, store));
@@ -307,11 +305,13 @@ class EmbeddingStageOp : public EmbeddingKernel {
     // By then the resource may hold other rows than now.
     const std::shared_ptr<EmbeddingResource> resource(
         found.release(), [](EmbeddingResource* held) { held->Unref(); });
-    return ToTensorFlow(UpdateLog::Global().Stage(
-        attempt, [update, resource,
-                  attributes = attributes_](const ParallelFor* parallel) {
-          return update->Write(resource->store().get(), parallel);
-        }));
+    return MakeAttempt(
+        ctx, 5, [&](UpdateLog* log, const UpdateLog::Attempt& attempt) {
+          return log->Stage(
+              attempt, [update, resource](const ParallelFor* parallel) {
+                return update->Write(resource->store().get(), parallel);
+              });
+        });
   }
 
   std::shared_ptr<const UpdateAttributes> attributes_;

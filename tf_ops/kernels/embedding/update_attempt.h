@@ -3,24 +3,64 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
 
-#include <cstdint>
+#include <string>
 
+#include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/update_log.h"
 #include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 
 namespace lodestar {
 
-// From the inputs run, update and attempt, of which `first` is the first.
-inline absl::Status ReadAttempt(OpKernelContext* ctx, int first,
-                                UpdateLog::Attempt* attempt) {
-  LODESTAR_TRY(CheckRank(ctx->input(first), "run", 0));
-  LODESTAR_TRY(CheckRank(ctx->input(first + 1), "update", 0));
-  LODESTAR_TRY(CheckRank(ctx->input(first + 2), "attempt", 0));
-  attempt->run = ctx->input(first).scalar<int64_t>()();
-  attempt->update = ctx->input(first + 1).scalar<int64_t>()();
-  attempt->number = ctx->input(first + 2).scalar<int64_t>()();
-  return absl::OkStatus();
+class UpdateLogResource : public tensorflow::ResourceBase {
+ public:
+  UpdateLog& log() { return log_; }
+  std::string DebugString() const override {
+    return StrCat("UpdateLog(updates=", log_.size(), ")");
+  }
+
+ private:
+  UpdateLog log_;
+};
+
+// The log of the input `handle`.
+inline absl::Status FindLog(
+    OpKernelContext* ctx, int handle,
+    tensorflow::core::RefCountPtr<UpdateLogResource>* resource) {
+  LODESTAR_TRY(CheckRank(ctx->input(handle), "log", 0));
+  return FindResource(ctx, ctx->input(handle), resource);
+}
+
+// InvalidArgument unless the input `input`, called `name`, is [2].
+inline absl::Status CheckPair(OpKernelContext* ctx, int input,
+                              const char* name) {
+  LODESTAR_TRY(CheckRank(ctx->input(input), name, 1));
+  if (ctx->input(input).NumElements() == 2) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` has ",
+                              ctx->input(input).NumElements(),
+                              " numbers, wanted 2");
+}
+
+// Calls call(log, attempt) with the log of the input `first` and the attempt
+// that is the next one. Cancelled if that is over: who makes it is to make
+// another one, which is what a ClusterCoordinator takes a cancelled function
+// for whose error names a task.
+template <typename Call>
+absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
+  tensorflow::core::RefCountPtr<UpdateLogResource> resource;
+  LODESTAR_TRY(FindLog(ctx, first, &resource));
+  LODESTAR_TRY(CheckPair(ctx, first + 1, "attempt"));
+  const Span<const int64_t> numbers = FlatSpan<int64_t>(ctx->input(first + 1));
+  const UpdateLog::Attempt attempt{numbers[0], numbers[1]};
+  UpdateLog& log = resource->log();
+  const Status status = call(&log, attempt);
+  if (status.code() == StatusCode::kFailedPrecondition &&
+      !log.IsLast(attempt)) {
+    return absl::CancelledError(
+        StrCat(status.message(), " (on ", ctx->device()->name(), ")"));
+  }
+  return ToTensorFlow(status);
 }
 
 }  // namespace lodestar

@@ -298,8 +298,7 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .Input("gradients: slot_dtype")
     .Input("hyperparameters: float")
     .Input("next_step: int64")
-    .Input("run: int64")
-    .Input("update: int64")
+    .Input("log: resource")
     .Input("attempt: int64")
     .Attr(kSlotDtype)
     .Attr(kOptimizers)
@@ -307,14 +306,16 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 0, 0}))
+    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 1}))
     .Doc(R"doc(
 Checks what EmbeddingApply would write, and keeps it for CommitUpdate.
 
-All but run, update and attempt as in EmbeddingApply, with its errors.
+All but log and attempt as in EmbeddingApply, with its errors.
 
-run, update, attempt: Scalars, as BeginUpdate took and gave them.
-FAILED_PRECONDITION if a later attempt has begun, or the update is committed.
+log: That of UpdateLog.
+attempt: As BeginUpdate gave it.
+CANCELLED if a later attempt has begun. FAILED_PRECONDITION if the update is
+committed.
 )doc");
 
 }  // namespace lodestar

@@ -2,51 +2,93 @@
 
 namespace lodestar {
 
+REGISTER_OP("Lodestar>UpdateLog")
+    .Output("log: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({}))
+    .Doc(R"doc(
+Creates a log of updates, or finds the one of this name.
+
+Updates of tables in several processes are made whole and once with a log in
+each. An update is begun on all logs by BeginUpdate, then staged on all by
+EmbeddingStage, then committed on all by CommitUpdate. Who begins it again, after
+an attempt that was cut off, commits with of_earlier_attempt wherever any log
+says that it is committed, and else stages anew.
+
+log: Handle of the log, which keeps what is staged as long as it is there.
+)doc");
+
 REGISTER_OP("Lodestar>BeginUpdate")
-    .Input("run: int64")
+    .Input("log: resource")
     .Input("update: int64")
-    .Input("finished: int64")
     .Output("attempt: int64")
     .Output("committed: bool")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0, 0}));
-      c->set_output(0, c->Scalar());
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1}));
+      c->set_output(0, c->Vector(2));
       c->set_output(1, c->Scalar());
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Begins an attempt at an update of tables in several processes, in one of them.
+Begins an attempt at an update, of which the ones before are then over.
 
-An update is begun in all of them, then staged in all by EmbeddingStage, then
-committed in all by CommitUpdate. Who begins it again, after an attempt that was
-cut off, commits with of_earlier_attempt wherever any process says that it is
-committed, and else stages anew. So it is written whole and once.
-
-run: A scalar, as all of these; a number of its own for each run of a training.
-  The first update of a run forgets all of the run before.
-update: Its number in the run.
-finished: No update below this is begun again; they are forgotten.
-attempt: For EmbeddingStage and CommitUpdate; attempts before it are over.
-committed: Whether this process has committed the update.
-FAILED_PRECONDITION if the update or the run is forgotten.
+log: That of UpdateLog.
+update: [2]: its number, counted from 0, and a number below which no update is
+  begun again; those are forgotten.
+attempt: [2], for EmbeddingStage and CommitUpdate.
+committed: Whether the update is committed on this log.
+FAILED_PRECONDITION if the update is forgotten, or closed by CloseUpdates.
 )doc");
 
 REGISTER_OP("Lodestar>CommitUpdate")
-    .Input("run: int64")
-    .Input("update: int64")
+    .Input("log: resource")
     .Input("attempt: int64")
     .Attr("of_earlier_attempt: bool = false")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 0, 0}))
+    .SetShapeFn(ScalarOutputs({0, 1}))
     .Doc(R"doc(
-Makes all updates that EmbeddingStage has staged, as one step; nothing if they
-are made. A snapshot has all of them or none.
+Makes all that EmbeddingStage has staged of an update, as one step; nothing if it
+is made. A snapshot has all of it or none.
 
-run, update, attempt: Scalars, as BeginUpdate took and gave them.
+log: That of UpdateLog.
+attempt: As BeginUpdate gave it.
 of_earlier_attempt: What an attempt before this one has staged.
-FAILED_PRECONDITION if a later attempt, or another run, has begun.
+CANCELLED if a later attempt has begun.
 RESOURCE_EXHAUSTED if memory runs out; other tables of the update are updated.
+)doc");
+
+REGISTER_OP("Lodestar>CloseUpdates")
+    .Input("log: resource")
+    .Input("below: int64")
+    .Output("committed: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0}));
+      c->set_output(0, c->UnknownShapeOfRank(1));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Ends all attempts at updates that were begun on this log, also those to come.
+
+log: That of UpdateLog.
+below: Updates of a smaller number are closed.
+committed: [K], those of them that are committed on this log, in ascending order.
+)doc");
+
+REGISTER_OP("Lodestar>SettleUpdates")
+    .Input("log: resource")
+    .Input("updates: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 1}))
+    .Doc(R"doc(
+Commits what is staged of updates, and forgets all updates that are closed.
+
+log: That of UpdateLog.
+updates: [K], what CloseUpdates gave on any log. Others are left out.
+RESOURCE_EXHAUSTED if memory runs out; other tables are updated.
 )doc");
 
 }  // namespace lodestar
