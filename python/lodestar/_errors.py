@@ -32,6 +32,12 @@ _FROM_TASK = re.compile(
 _FROM_PYTHON = re.compile(r"(?:^|\s)\w+: ([^\n]*)\n\s*Traceback \(most recent")
 
 
+# Several nodes failed, as who waits for what was read does.
+_FIRST_OF_SEVERAL = re.compile(
+    r"\d root error\(s\) found\.\s+\(0\) [A-Z_]+: *([^\n]*)"
+)
+
+
 # TensorFlow's file systems say "path; No such file or directory".
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
@@ -62,6 +68,9 @@ def describe_error(error: BaseException) -> str:
 
 
 def _own_message(text: str) -> str:
+    several = _FIRST_OF_SEVERAL.search(text)
+    if several:
+        text = several[1]
     text = _FROM_TASK.sub(r" (from \1)", text)
     from_python = _FROM_PYTHON.search(text)
     if from_python:

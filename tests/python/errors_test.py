@@ -84,3 +84,18 @@ def test_an_error_of_another_task_names_it():
         describe_error(error)
         == "'a', byte 7: is wrong (from /job:ps/replica:0/task:1)"
     )
+
+
+def test_of_several_errors_the_first_is_told():
+    error = tf.errors.InvalidArgumentError(
+        None,
+        None,
+        "Graph execution error:\n\nDetected at node next defined at (most "
+        'recent call last):\n  File "a.py", line 1, in <module>\n\n2 root '
+        "error(s) found.\n  (0) INVALID_ARGUMENT:   'a', byte 7: is wrong\n"
+        "\t [[{{node next}}]]\nAdditional GRPC error information from remote "
+        "target /job:worker/replica:0/task:0 while calling /a.b/Enqueue:\n:UN"
+        "KNOWN:Error\n  (1) INVALID_ARGUMENT:  'b', byte 8: is wrong\n\t [[{{"
+        "node next}}]]\n0 successful operations.\n1 derived errors ignored.",
+    )
+    assert describe_error(error) == "'a', byte 7: is wrong"
