@@ -12,7 +12,12 @@ from lodestar.data.record_dataset import as_paths
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.find_format import expand_inputs, find_format
 from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.open_files import Slots, open_dataset, slots_of
+from lodestar.data.tool.open_files import (
+    Slots,
+    open_dataset,
+    opens_by_command,
+    slots_of,
+)
 
 # With one of these, a dataset keeps something that each must have anew.
 _KEPT = {"mode", "shuffle_files", "shuffle_rows"}
@@ -44,9 +49,17 @@ class FileDataset:
             slots: As those of `open_dataset`.
             batch_size: Samples a batch; the last one of a dataset is smaller.
             **options: `format`, and those of the format's own dataset function.
+
+        Raises:
+            ValueError: There are no files, or `open_command` comes without
+                `slots` or `format`.
+            DataError: As `set_files`.
         """
         self._opener: _TextOpener | None = None
         self._open = {"slots": slots, "batch_size": batch_size, **options}
+        self._by_command = opens_by_command(
+            slots, options.get("format"), options
+        )
         self.set_files(files)
 
     @property
@@ -68,8 +81,7 @@ class FileDataset:
             DataError: A folder or a file list cannot be read.
         """
         paths = as_paths(files)
-        as_they_are = self._open.get("open_command") is not None
-        self._files = paths if as_they_are else expand_inputs(paths)
+        self._files = paths if self._by_command else expand_inputs(paths)
 
     def dataset(self, file: str | os.PathLike | None = None) -> tf.data.Dataset:
         """Batches of one file, or of all in their order.

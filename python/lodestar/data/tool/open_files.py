@@ -63,9 +63,7 @@ def open_dataset(
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
-    if options.get("open_command") is not None:
-        if slots is None or format is None:
-            raise ValueError("`open_command` needs `slots` and `format`.")
+    if opens_by_command(slots, format, options):
         paths, found = as_paths(files), _format_called(format)
     else:
         paths, found = _format(as_paths(files), format)
@@ -73,6 +71,17 @@ def open_dataset(
     if found.dataset is None:
         return _read_by_python(paths, found, spec, batch_size, options)
     return found.dataset(paths, spec, batch_size, **options)
+
+
+def opens_by_command(
+    slots: Slots | None, format: str | None, options: Options
+) -> bool:
+    """Whether there is an `open_command`: nothing is looked for in files then."""
+    if options.get("open_command") is None:
+        return False
+    if slots is None or format is None:
+        raise ValueError("`open_command` needs `slots` and `format`.")
+    return True
 
 
 def _read_by_python(

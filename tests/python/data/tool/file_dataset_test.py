@@ -49,6 +49,12 @@ def test_paths_for_a_command_are_taken_as_they_are(files):
     assert ids(data.dataset(data.files[1])) == [[11, 12, 13]]
 
 
+@pytest.mark.parametrize("given", [{"slots": SPEC}, {"format": "multislot"}])
+def test_a_command_needs_slots_and_format(given):
+    with pytest.raises(ValueError, match="needs `slots` and `format`"):
+        FileDataset("nowhere:/p", batch_size=9, open_command=["cat"], **given)
+
+
 def test_other_files_have_the_same_spec_and_leave_what_reads(files):
     data = FileDataset(files[:1], SPEC, 2)
     first = data.dataset()
