@@ -1,8 +1,9 @@
-"""Processes of tests that run one piece of code after another.
+"""Python processes of tests: programs, and what runs one after another.
 
 TensorFlow takes seconds to start, more than most of what is run there.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -25,6 +26,37 @@ for line in sys.stdin:
 """
 
 
+def environment():
+    """In which a Python process sees the modules which this one sees."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+@contextlib.contextmanager
+def python_programs():
+    """Gives what starts Python programs, which end with the block.
+
+    A program is code and arguments; its standard output is a pipe.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def start(code, *arguments):
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment(),
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
 class Interpreter:
     """A Python process that sees the modules which this one sees.
 
@@ -40,11 +72,7 @@ class Interpreter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-            },
+            env=environment(),
             **popen,
         )
 

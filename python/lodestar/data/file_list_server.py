@@ -43,6 +43,7 @@ class FileListServer:
         seed: int | None = None,
         host: str = "localhost",
         port: int = 0,
+        worker_port: int = 0,
     ):
         """Begins to serve.
 
@@ -52,14 +53,21 @@ class FileListServer:
             shuffle_files: Whether each pass has an order of its own.
             seed: Fixes these orders; None draws them.
             host: The name by which the readers reach this machine.
-            port: Of this machine; 0 takes a free one. Who reaches it can take
-                files.
+            port: Of this machine, where readers begin; 0 takes a free one.
+            worker_port: Another one, where they take files, as can whoever
+                reaches both; 0 takes a free one.
 
         Raises:
-            ValueError: `files` is empty, or an argument is out of range.
-            OSError: The port cannot be used.
+            ValueError: `files` is empty, an argument is out of range, or the
+                ports are one.
+            OSError: A port cannot be used.
         """
         check_at_least("port", port, 0)
+        check_at_least("worker_port", worker_port, 0)
+        if port == worker_port != 0:
+            raise ValueError(
+                f"`port` and `worker_port` are both {port}, wanted two ports."
+            )
         if seed is not None and not is_integer(seed):
             raise ValueError(
                 f"`seed` must be an integer or None, found {seed!r}."
@@ -68,7 +76,8 @@ class FileListServer:
         if seed is None:
             seed = int(np.random.default_rng().integers(2**63))
         paths = as_paths(files)
-        _check_port(port)
+        for one in (port, worker_port):
+            _check_port(one)
         self._list = OwnedName("FileListServer", _forget)
         self._seed = tf.constant(seed, tf.int64)
         self._put(paths)
@@ -83,6 +92,7 @@ class FileListServer:
             service.WorkerConfig(
                 dispatcher_address=f"localhost:{found}",
                 worker_address=f"{host}:%port%",
+                port=worker_port,
             )
         )
         service.register_dataset(

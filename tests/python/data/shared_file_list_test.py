@@ -4,16 +4,14 @@ import collections
 import concurrent.futures
 import contextlib
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import keras
 import pytest
 import tensorflow as tf
+from processes import python_programs
 
 from lodestar import data
 from lodestar.data import (
@@ -265,6 +263,8 @@ def test_what_is_no_address_is_refused(address):
         ({"files": []}, "`files` is empty"),
         ({"seed": 0.5}, "`seed` must be an integer or None"),
         ({"port": -1}, "`port` must be"),
+        ({"worker_port": -1}, "`worker_port` must be"),
+        ({"port": 5, "worker_port": 5}, "are both 5, wanted two ports"),
         ({"shuffle_files": 1}, "`shuffle_files`=1 is not a Python bool"),
     ],
     ids=str,
@@ -274,15 +274,19 @@ def test_bad_arguments_of_a_server(arguments, message):
         FileListServer(**{"files": ["a"], **arguments})
 
 
-def test_a_port_may_be_chosen(files):
+def test_ports_may_be_chosen(files):
     with FileListServer(files) as server:
         port = int(server.address.rpartition(":")[2])
-        with pytest.raises(OSError, match=f"port {port} cannot be used: "):
-            FileListServer(files, port=port)
+        for name in ("port", "worker_port"):
+            with pytest.raises(OSError, match=f"port {port} cannot be used: "):
+                FileListServer(files, **{name: port})
     with pytest.raises(OSError, match="port 99999 cannot be used: "):
         FileListServer(files, port=99999)
     with FileListServer(files, port=port) as server:
         assert server.address == f"localhost:{port}"
+        assert len(list(SharedFileList(server.address).paths())) == 12
+    with FileListServer(files, worker_port=port) as server:
+        socket.create_connection(("localhost", port)).close()
         assert len(list(SharedFileList(server.address).paths())) == 12
 
 
@@ -311,27 +315,8 @@ for _, y in dataset:
 @pytest.fixture
 def start_python():
     """Starts Python programs that end with the test."""
-    started = []
-
-    def run(code, *arguments):
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", code, *map(str, arguments)],
-                stdout=subprocess.PIPE,
-                text=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    "TF_CPP_MIN_LOG_LEVEL": "3",
-                },
-            )
-        )
-        return started[-1]
-
-    yield run
-    for process in started:
-        process.kill()
-        process.wait()
+    with python_programs() as start:
+        yield start
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import python_programs
 
 from lodestar._library import gen_ops
 from lodestar.data import DataError, InMemoryDataset, Slot, SlotSpec
@@ -403,34 +402,11 @@ print(before == after, *after, flush=True)
 @pytest.fixture
 def start(tmp_path):
     """Starts workers, each a process."""
-    started = []
     SPEC.to_yaml(tmp_path / "slots.yaml")
-
-    def run(part, num, index, timeout):
-        started.append(
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    WORKER,
-                    *map(str, [tmp_path / "slots.yaml", part]),
-                    *map(str, [tmp_path / "meet", num, index, timeout]),
-                ],
-                stdout=subprocess.PIPE,
-                text=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    "TF_CPP_MIN_LOG_LEVEL": "3",
-                },
-            )
+    with python_programs() as run:
+        yield lambda part, *arguments: run(
+            WORKER, tmp_path / "slots.yaml", part, tmp_path / "meet", *arguments
         )
-        return started[-1]
-
-    yield run
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def test_processes_exchange_what_they_hold(tmp_path, start):
