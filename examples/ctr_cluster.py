@@ -173,7 +173,7 @@ def connected(
     if task.job == "worker":
         # A fork, before TensorFlow has done anything here.
         worker = multiprocessing.get_context("fork").Process(
-            target=_serve_parent, args=(task, output)
+            target=_serve_parent, args=(task, output), daemon=True
         )
         worker.start()
     servers = [

@@ -45,11 +45,19 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def read_slots(options: argparse.Namespace) -> SlotSpec:
-    """The slots that are used; they have one label."""
+    """The slots that are used: one label, ids, and what else there is."""
     slots = SlotSpec.from_yaml(options.slots)
-    if sum(slot.used for slot in slots.labels) != 1:
-        raise lodestar.data.DataError(f"{options.slots}: wanted one label")
+    used = SlotSpec(slots.used)
+    if len(used.labels) != 1 or not ids_of(used):
+        raise lodestar.data.DataError(
+            f"{options.slots}: wanted one label and a sparse slot of ids, used"
+        )
     return slots
+
+
+def ids_of(slots: SlotSpec) -> list[str]:
+    """The slots that are looked up."""
+    return [slot.name for slot in slots.sparse if slot.dtype == "uint64"]
 
 
 def reader_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import lodestar  # noqa: E402
 import argparse  # noqa: E402
 import copy  # noqa: E402
 import json  # noqa: E402
+import logging  # noqa: E402
 import pathlib  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
@@ -47,8 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse(arguments)
-    # What matters is said by us.
+    # What matters is said by us, and by TensorFlow that a worker is lost.
     tf.get_logger().setLevel("ERROR")
+    tf.get_logger().propagate = False
+    tf.get_logger().addFilter(of_lost_worker)
 
     def command() -> int:
         if options.loopback:
@@ -280,6 +283,12 @@ def days_of(options: argparse.Namespace) -> dict:
     return lodestar.data.files_by_day(
         options.files, options.first_day, options.last_day
     )
+
+
+def of_lost_worker(record: logging.LogRecord) -> bool:
+    """Lets its first line through; other errors are raised, too."""
+    record.msg, record.args = record.getMessage().partition("\n")[0], ()
+    return record.msg.startswith("Worker ")
 
 
 def show(values: Mapping[str, float]) -> None:

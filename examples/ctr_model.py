@@ -1,5 +1,6 @@
 """The click model of ctr_distributed: one table of ids under dense layers."""
 
+import ctr_data
 import keras
 from keras import ops
 
@@ -39,20 +40,18 @@ def make_model(
     keras.utils.set_random_seed(seed)
     slots = SlotSpec(slots.used)
     inputs = lodestar.data.inputs_of_slots(slots)
-    parts = []
-    ids = [slot.name for slot in slots.sparse if slot.dtype == "uint64"]
-    if ids:
-        table = lodestar.EmbeddingVariable(dim, seed=seed, name="ids")
-        rows = lodestar.layers.EmbeddingCollection(
-            {
-                name: lodestar.Feature(
-                    table, "mean", salt=name, padding_id=padding_id
-                )
-                for name in ids
-            },
-            name="rows",
-        )({name: inputs[name] for name in ids})
-        parts += [rows[name] for name in ids]
+    ids = ctr_data.ids_of(slots)
+    table = lodestar.EmbeddingVariable(dim, seed=seed, name="ids")
+    rows = lodestar.layers.EmbeddingCollection(
+        {
+            name: lodestar.Feature(
+                table, "mean", salt=name, padding_id=padding_id
+            )
+            for name in ids
+        },
+        name="rows",
+    )({name: inputs[name] for name in ids})
+    parts = [rows[name] for name in ids]
     for slot in slots.dense:
         x = ops.reshape(inputs[slot.name], (-1, slot.num_values))
         x = ops.cast(x, "float32")

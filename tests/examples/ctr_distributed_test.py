@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from processes import Interpreter
 
 import lodestar
+from lodestar.data import Slot, SlotSpec
 
 FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
 CLUSTER = {"ps": ["a:1", "a:2"], "worker": ["a:3", "a:4", "a:5"]}
@@ -100,24 +99,6 @@ def test_days_are_trained_once_from_the_latest_model_on(
     taken = described["signatures"]["from_rows"]["arguments"]
     assert {"C1", "I1"} <= {argument["name"] for argument in taken}
     assert described["tables"][0]["read_by"][0]["padding_id"] is None
-    with Interpreter() as process:
-        process.run(
-            "import sys, lodestar, numpy as np, tensorflow as tf\n"
-            "folder, files, slots = sys.argv[1:]\n"
-            "loaded = tf.saved_model.load(folder)\n"
-            "data = lodestar.data.MultiSlotDataset(\n"
-            "    sorted(tf.io.gfile.glob(files)), slots, 128)\n"
-            "pairs = [(y, *loaded.serve(x).values()) for x, y in data]\n"
-            "auc = lodestar.metrics.exact_auc(\n"
-            "    *map(np.concatenate, zip(*pairs)))\n"
-            "np.save(folder + '/auc.npy', auc)\n",
-            out / "saved_model",
-            str(log[1]).replace("%Y%m%d", "20260228"),
-            log[5],
-        )
-    auc = np.load(out / "saved_model" / "auc.npy")
-    assert found["auc"] == pytest.approx(float(auc), abs=1e-6)
-
     assert main(*command, "--last-day", "2026-02-27") == 2
     assert (
         "models/2026-02-27 was trained on 2026-02-27, which is to be held out; "
@@ -328,6 +309,10 @@ def test_bad_data_is_named(main, log, tmp_path, capsys):
     assert main(*log, "--last-day", "2026-02-25", *out) == 2
     assert "wanted another to train on" in capsys.readouterr().err
     command = [*log, "--last-day", "2026-02-27", *out]
+    slots = tmp_path / "slots.yaml"
+    SlotSpec([Slot.label("click"), Slot.dense("x")]).to_yaml(slots)
+    assert main(*command, "--slots", slots) == 2
+    assert "wanted one label and a sparse slot" in capsys.readouterr().err
     assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2
     assert re.search(
         r"2026022\d/part-\d:7 of the output of ", capsys.readouterr().err
