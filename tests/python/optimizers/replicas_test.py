@@ -384,6 +384,28 @@ def test_a_table_that_only_one_replica_reads(two):
     assert [int(t.step) for t in tables] == [1, 1]
 
 
+def test_a_cap_holds_in_several_replicas(two):
+    with two.scope():
+        table = lodestar.EmbeddingVariable(2, eviction=lodestar.MaxRows(5))
+        optimizer = wrap("sgd")
+
+    @tf.function
+    def step(ids):
+        def replica(ids):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(table.lookup(ids, training=True))
+            gradient = tape.gradient(loss, table.hook)
+            optimizer.apply_gradients([(gradient, table.hook)])
+            return table.size()
+
+        return two.run(replica, args=(ids,))
+
+    for first in range(0, 40, 8):
+        sizes = step(parts(two, np.arange(first, first + 8)))
+        assert max(map(int, two.experimental_local_results(sizes))) <= 5
+    assert int(table.size()) == 5 and int(table.step) == 5
+
+
 # Saving
 
 
