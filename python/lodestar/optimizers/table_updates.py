@@ -92,9 +92,9 @@ def _stage_and_commit(
     staged = []
     others: dict[str | None, _Group] = {}
     for u in updates:
-        there = attempt.on(u.table)
-        if there is not None and isinstance(u.update, RowUpdate):
-            staged.append(_stage(u, nonfinite, *there))
+        log_inputs = attempt.stage_inputs(u.table)
+        if log_inputs is not None and isinstance(u.update, RowUpdate):
+            staged.append(_stage(u, nonfinite, log_inputs))
             continue
         # One more, whatever the steps of other workers have made of it.
         _group(others, u.table).updates.append(u._replace(next_step=-1))
@@ -112,7 +112,7 @@ def _stage_and_commit(
 
 
 def _stage(
-    u: TableUpdate, nonfinite: str, log: tf.Tensor, attempt: tf.Tensor
+    u: TableUpdate, nonfinite: str, log_inputs: Sequence[tf.Tensor]
 ) -> Any:
     with u.table.on_device():
         return gen_ops.lodestar_embedding_stage(
@@ -121,8 +121,7 @@ def _stage(
             tf.cast(u.gradient.values, u.table.update_dtype),
             u.update.hyperparameters,
             tf.constant(-1, tf.int64),
-            log,
-            attempt,
+            *log_inputs,
             optimizer=u.update.optimizer,
             slot_inits=u.update.slot_inits,
             create_missing=u.create_missing,

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
@@ -89,10 +90,13 @@ class UpdateLogs:
             # Each takes its own handle: TensorFlow runs stateful ops without
             # one after another.
             begun[device] = log.call(gen_ops.lodestar_begin_update, key)
+        attempts = {device: attempt for device, (attempt, _) in begun.items()}
         return UpdateAttempt(
             self._logs,
-            {device: attempt for device, (attempt, _) in begun.items()},
-            tf.reduce_any(tf.stack([there for _, there in begun.values()])),
+            attempts,
+            # The number that one log gave it.
+            name=next(iter(attempts.values()))[1],
+            committed=tf.reduce_max([there for _, there in begun.values()]),
         )
 
     def settle(self) -> None:
@@ -104,18 +108,12 @@ class UpdateLogs:
             tf.errors.OpError: A device is gone.
         """
         logs = self._logs.values()
-        committed = {
-            update
+        committed = [
+            log.call(gen_ops.lodestar_close_updates, self._next).numpy()
             for log in logs
-            for update in log.call(
-                gen_ops.lodestar_close_updates, self._next
-            ).numpy()
-        }
+        ]
         for log in logs:
-            log.call(
-                gen_ops.lodestar_settle_updates,
-                tf.constant(sorted(committed), tf.int64),
-            )
+            log.call(gen_ops.lodestar_settle_updates, np.concatenate(committed))
 
 
 _LOGS: weakref.WeakKeyDictionary[Any, UpdateLogs] = weakref.WeakKeyDictionary()
@@ -144,28 +142,36 @@ class UpdateAttempt(NamedTuple):
     Attributes:
         logs: By device.
         attempts: By device, as BeginUpdate gave them.
-        committed: bool scalar: an attempt before was cut off when it was
-            committed somewhere.
+        name: int64 scalar, by which all logs know what it has staged.
+        committed: int64 scalar: the name of an attempt that was committed
+            somewhere, and may have been cut off then; 0: there is none.
     """
 
     logs: Mapping[str, _UpdateLog]
     attempts: Mapping[str, tf.Tensor]
+    name: tf.Tensor
     committed: tf.Tensor
 
-    def on(self, part: SharedResource) -> tuple[tf.Tensor, tf.Tensor] | None:
-        """The log where a part lies, and the attempt; None: there is no log."""
+    def stage_inputs(
+        self, part: SharedResource
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None:
+        """Of EmbeddingStage, to update a part; None: no log is where it lies."""
         device = part.resource_handle.device
         if device not in self.logs:
             return None
-        return self.logs[device].resource_handle, self.attempts[device]
+        log = self.logs[device].resource_handle
+        return log, self.attempts[device], self.name
 
-    def commit(self, of_earlier_attempt: bool = False) -> list[Any]:
-        """Makes what was staged everywhere; returns what has then run."""
+    def commit(self, name: tf.Tensor | None = None) -> list[Any]:
+        """Makes what was staged everywhere; returns what has then run.
+
+        Args:
+            name: Of the attempt that has staged it; default: of this one.
+        """
+        name = self.name if name is None else name
         return [
             log.call(
-                gen_ops.lodestar_commit_update,
-                self.attempts[device],
-                of_earlier_attempt=of_earlier_attempt,
+                gen_ops.lodestar_commit_update, self.attempts[device], name
             )
             for device, log in self.logs.items()
         ]
@@ -187,7 +193,7 @@ class UpdateAttempt(NamedTuple):
         """
 
         def finish() -> Any:
-            with tf.control_dependencies(self.commit(of_earlier_attempt=True)):
+            with tf.control_dependencies(self.commit(self.committed)):
                 return tf.nest.map_structure(
                     tf.identity, otherwise(), expand_composites=True
                 )
@@ -196,7 +202,7 @@ class UpdateAttempt(NamedTuple):
             with _making(self):
                 return step()
 
-        return tf.cond(self.committed, finish, make)
+        return tf.cond(self.committed > 0, finish, make)
 
 
 _current: contextvars.ContextVar[UpdateAttempt | None] = contextvars.ContextVar(

@@ -23,9 +23,9 @@ UpdateLog::Write Adding(std::vector<int>* written, int number) {
 }
 
 UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t update,
-                             bool expect_committed = false) {
+                             int64_t expect_committed = 0) {
   UpdateLog::Attempt attempt;
-  bool committed = false;
+  int64_t committed = -1;
   EXPECT_TRUE(log->Begin(update, 0, &attempt, &committed).ok());
   EXPECT_EQ(committed, expect_committed);
   return attempt;
@@ -35,10 +35,10 @@ TEST(UpdateLog, WritesWhatWasStagedInOrder) {
   UpdateLog log;
   std::vector<int> written;
   const auto attempt = MustBegin(&log, 0);
-  ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Stage(attempt, Adding(&written, 2)).ok());
+  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 2)).ok());
   EXPECT_TRUE(written.empty());
-  ASSERT_TRUE(log.Commit(attempt, nullptr).ok());
+  ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   EXPECT_EQ(written, (std::vector<int>{1, 2}));
 }
 
@@ -46,13 +46,13 @@ TEST(UpdateLog, CommitsOnce) {
   UpdateLog log;
   std::vector<int> written;
   const auto attempt = MustBegin(&log, 0);
-  ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Commit(attempt, nullptr).ok());
-  ASSERT_TRUE(log.Commit(attempt, nullptr).ok());
-  const auto next = MustBegin(&log, 0, /*expect_committed=*/true);
-  ASSERT_TRUE(log.Finish(next, nullptr).ok());
+  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
+  ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
+  const auto next = MustBegin(&log, 0, /*expect_committed=*/1);
+  ASSERT_TRUE(log.Commit(next, 1, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
-  const Status staged = log.Stage(next, Adding(&written, 2));
+  const Status staged = log.Stage(next, next.number, Adding(&written, 2));
   EXPECT_EQ(staged.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(staged.message(), "update 0 is committed");
   EXPECT_TRUE(log.IsLast(next));
@@ -62,33 +62,35 @@ TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
   UpdateLog log;
   std::vector<int> written;
   const auto first = MustBegin(&log, 3);
-  ASSERT_TRUE(log.Stage(first, Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Stage(first, first.number, Adding(&written, 1)).ok());
   EXPECT_TRUE(log.IsLast(first));
   const auto second = MustBegin(&log, 3);
   EXPECT_FALSE(log.IsLast(first));
   const std::string message =
       "attempt 1 at update 3 is over: a later one has begun";
-  EXPECT_EQ(log.Stage(first, Adding(&written, 2)).message(), message);
-  EXPECT_EQ(log.Commit(first, nullptr).message(), message);
-  EXPECT_EQ(log.Finish(first, nullptr).message(), message);
-  ASSERT_TRUE(log.Stage(second, Adding(&written, 3)).ok());
-  ASSERT_TRUE(log.Commit(second, nullptr).ok());
+  EXPECT_EQ(log.Stage(first, first.number, Adding(&written, 2)).message(),
+            message);
+  EXPECT_EQ(log.Commit(first, first.number, nullptr).message(), message);
+  EXPECT_EQ(log.Commit(first, 2, nullptr).message(), message);
+  ASSERT_TRUE(log.Stage(second, second.number, Adding(&written, 3)).ok());
+  ASSERT_TRUE(log.Commit(second, second.number, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{3});
 }
 
 TEST(UpdateLog, ACommitWritesNothingThatAnAttemptBeforeHasStaged) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Commit(MustBegin(&log, 0), nullptr).ok());
+  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Commit(MustBegin(&log, 0), 2, nullptr).ok());
   EXPECT_TRUE(written.empty());
 }
 
-TEST(UpdateLog, FinishCommitsWhatAnAttemptBeforeHasStaged) {
+TEST(UpdateLog, ACommitWritesWhatTheNamedAttemptBeforeHasStaged) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Finish(MustBegin(&log, 0), nullptr).ok());
+  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
+  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 2, Adding(&written, 2)).ok());
+  ASSERT_TRUE(log.Commit(MustBegin(&log, 0), 1, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
 }
 
@@ -98,15 +100,15 @@ TEST(UpdateLog, ForgetsFinishedUpdates) {
   UpdateLog::Attempt attempt;
   for (int64_t update = 0; update < 5; ++update) {
     attempt = MustBegin(&log, update);
-    ASSERT_TRUE(log.Stage(attempt, Adding(&written, 1)).ok());
+    ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
   }
   EXPECT_EQ(log.size(), 5);
   UpdateLog::Attempt next;
-  bool committed = false;
+  int64_t committed = 0;
   ASSERT_TRUE(log.Begin(5, 5, &next, &committed).ok());
   EXPECT_EQ(log.size(), 1);
   EXPECT_FALSE(log.IsLast(attempt));
-  EXPECT_FALSE(log.Commit(attempt, nullptr).ok());
+  EXPECT_FALSE(log.Commit(attempt, attempt.number, nullptr).ok());
   const Status status = log.Begin(2, 0, &next, &committed);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "update 2 is finished, as are all below 5");
@@ -118,16 +120,17 @@ TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersAreMade) {
   std::vector<int> written;
   for (const bool throws : {false, true}) {
     const auto attempt = MustBegin(&log, throws);
-    ASSERT_TRUE(log.Stage(attempt,
+    ASSERT_TRUE(log.Stage(attempt, attempt.number,
                           [throws](const ParallelFor*) {
                             if (throws) throw std::bad_alloc();
                             return ResourceExhausted("full");
                           })
                     .ok());
-    ASSERT_TRUE(log.Stage(attempt, Adding(&written, throws)).ok());
-    EXPECT_EQ(log.Commit(attempt, nullptr).message(),
+    ASSERT_TRUE(
+        log.Stage(attempt, attempt.number, Adding(&written, throws)).ok());
+    EXPECT_EQ(log.Commit(attempt, attempt.number, nullptr).message(),
               throws ? "out of memory" : "full");
-    EXPECT_TRUE(log.Commit(attempt, nullptr).ok());
+    EXPECT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   }
   EXPECT_EQ(written, (std::vector<int>{0, 1}));
 }
@@ -138,24 +141,30 @@ TEST(UpdateLog, ClosedUpdatesBeginNoMoreAndAreSettled) {
   std::vector<UpdateLog::Attempt> attempts;
   for (int update = 0; update < 5; ++update) {
     attempts.push_back(MustBegin(&log, update));
-    ASSERT_TRUE(log.Stage(attempts.back(), Adding(&written, update)).ok());
+    ASSERT_TRUE(log.Stage(attempts.back(), attempts.back().number,
+                          Adding(&written, update))
+                    .ok());
   }
-  ASSERT_TRUE(log.Commit(attempts[1], nullptr).ok());
-  EXPECT_EQ(log.Close(4), std::vector<int64_t>{1});
+  ASSERT_TRUE(log.Commit(attempts[1], attempts[1].number, nullptr).ok());
+  const auto closed = log.Close(4);
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].update, 1);
+  EXPECT_EQ(closed[0].name, 1);
   for (int update = 0; update < 4; ++update) {
     EXPECT_FALSE(log.IsLast(attempts[update]));
-    EXPECT_FALSE(log.Commit(attempts[update], nullptr).ok());
+    EXPECT_FALSE(
+        log.Commit(attempts[update], attempts[update].number, nullptr).ok());
     UpdateLog::Attempt next;
-    bool committed = false;
+    int64_t committed = 0;
     EXPECT_EQ(log.Begin(update, 0, &next, &committed).code(),
               StatusCode::kFailedPrecondition);
   }
   // Of those that are not closed, none; an unknown one is passed over.
-  const std::vector<int64_t> updates = {-1, 1, 2, 4, 9};
-  ASSERT_TRUE(log.Settle(updates, nullptr).ok());
+  ASSERT_TRUE(
+      log.Settle({{-1, 1}, {1, 1}, {2, 1}, {4, 1}, {9, 1}}, nullptr).ok());
   EXPECT_EQ(written, (std::vector<int>{1, 2}));
   EXPECT_EQ(log.size(), 1);
-  ASSERT_TRUE(log.Commit(attempts[4], nullptr).ok());
+  ASSERT_TRUE(log.Commit(attempts[4], attempts[4].number, nullptr).ok());
   EXPECT_EQ(written, (std::vector<int>{1, 2, 4}));
   EXPECT_TRUE(log.Close(-5).empty());
   ASSERT_TRUE(log.Settle({}, nullptr).ok());
@@ -174,19 +183,20 @@ TEST(UpdateLog, WhoNeedNotWriteWaitsForWhoDoes) {
     ended = true;
     return Status();
   };
-  ASSERT_TRUE(log.Stage(attempt, slow).ok());
-  std::thread writer([&] { EXPECT_TRUE(log.Commit(attempt, nullptr).ok()); });
+  ASSERT_TRUE(log.Stage(attempt, attempt.number, slow).ok());
+  std::thread writer(
+      [&] { EXPECT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok()); });
   while (!begun) std::this_thread::yield();
-  const auto next = MustBegin(&log, 0, /*expect_committed=*/true);
+  const auto next = MustBegin(&log, 0, /*expect_committed=*/1);
   std::atomic<int> waited{0};
   std::vector<std::thread> others;
   others.emplace_back([&] {
-    EXPECT_TRUE(log.Finish(next, nullptr).ok());
+    EXPECT_TRUE(log.Commit(next, 1, nullptr).ok());
     EXPECT_TRUE(ended);
     waited += 1;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(log.Close(1), std::vector<int64_t>{0});
+  EXPECT_EQ(log.Close(1).size(), 1u);
   others.emplace_back([&] {
     EXPECT_TRUE(log.Settle({}, nullptr).ok());
     EXPECT_TRUE(ended);
@@ -225,36 +235,39 @@ class Updates {
       }
       return true;
     };
-    bool any_committed = false;
+    int64_t any_committed = 0;
     if (!on_all([&](int i) {
-          bool committed = false;
+          int64_t committed = 0;
           const Status status =
               logs_[i].Begin(update, 0, &attempts[i], &committed);
-          any_committed = any_committed || committed;
+          any_committed = std::max(any_committed, committed);
           return status;
         })) {
       return false;
     }
-    if (any_committed) {
-      return on_all(
-          [&](int i) { return logs_[i].Finish(attempts[i], nullptr); });
-    }
+    const int64_t name =
+        any_committed != 0 ? any_committed : attempts[0].number;
+    const auto commit = [&](int i) {
+      return logs_[i].Commit(attempts[i], name, nullptr);
+    };
+    if (any_committed != 0) return on_all(commit);
     return on_all([&](int i) {
              return logs_[i].Stage(
-                 attempts[i], [this, i, update, token](const ParallelFor*) {
+                 attempts[i], name,
+                 [this, i, update, token](const ParallelFor*) {
                    tokens_[i][update] = token;
                    times_[i][update].fetch_add(1);
                    return Status();
                  });
            }) &&
-           on_all([&](int i) { return logs_[i].Commit(attempts[i], nullptr); });
+           on_all(commit);
   }
 
   // Ends those that are under way.
   void Settle(int64_t below) {
-    std::vector<int64_t> committed;
+    std::vector<UpdateLog::Committed> committed;
     for (UpdateLog& log : logs_) {
-      for (const int64_t update : log.Close(below)) committed.push_back(update);
+      for (const auto& attempt : log.Close(below)) committed.push_back(attempt);
     }
     for (UpdateLog& log : logs_)
       ASSERT_TRUE(log.Settle(committed, nullptr).ok());

@@ -58,6 +58,7 @@ CALLS = {
         "hyperparameters": [0.1, 0.0, 1e-7],
         "next_step": -1,
         "attempt": [0, 1],
+        "attempt_name": 1,
         "optimizer": "adagrad",
         "slot_inits": [0.1],
     },

@@ -451,6 +451,16 @@ def test_look_ups_go_on_while_tables_are_restored(tables, tmp_path):
             {"file_parts": [[0, 1], [1, 1]]},
             "`file_parts[1]` is part 1 of 1",
         ),
+        (
+            "Load",
+            {"file_tables": [0, 1], "file_parts": [[0, 1], [0, 2]]},
+            "table 1 has no file of part 1 of 2",
+        ),
+        (
+            "Load",
+            {"file_parts": [[0, 2**31 - 1], [0, 1]]},
+            "table 0 has no file of part 1 of 2147483647",
+        ),
         ("Load", {"parts": [[-1, 1], [0, 1]]}, "`parts[0]` is part -1 of 1"),
         (
             "Load",
@@ -490,6 +500,27 @@ def test_what_does_not_fit_the_tables_is_said(
         )
     assert message in raised.value.message
     assert contents(tables) == before
+
+
+@pytest.mark.parametrize(
+    "parts, message",
+    [
+        ([[0, 2], [0, 4]], "files of part 0 of 2 and of part 0 of 4"),
+        ([[0, 2], [1, 2], [0, 2]], "files of part 0 of 2 in two places"),
+        ([[1, 3], [2, 3]], "no file of part 0 of 3"),
+    ],
+)
+def test_files_are_of_all_parts_of_one_table(parts, message, tables):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        call(
+            "SnapshotLoad",
+            handles=handles(tables[:1]),
+            files=["a"] * len(parts),
+            file_tables=tf.zeros([len(parts)], tf.int64),
+            file_parts=parts,
+            parts=[[0, 1]],
+            bases=[""],
+        )
 
 
 def test_a_table_comes_once(tables, tmp_path):

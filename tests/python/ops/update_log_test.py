@@ -1,5 +1,6 @@
 """UpdateLog's ops and EmbeddingStage: updates made whole and once."""
 
+import re
 import uuid
 
 import numpy as np
@@ -28,10 +29,10 @@ def table():
 
 def begin(log, update, finished=0):
     attempt, committed = gen_ops.lodestar_begin_update(log, [update, finished])
-    return attempt, bool(committed)
+    return attempt, int(committed)
 
 
-def stage(table, log, attempt, ids=(1, 2), value=1.0, **attributes):
+def stage(table, log, attempt, ids=(1, 2), value=1.0, name=None, **attributes):
     ids = tf.constant(ids, tf.int64)
     options = {"optimizer": "sgd", "slot_inits": [], **attributes}
     gen_ops.lodestar_embedding_stage(
@@ -42,13 +43,15 @@ def stage(table, log, attempt, ids=(1, 2), value=1.0, **attributes):
         tf.constant(-1, tf.int64),
         log,
         attempt,
+        attempt[1] if name is None else name,  # of one log
         **options,
     )
 
 
-def commit(log, attempt, of_earlier_attempt=False):
+def commit(log, attempt, name=None):
+    """What was staged by the attempt itself, or by the name of another one."""
     gen_ops.lodestar_commit_update(
-        log, attempt, of_earlier_attempt=of_earlier_attempt
+        log, attempt, attempt[1] if name is None else name
     )
 
 
@@ -58,7 +61,7 @@ def values(table):
 
 def test_a_staged_update_is_written_by_the_commit(table, log):
     attempt, committed = begin(log, 0)
-    assert (attempt.numpy().tolist(), committed) == ([0, 1], False)
+    assert (attempt.numpy().tolist(), committed) == ([0, 1], 0)
     stage(table, log, attempt)
     assert (values(table), int(table.step)) == ([0.0, 0.0], 0)
     commit(log, attempt)
@@ -98,6 +101,7 @@ def test_the_same_as_apply_bit_for_bit(log):
             *numbers,
             log,
             attempt,
+            attempt[1],
             **options,
         )
         commit(log, attempt)
@@ -118,8 +122,8 @@ def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
     stage(table, log, attempt)
     commit(log, attempt)
     again, committed = begin(log, 0)
-    assert committed
-    commit(log, again, of_earlier_attempt=True)
+    assert committed == 1
+    commit(log, again, committed)
     assert values(table) == [1.0, 1.0]
     with pytest.raises(tf.errors.FailedPreconditionError, match="is committed"):
         stage(table, log, again)
@@ -127,11 +131,14 @@ def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
 
 def test_an_attempt_finishes_what_another_has_staged(table, log):
     attempt, _ = begin(log, 0)
-    stage(table, log, attempt)
+    stage(table, log, attempt, name=7)
+    later, _ = begin(log, 0)
+    stage(table, log, later, name=8, value=5.0)
     again, committed = begin(log, 0)
     assert not committed  # here; another log may say that it is
-    commit(log, again, of_earlier_attempt=True)
+    commit(log, again, 7)
     assert values(table) == [1.0, 1.0]
+    assert begin(log, 0)[1] == 7
     for late in (commit, lambda *key: stage(table, *key)):
         # What a ClusterCoordinator runs again.
         with pytest.raises(
@@ -170,7 +177,7 @@ def test_closed_updates_are_settled_and_begin_no_more(table, log):
         stage(table, log, attempt, value=value)
     commit(log, attempts[0])
     closed = gen_ops.lodestar_close_updates(log, 3)
-    assert closed.numpy().tolist() == [0]
+    assert closed.numpy().tolist() == [[0, 1]]
     for late in (commit, lambda *key: stage(table, *key)):
         with pytest.raises(tf.errors.CancelledError, match="is over"):
             late(log, attempts[2])
@@ -179,9 +186,11 @@ def test_closed_updates_are_settled_and_begin_no_more(table, log):
     ):
         begin(log, 2)
     # Update 1 is committed on another log, 3 is not closed.
-    gen_ops.lodestar_settle_updates(log, tf.constant([0, 1, 3], tf.int64))
+    settled = tf.constant([[0, 1], [1, 1], [3, 1]], tf.int64)
+    gen_ops.lodestar_settle_updates(log, settled)
     assert values(table) == [11.0, 11.0]
-    gen_ops.lodestar_settle_updates(log, tf.constant([1, 2], tf.int64))
+    settled = tf.constant([[1, 1], [2, 1]], tf.int64)
+    gen_ops.lodestar_settle_updates(log, settled)
     assert values(table) == [11.0, 11.0]
     commit(log, attempts[3])
     assert values(table) == [1011.0, 1011.0]
@@ -218,6 +227,7 @@ def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
             tf.constant(-1, tf.int64),
             log,
             attempt,
+            attempt[1],
             optimizer="sgd",
             slot_inits=[],
         )
@@ -232,20 +242,26 @@ def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
 
 
 @pytest.mark.parametrize(
-    "op, name, wrong",
+    "op, name, inputs",
     [
+        ("begin_update", "update", [[0]]),
         ("begin_update", "update", [0]),
-        ("begin_update", "update", 0),
-        ("commit_update", "attempt", [0, 1, 2]),
-        ("commit_update", "attempt", [[0, 1]]),
-        ("close_updates", "below", [0]),
-        ("settle_updates", "updates", 0),
+        ("commit_update", "attempt", [[0, 1, 2], 1]),
+        ("commit_update", "attempt", [[[0, 1]], 1]),
+        ("commit_update", "attempt_name", [[0, 1], [1]]),
+        ("commit_update", "attempt_name", [[0, 1], 0]),
+        ("close_updates", "below", [[0]]),
+        ("settle_updates", "committed", [[0, 1]]),
+        ("settle_updates", "committed", [[[0, 1, 2]]]),
+        ("settle_updates", "committed[1]", [[[0, 1], [0, 0]]]),
     ],
 )
-def test_numbers_of_another_shape_are_refused(log, op, name, wrong):
+def test_other_numbers_are_refused(log, op, name, inputs):
     call = getattr(gen_ops, f"lodestar_{op}")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`{name}`"):
-        call(log, tf.constant(wrong, tf.int64))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=re.escape(f"`{name}`")
+    ):
+        call(log, *(tf.constant(value, tf.int64) for value in inputs))
 
 
 def test_a_log_that_is_none_is_refused(table, log):
@@ -272,6 +288,7 @@ def test_in_a_function_of_unknown_shapes(table, log):
             tf.constant(-1, tf.int64),
             log,
             attempt,
+            attempt[1],
             optimizer="sgd",
             slot_inits=[],
         )

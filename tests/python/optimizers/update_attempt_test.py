@@ -88,7 +88,7 @@ def stage(table, attempt, part):
         -tf.ones([tf.size(own), 2]),
         tf.constant([1.0, 0.0]),
         tf.constant(-1, tf.int64),
-        *attempt.on(part),
+        *attempt.stage_inputs(part),
         optimizer="sgd",
         slot_inits=[],
     )
@@ -97,7 +97,9 @@ def stage(table, attempt, part):
 def commit_on_one(attempt):
     """It is cut off then."""
     device, log = next(iter(attempt.logs.items()))
-    log.call(gen_ops.lodestar_commit_update, attempt.attempts[device])
+    log.call(
+        gen_ops.lodestar_commit_update, attempt.attempts[device], attempt.name
+    )
 
 
 def test_each_update_is_made_once(logs):

@@ -15,7 +15,7 @@ Status Superseded(const UpdateLog::Attempt& attempt) {
 }  // namespace
 
 Status UpdateLog::Begin(int64_t update, int64_t finished, Attempt* attempt,
-                        bool* committed) {
+                        int64_t* committed) {
   // Staged gradients may be large: they go when the mutex is given back.
   std::map<int64_t, Update> forgotten;
   MutexLock lock(&mutex_);
@@ -29,7 +29,7 @@ Status UpdateLog::Begin(int64_t update, int64_t finished, Attempt* attempt,
   }
   Update& begun = updates_[update];
   *attempt = {update, ++begun.last_attempt};
-  *committed = begun.state != State::kOpen;
+  *committed = begun.committed;
   return Status();
 }
 
@@ -48,50 +48,42 @@ bool UpdateLog::IsLast(const Attempt& attempt) const {
          found->second.last_attempt == attempt.number;
 }
 
-Status UpdateLog::Stage(const Attempt& attempt, Write write) {
-  std::vector<Write> replaced;
+Status UpdateLog::Stage(const Attempt& attempt, int64_t name, Write write) {
   MutexLock lock(&mutex_);
   Update* const update = Find(attempt);
   if (update == nullptr) return Superseded(attempt);
-  if (update->state != State::kOpen) {
+  if (update->committed != 0) {
     return FailedPrecondition("update ", attempt.update, " is committed");
   }
-  if (update->staged_by != attempt.number) {
-    replaced.swap(update->staged);
-    update->staged_by = attempt.number;
-  }
-  update->staged.push_back(std::move(write));
+  update->staged[name].push_back(std::move(write));
   return Status();
 }
 
-Status UpdateLog::Commit(const Attempt& attempt, const ParallelFor* parallel) {
-  return CommitStaged(attempt, /*own=*/true, parallel);
-}
-
-Status UpdateLog::Finish(const Attempt& attempt, const ParallelFor* parallel) {
-  return CommitStaged(attempt, /*own=*/false, parallel);
-}
-
-Status UpdateLog::CommitStaged(const Attempt& attempt, bool own,
-                               const ParallelFor* parallel) {
-  std::vector<Write> writes;
+Status UpdateLog::Commit(const Attempt& attempt, int64_t name,
+                         const ParallelFor* parallel) {
+  Writes writes;
   {
     MutexLock lock(&mutex_);
     Update* const update = Find(attempt);
     if (update == nullptr) return Superseded(attempt);
-    if (update->state != State::kOpen) {
+    if (update->committed != 0) {
       while (IsBeingWritten(attempt.update)) written_.Wait(&mutex_);
       return Status();
     }
-    if (own && update->staged_by != attempt.number) update->staged.clear();
-    // An attempt that begins meanwhile must not write again.
-    update->state = State::kWriting;
-    writes.swap(update->staged);
+    writes = Take(name, update);
   }
   return Make(attempt.update, writes, parallel);
 }
 
-Status UpdateLog::Make(int64_t update, const std::vector<Write>& writes,
+UpdateLog::Writes UpdateLog::Take(int64_t name, Update* update) {
+  update->committed = name;
+  // Before they are made: an attempt that begins meanwhile must not write
+  // again.
+  update->is_being_written = true;
+  return std::move(update->staged[name]);
+}
+
+Status UpdateLog::Make(int64_t update, const Writes& writes,
                        const ParallelFor* parallel) {
   Status first;
   for (const Write& write : writes) {
@@ -103,46 +95,50 @@ Status UpdateLog::Make(int64_t update, const std::vector<Write>& writes,
     }
     if (first.ok()) first = status;
   }
+  // What other attempts have staged.
+  std::map<int64_t, Writes> forgotten;
   MutexLock lock(&mutex_);
   const auto found = updates_.find(update);
-  if (found != updates_.end()) found->second.state = State::kCommitted;
+  if (found != updates_.end()) {
+    found->second.is_being_written = false;
+    forgotten.swap(found->second.staged);
+  }
   written_.NotifyAll();
   return first;
 }
 
 bool UpdateLog::IsBeingWritten(int64_t update) const {
   const auto found = updates_.find(update);
-  return found != updates_.end() && found->second.state == State::kWriting;
+  return found != updates_.end() && found->second.is_being_written;
 }
 
-std::vector<int64_t> UpdateLog::Close(int64_t below) {
-  std::vector<int64_t> committed;
+std::vector<UpdateLog::Committed> UpdateLog::Close(int64_t below) {
+  std::vector<Committed> committed;
   MutexLock lock(&mutex_);
   closed_ = std::max(closed_, below);
   for (auto& [number, update] : updates_) {
     if (number >= closed_) break;
     ++update.last_attempt;
-    if (update.state != State::kOpen) committed.push_back(number);
+    if (update.committed != 0) committed.push_back({number, update.committed});
   }
   return committed;
 }
 
-Status UpdateLog::Settle(Span<const int64_t> updates,
+Status UpdateLog::Settle(const std::vector<Committed>& attempts,
                          const ParallelFor* parallel) {
   Status first;
-  for (const int64_t number : updates) {
-    std::vector<Write> writes;
+  for (const Committed& attempt : attempts) {
+    Writes writes;
     {
       MutexLock lock(&mutex_);
-      const auto found = updates_.find(number);
-      if (number >= closed_ || found == updates_.end() ||
-          found->second.state != State::kOpen) {
+      const auto found = updates_.find(attempt.update);
+      if (attempt.update >= closed_ || found == updates_.end() ||
+          found->second.committed != 0) {
         continue;
       }
-      found->second.state = State::kWriting;
-      writes.swap(found->second.staged);
+      writes = Take(attempt.name, &found->second);
     }
-    const Status status = Make(number, writes, parallel);
+    const Status status = Make(attempt.update, writes, parallel);
     if (first.ok()) first = status;
   }
   std::map<int64_t, Update> forgotten;

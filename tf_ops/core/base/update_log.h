@@ -8,10 +8,13 @@
 //   Commit           which writes it
 //
 // and goes to the next line when all logs have answered. If the worker is lost,
-// another one begins the next attempt. Where a log answers that the update is
-// committed, every log had all of it staged, and Finish commits it on the
-// others; else what was staged is replaced. This is two-phase commit, of which
-// the next attempt is the recovery.
+// another one begins the next attempt. Where a log answers that an attempt is
+// committed, every log had all of it staged, and the next attempt commits that
+// one on the others; else it stages anew. This is two-phase commit, of which
+// the next attempt is the recovery. Attempts may meet in other orders on other
+// logs: so what is staged is known by a name that is the same on all of them.
+// Of two attempts, one finds itself shut out on some log before it has staged
+// on all.
 //
 // Where there is no next attempt, who has had the updates made calls on all
 // logs
@@ -29,7 +32,6 @@
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
-#include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
 namespace lodestar {
@@ -39,60 +41,68 @@ class UpdateLog {
  public:
   using Write = std::function<Status(const ParallelFor*)>;
 
-  // Which one at which update.
+  // The number that this log has given to an attempt.
   struct Attempt {
     int64_t update = 0;
     int64_t number = 0;
+  };
+  // The attempt at an update that is committed, by its name.
+  struct Committed {
+    int64_t update = 0;
+    int64_t name = 0;
   };
 
   UpdateLog() = default;
   UpdateLog(const UpdateLog&) = delete;
   UpdateLog& operator=(const UpdateLog&) = delete;
 
-  // Begins the next attempt at an update. committed: it needs no other. Updates
-  // below `finished` are not asked for again and forgotten.
+  // Begins the next attempt at an update. committed: the name of the one that
+  // is, 0 if none is. Updates below `finished` are not asked for again and
+  // forgotten.
   // FailedPrecondition: one of those, or closed.
   Status Begin(int64_t update, int64_t finished, Attempt* attempt,
-               bool* committed);
+               int64_t* committed);
   // False: a later one has begun, or the update is closed or forgotten; so it
   // will stay.
   bool IsLast(const Attempt& attempt) const;
-  // Keeps what the attempt is to write, behind what it has staged before.
-  // FailedPrecondition: the attempt is not the last one, or committed.
-  Status Stage(const Attempt& attempt, Write write);
-  // Makes the writes in the order in which they were staged, and returns the
-  // first error; nothing if the update is committed, but that it waits for the
-  // end of writes that are under way.
+  // Keeps what the attempt is to write, behind what it has staged before. Its
+  // name, above 0, is another one than those of other attempts.
+  // FailedPrecondition: the attempt is not the last one, or one is committed.
+  Status Stage(const Attempt& attempt, int64_t name, Write write);
+  // Makes the writes that were staged by the name, of this attempt or one
+  // before it, in their order, and returns the first error; nothing if one is
+  // committed, but that it waits for the end of writes that are under way.
   // FailedPrecondition: the attempt is not the last one.
-  Status Commit(const Attempt& attempt, const ParallelFor* parallel);
-  // Commits what an attempt before this one has staged.
-  Status Finish(const Attempt& attempt, const ParallelFor* parallel);
+  Status Commit(const Attempt& attempt, int64_t name,
+                const ParallelFor* parallel);
 
   // Shuts out all attempts at updates below `below`, also those to come, and
-  // returns which of these are committed.
-  std::vector<int64_t> Close(int64_t below);
-  // Commits what is staged of `updates`; then, as after the end of writes that
-  // are under way, forgets all that are closed. Returns the first error.
-  Status Settle(Span<const int64_t> updates, const ParallelFor* parallel);
+  // returns which are committed.
+  std::vector<Committed> Close(int64_t below);
+  // Commits attempts, of those that are closed; then, and after the end of
+  // writes that are under way, forgets all that are closed. Returns the first
+  // error.
+  Status Settle(const std::vector<Committed>& attempts,
+                const ParallelFor* parallel);
 
   // Updates that are not forgotten.
   int64_t size() const;
 
  private:
-  enum class State { kOpen, kWriting, kCommitted };
+  using Writes = std::vector<Write>;
   struct Update {
     int64_t last_attempt = 0;
-    int64_t staged_by = 0;
-    State state = State::kOpen;
-    std::vector<Write> staged;
+    int64_t committed = 0;
+    bool is_being_written = false;
+    std::map<int64_t, Writes> staged;  // by name
   };
 
   // Null: as IsLast.
   Update* Find(const Attempt& attempt) LODESTAR_REQUIRES(mutex_);
-  Status CommitStaged(const Attempt& attempt, bool own,
-                      const ParallelFor* parallel);
-  // Makes the writes of an update that is being written.
-  Status Make(int64_t update, const std::vector<Write>& writes,
+  // The writes of an attempt, which is committed from here on.
+  static Writes Take(int64_t name, Update* update);
+  // Makes the writes that were taken.
+  Status Make(int64_t update, const Writes& writes,
               const ParallelFor* parallel);
   bool IsBeingWritten(int64_t update) const LODESTAR_REQUIRES(mutex_);
 

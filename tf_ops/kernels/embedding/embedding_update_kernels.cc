@@ -306,9 +306,10 @@ class EmbeddingStageOp : public EmbeddingKernel {
     const std::shared_ptr<EmbeddingResource> resource(
         found.release(), [](EmbeddingResource* held) { held->Unref(); });
     return MakeAttempt(
-        ctx, 5, [&](UpdateLog* log, const UpdateLog::Attempt& attempt) {
+        ctx, 5,
+        [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
-              attempt, [update, resource](const ParallelFor* parallel) {
+              attempt, name, [update, resource](const ParallelFor* parallel) {
                 return update->Write(resource->store().get(), parallel);
               });
         });

@@ -42,10 +42,10 @@ inline absl::Status CheckPair(OpKernelContext* ctx, int input,
                               " numbers, wanted 2");
 }
 
-// Calls call(log, attempt) with the log of the input `first` and the attempt
-// that is the next one. Cancelled if that is over: who makes it is to make
-// another one, which is what a ClusterCoordinator takes a cancelled function
-// for whose error names a task.
+// Calls call(log, attempt, name) with the log of the input `first`, and with
+// the attempt and the name that are the next ones. Cancelled if that is over:
+// who makes it is to make another one, which is what a ClusterCoordinator takes
+// a cancelled function for whose error names a task.
 template <typename Call>
 absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   tensorflow::core::RefCountPtr<UpdateLogResource> resource;
@@ -53,8 +53,14 @@ absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   LODESTAR_TRY(CheckPair(ctx, first + 1, "attempt"));
   const Span<const int64_t> numbers = FlatSpan<int64_t>(ctx->input(first + 1));
   const UpdateLog::Attempt attempt{numbers[0], numbers[1]};
+  LODESTAR_TRY(CheckRank(ctx->input(first + 2), "attempt_name", 0));
+  const int64_t name = ctx->input(first + 2).scalar<int64_t>()();
+  if (name < 1) {
+    return InvalidArgumentError("`attempt_name` is ", name,
+                                ", wanted 1 or more");
+  }
   UpdateLog& log = resource->log();
-  const Status status = call(&log, attempt);
+  const Status status = call(&log, attempt, name);
   if (status.code() == StatusCode::kFailedPrecondition &&
       !log.IsLast(attempt)) {
     return absl::CancelledError(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tf_ops/core/base/update_log.h"
 #include "tf_ops/core/rows/step_gate.h"
@@ -40,7 +41,7 @@ absl::Status RunBeginUpdate(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckPair(ctx, 1, "update"));
   const Span<const int64_t> numbers = FlatSpan<int64_t>(ctx->input(1));
   UpdateLog::Attempt attempt;
-  bool committed = false;
+  int64_t committed = 0;
   LODESTAR_TRY(
       resource->log().Begin(numbers[0], numbers[1], &attempt, &committed));
   LODESTAR_TRY(OutputVector<int64_t>(ctx, 0, {attempt.update, attempt.number}));
@@ -65,29 +66,33 @@ class WritingOp : public AsyncOpKernel {
 
 class CommitUpdateOp : public WritingOp {
  public:
-  explicit CommitUpdateOp(OpKernelConstruction* ctx) : WritingOp(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("of_earlier_attempt", &of_earlier_));
-  }
+  using WritingOp::WritingOp;
 
  private:
   absl::Status Write(OpKernelContext* ctx) const override {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return MakeAttempt(ctx, 0,
-                       [&](UpdateLog* log, const UpdateLog::Attempt& attempt) {
-                         return of_earlier_ ? log->Finish(attempt, &parallel)
-                                            : log->Commit(attempt, &parallel);
-                       });
+    return MakeAttempt(
+        ctx, 0,
+        [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
+          return log->Commit(attempt, name, &parallel);
+        });
   }
-
-  bool of_earlier_ = false;
 };
 
 absl::Status RunCloseUpdates(OpKernelContext* ctx) {
   LogPtr resource;
   LODESTAR_TRY(FindLog(ctx, 0, &resource));
   LODESTAR_TRY(CheckRank(ctx->input(1), "below", 0));
-  return OutputVector(ctx, 0,
-                      resource->log().Close(ctx->input(1).scalar<int64_t>()()));
+  const std::vector<UpdateLog::Committed> committed =
+      resource->log().Close(ctx->input(1).scalar<int64_t>()());
+  const int64_t count = static_cast<int64_t>(committed.size());
+  Tensor* output = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(0, {count, 2}, &output));
+  for (int64_t i = 0; i < count; ++i) {
+    output->matrix<int64_t>()(i, 0) = committed[i].update;
+    output->matrix<int64_t>()(i, 1) = committed[i].name;
+  }
+  return absl::OkStatus();
 }
 
 class SettleUpdatesOp : public WritingOp {
@@ -98,10 +103,25 @@ class SettleUpdatesOp : public WritingOp {
   absl::Status Write(OpKernelContext* ctx) const override {
     LogPtr resource;
     LODESTAR_TRY(FindLog(ctx, 0, &resource));
-    LODESTAR_TRY(CheckRank(ctx->input(1), "updates", 1));
+    const Tensor& input = ctx->input(1);
+    LODESTAR_TRY(CheckRank(input, "committed", 2));
+    if (input.dim_size(1) != 2) {
+      return InvalidArgumentError("`committed` has shape ",
+                                  input.shape().DebugString(),
+                                  ", wanted [K,2]");
+    }
+    std::vector<UpdateLog::Committed> committed;
+    for (int64_t i = 0; i < input.dim_size(0); ++i) {
+      committed.push_back(
+          {input.matrix<int64_t>()(i, 0), input.matrix<int64_t>()(i, 1)});
+      if (committed.back().name < 1) {
+        return InvalidArgumentError("`committed[", i, "]` has the name ",
+                                    committed.back().name,
+                                    ", wanted 1 or more");
+      }
+    }
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return ToTensorFlow(
-        resource->log().Settle(FlatSpan<int64_t>(ctx->input(1)), &parallel));
+    return ToTensorFlow(resource->log().Settle(committed, &parallel));
   }
 };
 

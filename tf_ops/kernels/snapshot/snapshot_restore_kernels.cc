@@ -1,5 +1,6 @@
 // Contracts: tf_ops/ops/snapshot/snapshot_ops.cc.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -125,6 +126,30 @@ absl::Status ForEachFile(OpKernelContext* ctx, int at, int64_t n,
   return absl::OkStatus();
 }
 
+// InvalidArgument unless the parts of table t are all of one table, each once.
+absl::Status CheckWhole(const std::vector<SavedPart>& parts, int64_t t) {
+  const uint32_t count = parts[0].part.count;
+  std::vector<bool> found(parts.size());
+  for (const SavedPart& saved : parts) {
+    const TablePart& part = saved.part;
+    if (part.count != count) {
+      return InvalidArgumentError(
+          "table ", t, " has files of part ", parts[0].part.number, " of ",
+          count, " and of part ", part.number, " of ", part.count);
+    }
+    if (part.number >= found.size()) continue;  // another one is missing
+    if (found[part.number]) {
+      return InvalidArgumentError("table ", t, " has files of part ",
+                                  part.number, " of ", count, " in two places");
+    }
+    found[part.number] = true;
+  }
+  if (parts.size() == count) return absl::OkStatus();
+  const auto missing = std::find(found.begin(), found.end(), false);
+  return InvalidArgumentError("table ", t, " has no file of part ",
+                              missing - found.begin(), " of ", count);
+}
+
 class SnapshotLoadOp : public LoadKernel {
  public:
   using LoadKernel::LoadKernel;
@@ -143,12 +168,16 @@ class SnapshotLoadOp : public LoadKernel {
           TablePart part;
           LODESTAR_TRY(ReadPart(file_parts, "file_parts", f, &part));
           std::vector<SavedPart>& parts = saved[t];
-          if (parts.empty() || parts.back().part.number != part.number) {
+          if (parts.empty() || parts.back().part.number != part.number ||
+              parts.back().part.count != part.count) {
             parts.push_back({part, {}});
           }
           parts.back().files.push_back(path);
           return absl::OkStatus();
         }));
+    for (int64_t t = 0; t < n; ++t) {
+      LODESTAR_TRY(CheckWhole(saved[t], t));
+    }
     const Tensor& own_parts = ctx->input(at + 3);
     LODESTAR_TRY(CheckParts(own_parts, "parts", n));
     std::vector<std::string> bases;

@@ -300,20 +300,22 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .Input("next_step: int64")
     .Input("log: resource")
     .Input("attempt: int64")
+    .Input("attempt_name: int64")
     .Attr(kSlotDtype)
     .Attr(kOptimizers)
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 1}))
+    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 1, 0}))
     .Doc(R"doc(
 Checks what EmbeddingApply would write, and keeps it for CommitUpdate.
 
-All but log and attempt as in EmbeddingApply, with its errors.
+All but log, attempt and name as in EmbeddingApply, with its errors.
 
 log: That of UpdateLog.
 attempt: As BeginUpdate gave it.
+attempt_name: The same on all logs, above 0, and of no other attempt at the update.
 CANCELLED if a later attempt has begun. FAILED_PRECONDITION if the update is
 committed.
 )doc");

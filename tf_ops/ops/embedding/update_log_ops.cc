@@ -14,8 +14,8 @@ Creates a log of updates, or finds the one of this name.
 Updates of tables in several processes are made whole and once with a log in
 each. An update is begun on all logs by BeginUpdate, then staged on all by
 EmbeddingStage, then committed on all by CommitUpdate. Who begins it again, after
-an attempt that was cut off, commits with of_earlier_attempt wherever any log
-says that it is committed, and else stages anew.
+an attempt that was cut off, commits on all logs the attempt that any of them
+says is committed, and else stages anew.
 
 log: Handle of the log, which keeps what is staged as long as it is there.
 )doc");
@@ -24,7 +24,7 @@ REGISTER_OP("Lodestar>BeginUpdate")
     .Input("log: resource")
     .Input("update: int64")
     .Output("attempt: int64")
-    .Output("committed: bool")
+    .Output("committed: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1}));
@@ -39,23 +39,23 @@ log: That of UpdateLog.
 update: [2]: its number, counted from 0, and a number below which no update is
   begun again; those are forgotten.
 attempt: [2], for EmbeddingStage and CommitUpdate.
-committed: Whether the update is committed on this log.
+committed: The name of the attempt that is committed on this log, 0 if none is.
 FAILED_PRECONDITION if the update is forgotten, or closed by CloseUpdates.
 )doc");
 
 REGISTER_OP("Lodestar>CommitUpdate")
     .Input("log: resource")
     .Input("attempt: int64")
-    .Attr("of_earlier_attempt: bool = false")
+    .Input("attempt_name: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1}))
+    .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
-Makes all that EmbeddingStage has staged of an update, as one step; nothing if it
-is made. A snapshot has all of it or none.
+Makes all that EmbeddingStage has staged by a name, as one step; nothing if an
+attempt is committed. A snapshot has all of it or none.
 
 log: That of UpdateLog.
 attempt: As BeginUpdate gave it.
-of_earlier_attempt: What an attempt before this one has staged.
+attempt_name: Of this attempt, or of the one that is committed on another log.
 CANCELLED if a later attempt has begun.
 RESOURCE_EXHAUSTED if memory runs out; other tables of the update are updated.
 )doc");
@@ -67,7 +67,7 @@ REGISTER_OP("Lodestar>CloseUpdates")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0}));
-      c->set_output(0, c->UnknownShapeOfRank(1));
+      c->set_output(0, c->Matrix(c->UnknownDim(), 2));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -75,19 +75,19 @@ Ends all attempts at updates that were begun on this log, also those to come.
 
 log: That of UpdateLog.
 below: Updates of a smaller number are closed.
-committed: [K], those of them that are committed on this log, in ascending order.
+committed: [K, 2]: number and name of those that are committed on this log.
 )doc");
 
 REGISTER_OP("Lodestar>SettleUpdates")
     .Input("log: resource")
-    .Input("updates: int64")
+    .Input("committed: int64")
     .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1}))
+    .SetShapeFn(ScalarOutputs({0, 2}))
     .Doc(R"doc(
-Commits what is staged of updates, and forgets all updates that are closed.
+Commits attempts at updates that are closed, and forgets all that are closed.
 
 log: That of UpdateLog.
-updates: [K], what CloseUpdates gave on any log. Others are left out.
+committed: [K, 2], all that CloseUpdates gave on any log.
 RESOURCE_EXHAUSTED if memory runs out; other tables are updated.
 )doc");
 
