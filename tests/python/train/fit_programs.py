@@ -174,20 +174,24 @@ def the_counter_of_a_wrapped_optimizer_counts():
 
 
 def the_sum_of_gradients_is_pushed():
-    """Of `sync_every` steps, by the weights before them."""
-    ours = model(keras.optimizers.SGD(0.1))
+    """Of `sync_every` steps, by the weights before them; it is clipped."""
+    ours = model(keras.optimizers.SGD(0.1, clipvalue=0.3))
     wanted = weights(ours)
     batches = list(DATA)
     for begin in range(0, 12, 5):  # the last one has two steps
         alone = model(scope=contextlib.nullcontext())
         alone.set_weights(wanted)
+        sums = [np.zeros_like(weight) for weight in wanted]
         for x, y in batches[begin : begin + 5]:
             with tf.GradientTape() as tape:
                 loss = alone.compute_loss(x, y, alone(x))
-            for weight, gradient in zip(
-                wanted, tape.gradient(loss, alone.trainable_variables)
+            for total, gradient in zip(
+                sums, tape.gradient(loss, alone.trainable_variables)
             ):
-                weight -= 0.1 * gradient.numpy()
+                total += gradient.numpy()
+        assert max(np.abs(total).max() for total in sums) > 0.3
+        for weight, total in zip(wanted, sums):
+            weight -= 0.1 * np.clip(total, -0.3, 0.3)
     fit(ours, DATA, sync_every=5, steps_per_round=5, verbose=0)
     for a, b in zip(weights(ours), wanted, strict=True):
         np.testing.assert_allclose(a, b, 1e-4, 1e-5)
@@ -382,6 +386,27 @@ def training_goes_on_without_a_killed_worker():
     # A step of the killed worker may have ended but for its answer.
     assert 400 <= ours.optimizer.iterations.numpy() <= 401
     assert fit(ours, DATA, verbose=0).history["samples"] == [96]
+
+
+def training_waits_for_its_workers():
+    """All of them, where none is left."""
+    restarted = threading.Event()
+
+    class Restart(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 8:
+                for worker in range(2):
+                    CLUSTER.kill("worker", worker)
+                threading.Timer(1.0, self.start).start()
+
+        def start(self):
+            for worker in range(2):
+                CLUSTER.start("worker", worker)
+            restarted.set()
+
+    options = {"steps_per_round": 8, "callbacks": [Restart()], "verbose": 0}
+    assert fit(model(), DATA, **options).history["samples"] == [96]
+    assert restarted.is_set()
 
 
 def tables_take_each_update_once():

@@ -32,6 +32,7 @@ def run():
         "what_cannot_be_trained_is_named",
         "an_error_of_a_step_ends_all_and_is_raised",
         "training_goes_on_without_a_killed_worker",
+        "training_waits_for_its_workers",
         "tables_take_each_update_once",
     ],
 )
