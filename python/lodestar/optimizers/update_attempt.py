@@ -7,6 +7,7 @@ the tables take such an update once, and all of them or none.
 
 import contextlib
 import contextvars
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,13 @@ class UpdateLogs:
         for log in logs:
             log.call(gen_ops.lodestar_settle_updates, np.concatenate(committed))
 
+    def lost_server(self) -> int | None:
+        """The task of a log that is gone, maybe with another one in its place."""
+        for log in self._logs.values():
+            if not log.is_there():
+                return tf.DeviceSpec.from_string(log.device_name).task
+        return None
+
 
 _LOGS: weakref.WeakKeyDictionary[Any, UpdateLogs] = weakref.WeakKeyDictionary()
 
@@ -134,6 +142,22 @@ class _UpdateLog(SharedResource):
         """Runs `op`, whose first input is the handle, where the log is."""
         with tf.device(self.device_name):
             return op(self.resource_handle, *inputs, **attrs)
+
+    def is_there(self) -> bool:
+        """Whether its process answers, and is the same one."""
+        # Errors of what was done before come up first, and name others, too.
+        for _ in range(5):
+            try:
+                self.call(gen_ops.lodestar_close_updates, 0).numpy()
+                return True
+            except tf.errors.OpError as error:
+                task, _, _ = self.device_name.partition("/device:")
+                named = re.search(rf"{task}\b", error.message) is not None
+                if named and isinstance(error, tf.errors.UnavailableError):
+                    return False
+                # A process that was started anew does not know the log.
+                known = not isinstance(error, tf.errors.NotFoundError)
+        return known and not named
 
 
 class UpdateAttempt(NamedTuple):

@@ -144,7 +144,7 @@ class Scheduler:
                 self._coordinator.join()
             lost = None
             if isinstance(error, Exception):
-                lost = _lost_server()
+                lost = self._logs.lost_server()
             if lost is None:
                 # Steps may have been ended when they had written on one server.
                 with contextlib.suppress(tf.errors.OpError):
@@ -157,30 +157,6 @@ class Scheduler:
                 "model with it. Start a cluster, of any size, and this program "
                 "again, which may go on from its last snapshot.",
             ) from error
-
-
-def _lost_server() -> int | None:
-    """The number of a parameter server that does not answer, or None."""
-    for device in tf.config.list_logical_devices("CPU"):
-        place = tf.DeviceSpec.from_string(device.name)
-        if place.job == "ps" and not _answers(device.name, place.task):
-            return place.task
-    return None
-
-
-def _answers(device: str, task: int) -> bool:
-    # Errors of what was done before come up first, and name other servers, too.
-    for _ in range(5):
-        try:
-            with tf.device(device):
-                tf.identity(0).numpy()
-            return True
-        except tf.errors.UnavailableError as error:
-            if f"/job:ps/replica:0/task:{task}" in error.message:
-                return False
-        except tf.errors.OpError:
-            pass
-    return True
 
 
 def _check_model(model: keras.Model) -> None:

@@ -562,6 +562,9 @@ def a_lost_parameter_server_is_named(folder):
     for train in (fit, evaluate):
         with pytest.raises(tf.errors.UnavailableError, match=names):
             train(ours, clicks(), verbose=0)
+    CLUSTER.start("ps", 1)  # another one, in its place
+    with pytest.raises(tf.errors.UnavailableError, match=names):
+        fit(ours, clicks(), verbose=0)
 
 
 def training_goes_on_from_a_snapshot(folder):
