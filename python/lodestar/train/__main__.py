@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 
 import tensorflow as tf
 
@@ -55,14 +54,19 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> int:
     task = read_task(os.environ, options.cluster, options.job, options.task)
     server = _start(task)
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    # A handler that sets an Event would wait for a lock that the interrupted
+    # wait() may hold: signals are written to a pipe instead.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    signal.set_wakeup_fd(writer)
     print(
         f"{task.name} listens on port {task.port}, Lodestar {__version__}, "
         f"TensorFlow {tf.__version__}",
         flush=True,
     )
-    ended.wait()
+    while os.read(reader, 1)[0] != signal.SIGTERM:
+        pass  # Ctrl-C raises
     del server
     return 0
 
