@@ -14,6 +14,8 @@ if __name__ == "__main__":
         pathlib.Path(os.environ["TEST_SHARD_STATUS_FILE"]).touch()
         files = files[int(os.environ["TEST_SHARD_INDEX"]) :: shards]
     arguments = ["-p", "no:cacheprovider", "--color=no", "-q", *files]
+    # Says where a test hangs that is not in Python, and so does not end.
+    arguments += ["-o", "faulthandler_timeout=250"]
     only = os.environ.get("TESTBRIDGE_TEST_ONLY")  # bazel test --test_filter
     if only:
         arguments += ["-k", only]

@@ -1,11 +1,16 @@
 """Fixtures shared by all Python tests."""
 
+import contextlib
 import gc
+import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from processes import Interpreter
+from processes import Fork, Interpreter
+
+# In which each test ends, however slow the machine is.
+_SECONDS = 240
 
 
 @pytest.fixture
@@ -19,6 +24,33 @@ def fresh_process():
     """A process that has nothing of what this one has made."""
     with Interpreter() as process:
         yield process
+
+
+@pytest.fixture
+def fork():
+    """Makes a Fork that ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(function, *arguments):
+            process = Fork(function, *arguments)
+            stack.callback(process.kill)
+            return process
+
+        yield make
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that waits for what does not come ends there, with its name."""
+
+    def end(number, frame):
+        raise TimeoutError(f"{item.name} has not ended in {_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def pytest_configure(config):

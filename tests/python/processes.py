@@ -1,15 +1,16 @@
-"""Python processes of tests: programs, and what runs one after another.
+"""Processes of tests that start TensorFlow once for many pieces of code.
 
-TensorFlow takes seconds to start, more than most of what is run there.
+It takes seconds to start, more than most of what is run there.
 """
 
-import contextlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 
-# Answers have a file of their own: the code may print.
+# Answers have a file of their own: the code may print. To tidy TensorFlow up
+# takes long, and nobody looks at it.
 _LOOP = """
 import json, os, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
@@ -23,7 +24,11 @@ for line in sys.stdin:
     except BaseException:
         failure = traceback.format_exc()
     print(json.dumps(failure), file=answers, flush=True)
+os._exit(0)
 """
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["lodestar"])
 
 
 def environment():
@@ -33,28 +38,6 @@ def environment():
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
-
-
-@contextlib.contextmanager
-def python_programs():
-    """Gives what starts Python programs, which end with the block.
-
-    A program is code and arguments; its standard output is a pipe.
-    """
-    with contextlib.ExitStack() as stack:
-
-        def start(code, *arguments):
-            process = subprocess.Popen(
-                [sys.executable, "-c", code, *map(str, arguments)],
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment(),
-            )
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            return process
-
-        yield start
 
 
 class Interpreter:
@@ -99,3 +82,48 @@ class Interpreter:
 
     def __exit__(self, *exception):
         self.close()
+
+
+class Fork:
+    """A process that calls a function, and has done nothing in TensorFlow before.
+
+    Args:
+        function: of a module that is imported by name.
+        *arguments: of the function.
+
+    Attributes:
+        stdout: what it prints, a text file.
+    """
+
+    def __init__(self, function, *arguments):
+        reader, writer = _FORKS.Pipe(duplex=False)
+        self._process = _FORKS.Process(
+            target=_call, args=(writer, function, arguments)
+        )
+        self._process.start()
+        writer.close()
+        self.stdout = os.fdopen(os.dup(reader.fileno()))
+        reader.close()
+
+    def wait(self):
+        """Returns what it has ended with; a signal is a negative number."""
+        self._process.join()
+        return self._process.exitcode
+
+    def read(self):
+        """Returns all that it prints; it has to end well."""
+        text = self.stdout.read()
+        assert self.wait() == 0
+        return text
+
+    def kill(self):
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.stdout.close()
+
+
+def _call(stdout, function, arguments):
+    os.dup2(stdout.fileno(), 1)
+    stdout.close()
+    function(*arguments)

@@ -1,13 +1,14 @@
 """The Snapshot callback: when it saves, and that training resumes bitwise."""
 
 import os
+import signal
 
 import keras
 import numpy as np
 import pytest
 import resume_trainer
 import tensorflow as tf
-from processes import Interpreter
+from processes import Fork
 
 from lodestar import snapshot
 from lodestar.callbacks import Snapshot
@@ -294,38 +295,14 @@ def test_fit_refuses(path):
         fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
 
 
-# Forking spares each training TensorFlow's start.
-_KILLED = """
-import os, signal, sys, traceback
-import resume_trainer
-child = os.fork()
-if child == 0:
-    try:
-        path, kind, step = sys.argv[1:]
-        resume_trainer.train(path, kind, int(step))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-_, status = os.waitpid(child, 0)
-assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
-"""
-
-
-@pytest.fixture(scope="module")
-def forking_process():
-    """A process that forks before it does anything in TensorFlow."""
-    with Interpreter() as process:
-        yield process
-
-
 @pytest.mark.parametrize("kind", ["steps", "passes"])
-def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind, forking_process):
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     whole = resume_trainer.train(str(tmp_path / "whole"), kind)
     path = str(tmp_path / "killed")
     # In the second and the third epoch, some steps after a snapshot.
     for step, saved in ((8, 6), (14, 12)):
-        forking_process.run(_KILLED, path, kind, step)
+        trainer = Fork(resume_trainer.train, path, kind, step)
+        assert trainer.wait() == -signal.SIGKILL
         assert snapshot.list(path)[-1].step == saved
     resumed = resume_trainer.train(path, kind)
     assert int(resumed.optimizer.iterations) == 20

@@ -1,14 +1,15 @@
 """A `fit` that is killed and begun again is the `fit` that never stopped."""
 
-import json
+import functools
 import os
+import signal
 
 import keras
 import numpy as np
 import pytest
 import surviving_trainer
 import tensorflow as tf
-from processes import Interpreter
+from processes import Fork
 
 import lodestar
 from lodestar import snapshot
@@ -17,39 +18,22 @@ from lodestar.snapshot import saving
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")
 
-# Forking spares each training TensorFlow's start.
-_KILLED = """
-import json, os, signal, sys, traceback
-import surviving_trainer
-child = os.fork()
-if child == 0:
-    try:
-        folder, files, kind, order, at = map(json.loads, sys.argv[1:])
-        surviving_trainer.train(folder, files, kind, order, tuple(at))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-_, status = os.waitpid(child, 0)
-assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
-"""
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return surviving_trainer.write_files(tmp_path_factory.mktemp("files"))
 
 
 @pytest.fixture(scope="module")
-def forking_process():
-    """A process that forks before it does anything in TensorFlow."""
-    with Interpreter() as process:
-        yield process
+def whole(files, tmp_path_factory):
+    """The training of a kind that never stopped, and its folder."""
 
+    @functools.cache
+    def train(kind):
+        path = str(tmp_path_factory.mktemp("whole"))
+        return surviving_trainer.train(path, files, kind), path
 
-@pytest.fixture
-def files(tmp_path):
-    return surviving_trainer.write_files(tmp_path)
-
-
-def folder(tmp_path, name):
-    os.mkdir(tmp_path / name)
-    return str(tmp_path / name)
+    return train
 
 
 def assert_goes_on_as(found, whole):
@@ -72,18 +56,15 @@ def assert_goes_on_as(found, whole):
         ("passes", [("step", 9), ("epoch", 2)]),
     ],
 )
-def test_killed_with_all_callbacks(
-    tmp_path, files, kind, ends, forking_process
-):
-    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, kind)
-    assert whole["early"] == [2, 0.8, 1, 3]
-    killed = folder(tmp_path, "killed")
+def test_killed_with_all_callbacks(tmp_path, files, whole, kind, ends):
+    wanted, _ = whole(kind)
+    assert wanted["early"] == [2, 0.8, 1, 3]
+    killed = str(tmp_path)
     for at, order in zip(ends, ("ETB", "TBE", "BTE", "EBT")):
-        forking_process.run(
-            _KILLED, *map(json.dumps, (killed, files, kind, order, at))
-        )
+        trainer = Fork(surviving_trainer.train, killed, files, kind, order, at)
+        assert trainer.wait() == -signal.SIGKILL
     found = surviving_trainer.train(killed, files, kind)
-    assert_goes_on_as(found, whole)
+    assert_goes_on_as(found, wanted)
 
 
 class Died(Exception):
@@ -112,26 +93,24 @@ def test_a_strategy_of_which_nothing_is_known(files):
         Snapshot("unused", iterator=reader).fit(m)
 
 
-def test_one_that_has_ended_stays_as_it_is(tmp_path, files):
-    whole = surviving_trainer.train(str(tmp_path), files, "steps")
-    before = versions(tmp_path)
-    again = surviving_trainer.train(str(tmp_path), files, "steps")
-    assert again["state"] == whole["state"]
-    assert again["early"] == whole["early"] and again["logs"] == {}
-    assert versions(tmp_path) == before
+def test_one_that_has_ended_stays_as_it_is(files, whole):
+    wanted, path = whole("steps")
+    before = versions(path)
+    again = surviving_trainer.train(path, files, "steps")
+    assert again["state"] == wanted["state"]
+    assert again["early"] == wanted["early"] and again["logs"] == {}
+    assert versions(path) == before
 
 
-def test_the_best_epoch_stays_until_it_is_restored(tmp_path, files):
+def test_the_best_epoch_stays_until_it_is_restored(tmp_path, files, whole):
     options = {"keep": 1, "deltas_per_full": 0, "every": "epoch"}
-    whole = folder(tmp_path, "whole")
-    wanted = surviving_trainer.train(whole, files, "steps", **options)
-    killed = folder(tmp_path, "killed")
+    killed = str(tmp_path)
     die_at(killed, files, "steps", ("train", 3), **options)
     # That of epoch 1, the best, beside those of epoch 2, which went next, and 3.
     assert versions(killed) == [2, 3, 4]
     found = surviving_trainer.train(killed, files, "steps", **options)
-    assert_goes_on_as(found, wanted)
-    assert versions(killed) == versions(whole) == [5]
+    assert_goes_on_as(found, whole("steps")[0])
+    assert versions(killed) == [5]
 
 
 def test_a_best_epoch_that_is_gone_is_said(tmp_path, files):
@@ -156,19 +135,18 @@ def test_a_best_epoch_that_cannot_be_written_is_said(
     assert any("it could not be written" in text for text in texts)
 
 
-def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files):
+def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files, whole):
     def stop(model):
         model.stop_training = True
 
-    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, "steps")
-    stopped = folder(tmp_path, "stopped")
+    stopped = str(tmp_path)
     # The part of epoch 1 is the best so far, and restored in the end: neither
     # is what training goes on from.
     surviving_trainer.train(stopped, files, "steps", at=("step", 7), end=stop)
     newest = snapshot.list(f"{stopped}/snapshots")[-1]
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
-    assert_goes_on_as(found, whole)
+    assert_goes_on_as(found, whole("steps")[0])
 
 
 def test_stopped_between_two_batches(tmp_path):
@@ -187,14 +165,13 @@ def test_stopped_between_two_batches(tmp_path):
     assert info.metadata == {"epoch": 0, "batch": 1, "epoch_ended": False}
 
 
-def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files):
-    whole = surviving_trainer.train(folder(tmp_path, "whole"), files, "passes")
-    killed = folder(tmp_path, "killed")
+def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files, whole):
+    killed = str(tmp_path)
     # A snapshot of the last batch, before it shows that it was the last.
     die_at(killed, files, "passes", ("test", 0), every=6)
     assert snapshot.list(f"{killed}/snapshots")[-1].step == 6
     found = surviving_trainer.train(killed, files, "passes")
-    assert found["logs"]["0"] == whole["logs"]["0"]
+    assert found["logs"]["0"] == whole("passes")[0]["logs"]["0"]
 
 
 def fit(path, callbacks, epochs=2, steps=3, m=None):
@@ -361,7 +338,6 @@ def test_a_model_whose_metrics_come_in_its_first_step(tmp_path):
 @pytest.mark.parametrize(
     "devices, kind, at",
     [
-        (2, "steps", ("step", 7)),
         (2, "passes", ("step", 8)),
         (1, "steps", ("test", 1)),
     ],
@@ -371,15 +347,14 @@ def test_under_a_strategy(tmp_path, files, devices, kind, at):
     if devices > 1:
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     options = {"strategy": strategy}
-    whole = surviving_trainer.train(
-        folder(tmp_path, "whole"), files, kind, **options
-    )
-    killed = folder(tmp_path, "killed")
+    killed = str(tmp_path / "killed")
+    wanted = surviving_trainer.train(str(tmp_path), files, kind, **options)
+    os.mkdir(killed)
     die_at(killed, files, kind, at, **options)
     found = surviving_trainer.train(killed, files, kind, **options)
     if devices > 1:
         # Keras's loss of a validation is not the same in two runs.
-        for each in (found, whole):
+        for each in (found, wanted):
             for name in ("logs", "scalars"):
                 each[name] = dict.fromkeys(each[name])
-    assert_goes_on_as(found, whole)
+    assert_goes_on_as(found, wanted)

@@ -4,13 +4,12 @@ import concurrent.futures
 import os
 import pathlib
 import re
-import signal
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from processes import python_programs
+from shuffle_worker import exchange
 
 from lodestar._library import gen_ops
 from lodestar.data import DataError, InMemoryDataset, Slot, SlotSpec
@@ -381,61 +380,40 @@ def test_what_changes_the_samples_waits(tmp_path):
     )
 
 
-WORKER = """
-import sys
-from lodestar.data import InMemoryDataset, SlotSpec
-slots, part, folder, num, index, timeout = sys.argv[1:]
-memory = InMemoryDataset(slots, 500, drop_zeros=False)
-memory.load(part)
-before = [int(n) for _, y in memory.dataset() for n in y[:, 0].numpy()]
-try:
-    memory.global_shuffle(
-        5, folder=folder, workers=(int(num), int(index)), timeout=float(timeout)
-    )
-except (TimeoutError, RuntimeError) as error:
-    print(type(error).__name__, flush=True)
-after = [int(n) for _, y in memory.dataset() for n in y[:, 0].numpy()]
-print(before == after, *after, flush=True)
-"""
-
-
 @pytest.fixture
-def start(tmp_path):
-    """Starts workers, each a process."""
+def slots(tmp_path):
     SPEC.to_yaml(tmp_path / "slots.yaml")
-    with python_programs() as run:
-        yield lambda part, *arguments: run(
-            WORKER, tmp_path / "slots.yaml", part, tmp_path / "meet", *arguments
-        )
+    return tmp_path / "slots.yaml"
 
 
-def test_processes_exchange_what_they_hold(tmp_path, start):
+def test_processes_exchange_what_they_hold(tmp_path, slots, fork):
     alone = loaded(tmp_path, 0, 7000)
     alone.global_shuffle(5)
     for begin, end in ((0, 4000), (4000, 4500), (4500, 7000)):
         loaded(tmp_path, begin, end)
+    folder = tmp_path / "meet"
     workers = [
-        start(tmp_path / f"file-{begin}", 3, index, 300)
+        fork(exchange, slots, tmp_path / f"file-{begin}", folder, (3, index))
         for index, begin in enumerate((0, 4000, 4500))
     ]
-    found = [worker.communicate()[0].split() for worker in workers]
+    found = [worker.read().split() for worker in workers]
     assert [f[0] for f in found] == ["False"] * 3
     assert [int(n) for f in found for n in f[1:]] == numbers(alone)
 
 
 def test_a_process_that_is_killed_leaves_the_others_as_they_were(
-    tmp_path, start
+    tmp_path, slots, fork
 ):
     loaded(tmp_path, 0, 2000)
     memory = loaded(tmp_path, 2000, 3000)
-    worker = start(tmp_path / "file-0", 2, 0, 300)
+    folder = tmp_path / "meet"
+    worker = fork(exchange, slots, tmp_path / "file-0", folder, (2, 0))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "meet" / "worker-0.json").exists():
+        while not (folder / "worker-0.json").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        worker.kill()
         future = pool.submit(
             memory.global_shuffle,
             5,

@@ -1,0 +1,45 @@
+"""What processes of shared_file_list_test.py call."""
+
+import os
+import time
+
+import lodestar
+
+# isort: split
+import tensorflow as tf
+
+from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
+
+
+def read(address, slots, delay):
+    """Prints the numbers of each batch of two passes, a line a batch."""
+    dataset = MultiSlotDataset(SharedFileList(address), slots, 5, repeat=2)
+    for _, y in dataset:
+        print(*[int(n) for n in y[:, 0].numpy()], flush=True)
+        time.sleep(delay)
+
+
+def coordinate(slots, files):
+    """Prints the numbers that the workers of a cluster read."""
+    cluster = lodestar.testing.LocalCluster(ps=1, workers=2)
+    strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    server = FileListServer(files)
+
+    def dataset():
+        shared = SharedFileList(server.address)
+        return MultiSlotDataset(shared, slots, 10).map(lambda x, y: y[:, 0])
+
+    @tf.function
+    def step(iterator):
+        batch = iterator.get_next_as_optional()
+        return tf.cond(
+            batch.has_value(), batch.get_value, lambda: tf.zeros([0])
+        )
+
+    iterator = iter(coordinator.create_per_worker_dataset(dataset))
+    results = [coordinator.schedule(step, args=(iterator,)) for _ in range(40)]
+    coordinator.join()
+    found = [int(n) for result in results for n in result.fetch()]
+    print(*sorted(found), flush=True)
+    os._exit(0)  # the cluster ends with it
