@@ -41,11 +41,17 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("cls", [Own, OwnVariables])
+GRAPHS = [(False, Own), (False, OwnVariables), (True, OwnVariables)]
+
+
 @pytest.mark.parametrize(
-    "name, graph",
-    [(name, True) for name in OPTIONS]
-    + [("plain", False), ("accumulation", False)],
+    "name, graph, cls",
+    [(name, True, Own) for name in OPTIONS]
+    + [
+        (name, graph, cls)
+        for name in ("plain", "accumulation")
+        for graph, cls in GRAPHS
+    ],
 )
 def test_equals_itself_on_a_dense_matrix(name, graph, cls):
     data = reference.batches(all_rows=True, count=6)
