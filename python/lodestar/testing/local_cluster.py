@@ -65,6 +65,7 @@ class LocalCluster:
 
     Attributes:
         spec: Job -> addresses of its tasks.
+        processes: (job, index) of a task -> the number of its process.
 
     Raises:
         ValueError: There is no worker, or no parameter server.
@@ -77,7 +78,7 @@ class LocalCluster:
         ports = _free_ports(ps + workers)
         addresses = [f"127.0.0.1:{port}" for port in ports]
         self.spec = {"ps": addresses[:ps], "worker": addresses[ps:]}
-        self._tasks: dict[tuple[str, int], int] = {}
+        self.processes: dict[tuple[str, int], int] = {}
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -119,19 +120,19 @@ class LocalCluster:
         process = self._ask(["server", *flags])
         if not process:
             raise RuntimeError(f"{job} {index} did not start.")
-        self._tasks[job, index] = process
+        self.processes[job, index] = process
 
     def kill(self, job: str, index: int) -> None:
         """Ends a task at once, as a machine that fails; returns when it has."""
-        process = self._tasks.pop((job, index))
+        process = self.processes.pop((job, index))
         os.kill(process, signal.SIGKILL)
         self._ask(process)
 
     def close(self) -> None:
         """Ends all tasks."""
-        for process in self._tasks.values():
+        for process in self.processes.values():
             os.kill(process, signal.SIGKILL)
-        self._tasks.clear()
+        self.processes.clear()
         self._forks.communicate()
 
     def __enter__(self) -> "LocalCluster":

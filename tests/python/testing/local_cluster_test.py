@@ -47,7 +47,7 @@ def test_nothing_is_left_of_a_process_that_is_killed():
         try:
             signal.alarm(120)  # ends it if this process has gone
             cluster = LocalCluster(ps=1, workers=1)
-            processes = [cluster._forks.pid, *cluster._tasks.values()]
+            processes = [cluster._forks.pid, *cluster.processes.values()]
             os.write(writer, " ".join(map(str, processes)).encode())
             signal.pause()
         finally:
