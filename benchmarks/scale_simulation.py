@@ -1,0 +1,452 @@
+"""What a table over many servers costs, predicted from what a few cost.
+
+Simulates steps of workers that each look up a batch of ids of Zipf's law and
+send gradients back: how the distinct ids fall on the parts of the table, how
+many servers a step asks, how much busier than the mean the busiest is, and how
+long a step waits for the slowest. Costs are those that `server_benchmark.py
+calibrate` has measured and written to scale_figures.jsonl. Seeded, so that a
+run prints the same again.
+
+    scale_simulation.py [FIGURES]
+
+prints one JSON line of the figures, one a number of servers, and one for each
+measured step that none of the figures comes from.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FIGURES = Path(__file__).with_name("scale_figures.jsonl")
+SERVERS = (8, 16, 64, 256, 1024)
+_HEAD = 1 << 20  # places whose frequencies are summed one by one
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Measured batches of fewer ids are what the figures are fitted to; those of so
+# many are predicted.
+_PREDICTED_IDS = 65_536
+_MEASURED_ROWS, _MEASURED_EXPONENT = 10**6, 1.05
+# Measured steps were executed so many at a time.
+_MEASURED_AT_ONCE = 8
+# Answers that a step waits for one after the other: rows, "staged", "committed".
+_ROUNDS = 3
+# Simulated; slow calls are rare.
+_LATE_ROUNDS = 5000
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What is measured, on one machine, of rows of `dim` float32 numbers.
+
+    Processor time is of one core; calls of a server are all of one step.
+
+    Attributes:
+        dim: Numbers of a row.
+        row_bytes: A row with an optimizer slot, index and metadata takes.
+        lookup_ns: Processor time of a server for a look-up of a distinct id.
+        id_ns: The same for its look-up, its gradient and its update.
+        server_call_us: Processor time of a server for the calls of a step
+            beside that of their ids.
+        worker_us: Processor time of a worker for a step, whatever is in it.
+        worker_call_us: What each server adds to it.
+        worker_id_ns: What each id of the batch adds to it, equal ones counted
+            each time.
+        program_us: Processor time of the program that schedules, for what it
+            schedules at a time.
+        step_bytes: Of a step on the wire, beside ids, rows, gradients and what
+            each server adds: dense weights.
+        call_bytes: What each server adds to it.
+        call_us: From a call without ids to its answer.
+        slow_share: Of calls those that take more than three times as long.
+        slow_ms: What these take longer, in the mean.
+    """
+
+    dim: int
+    row_bytes: float
+    lookup_ns: float
+    id_ns: float
+    server_call_us: float
+    worker_us: float
+    worker_call_us: float
+    worker_id_ns: float
+    program_us: float
+    step_bytes: float
+    call_bytes: float
+    call_us: float
+    slow_share: float
+    slow_ms: float
+
+    @property
+    def lookup_bytes(self) -> int:
+        """An id and its row take on the wire."""
+        return 8 + 4 * self.dim
+
+    @property
+    def id_bytes(self) -> int:
+        """An id, its row, the id again and its gradient take on the wire."""
+        return 2 * self.lookup_bytes
+
+
+def read_lines(path: Path = FIGURES) -> list[dict[str, Any]]:
+    """What `server_benchmark.py calibrate` has printed."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def fitted(lines: Sequence[Mapping[str, Any]]) -> Figures:
+    """Figures by least squares, of the smaller batches on 1 and 2 servers."""
+    of_kind = {line["kind"]: line for line in lines}
+    calls, lookup = of_kind["calls"], of_kind["look-up"]
+    steps = [
+        line
+        for line in lines
+        if line["kind"] == "step"
+        and line["servers"]
+        and line["ids"] < _PREDICTED_IDS
+    ]
+
+    def column(name: str) -> np.ndarray:
+        return np.array([float(step[name]) for step in steps])
+
+    def fit(values: np.ndarray, *columns: np.ndarray) -> list[float]:
+        factors, *_ = np.linalg.lstsq(np.stack(columns, 1), values, rcond=None)
+        return factors.tolist()
+
+    servers, ids, distinct = map(column, ("servers", "ids", "distinct"))
+    ones = np.ones(len(steps))
+    dim = of_kind["row"]["dim"]
+    id_bytes = 2 * (8 + 4 * dim)
+    worker = fit(column("worker_cpu"), ones, servers, ids)
+    server = fit(column("ps_cpu"), servers, distinct)
+    step_bytes, call_bytes = fit(
+        column("bytes") - id_bytes * distinct, ones, servers
+    )
+    program = column("program_cpu").mean() * _MEASURED_AT_ONCE
+    lookup_cpu = lookup["ps_cpu"] - calls["ps_cpu"]
+    figures = {
+        "row_bytes": of_kind["row"]["row_bytes"],
+        "lookup_ns": lookup_cpu * 1e9 / lookup["distinct"],
+        "id_ns": server[1] * 1e9,
+        "server_call_us": server[0] * 1e6,
+        "worker_us": worker[0] * 1e6,
+        "worker_call_us": worker[1] * 1e6,
+        "worker_id_ns": worker[2] * 1e9,
+        "program_us": program * 1e6,
+        "step_bytes": step_bytes,
+        "call_bytes": call_bytes,
+        "call_us": calls["usual_us"],
+        "slow_share": calls["slow_share"],
+        "slow_ms": calls["slow_ms"],
+    }
+    return Figures(
+        dim=dim, **{k: float(f"{v:.4g}") for k, v in figures.items()}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What is trained, on which machines.
+
+    Attributes:
+        rows: Of the table.
+        exponent: Of Zipf's law: place k is seen as often as k ** -exponent.
+        ids: Of a batch, equal ones counted each time.
+        workers: Each trains a batch at a time, on one core.
+        at_once: Steps that a worker is given at a time.
+        server_cores: Processors of a server.
+        server_bytes: Memory of a server that rows may take.
+        link_bytes: A second, of a machine's network, in each direction.
+        round_trip_us: Of the network, without the processor time of calls.
+        shared_cores: Of a machine that all servers are on; 0: each has one of
+            its own.
+    """
+
+    rows: int = 10**10
+    exponent: float = _MEASURED_EXPONENT
+    ids: int = _PREDICTED_IDS
+    workers: int = 64
+    at_once: int = 64
+    server_cores: int = 16
+    server_bytes: float = 256e9
+    link_bytes: float = 1.25e9
+    round_trip_us: float = 100.0
+    shared_cores: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a step of one worker costs, means over the simulated steps.
+
+    Attributes:
+        servers: That hold the table.
+        distinct: Ids of a batch, equal ones counted once: those that cross
+            the wire.
+        bytes: On the wire, in both directions.
+        fan_out: Servers that have an id of the batch.
+        skew: Distinct ids of the busiest server over the mean, in one step.
+        skew_of_all: The same if equal ids crossed the wire each time.
+        skew_of_load: The same as `skew` over all steps: what keeps the busiest
+            server busier for good.
+        late_ms: That the last answer of all servers is later than a usual one.
+        late_p99_ms: Its 99th percentile.
+        worker_cpu_ms: Processor time of the worker.
+        servers_cpu_ms: Of all servers together.
+        step_ms: Until the next step of the worker begins.
+        busy: Share of its capacity that each resource is used at, by name;
+            above 1 it limits the steps.
+        first: The name of the one that is used most.
+        lookups_per_second: Distinct ids that all servers look up at most, as
+            the busiest allows.
+    """
+
+    servers: int
+    distinct: float
+    bytes: float
+    fan_out: float
+    skew: float
+    skew_of_all: float
+    skew_of_load: float
+    late_ms: float
+    late_p99_ms: float
+    worker_cpu_ms: float
+    servers_cpu_ms: float
+    step_ms: float
+    busy: dict[str, float]
+    first: str
+    lookups_per_second: float
+
+
+class Zipf:
+    """Places 1 to `rows`, the k-th as often as k ** -exponent.
+
+    The first million are drawn as they are; those behind, which differ little
+    from their neighbours, from the density of the same law.
+
+    Raises:
+        ValueError: `rows` or `exponent` is not above 0.
+    """
+
+    def __init__(self, rows: int, exponent: float):
+        if rows < 1 or exponent <= 0:
+            raise ValueError(
+                f"`rows`={rows} and `exponent`={exponent}, wanted both above 0."
+            )
+        head = min(rows, _HEAD)
+        self._cumulated = np.cumsum(np.arange(1.0, head + 1) ** -exponent)
+        self._exponent = exponent
+        # The bounds of place k are k - 0.5 and k + 0.5.
+        self._first, self._last = head + 0.5, rows + 0.5
+        self._tail = self._integral(self._last) - self._integral(self._first)
+
+    def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Returns int64 places `[size]`."""
+        head = self._cumulated[-1]
+        u = rng.random(size) * (head + self._tail)
+        places = np.searchsorted(self._cumulated, u, side="right") + 1
+        behind = u >= head
+        x = self._inverse(self._integral(self._first) + (u[behind] - head))
+        places[behind] = np.clip(
+            np.rint(x), np.ceil(self._first), np.floor(self._last)
+        )
+        return places.astype(np.int64)
+
+    def _integral(self, x: float) -> float:
+        power = 1.0 - self._exponent
+        return np.log(x) if power == 0 else x**power / power
+
+    def _inverse(self, y: np.ndarray) -> np.ndarray:
+        power = 1.0 - self._exponent
+        return np.exp(y) if power == 0 else (y * power) ** (1.0 / power)
+
+
+def part_of_id(ids: np.ndarray, parts: int) -> np.ndarray:
+    """Which of `parts` has the row of each int64 id (`id_parts.h` of core)."""
+    with np.errstate(over="ignore"):
+        word = _mix64(_mix64(ids.astype(np.uint64)) + _GOLDEN)
+    return ((word >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(
+        np.int64
+    )
+
+
+def _mix64(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def predict(
+    servers: int,
+    figures: Figures,
+    load: Load | None = None,
+    *,
+    steps: int = 100,
+    seed: int = 0,
+) -> Prediction:
+    """Simulates `steps` steps of a worker over a table on `servers` servers.
+
+    Args:
+        servers: At least 1.
+        figures: As measured.
+        load: What is trained; default: that of the class.
+        steps: Simulated.
+        seed: Of the batches and of what is slow.
+
+    Raises:
+        ValueError: `servers` or `steps` is below 1.
+    """
+    if servers < 1 or steps < 1:
+        raise ValueError(
+            f"`servers`={servers} and `steps`={steps}, wanted 1 or more."
+        )
+    load = load or Load()
+    rng = np.random.default_rng(seed)
+    zipf = Zipf(load.rows, load.exponent)
+    counts = np.zeros((steps, servers))  # of distinct ids
+    all_counts = np.zeros((steps, servers))
+    for step in range(steps):
+        ids, occurrences = np.unique(
+            zipf.draw(rng, load.ids), return_counts=True
+        )
+        part = part_of_id(ids, servers)
+        counts[step] = np.bincount(part, minlength=servers)
+        all_counts[step] = np.bincount(part, occurrences, servers)
+    distinct = counts.sum(axis=1).mean()
+    step_bytes = (
+        figures.step_bytes
+        + servers * figures.call_bytes
+        + distinct * figures.id_bytes
+    )
+    worker = (
+        figures.worker_us / 1e6
+        + servers * figures.worker_call_us / 1e6
+        + load.ids * figures.worker_id_ns / 1e9
+    )
+    # Of each server in a step, on one of its cores.
+    served = figures.server_call_us / 1e6 + counts * figures.id_ns / 1e9
+    longest = served.max(axis=1).mean()
+    if load.shared_cores:
+        longest = max(longest, served.sum(axis=1).mean() / load.shared_cores)
+    # Every server is called, also where no id is its own.
+    late = _latest(rng, figures, (_LATE_ROUNDS, servers))
+    waiting = _ROUNDS * (load.round_trip_us / 1e6 + late.mean())
+    # Ids and gradients go out, and as many rows come in: half of it each way.
+    wire = step_bytes / 2 / load.link_bytes
+    seconds = worker + longest + waiting + wire
+    means = counts.mean(axis=0)
+    skew_of_load = means.max() / means.mean()
+    # What the busiest server does, and a program schedules, a second.
+    steps_a_second = load.workers / seconds
+    busiest = figures.server_call_us / 1e6 + means.max() * figures.id_ns / 1e9
+    busy = {
+        "memory": load.rows * figures.row_bytes / servers / load.server_bytes,
+        "server processors": steps_a_second * busiest / load.server_cores,
+        "server network": steps_a_second
+        * step_bytes
+        / 2
+        / servers
+        * skew_of_load
+        / load.link_bytes,
+        "worker network": wire / seconds,
+        "worker calls": servers * figures.worker_call_us / 1e6 / seconds,
+        "program": steps_a_second * figures.program_us / 1e6 / load.at_once,
+    }
+    lookups = servers * load.server_cores / skew_of_load
+    return Prediction(
+        servers=servers,
+        distinct=float(distinct),
+        bytes=float(step_bytes),
+        fan_out=float((counts > 0).sum(axis=1).mean()),
+        skew=_skew(counts),
+        skew_of_all=_skew(all_counts),
+        skew_of_load=float(skew_of_load),
+        late_ms=float(late.mean() * 1e3),
+        late_p99_ms=float(np.percentile(late, 99) * 1e3),
+        worker_cpu_ms=float(worker * 1e3),
+        servers_cpu_ms=float(served.sum(axis=1).mean() * 1e3),
+        step_ms=float(seconds * 1e3),
+        busy={name: float(share) for name, share in busy.items()},
+        first=max(busy, key=busy.__getitem__),
+        lookups_per_second=float(lookups * 1e9 / figures.lookup_ns),
+    )
+
+
+def _skew(counts: np.ndarray) -> float:
+    """The busiest server over the mean, mean of the steps `[steps, servers]`."""
+    return float((counts.max(axis=1) / counts.mean(axis=1)).mean())
+
+
+def _latest(
+    rng: np.random.Generator, figures: Figures, shape: tuple[int, int]
+) -> np.ndarray:
+    """Seconds that the last of all calls `[steps, servers]` is late by."""
+    slow = rng.random(shape) < figures.slow_share
+    late = rng.exponential(figures.slow_ms / 1e3, shape)
+    return (slow * late).max(axis=1)
+
+
+def held_against(
+    lines: Sequence[Mapping[str, Any]], figures: Figures
+) -> list[dict[str, Any]]:
+    """Predictions of the measured steps that no figure is fitted to."""
+    machine = next(line for line in lines if line["kind"] == "machine")
+    found = []
+    for line in lines:
+        if line["kind"] != "step" or not line["servers"]:
+            continue
+        if line["ids"] < _PREDICTED_IDS:
+            continue
+        load = Load(
+            rows=_MEASURED_ROWS,
+            ids=line["ids"],
+            workers=1,
+            # Loopback's copies, and waiting for it, are processor time.
+            link_bytes=float("inf"),
+            round_trip_us=0.0,
+            shared_cores=machine["cores"],
+        )
+        p = predict(line["servers"], figures, load)
+        pairs = {
+            "distinct": (p.distinct, line["distinct"]),
+            "megabytes": (p.bytes / 1e6, line["bytes"] / 1e6),
+            "worker_ms": (p.worker_cpu_ms, line["worker_cpu"] * 1e3),
+            "servers_ms": (p.servers_cpu_ms, line["ps_cpu"] * 1e3),
+            "step_ms": (p.step_ms, line["seconds"] * 1e3),
+        }
+        found.append(
+            {
+                "servers": line["servers"],
+                **{
+                    name: {
+                        "predicted": float(f"{predicted:.4g}"),
+                        "measured": float(f"{measured:.4g}"),
+                    }
+                    for name, (predicted, measured) in pairs.items()
+                },
+            }
+        )
+    return found
+
+
+def main() -> None:
+    """Prints the predictions."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("figures", nargs="?", type=Path, default=FIGURES)
+    parser.add_argument("--steps", type=int, default=100)
+    arguments = parser.parse_args()
+    lines = read_lines(arguments.figures)
+    figures = fitted(lines)
+    for field in (figures, Load()):
+        print(json.dumps(dataclasses.asdict(field)), flush=True)
+    for servers in SERVERS:
+        found = predict(servers, figures, steps=arguments.steps)
+        print(json.dumps(dataclasses.asdict(found)), flush=True)
+    for pair in held_against(lines, figures):
+        print(json.dumps(pair), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,401 @@
+"""A table on parameter servers beside the same table in one process.
+
+Each side is a process of its own that trains one model, alone or with a cluster
+on loopback, one worker and some servers; they take turns. Prints a JSON line
+of the bytes that a look-up moves, and lines of training steps. `calibrate`
+prints what scale_simulation.py computes with, and what its predictions are held
+against; scale_figures.jsonl is such an output.
+"""
+
+import functools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+from benchmarks import embedding_benchmark, measure, training_benchmark
+
+DIM = 32
+BATCH = 4096  # examples
+IDS_OF_EXAMPLE = 16
+BATCHES = 16
+EXPONENT = 1.05
+_SIDE = "LODESTAR_BENCHMARK_SIDE"
+# What is fitted to measurements, and what is then predicted: (servers, batch).
+FITTED = [(n, batch) for n in (1, 2) for batch in (512, 2048)]
+PREDICTED = [(n, BATCH) for n in (1, 2, 4)]
+
+
+class Meter(keras.callbacks.Callback):
+    """What `usage` grows by from the end of step `first` to that of `last`."""
+
+    def __init__(self, usage, first, last):
+        super().__init__()
+        self._usage, self._first, self._last = usage, first, last
+        self.used = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Steps are counted as Keras does, whatever is executed at a time."""
+        if batch == self._first:
+            self._begin = self._usage()
+        elif batch == self._last:
+            self.used = growth(self._begin, self._usage())
+
+
+def growth(begin, end):
+    """By name, of dicts of numbers."""
+    return {name: end[name] - begin[name] for name in end}
+
+
+def processor_seconds(process):
+    """That a process has used, exactly: /proc counts in hundredths."""
+    # As clock_getcpuclockid() names the clock of a process.
+    return time.clock_gettime(~process << 3 | 2)
+
+
+def loopback_bytes():
+    """That all processes of this machine have sent over loopback."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[0])
+    raise RuntimeError("/proc/net/dev has no `lo`.")
+
+
+class Side:
+    """A model whose table is on so many servers; 0: in this process."""
+
+    def __init__(self, servers, rows):
+        self._keys = embedding_benchmark.spread_keys(rows)
+        rng = np.random.default_rng(5)
+        size = [BATCHES, BATCH, IDS_OF_EXAMPLE]
+        places = training_benchmark.zipf(rng, EXPONENT, rows, size)
+        self._ids = self._keys[places]
+        self._labels = rng.integers(0, 2, [BATCH, 1]).astype(np.float32)
+        self._cluster = None
+        self._strategy = tf.distribute.get_strategy()
+        if servers:
+            self._cluster = lodestar.testing.LocalCluster(servers, 1)
+            self._strategy = tf.distribute.ParameterServerStrategy(
+                self._cluster.resolver
+            )
+        with self._strategy.scope():
+            self._model = self._make_model(rng)
+        self._look_up = tf.function(
+            self._table.lookup,
+            input_signature=[tf.TensorSpec([None], tf.int64)],
+        )
+
+    def _make_model(self, rng):
+        layer = lodestar.layers.DynamicEmbedding(DIM, combiner="sum")
+        self._table = layer.table
+        for begin in range(0, len(self._keys), 2**18):
+            keys = self._keys[begin : begin + 2**18]
+            rows = rng.normal(0, 0.01, [len(keys), DIM]).astype(np.float32)
+            self._table.insert_or_assign(keys, rows)
+        ids = keras.Input((IDS_OF_EXAMPLE,), dtype="int64")
+        x = keras.layers.Dense(64, activation="relu")(layer(ids))
+        x = keras.layers.Dense(32, activation="relu")(x)
+        return keras.Model(ids, keras.layers.Dense(1, "sigmoid")(x))
+
+    def compile(self, at_once):
+        """Sets how many steps are executed at a time."""
+        with self._strategy.scope():
+            self._model.compile(
+                lodestar.optimizers.DynamicEmbeddingOptimizer(
+                    keras.optimizers.Adagrad(0.01)
+                ),
+                "binary_crossentropy",
+                steps_per_execution=at_once,
+            )
+
+    def train(self, batch, steps):
+        """What a step uses, mean of `steps` after as many others."""
+        meter = Meter(self.usage, steps - 1, 2 * steps - 1)
+        options = {
+            "steps_per_epoch": 2 * steps,
+            "callbacks": [meter],
+            "verbose": 0,
+        }
+        if self._cluster is None:
+            self._model.fit(self._dataset(batch), **options)
+        else:
+            lodestar.train.fit(
+                self._model,
+                lambda context: self._dataset(batch),
+                steps_per_round=steps,
+                **options,
+            )
+        return {name: used / steps for name, used in meter.used.items()}
+
+    def _dataset(self, batch):
+        ids = self._ids[:, :batch]
+        label = tf.constant(self._labels[:batch])
+        data = tf.data.Dataset.from_tensor_slices(ids).repeat()
+        return data.map(lambda x: (x, label)).prefetch(2)
+
+    def usage(self):
+        """Seconds, and processor seconds by role; bytes on loopback."""
+        roles = {"program": [os.getpid()]}
+        if self._cluster is not None:
+            for (job, _), process in self._cluster.processes.items():
+                roles.setdefault(job, []).append(process)
+        return {
+            "seconds": time.perf_counter(),
+            "bytes": loopback_bytes(),
+            **{
+                f"{role}_cpu": sum(map(processor_seconds, processes))
+                for role, processes in roles.items()
+            },
+        }
+
+    def look_up(self):
+        """What a look-up uses, mean of all batches."""
+        batches = tf.constant(self._ids.reshape(BATCHES, -1))
+        feeds = tf.unstack(batches)
+        begin = self.usage()
+        for ids in feeds:
+            self._look_up(ids)
+        used = growth(begin, self.usage())
+        return {name: total / BATCHES for name, total in used.items()}
+
+    def empty_calls(self, count):
+        """What look-ups without ids use, and the seconds of each."""
+        no_ids = [tf.zeros([0], tf.int64)] * count
+        self._look_up(no_ids[0])
+        begin = self.usage()
+        seconds = measure.call_seconds(self._look_up, no_ids)
+        return growth(begin, self.usage()), seconds
+
+    def distinct(self, batch):
+        """Ids of a batch, equal ones counted once, mean of all."""
+        ids = self._ids[:, :batch].reshape(BATCHES, -1)
+        return statistics.mean(len(np.unique(row)) for row in ids)
+
+    def row_bytes(self):
+        """Memory that a row takes, with its slot."""
+        return self._table.stats()["bytes"] / len(self._keys)
+
+
+class Process:
+    """A Side in a process; its methods are asked for by name."""
+
+    def __init__(self, servers, rows):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.server_benchmark"],
+            env={
+                **os.environ,
+                _SIDE: json.dumps([servers, rows]),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, method, *arguments):
+        request = json.dumps([method, arguments])
+        print(request, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"The process ended in {method}{arguments}.")
+        return json.loads(answer)
+
+    def close(self):
+        """Ends it, and its cluster with it."""
+        self._process.communicate()
+
+
+def serve():
+    """Answers what a Process asks."""
+    # What the side prints is not an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    side = Side(*json.loads(os.environ[_SIDE]))
+    for line in sys.stdin:
+        method, arguments = json.loads(line)
+        answer = getattr(side, method)(*arguments)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def in_turns(calls, runs):
+    """Medians of what calls return, dicts of numbers by name.
+
+    Args:
+        calls: By any key; one after the other are called in each run.
+        runs: After one that is not counted.
+    """
+    found = [
+        {key: call() for key, call in calls.items()} for _ in range(runs + 1)
+    ]
+    return {
+        key: {
+            name: statistics.median(run[key][name] for run in found[1:])
+            for name in found[0][key]
+        }
+        for key in calls
+    }
+
+
+def report_look_up(sides, options):
+    """The bytes of look-ups beside those of distinct ids and their rows."""
+    used = in_turns({2: lambda: sides[2]("look_up")}, options.runs)[2]
+    distinct = sides[2]("distinct", BATCH)
+    measure.print_line(
+        work=f"look-up of {BATCH * IDS_OF_EXAMPLE} zipf({EXPONENT}) ids of "
+        f"{DIM} numbers, 2 servers",
+        distinct=round(distinct),
+        bytes=round(used["bytes"]),
+        baseline="8 bytes and a row for each distinct id",
+        ratio=round(used["bytes"] / (distinct * (8 + 4 * DIM)), 3),
+        wanted="at most 1.1",
+        runs=options.runs,
+    )
+
+
+def report_steps(sides, options):
+    """Training steps of each side beside one process, and 2 servers beside 1."""
+    steps = 8 if options.small else 32
+    for at_once in (1, 8):
+        for side in sides.values():
+            side("compile", at_once)
+        used = in_turns(
+            {
+                servers: functools.partial(side, "train", BATCH, steps)
+                for servers, side in sides.items()
+            },
+            options.runs,
+        )
+        for servers, other, wanted in ((1, 0, 2), (2, 0, 2), (2, 1, 1.2)):
+            ours, base = used[servers], used[other]
+            measure.print_line(
+                work=f"training step of {BATCH} examples of {IDS_OF_EXAMPLE} "
+                f"ids, {at_once} at a time, {plural(servers)}",
+                baseline=plural(other),
+                time_ratio=round(ours["seconds"] / base["seconds"], 2),
+                wanted=f"at most {wanted}",
+                cpu_ratio=round(cpu(ours) / cpu(base), 2),
+                ms=round(ours["seconds"] * 1e3, 2),
+                baseline_ms=round(base["seconds"] * 1e3, 2),
+                cpu_ms={
+                    name: round(used * 1e3, 2)
+                    for name, used in ours.items()
+                    if name.endswith("cpu")
+                },
+                bytes=round(ours["bytes"]),
+                runs=options.runs,
+            )
+
+
+def cpu(used):
+    """Processor seconds of all roles."""
+    return sum(value for name, value in used.items() if name.endswith("cpu"))
+
+
+def rounded(value):
+    """To five digits."""
+    return float(f"{value:.5g}")
+
+
+def plural(servers):
+    """What a side is, in words."""
+    if not servers:
+        return "one process"
+    return f"{servers} server{'s' if servers > 1 else ''}"
+
+
+def report_figures(sides, options):
+    """What the simulation takes, and what it is held against."""
+    measure.print_line(
+        kind="machine",
+        cores=os.cpu_count(),
+        machine=platform.machine(),
+        # The last that changed the library.
+        commit=subprocess.run(
+            ["git", "log", "-1", "--format=%h", "../python", "../tf_ops"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+        ).stdout.strip(),
+        tensorflow=tf.__version__,
+        runs=options.runs,
+    )
+    count = 200 if options.small else 4000
+    of_calls, seconds = sides[1]("empty_calls", count)
+    usual = statistics.median(seconds)
+    late = [taken - usual for taken in seconds if taken > 3 * usual]
+    measure.print_line(
+        kind="calls",
+        usual_us=round(usual * 1e6, 1),
+        slow_share=round(len(late) / count, 5),
+        slow_ms=round(statistics.mean(late or [0]) * 1e3, 3),
+        ps_cpu=rounded(of_calls["ps_cpu"] / count),
+    )
+    lookup = in_turns({1: lambda: sides[1]("look_up")}, options.runs)[1]
+    measure.print_line(
+        kind="look-up",
+        ids=BATCH * IDS_OF_EXAMPLE,
+        distinct=round(sides[1]("distinct", BATCH), 1),
+        **{name: rounded(value) for name, value in lookup.items()},
+    )
+    for side in sides.values():
+        side("compile", 8)
+    steps = 8 if options.small else 32
+    used = in_turns(
+        {
+            (servers, batch): functools.partial(
+                sides[servers], "train", batch, steps
+            )
+            for servers, batch in [(0, BATCH), *FITTED, *PREDICTED]
+        },
+        options.runs,
+    )
+    measure.print_line(
+        kind="row", dim=DIM, row_bytes=round(sides[1]("row_bytes"), 1)
+    )
+    for (servers, batch), of_step in used.items():
+        measure.print_line(
+            kind="step",
+            servers=servers,
+            ids=batch * IDS_OF_EXAMPLE,
+            distinct=round(sides[0]("distinct", batch), 1),
+            **{name: rounded(value) for name, value in of_step.items()},
+        )
+
+
+WORKS = {
+    "look-up": ((2,), report_look_up),
+    "step": ((0, 1, 2), report_steps),
+    "calibrate": ((0, 1, 2, 4), report_figures),
+}
+
+
+def main():
+    """Prints JSON lines."""
+    if _SIDE in os.environ:
+        serve()
+        return
+    options = measure.arguments(__doc__, [*WORKS])
+    needed = {n for work in options.works for n in WORKS[work][0]}
+    rows = 10_000 if options.small else 1_000_000
+    sides = {servers: Process(servers, rows) for servers in sorted(needed)}
+    try:
+        for work in options.works:
+            chosen, report = WORKS[work]
+            report({n: sides[n] for n in chosen}, options)
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+if __name__ == "__main__":
+    main()
