@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._errors import describe_error
 from lodestar.snapshot import blobs
+from lodestar.train.shared_out import Phases, build
 
 _CALLBACKS = "fit/callbacks"
 _METRIC = "fit/metric/"
@@ -29,7 +29,7 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 }
 
 
-class OneTraining(keras.callbacks.CallbackList):
+class OneTraining(Phases):
     """Callbacks to which all calls of `fit` are one training.
 
     Args:
@@ -39,7 +39,6 @@ class OneTraining(keras.callbacks.CallbackList):
 
     Attributes:
         first_batch: Of the epoch that is trained.
-        running: Whether the next batch is trained, and not looked at before.
     """
 
     def __init__(
@@ -47,14 +46,13 @@ class OneTraining(keras.callbacks.CallbackList):
     ):
         super().__init__(callbacks, **options)
         self.first_batch = 0
-        self.running = False
         self._moment = moment
         self._begun = False
         self._first_logs: dict[str, Any] = {}  # of the batches before the first
         self._end_logs: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.running = True
+        self.training = True
         if self._begun:
             return
         self._begun = True
@@ -84,7 +82,7 @@ class OneTraining(keras.callbacks.CallbackList):
         self._first_logs = {}
 
     def on_train_end(self, logs: Any = None) -> None:
-        self.running = False
+        self.training = False
         self._end_logs = logs or self._end_logs
 
     def end(self) -> None:
@@ -128,7 +126,7 @@ class OneTraining(keras.callbacks.CallbackList):
         if not saved:
             return
         model = self.model
-        problem = _build_metrics(model, dataset)
+        problem = build(model, dataset)
         pairs = [
             (variable, saved.get(f"{_METRIC}{i}"))
             for i, variable in enumerate(model.metrics_variables)
@@ -202,21 +200,3 @@ def _number(value: Any) -> Any:
             "hold, or a number."
         )
     return array.item()
-
-
-def _build_metrics(model: keras.Model, dataset: tf.data.Dataset) -> str:
-    """Makes the variables that Keras makes in the first step; or says why not.
-
-    Tracing a step that trains nothing runs nothing of it.
-    """
-    strategy = model.distribute_strategy
-
-    @tf.function
-    def step(data: Any) -> Any:
-        return strategy.run(model.test_step, args=(data,))
-
-    try:
-        step.get_concrete_function(dataset.element_spec)
-    except Exception as error:
-        return f"`test_step` cannot be traced ({describe_error(error)})"
-    return ""

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
-from lodestar.callbacks.shared_out import SharedOut
+from lodestar.embedding import workers
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -26,6 +26,7 @@ from lodestar.snapshot.model import (
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import PendingSnapshot
+from lodestar.train.shared_out import SharedOut, cardinality, prepare
 
 # What is saved of the place in training, before the first batch.
 _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
@@ -155,8 +156,8 @@ class Snapshot(keras.callbacks.Callback):
         else has stopped, by `model.stop_training`, goes on.
 
         Args:
-            model: Built and compiled; of a MirroredStrategy or
-                OneDeviceStrategy, too.
+            model: Built and compiled; of a MirroredStrategy,
+                MultiWorkerMirroredStrategy or OneDeviceStrategy, too.
             epochs: As `model.fit`: the number of the last one.
             steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
                 data, which must end. Where tf.data does not know how many
@@ -207,14 +208,23 @@ class Snapshot(keras.callbacks.Callback):
             add_progbar=verbose != 0,
             verbose=verbose,
             epochs=epochs,
-            steps=steps_per_epoch or _cardinality(reader),
+            steps=steps_per_epoch or cardinality(reader),
             model=model,
         )
         options.update(verbose=verbose, callbacks=training)
         data: Any = reader
-        with model.distribute_strategy.scope():
-            if tf.distribute.has_strategy():
-                data = SharedOut(reader, model.distribute_strategy, training)
+        strategy = model.distribute_strategy
+        with strategy.scope():
+            several = tf.distribute.has_strategy()
+        if several:
+            data = SharedOut(reader, strategy, lambda: training.training)
+            prepare(model, reader)
+            if isinstance(options.get("validation_data"), tf.data.Dataset):
+                options["validation_data"] = SharedOut(
+                    options["validation_data"],
+                    strategy,
+                    lambda: training.testing,
+                )
         if training.has_stopped():
             epoch, done = max(epoch, epochs), 0
         keeps_best = [c for c in others if isinstance(c, EarlyStopping)]
@@ -224,7 +234,7 @@ class Snapshot(keras.callbacks.Callback):
                 callback.keeper = self
             rest = done > 0 and epoch < epochs
             if rest:
-                steps = steps_per_epoch or _cardinality(reader)
+                steps = steps_per_epoch or cardinality(reader)
                 self._first_batch = training.first_batch = done
                 model.fit(
                     data,
@@ -262,7 +272,7 @@ class Snapshot(keras.callbacks.Callback):
     ) -> tuple[int, int]:
         """The epoch to go on with, and how many of its batches are trained."""
         epoch, done = self._place["epoch"], self._place["batch"] + 1
-        steps = steps_per_epoch or _cardinality(reader)
+        steps = steps_per_epoch or cardinality(reader)
         ended = self._place.get("epoch_ended") or (steps and done >= steps)
         return (epoch + 1, 0) if ended else (epoch, done)
 
@@ -409,11 +419,12 @@ class Snapshot(keras.callbacks.Callback):
         """Takes a snapshot; waits for the one before, and for other writers."""
         self._collect()
         self._due = True
-        deadline = time.monotonic() + _LOCK_SECONDS
+        tries = 10 * _LOCK_SECONDS  # a number, as workers are to agree
         while self._due:
-            self._take(wait_for_lock=time.monotonic() < deadline)
+            self._take(wait_for_lock=tries > 0)
             if self._due:
                 time.sleep(0.1)
+                tries -= 1
 
     def _take(self, wait_for_lock: bool = True) -> None:
         """Begins a snapshot; stays due while another writer has the folder."""
@@ -473,7 +484,9 @@ class Snapshot(keras.callbacks.Callback):
         self._newest = version
         for callback in best:
             callback.kept = version
-        if self._keep is None:
+        with self.model.distribute_strategy.scope():
+            worker = workers.of_strategy()
+        if self._keep is None or (worker is not None and worker.index > 0):
             return
         try:
             # Another writer does so, or the next snapshot will.
@@ -490,9 +503,3 @@ class Snapshot(keras.callbacks.Callback):
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _cardinality(reader: ResumableDataset) -> int | None:
-    """Batches of a pass over the data; None: not known, or without end."""
-    batches = int(reader.cardinality())
-    return batches if batches >= 0 else None

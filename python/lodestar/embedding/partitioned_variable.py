@@ -1,6 +1,5 @@
 """The embedding variable whose rows lie on several devices."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -296,10 +295,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         Rows that a table with fewer devices had under a cap, and that one of
         these has no room for, are left out, as `MaxRows` evicts them.
         """
-        of_parts = table_parts.divided(saved, len(self.parts))
-        for policy in self._eviction if mode == "replace" else ():
-            if isinstance(policy, policies.MaxRows):
-                of_parts = self._within(policy, of_parts)
+        of_parts = self._divided(saved, len(self.parts), mode)
         done = each(
             "import_",
             self.parts,
@@ -310,29 +306,6 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
             ),
         )
         return None if tf.executing_eagerly() else tf.group(*done)
-
-    def _within(
-        self, cap: policies.MaxRows, saved: list[dict[str, tf.Tensor]]
-    ) -> list[dict[str, tf.Tensor]]:
-        sizes = [tf.size(part["ids"]) for part in saved]
-        # More than the table may have are refused, as without `devices`.
-        fits = tf.add_n(sizes) <= cap.n
-        kept = [
-            table_parts.within(
-                tf.where(fits, own.n, size), cap.policy == "lfu", part
-            )
-            for own, size, part in zip(
-                table_parts.shares(cap, len(saved)), sizes, saved
-            )
-        ]
-        left_out = tf.add_n(sizes) - tf.add_n([tf.size(k["ids"]) for k in kept])
-        if tf.executing_eagerly() and int(left_out):
-            warnings.warn(
-                f"{self!r} leaves out {int(left_out)} of {int(sum(sizes))} rows: "
-                f"each device has room for its share of {cap!r}.",
-                stacklevel=2,
-            )
-        return kept
 
 
 EmbeddingVariable.on_devices = PartitionedEmbeddingVariable

@@ -1,11 +1,13 @@
 """What tables have in common whose rows lie in several places."""
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar.embedding import ids as ids_lib
-from lodestar.embedding import partitioned_lookup
+from lodestar.embedding import partitioned_lookup, policies, table_parts
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -36,3 +38,36 @@ class SpreadEmbeddingVariable(EmbeddingVariable):
             raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
         rows, found = partitioned_lookup.find(self, flat_values(ids))
         return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
+
+    def _divided(
+        self, saved: Mapping[str, Any], count: int, mode: str
+    ) -> list[dict[str, tf.Tensor]]:
+        """What is imported, by the parts of which the table has `count`."""
+        of_parts = table_parts.divided(saved, count)
+        for policy in self._eviction if mode == "replace" else ():
+            if isinstance(policy, policies.MaxRows):
+                of_parts = self._within(policy, of_parts)
+        return of_parts
+
+    def _within(
+        self, cap: policies.MaxRows, saved: list[dict[str, tf.Tensor]]
+    ) -> list[dict[str, tf.Tensor]]:
+        sizes = [tf.size(part["ids"]) for part in saved]
+        # More than the table may have are refused, as without `devices`.
+        fits = tf.add_n(sizes) <= cap.n
+        kept = [
+            table_parts.within(
+                tf.where(fits, own.n, size), cap.policy == "lfu", part
+            )
+            for own, size, part in zip(
+                table_parts.shares(cap, len(saved)), sizes, saved
+            )
+        ]
+        left_out = tf.add_n(sizes) - tf.add_n([tf.size(k["ids"]) for k in kept])
+        if tf.executing_eagerly() and int(left_out):
+            warnings.warn(
+                f"{self!r} leaves out {int(left_out)} of {int(sum(sizes))} rows: "
+                f"each part has room for its share of {cap!r}.",
+                stacklevel=2,
+            )
+        return kept

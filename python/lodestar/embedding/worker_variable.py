@@ -42,19 +42,24 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
 
     def _make_rows(self) -> None:
         attributes = self._attributes()
-        for given, why in (
-            (self._shared_rows, "whose rows are of no one worker"),
+        for refused, given, why, instead in (
             (
-                self._admission
-                if attributes.get("count_occurrences")
-                else None,
+                self.shared_rows,
+                self._shared_rows,
+                "whose rows are of no one worker",
+                "missing='initial' or a vector",
+            ),
+            (
+                attributes.get("count_occurrences"),
+                self._admission,
                 "but only distinct ids are sent to workers",
+                "unit='step'",
             ),
         ):
-            if given is not None:
+            if refused:
                 raise NotImplementedError(
-                    f"The table '{self.name}' has {given!r}, {why}. Leave it "
-                    "out under MultiWorkerMirroredStrategy."
+                    f"The table '{self.name}' has {given!r}, {why}. Under "
+                    f"MultiWorkerMirroredStrategy use {instead}."
                 )
         self.workers = workers.of_strategy()
         if self.workers.replicas > 1:
@@ -95,6 +100,10 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         )
         super().insert_or_assign(*divided[self.workers.index])
 
+    def exchange(self, text: bytes) -> list[bytes]:
+        """What each worker says, to all of them, who all call it."""
+        return workers.exchange(self._strategy, text)
+
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
@@ -102,15 +111,15 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         if not tf.executing_eagerly():
             raise NotImplementedError(
                 f"The rows of {self!r} are not in this process alone, as a "
-                "SavedModel needs them. Restore a checkpoint in a process "
-                "without a strategy, and export the model there."
+                "SavedModel needs them. Restore a snapshot or checkpoint in "
+                "a process without a strategy, and export the model there."
             )
         own = super().export_all(optimizer_slots, with_rows)
         slots = "optimizer_slots"  # [S, N, D], and are gathered by N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
         names = [name for name in NAMES if name not in _EQUAL]
-        of_workers = zip(
-            *workers.of_each(self._strategy, [own[name] for name in names])
+        of_workers = workers.of_each(
+            self._strategy, [own[name] for name in names]
         )
         parts = [{**own, **dict(zip(names, arrays))} for arrays in of_workers]
         for part in parts:
@@ -120,9 +129,13 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """As that of EmbeddingVariable, of the rows of this worker."""
-        own = table_parts.divided(saved, self.workers.count)[self.workers.index]
-        return super().import_all(own, mode)
+        """As that of EmbeddingVariable, of the rows of this worker.
+
+        Rows that a table in fewer processes had under a cap, and that one of
+        these has no room for, are left out, as `MaxRows` evicts them.
+        """
+        of_workers = self._divided(saved, self.workers.count, mode)
+        return super().import_all(of_workers[self.workers.index], mode)
 
 
 EmbeddingVariable.on_workers = WorkerEmbeddingVariable

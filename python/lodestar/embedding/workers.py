@@ -4,9 +4,13 @@ What goes over the wire goes by `tf.distribute`: each function here is called by
 all replicas, in the same order.
 """
 
+import functools
+import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from lodestar.ops import embedding_partition_ops
@@ -14,9 +18,9 @@ from lodestar.ops import embedding_partition_ops
 # TensorFlow gathers numbers of some dtypes only.
 _SENT_AS = {
     tf.bool: tf.int32,
-    tf.uint8: tf.int32,
     tf.bfloat16: tf.float32,
 }
+_LENGTH = struct.Struct("<q")
 
 
 class Workers(NamedTuple):
@@ -58,11 +62,9 @@ def of_strategy() -> Workers | None:
 
 def gather(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     """Slices of all replicas, one after another, in each of them."""
-    return tf.IndexedSlices(
-        _gather(gradient.values),
-        _gather(tf.cast(gradient.indices, tf.int64)),
-        gradient.dense_shape,
-    )
+    sizes, ids = _gather(tf.cast(gradient.indices, tf.int64))
+    rows = _gather_of(gradient.values, sizes)
+    return tf.IndexedSlices(rows, ids, gradient.dense_shape)
 
 
 def by_id(
@@ -78,77 +80,123 @@ def by_id(
         run: Returns tensors `[N_p, ...]` for distinct ids `[N_p]`, those of all
             replicas together.
     """
-    (part,) = parts
+    (here,) = parts
     workers = of_strategy()
     if workers is None or tf.distribute.in_cross_replica_context():
         raise RuntimeError(
-            f"The rows of {part!r} are spread over {part.workers.count} "
+            f"The rows of {here!r} are spread over {here.workers.count} "
             "workers, which look them up together: call the step by "
             "strategy.run(step)."
         )
     context = tf.distribute.get_replica_context()
     replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-    sizes = _gather(tf.shape(ids, tf.int64)[:1])
     # In the order of replicas, and so of examples, as one replica has them.
-    distinct, places = tf.unique(_gather(ids), tf.int64)
-    own_ids, order = embedding_partition_ops.partition(distinct, workers.count)
-    own = own_ids[workers.index]
-    if replica % workers.replicas:  # the first one of the process finds them
-        own = own[:0]
+    sizes, all_ids = _gather(ids)
+    distinct, places = tf.unique(all_ids, tf.int64)
+    of_workers, order = embedding_partition_ops.partition(
+        distinct, workers.count
+    )
+    own = of_workers[workers.index]
     begin = tf.reduce_sum(sizes[:replica])
     wanted = places[begin : begin + tf.size(ids, tf.int64)]
     wanted = tf.gather(order, wanted)
-    return [tf.gather(_gather(column), wanted) for column in run(part, own)]
-
-
-def of_each(
-    strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]
-) -> list[list[tf.Tensor]]:
-    """Tensors of the first replica of each process, in all, eagerly.
-
-    Args:
-        strategy: That of the workers.
-        tensors: Of any shape but for the first dimension equal in all.
-    """
-
-    def replica() -> list[Any]:
-        workers = of_strategy()
-        context = tf.distribute.get_replica_context()
-        first = context.replica_id_in_sync_group % workers.replicas == 0
-        results = []
-        for tensor in tensors:
-            tensor = tensor if first else tensor[:0]
-            sizes = _gather(tf.shape(tensor, tf.int64)[:1])
-            whole = _gather(tensor)
-            pieces = tf.split(
-                whole, sizes, num=workers.count * workers.replicas
-            )
-            results.append(pieces[:: workers.replicas])
-        return results
-
-    results = strategy.run(replica)
+    found = tf.stack([tf.size(part, tf.int64) for part in of_workers])
     return [
-        [strategy.experimental_local_results(piece)[0] for piece in pieces]
-        for pieces in results
+        tf.gather(_gather_of(column, found), wanted)
+        for column in run(here, own)
     ]
 
 
-def _gather(tensor: tf.Tensor) -> tf.Tensor:
-    """Those of all replicas, one after another along the first axis."""
-    gather = tf.distribute.get_replica_context().all_gather
-    # With one row more of each: TensorFlow cannot gather nothing.
-    sizes = gather(tf.shape(tensor, tf.int64)[:1] + 1, axis=0)
-    ends = tf.cumsum(sizes) - 1
+def of_each(
+    strategy: tf.distribute.Strategy, arrays: Sequence[Any]
+) -> list[list[np.ndarray]]:
+    """Arrays of each process, in all, eagerly: for each process, its own.
+
+    Args:
+        strategy: That of the workers.
+        arrays: Of any shape but for the first dimension equal in all.
+    """
+    own = [np.asarray(array) for array in arrays]
+    counts = np.array([len(array) for array in own], np.int64)
+    sent = b"".join([counts.tobytes(), *(array.tobytes() for array in own)])
+    results = []
+    for data in exchange(strategy, sent):
+        found, at = [], counts.nbytes
+        for array, count in zip(own, np.frombuffer(data, np.int64, len(own))):
+            shape = (count, *array.shape[1:])
+            size = math.prod(shape)
+            piece = np.frombuffer(data, array.dtype, size, at)
+            found.append(piece.reshape(shape))
+            at += piece.nbytes
+        results.append(found)
+    return results
+
+
+def exchange(strategy: tf.distribute.Strategy, text: bytes) -> list[bytes]:
+    """What each process says, to all of them, eagerly."""
+    padded = _LENGTH.pack(len(text)) + text + bytes(-len(text) % 8)
+    sizes, whole = _exchange(strategy)(np.frombuffer(padded, np.int64))
+    said = np.split(whole.numpy(), np.cumsum(sizes)[:-1])
+    result = []
+    for words in said:
+        data = words.tobytes()
+        (length,) = _LENGTH.unpack_from(data)
+        result.append(data[_LENGTH.size : _LENGTH.size + length])
+    return result
+
+
+@functools.cache
+def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
+    """How many words each process has, and those of all."""
+
+    def replica(text: tf.Tensor) -> Any:
+        workers = of_strategy()
+        context = tf.distribute.get_replica_context()
+        number = int(tf.get_static_value(context.replica_id_in_sync_group))
+        if number % workers.replicas:
+            text = text[:0]  # the first one of the process says it
+        sizes, whole = _gather(text)
+        return sizes[:: workers.replicas], whole
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.int64)], autograph=False
+    )
+    def run(text: tf.Tensor) -> Any:
+        return [
+            strategy.experimental_local_results(found)[0]
+            for found in strategy.run(replica, args=(text,))
+        ]
+
+    return run
+
+
+def _gather(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Those of all replicas, one after another along the first axis.
+
+    Returns:
+        How long each is, int64, and all of them.
+    """
+    sizes = tf.distribute.get_replica_context().all_gather(
+        tf.shape(tensor, tf.int64)[:1], axis=0
+    )
+    return sizes, _gather_of(tensor, sizes)
+
+
+def _gather_of(tensor: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """As `_gather`, of tensors that are known to be so long."""
     if 0 in tensor.shape[1:]:
-        size = tf.reduce_sum(sizes - 1)
+        size = tf.reduce_sum(sizes)
         return tf.zeros([size, *tensor.shape[1:]], tensor.dtype)
+    # With one row more of each: TensorFlow cannot gather nothing.
     padding = [[0, 1]] + [[0, 0]] * (tensor.shape.rank - 1)
     dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
-    whole = gather(tf.pad(tf.cast(tensor, dtype), padding), axis=0)
-    whole = tf.cast(whole, tensor.dtype)
+    whole = tf.distribute.get_replica_context().all_gather(
+        tf.pad(tf.cast(tensor, dtype), padding), axis=0
+    )
+    ends = tf.cumsum(sizes + 1) - 1
     real = tf.tensor_scatter_nd_update(
-        tf.ones([tf.reduce_sum(sizes)], tf.bool),
+        tf.ones([tf.reduce_sum(sizes + 1)], tf.bool),
         ends[:, None],
         tf.zeros_like(ends, tf.bool),
     )
-    return tf.boolean_mask(whole, real)
+    return tf.boolean_mask(tf.cast(whole, tensor.dtype), real)

@@ -90,12 +90,6 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
         names[id(table)] = name
         tables[name] = table
         if isinstance(table, EmbeddingVariable):
-            if table.workers is not None:
-                raise NotImplementedError(
-                    f"The rows of {table!r} are spread over "
-                    f"{table.workers.count} workers, of which a snapshot has "
-                    "no parts. Save it by tf.train.Checkpoint, in all workers."
-                )
             found.embeddings[name] = table
         else:
             found.id_tables[name] = table

@@ -65,15 +65,25 @@ class Place:
 
 
 def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
-    """All that tables have, by device; in an order that is always the same."""
+    """What tables have here, by device; in an order that is always the same."""
     by_device: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
-        for number, part in enumerate(table.parts):
+        first, count = 0, part_count(table)
+        if table.workers is not None:
+            first = table.workers.index
+        for number, part in enumerate(table.parts, first):
             handle = part.resource_handle
             by_device.setdefault(handle.device, []).append(
-                PlacedPart(name, number, len(table.parts), handle)
+                PlacedPart(name, number, count, handle)
             )
     return [Place(*item) for item in sorted(by_device.items())]
+
+
+def part_count(table: EmbeddingVariable) -> int:
+    """How many parts a table has, here and in other workers."""
+    if table.workers is not None:
+        return table.workers.count
+    return len(table.parts)
 
 
 def each(

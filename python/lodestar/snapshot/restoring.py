@@ -26,10 +26,12 @@ from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.places import (
     Place,
     each,
+    part_count,
     places_of,
     saved_parts,
 )
 from lodestar.snapshot.saving import DENSE, check_step, note_saved
+from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import with_hint
 
 _T = TypeVar("_T")
@@ -369,7 +371,7 @@ class Plan:
         bases = {
             there: self.manifest.base
             if slots == "require"
-            and len(table.parts) == len(self._files[there])
+            and part_count(table) == len(self._files[there])
             else ""
             for there, table in tables.items()
         }
@@ -384,20 +386,34 @@ class Plan:
             )
 
         places = places_of(tables)
-        try:
+        loaded: list[tf.Tensor] = []
+
+        def load_all() -> dict[str, Any]:
+            counts = dict.fromkeys(tables, 0)
             with corrupt_files():
-                loaded = each(places, load)
-            self._install(places, [tensor for tensor, _ in loaded])
+                for place, (tensor, rows) in zip(places, each(places, load)):
+                    loaded.append(tensor)
+                    for part, count in zip(place.parts, rows, strict=True):
+                        counts[part.name] += count
+            return {"time": self.manifest.time, "rows": counts}
+
+        try:
+            found = Together(tables.values()).agree(load_all)
+            if any(other["time"] != self.manifest.time for other in found):
+                raise SnapshotError(
+                    f"{self._path}: is not what all workers read; wanted a "
+                    "folder that they share, and to which nobody writes now"
+                )
+            self._install(places, loaded)
         except tf.errors.FailedPreconditionError as error:
             # Another optimizer, a cap: what only the op can see.
             raise SnapshotError(describe_error(error)) from None
-        counts = dict.fromkeys((self._names[there] for there in tables), 0)
-        for place, (_, rows) in zip(places, loaded, strict=True):
-            for part, count in zip(place.parts, rows, strict=True):
-                counts[self._names[part.name]] += count
         for there, table in tables.items():
             note_saved(table, bases[there], there, self.manifest.time)
-        return counts
+        return {
+            self._names[there]: sum(other["rows"][there] for other in found)
+            for there in tables
+        }
 
     def _install(self, places: list[Place], loaded: list[tf.Tensor]) -> None:
         for number, place in enumerate(places):

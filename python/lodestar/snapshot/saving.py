@@ -35,6 +35,8 @@ from lodestar.snapshot.manifest import (
     Manifest,
     TableEntry,
     check_metadata,
+    decode,
+    encode,
     make_label,
     new_mark,
     now,
@@ -45,6 +47,7 @@ from lodestar.snapshot.places import (
     each,
     places_of,
 )
+from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import check_parent
 
 DENSE = "dense/"
@@ -103,7 +106,8 @@ def save(
         metadata: What JSON can hold, by name; kept with the version.
         step: The step that the version is listed under; default: the largest
             step of the tables.
-        blocking: False returns at once; a thread writes.
+        blocking: False returns at once; a thread writes. Of several workers
+            all call, and go on when it is written.
 
     Returns:
         What was written, or with `blocking=False` a PendingSnapshot.
@@ -313,11 +317,15 @@ class _Saving:
         self._mark = new_mark()
         self._tables = content.tables.embeddings
         self._places = places_of(self._tables)
+        self._together = Together(self._tables.values())
         self._lock: FolderLock | None = None
         # Of the places where it has begun.
         self._snapshots: dict[Place, tf.Tensor] = {}
         self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
         self._version: int | None = None
+        self._file_names: Sequence[str] = ()
+        self._files: list[FileEntry] = []  # beside those of tables
+        self._blobs: tuple[blobs.BlobEntry, ...] = ()
         self._cancelling = threading.Lock()
         self._running = False
         self._committed = False
@@ -337,7 +345,9 @@ class _Saving:
                 self._running = True
             self._begin()
             self.began = True
-            self.taken.set()
+            if not self._together.several:
+                # Else nothing that workers do together may come between.
+                self.taken.set()
             self.outcome.info = self._finish()
         except BaseException as error:
             self.outcome.error = error
@@ -359,19 +369,31 @@ class _Saving:
 
     def _begin(self) -> None:
         """Up to and with the moment."""
-        content = self._content
         try:
-            self._lock = self._folder.acquire()
-            self._parent, self._root = self._find_parent()
-            bases = each(self._places, self._bases)
-            self._version = self._folder.begin_version(self._least_version())
-            self._take(content, dict(zip(self._places, bases, strict=True)))
+            plan = self._together.of_first(self._make_plan)
+            if not self._together.first:
+                self._delta, self._mark = plan["delta"], plan["mark"]
+                self._root, self._version = plan["root"], plan["version"]
+            self._together.agree(lambda: self._take(plan["parent"]))
             if self._step is None:
                 steps = [begun.step for begun in self._begun.values()]
                 self._step = max(steps, default=0)
         except BaseException:
             self._abort()
             raise
+
+    def _make_plan(self) -> dict[str, Any]:
+        """Takes the folder; what all workers are to know of the version."""
+        self._lock = self._folder.acquire()
+        self._parent, self._root = self._find_parent()
+        self._version = self._folder.begin_version(self._least_version())
+        return {
+            "delta": self._delta,
+            "mark": self._mark,
+            "root": self._root,
+            "version": self._version,
+            "parent": self._parent and self._parent.version,
+        }
 
     def _find_parent(self) -> tuple[Manifest | None, str]:
         """The newest version, if it can be built on, and the folder's name."""
@@ -428,8 +450,12 @@ class _Saving:
                 least = max(least, int(version) + 1)
         return least
 
-    def _take(self, content: Content, bases: dict[Place, list[str]]) -> None:
+    def _take(self, parent: int | None) -> None:
         """The moment: nothing below may wait for the disk but small files."""
+        content = self._content
+        if not self._together.first:
+            self._parent = parent and self._folder.manifest(parent)
+        bases = dict(zip(self._places, each(self._places, self._bases)))
 
         def take(place: Place) -> None:
             snapshot, begun = snapshot_ops.begin(place.handles, bases[place])
@@ -442,6 +468,10 @@ class _Saving:
         for name, table in content.tables.id_tables.items():
             for part, array in id_contents.to_arrays(table).items():
                 self._arrays[f"{id_contents.PREFIX}{name}/{part}"] = array
+        if not self._together.first:
+            # Who has part in what replicas know together, but writes nothing.
+            self._arrays = {}
+            return
         self._file_names = content.write_files(
             self._folder.version_path(self._version)
         )
@@ -449,14 +479,12 @@ class _Saving:
     def _finish(self) -> SnapshotInfo:
         """Writes the files and commits, or leaves nothing."""
         try:
-            if self.cancelled:
-                raise SnapshotError("cancelled")
-            manifest = self._write()
-            with self._cancelling:
-                if self.cancelled:
-                    raise SnapshotError("cancelled")
-                self._folder.commit(manifest)
-                self._committed = True
+            written = self._together.agree(self._write)
+            tables = [table for part in written for table in part]
+            manifest = self._together.of_first(lambda: self._commit(tables))
+            if self._together.several:
+                manifest = decode(manifest.encode(), "the manifest")
+            self._committed = True
         except BaseException:
             self._abort()
             if self.cancelled:
@@ -473,43 +501,57 @@ class _Saving:
         seconds = time.perf_counter() - self._began
         return make_info(self._folder, manifest, seconds)
 
-    def _write(self) -> Manifest:
+    def _write(self) -> list[dict[str, Any]]:
+        """Writes what is of this process; its tables' entries."""
+        if self.cancelled:
+            raise SnapshotError("cancelled")
         folder, version = self._folder, self._version
-        files: list[FileEntry] = []
-        entries: tuple[blobs.BlobEntry, ...] = ()
         if self._arrays:
-            file, entries = blobs.write(
+            file, self._blobs = blobs.write(
                 folder, version, self._mark, self._arrays
             )
             self._arrays = {}
-            files.append(file)
+            self._files.append(file)
         for name in self._file_names:
             path = folder.file_path(version, name)
             sync(path)
-            files.append(FileEntry(name, *snapshot_ops.file_crc(path)))
-        tables = self._write_tables()
+            self._files.append(FileEntry(name, *snapshot_ops.file_crc(path)))
+        written = each(self._places, self._write_place, self._give_back)
+        return [dataclasses.asdict(table) for of in written for table in of]
+
+    def _commit(self, written: list[dict[str, Any]]) -> Manifest | str:
+        """Makes it a version; the manifest, as text if it is sent."""
+        numbers = {name: number for number, name in enumerate(self._tables)}
+        tables = [
+            TableEntry(**{**table, "slot_names": tuple(table["slot_names"])})
+            for table in written
+        ]
+        tables.sort(key=lambda entry: (numbers[entry.name], entry.part))
+        manifest = self._manifest(tuple(tables))
+        with self._cancelling:
+            if self.cancelled:
+                raise SnapshotError("cancelled")
+            self._folder.commit(manifest)
+            self._committed = True
+        if self._together.several:
+            return encode(manifest).decode()
+        return manifest
+
+    def _manifest(self, tables: tuple[TableEntry, ...]) -> Manifest:
         full = all(table.whole for table in tables)
         return Manifest(
             root=self._root,
-            version=version,
+            version=self._version,
             parent=None if full else self._parent.version,
             same_as=None,
             kind="full" if full else "delta",
             step=self._step,
             time=self._time,
             tables=tables,
-            blobs=entries,
-            files=tuple(files),
+            blobs=self._blobs,
+            files=tuple(self._files),
             metadata=self._metadata,
             mark=self._mark,
-        )
-
-    def _write_tables(self) -> tuple[TableEntry, ...]:
-        numbers = {name: number for number, name in enumerate(self._tables)}
-        written = each(self._places, self._write_place, self._give_back)
-        entries = [entry for found in written for entry in found]
-        return tuple(
-            sorted(entries, key=lambda entry: (numbers[entry.name], entry.part))
         )
 
     def _write_place(self, place: Place) -> list[TableEntry]:
@@ -583,7 +625,7 @@ class _Saving:
         try:
             # Not dropped: an error may hold on to it.
             self._give_back()
-            if self._version is not None:
+            if self._version is not None and self._together.first:
                 self._folder.discard(self._version)
         finally:
             self._release()

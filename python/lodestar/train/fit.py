@@ -1,4 +1,4 @@
-"""fit and evaluate: Keras's, of models under parameter servers."""
+"""fit and evaluate: Keras's, of models that strategies spread."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_at_least
+from lodestar.train import replicas
 from lodestar.train.batch_sources import BatchSource, DatasetFn
 from lodestar.train.scheduler import Scheduler
 
@@ -26,12 +27,17 @@ def fit(
     steps_per_round: int | None = None,
     sync_every: int = 1,
 ) -> keras.callbacks.History:
-    """`model.fit` of a model under `tf.distribute.ParameterServerStrategy`.
+    """`model.fit` of a model under a strategy of `tf.distribute`.
 
-    Each step runs on whichever worker is free, on the weights that it finds.
-    All workers wait after every `steps_per_round` steps. Callbacks are called
-    then, so that they see weights, tables and metrics of one moment. Metrics
-    are those of all steps, none counted twice.
+    Under ParameterServerStrategy each step runs on whichever worker is free, on
+    the weights that it finds. All workers wait after every `steps_per_round`
+    steps. Callbacks are called then, so that they see weights, tables and
+    metrics of one moment. Metrics are those of all steps, none counted twice.
+
+    Under MirroredStrategy and MultiWorkerMirroredStrategy it is what `model.fit`
+    would be if Keras could: a step is one of all replicas, callbacks are called
+    after each, and ragged ids and strings may be looked up. All workers call
+    it, with data in the same order, and each trains on its part of each batch.
 
     >>> with strategy.scope():
     ...     model = keras.Sequential([...])
@@ -42,13 +48,14 @@ def fit(
         model: Made and compiled in the scope of the strategy, with Keras's own
             `train_step`. The `steps_per_execution` of `compile` is how many
             steps a worker is given at a time.
-        x: Batches, read by this program, each trained on by one worker. Or a
-            function that gives the dataset which every worker reads for itself,
-            from its beginning again where it ends.
+        x: Batches, read by this program, each trained on by one worker, or by
+            all replicas. Or, under ParameterServerStrategy, a function that
+            gives the dataset which every worker reads for itself, from its
+            beginning again where it ends.
         epochs: As `model.fit`.
         verbose: As there.
         callbacks: As there; those of batches are called once a round.
-        validation_data: Batches, each evaluated by one worker.
+        validation_data: Batches, evaluated as `x` is trained on.
         initial_epoch: As there.
         steps_per_epoch: As there, of all workers together; a dataset that ends
             is read again. None: one pass over `x`, which is no function then.
@@ -65,8 +72,9 @@ def fit(
 
     Raises:
         TypeError: `x` or `validation_data` is neither.
-        ValueError: An argument is out of range, the model is not as above, or
-            there is no batch.
+        ValueError: An argument is out of range or for another strategy, the
+            model is not as above, there is no batch, or replicas of several
+            workers read different ones.
         tf.errors.UnavailableError: A parameter server is gone, and its part of
             the model with it; names it.
         tf.errors.OpError: As the dataset and the step.
@@ -75,6 +83,28 @@ def fit(
     check_at_least("initial_epoch", initial_epoch, 0)
     check_at_least("validation_freq", validation_freq, 1)
     check_at_least("sync_every", sync_every, 1)
+    if replicas.are_of(model):
+        for name, given in (
+            ("steps_per_round", steps_per_round is not None),
+            ("sync_every", sync_every > 1),
+        ):
+            if given:
+                raise ValueError(
+                    f"`{name}` is for ParameterServerStrategy; here every step "
+                    "is one of all replicas."
+                )
+        return replicas.fit(
+            model,
+            x,
+            callbacks,
+            validation_data,
+            epochs=epochs,
+            verbose=verbose,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
+        )
     scheduler = Scheduler(model, x, steps_per_round)
     function, at_once = scheduler.step.train, model.steps_per_execution
     if sync_every > 1:
@@ -133,7 +163,7 @@ def evaluate(
 
     Args:
         model: As for `fit`.
-        x: Batches, read by this program, each evaluated by one worker.
+        x: Batches, as for `fit`.
         verbose: As `model.evaluate`.
         steps: As there.
         callbacks: As there; those of batches are called once a round.
@@ -144,6 +174,10 @@ def evaluate(
     Raises:
         Exception: As `fit`.
     """
+    if replicas.are_of(model):
+        return replicas.evaluate(
+            model, x, callbacks, verbose=verbose, steps=steps
+        )
     scheduler = Scheduler(model, x, None)
     source = BatchSource("x", x, steps)
     callbacks = _callback_list(

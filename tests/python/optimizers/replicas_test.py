@@ -83,7 +83,8 @@ def train(strategy, model, optimizer, data, graph=True):
     step = replica
     if strategy:
         step = lambda *batch: strategy.run(replica, args=batch)  # noqa: E731
-    if graph:
+    # One replica is what others are held against: no graph, which costs more.
+    if graph and strategy:
         step = tf.function(step, reduce_retracing=True)
     for places, labels in data:
         batch = reference.KEYS[places], labels
@@ -191,7 +192,7 @@ def fit(strategy, optimizer, size=80, eager=False):
     ids=["eager", "clipped", "scaled"],
 )
 def test_fit(optimizer, eager, two):
-    one, logs = fit(None, optimizer)
+    one, logs = fit(None, optimizer, eager=True)
     several, logs_of_several = fit(two, optimizer, eager=eager)
     reference.assert_same(one, several)
     assert_same_tables(one.embed.table, several.embed.table)
@@ -235,7 +236,7 @@ def ragged_batches():
     return data.batch(8)
 
 
-def train_collection(strategy, inner, **of_table):
+def train_collection(strategy, inner, epochs=3, **of_table):
     with scope_of(strategy):
         a = lodestar.EmbeddingVariable(4, seed=1, name="a", **of_table)
         b = lodestar.EmbeddingVariable(3, seed=2, name="b")
@@ -264,8 +265,8 @@ def train_collection(strategy, inner, **of_table):
     if strategy:
         step = lambda *batch: strategy.run(replica, args=batch)  # noqa: E731
         data = strategy.experimental_distribute_dataset(data)
-    step = tf.function(step, reduce_retracing=True)
-    for _ in range(3):
+        step = tf.function(step, reduce_retracing=True)
+    for _ in range(epochs):
         for batch in data:
             step(*batch)
     return a, b, dense.kernel.numpy()
@@ -295,11 +296,11 @@ def test_ragged_ids_of_several_tables(of_table, two):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "string"])
-def test_fit_of_ragged_ids_with_the_model_made_outside(dtype, two):
+def test_fit_of_ragged_ids(dtype, two):
     data = ragged_batches().map(
         lambda x, _, y: (x["text" if dtype == "string" else "ids"], y)
     )
-    tables = []
+    tables, logs = [], []
     for strategy in (None, two):
         with scope_of(strategy):
             ids = keras.Input((None,), dtype=dtype, ragged=True)
@@ -309,12 +310,37 @@ def test_fit_of_ragged_ids_with_the_model_made_outside(dtype, two):
             scores = keras.layers.Dense(1, kernel_initializer="ones")(
                 embed(ids)
             )
-        model = keras.Model(ids, scores)
-        with scope_of(strategy):
-            model.compile(wrap("adagrad"), "mse")
-            model.fit(data, epochs=2, verbose=0)
+            model = keras.Model(ids, scores)
+            model.compile(wrap("adagrad"), "mse", metrics=["mae"])
+        if strategy:
+            fit, evaluate = lodestar.train.fit, lodestar.train.evaluate
+        else:
+            fit, evaluate = keras.Model.fit, keras.Model.evaluate
+        logs.append(
+            fit(model, data, epochs=2, validation_data=data, verbose=0).history
+        )
+        for _ in range(2):
+            found = evaluate(model, data, verbose=0)
+        logs[-1]["mae at the end"] = found["mae"] if strategy else found[1]
         tables.append(embed.table)
     assert_same_tables(*tables)
+    for name, values in logs[0].items():
+        np.testing.assert_allclose(logs[1][name], values, 0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"sync_every": 2}, ValueError, "`sync_every` is for ParameterServer"),
+        ({"steps_per_round": 2}, ValueError, "`steps_per_round` is for Param"),
+        ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
+        ({"x": lambda context: None}, TypeError, "`x` must be a tf.data.Data"),
+    ],
+)
+def test_what_fit_of_replicas_does_not_take(options, error, message, two):
+    data = {"x": tf.data.Dataset.range(3), **options}
+    with pytest.raises(error, match=message):
+        lodestar.train.fit(small_model(two), **data)
 
 
 # Tables and replicas

@@ -4,6 +4,8 @@ Each trains one model with the others, and another one alone on all of the
 batch, and compares them.
 """
 
+import shutil
+
 import dense_reference as reference
 import keras
 import numpy as np
@@ -76,9 +78,10 @@ def collection(strategy):
     def clipped():
         return keras.optimizers.Adagrad(0.1, global_clipnorm=0.5)
 
-    admission = lodestar.MinCount(3)
-    one = replicas.train_collection(None, clipped, admission=admission)
-    several = replicas.train_collection(strategy, clipped, admission=admission)
+    options = {"epochs": 1, "admission": lodestar.MinCount(2)}
+    one = replicas.train_collection(None, clipped, **options)
+    several = replicas.train_collection(strategy, clipped, **options)
+    assert int(one[0].size()) > 0
     for a, b in zip(one[:2], several[:2]):
         replicas.assert_same_tables(a, b)
     np.testing.assert_allclose(one[2], several[2], 0, 1e-5)
@@ -109,12 +112,8 @@ def refused(strategy):
         (lambda: table.lookup([1]), "look them up together: call the step by"),
         (lambda: table.find([1]), "are spread over 2 workers"),
         (
-            lambda: lodestar.snapshot.save("never", table),
-            "Save it by tf.train.Checkpoint",
-        ),
-        (
             lambda: tf.function(table.export_all, autograph=False)(),
-            "Restore a checkpoint in a process without a strategy",
+            "process without a strategy, and export the model there",
         ),
         (
             lambda: replicas.make(strategy, lambda: wrap("adam")),
@@ -127,16 +126,20 @@ def refused(strategy):
             assert words in str(error), error
         else:
             raise AssertionError(words)
-    for options in (
-        {"missing": lodestar.SharedRows(2)},
-        {"admission": lodestar.MinCount(2, unit="occurrence")},
-        {"devices": ["/CPU:0"]},
+    under = "nder MultiWorkerMirroredStrategy"
+    for options, words in (
+        ({"missing": lodestar.SharedRows(2)}, f"{under} use missing='initial'"),
+        (
+            {"admission": lodestar.MinCount(2, unit="occurrence")},
+            f"{under} use unit='step'",
+        ),
+        ({"devices": ["/CPU:0"]}, f"{under}, whose workers hold the rows. "),
     ):
         try:
             with strategy.scope():
                 lodestar.EmbeddingVariable(2, name="t", **options)
         except NotImplementedError as error:
-            assert "MultiWorkerMirroredStrategy" in str(error)
+            assert words in str(error), error
         else:
             raise AssertionError(options)
 
@@ -155,3 +158,181 @@ def import_and_assign(strategy):
     np.testing.assert_array_equal(table.export().ids, ids)
     capped.insert_or_assign(ids, tf.ones([20, 2]))
     assert int(capped.size()) <= 5
+    # Ten rows, seven of which are of one worker.
+    full = lodestar.EmbeddingVariable(2, eviction=lodestar.MaxRows(10))
+    full.insert_or_assign(whole.ids[9:19], tf.ones([10, 2]))
+    capped.import_(full.export())
+    assert len(capped.export().ids) == 8
+
+
+def fit_model(strategy):
+    with replicas.scope_of(strategy):
+        ids = keras.Input((None,), dtype="int64", ragged=True)
+        x = keras.Input((1,))
+        rows = lodestar.layers.DynamicEmbedding(
+            3, combiner="sum", name="e", seed=1
+        )(ids)
+        hidden = keras.layers.Concatenate()([rows, x])
+        out = keras.layers.Dense(1, kernel_initializer="ones")(hidden)
+        model = keras.Model([ids, x], out)
+        inner = keras.optimizers.Adam(0.05, global_clipnorm=0.5)
+        model.compile(
+            wrap(inner),
+            "mse",
+            metrics=[keras.metrics.AUC(9, name="auc", from_logits=True)],
+        )
+    return model
+
+
+def fit_data():
+    return replicas.ragged_batches().map(
+        lambda x, _, y: ((x["ids"], y), tf.cast(y > 0, tf.float32))
+    )
+
+
+def fit(strategy):
+    """Of ragged ids, with a validation and metrics."""
+    data = fit_data()
+    one, several = fit_model(None), fit_model(strategy)
+    history = one.fit(data, epochs=2, validation_data=data.take(1), verbose=0)
+    seen = []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(logs["loss"])
+    )
+    found = lodestar.train.fit(
+        several,
+        data,
+        epochs=2,
+        validation_data=data.take(1),
+        callbacks=[note],
+        verbose=0,
+    )
+    assert len(seen) == 4
+    tables = [m.get_layer("e").table for m in (one, several)]
+    replicas.assert_same_tables(*tables)
+    for name, values in history.history.items():
+        np.testing.assert_allclose(found.history[name], values, 0, 1e-5)
+    evaluated = one.evaluate(data, verbose=0, return_dict=True)
+    for name, value in lodestar.train.evaluate(
+        several, data, verbose=0
+    ).items():
+        np.testing.assert_allclose(evaluated[name], value, 0, 1e-5)
+    index = tables[1].workers.index
+    try:
+        lodestar.train.fit(several, data.skip(index), verbose=0)
+    except ValueError as error:
+        assert "a shuffle needs a seed" in str(error)
+    else:
+        raise AssertionError("other batches")
+    for options in ({"sync_every": 2}, {"steps_per_round": 2}):
+        try:
+            lodestar.train.fit(several, data, **options)
+        except ValueError as error:
+            assert "is for ParameterServerStrategy" in str(error)
+        else:
+            raise AssertionError(options)
+
+
+def snapshots(strategy, folder):
+    """Each writes and reads its part; a delta, too."""
+
+    def make(strategy, **options):
+        with replicas.scope_of(strategy):
+            return lodestar.EmbeddingVariable(2, name="t", **options)
+
+    def equal(a, b):
+        replicas.assert_same_tables(a, b)
+
+    several = make(strategy)
+    several.insert_or_assign(range(20), np.ones([20, 2]))
+    info = lodestar.snapshot.save(folder, several, dense={"x": [1.0]})
+    assert info.rows == 20 and len(info.tables["t"].files) == 2
+    several.insert_or_assign([3, 30], np.zeros([2, 2]))
+    several.remove(range(10, 12))
+    pending = lodestar.snapshot.save(folder, several, True, blocking=False)
+    assert pending.done()
+    info = pending.wait()
+    assert (info.kind, info.rows, info.removed) == ("delta", 2, 2)
+    for where in (None, strategy):
+        restored = make(where)
+        report = lodestar.snapshot.restore(folder, restored)
+        assert report.restored == {"t": 19}
+        equal(several, restored)
+    info = lodestar.snapshot.save(folder, restored, delta=True)
+    assert (info.kind, info.rows) == ("delta", 0)
+    found = lodestar.snapshot.load_dense(folder, 1)
+    np.testing.assert_array_equal(found["x"], [1.0])
+
+    # From one process, with a cap that leaves each its share.
+    one = make(None, eviction=lodestar.MaxRows(19))
+    lodestar.snapshot.restore(folder, one)
+    alone = f"{folder}/alone"
+    if several.workers.index == 0:
+        lodestar.snapshot.save(alone, one)
+    several.exchange(b"")  # waits for it
+    capped = make(strategy, eviction=lodestar.MaxRows(19))
+    lodestar.snapshot.restore(alone, capped)
+    assert 10 < len(capped.export().ids) <= 19
+
+    # What fails in one fails in all, and leaves no version.
+    try:
+        lodestar.snapshot.save(
+            folder,
+            several,
+            dense={"x": "y" if several.workers.index else 1.0},
+        )
+    except (ValueError, lodestar.snapshot.SnapshotError) as error:
+        assert "'x'" in str(error), error
+    else:
+        raise AssertionError("saved")
+    assert len(lodestar.snapshot.list(folder)) == 3
+
+
+class Died(Exception):
+    """What ends a training."""
+
+
+def goes_on(strategy, folder):
+    """`fit` that dies within an epoch goes on, by two and by one."""
+
+    def train(where, name, dies=None):
+        model = fit_model(where)
+        reader = lodestar.snapshot.ResumableDataset(
+            fit_data().repeat().shuffle(4, seed=3)
+        )
+        calls = lodestar.callbacks.Snapshot(
+            f"{folder}/{name}", 2, iterator=reader, keep=2
+        )
+
+        def die(batch, logs):
+            if int(model.optimizer.iterations.numpy()) == dies:
+                raise Died
+
+        callbacks = [keras.callbacks.LambdaCallback(on_train_batch_begin=die)]
+        early = lodestar.callbacks.EarlyStopping("loss", patience=9)
+        calls.fit(
+            model,
+            epochs=2,
+            steps_per_epoch=3,
+            callbacks=[*callbacks, early],
+            validation_data=fit_data(),
+            verbose=0,
+        )
+        return model
+
+    whole = train(strategy, "whole")
+    try:
+        train(strategy, "died", 5)
+    except Died:
+        pass
+    index = whole.get_layer("e").table.workers.index
+    copy = f"died-{index}"
+    shutil.copytree(f"{folder}/died", f"{folder}/{copy}")
+    for model in (train(strategy, "died"), train(None, copy)):
+        assert int(model.optimizer.iterations.numpy()) == 6
+        replicas.assert_same_tables(
+            whole.get_layer("e").table, model.get_layer("e").table
+        )
+        np.testing.assert_allclose(
+            whole.layers[-1].kernel, model.layers[-1].kernel, 0, 1e-5
+        )

@@ -1,18 +1,51 @@
 """Training by several workers, real processes, equals training by one."""
 
-import concurrent.futures
 import json
 import socket
 
 import pytest
 from processes import Interpreter
 
+# One process imports what all need, and forks before TensorFlow runs: each
+# runs all code, the first one also passes it on and answers for both.
 _START = """
-import os
-os.environ["TF_CONFIG"] = {config!r}
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-import worker_cases
+import json, os, sys, traceback
+import keras, numpy, tensorflow as tf, worker_cases
+ports = {ports}
+
+def begin(index):
+    workers = [f"127.0.0.1:{{port}}" for port in ports]
+    task = {{"type": "worker", "index": index}}
+    config = {{"cluster": {{"worker": workers}}, "task": task}}
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    worker_cases.own = tf.distribute.MultiWorkerMirroredStrategy()
+
+def both(case, *arguments):
+    print(json.dumps([case, arguments]), file=orders, flush=True)
+    getattr(worker_cases, case)(worker_cases.own, *arguments)
+    failure = json.loads(replies.readline())
+    assert not failure, failure
+
+def follow(orders, replies):
+    begin(1)
+    for line in orders:
+        case, arguments = json.loads(line)
+        try:
+            getattr(worker_cases, case)(worker_cases.own, *arguments)
+            failure = ""
+        except BaseException:
+            failure = traceback.format_exc()
+        print(json.dumps(failure), file=replies, flush=True)
+
+pipes = [os.pipe(), os.pipe()]
+if not os.fork():
+    os.close(0), os.close(pipes[0][1])
+    follow(open(pipes[0][0]), open(pipes[1][1], "w"))
+    os._exit(0)
+os.close(pipes[0][0]), os.close(pipes[1][1])
+orders, replies = open(pipes[0][1], "w"), open(pipes[1][0])
+begin(0)
+worker_cases.both = both
 """
 
 
@@ -29,24 +62,18 @@ def _free_ports(count):
 
 @pytest.fixture(scope="module")
 def two_workers():
-    """Runs code in two processes at once, where `strategy` is theirs."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(2)]}
-    processes = []
-    for index in range(2):
-        task = {"type": "worker", "index": index}
-        config = json.dumps({"cluster": cluster, "task": task})
-        # Names of its own would go with the code that made them.
-        start = _START.format(config=config) + "worker_cases.own = strategy\n"
-        processes.append(Interpreter(start=start))
+    """Runs a case of worker_cases.py in two processes at once."""
+    process = Interpreter(start=_START.format(ports=_free_ports(2)))
 
-    def run(code):
-        with concurrent.futures.ThreadPoolExecutor() as threads:
-            for done in [threads.submit(p.run, code) for p in processes]:
-                done.result()
+    def run(case, *arguments):
+        process.run(
+            "import json, sys, worker_cases as w; "
+            "w.both(*map(json.loads, sys.argv[1:]))",
+            *map(json.dumps, (case, *arguments)),
+        )
 
     yield run
-    for process in processes:
-        process.kill()
+    process.kill()
 
 
 @pytest.mark.parametrize(
@@ -59,12 +86,15 @@ def two_workers():
         "collection",
         "refused",
         "import_and_assign",
+        "fit",
     ],
 )
 def test_two_workers(case, two_workers):
-    two_workers(f"import worker_cases as w; w.{case}(w.own)")
+    two_workers(case)
 
 
-def test_a_checkpoint_goes_on_in_one_process_and_in_two(two_workers, tmp_path):
-    folder = str(tmp_path)
-    two_workers(f"import worker_cases as w; w.checkpoint(w.own, {folder!r})")
+@pytest.mark.parametrize("case", ["checkpoint", "snapshots", "goes_on"])
+def test_what_is_saved_goes_on_in_one_process_and_in_two(
+    case, two_workers, tmp_path
+):
+    two_workers(case, str(tmp_path))
