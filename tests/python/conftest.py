@@ -10,7 +10,7 @@ import tensorflow as tf
 from processes import Fork, Interpreter
 
 # In which each test ends, however slow the machine is.
-_SECONDS = 240
+_SECONDS = 480
 
 
 @pytest.fixture
