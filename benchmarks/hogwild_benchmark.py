@@ -1,14 +1,18 @@
 """Passes over the generated click log: Hogwild's threads beside `model.fit`.
 
 Prints a JSON line a model with the examples a second of one thread, of two, and
-of `model.fit`; reading is part of the work. One model is tables and a sum, one a
-dense tower over small tables. A last line has the AUC, on files that were not
-trained on, of a pass of two threads and of one thread.
+of `model.fit`; reading is part of the work. Beside them is the time an example
+takes of all cores together, and how many of them were in use: where one thread
+leaves less than half a core idle, two cannot be 1.5 times as fast. One model is
+26 tables of dim 32 and a sum of their bags, one a dense tower over small tables.
+A last line has the AUC, on a file that was not trained on, of a pass of two
+threads and of one thread.
 """
 
 import functools
 import statistics
 import tempfile
+import time
 
 import keras
 import numpy as np
@@ -21,8 +25,7 @@ from lodestar.testing import generate_click_log
 from lodestar.train import train_from_dataset
 
 BATCH_SIZE = 1024
-NUM_FILES = 10
-TRAINED = 8  # the first files; the others are for the AUC
+TRAINED = 8  # files; one more is for the AUC
 
 
 def make_model(slots, dim, tower):
@@ -71,19 +74,29 @@ def report(work, model, data, examples, runs, wanted):
     times = {side: [] for side in sides}
     for run in range(runs + 1):
         for side, one_pass in sides.items():
+            of_cores = time.process_time()
             seconds = measure.seconds_of(one_pass)
+            of_cores = time.process_time() - of_cores
             if run:
-                times[side].append(seconds)
-    seconds = {side: statistics.median(taken) for side, taken in times.items()}
-    two = seconds["two_threads"]
+                times[side].append((seconds, of_cores))
+    fields, median = {}, {}
+    for side, taken in times.items():
+        seconds, of_cores = map(statistics.median, zip(*taken, strict=True))
+        median[side] = seconds
+        fields |= {
+            f"{side}_examples_per_second": round(examples / seconds),
+            f"{side}_us_of_cores_per_example": round(
+                1e6 * of_cores / examples, 2
+            ),
+            f"{side}_cores": round(of_cores / seconds, 2),
+        }
     measure.print_line(
         work=work,
-        **{
-            f"{side}_examples_per_second": round(examples / taken)
-            for side, taken in seconds.items()
-        },
-        ratio_to_one_thread=round(seconds["one_thread"] / two, 2),
-        ratio_to_fit=round(seconds["fit"] / two, 2),
+        **fields,
+        ratio_to_one_thread=round(
+            median["one_thread"] / median["two_threads"], 2
+        ),
+        ratio_to_fit=round(median["fit"] / median["two_threads"], 2),
         wanted=wanted,
         runs=runs,
     )
@@ -109,26 +122,28 @@ def report_auc(slots, data, test):
 def main():
     """Prints one JSON line a model, and one of the AUC."""
     options = measure.arguments(__doc__)
-    num_samples = 20_000 if options.small else 200_000
+    batches = 10 if options.small else 100  # of a file
+    samples = batches * BATCH_SIZE
     with tempfile.TemporaryDirectory() as folder:
-        log = generate_click_log(folder, num_samples, NUM_FILES)
+        log = generate_click_log(folder, (TRAINED + 1) * samples, TRAINED + 1)
         slots = lodestar.data.SlotSpec.from_yaml(log.slots_file)
         data = FileDataset(log.files[:TRAINED], slots, BATCH_SIZE)
-        examples = num_samples * TRAINED // NUM_FILES
-        for work, dim, tower, wanted in (
+        for work, num_files, dim, tower, wanted in (
             (
                 "a pass where tables are the work",
-                *(32, ()),
+                *(TRAINED, 32, ()),
                 "1.5 of one thread, 1 of fit",
             ),
             (
                 "a pass where the dense tower is the work",
-                *(8, (1024, 512, 256)),
+                *(2, 8, (1024, 512, 256)),
                 "1 of fit",
             ),
         ):
             model = make_model(slots, dim, tower)
-            report(work, model, data, examples, options.runs, wanted)
+            some = FileDataset(log.files[:num_files], slots, BATCH_SIZE)
+            examples = num_files * samples
+            report(work, model, some, examples, options.runs, wanted)
         report_auc(slots, data, FileDataset(log.files[TRAINED:], slots, 4096))
 
 

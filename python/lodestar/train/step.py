@@ -90,7 +90,7 @@ class TrainingStep:
     def _compile(self, iterator: Any) -> None:
         self._compiled = self._whole
         if not self._model.run_eagerly:
-            self._compiled = tf.function(self._whole, reduce_retracing=True)
+            self._compiled = _compiled(self._whole)
             # On this thread, whose state of Keras and TensorFlow it has.
             self._compiled.get_concrete_function(iterator, self._zero)
 
@@ -168,7 +168,7 @@ class TrainingStep:
 
     def operations(self, iterator: Any) -> list[str]:
         """The type of each op of the compiled step, its functions included."""
-        function = tf.function(self._whole)
+        function = _compiled(self._whole)
         graph = function.get_concrete_function(iterator, self._zero).graph
         definition = graph.as_graph_def()
         nodes = [definition.node]
@@ -240,6 +240,11 @@ class TrainingStep:
         model.optimizer.apply(gradients, model.trainable_variables)
 
 
+def _compiled(function: Callable) -> Callable:
+    # As Keras's own steps, without AutoGraph.
+    return tf.function(function, reduce_retracing=True, autograph=False)
+
+
 def _compiled_with(model: keras.Model) -> list[Any]:
     return [model.optimizer, _private.loss_tracker(model)]
 
@@ -274,9 +279,7 @@ class TimedStep(TrainingStep):
         self._lock = threading.Lock()
         self._parts = [self._read, self._forward, self._update]
         if not self._model.run_eagerly:
-            self._parts = [
-                tf.function(part, reduce_retracing=True) for part in self._parts
-            ]
+            self._parts = [_compiled(part) for part in self._parts]
 
     def __call__(self, iterator, metrics):
         """As that of TrainingStep."""

@@ -77,10 +77,9 @@ def train_from_dataset(
         All metrics of the pass by name, as `model.fit`'s last logs.
 
     Raises:
-        TypeError: `dataset` is neither.
+        TypeError: `dataset` is neither, or `model` no Keras model.
         ValueError: An argument is out of range, the model is not compiled or
             has a `train_step` of its own, or `fetch` names what it has not.
-        RuntimeError: The model has no optimizer.
         tf.errors.OpError: As the dataset and the step. The first error of a
             thread, or Ctrl-C, ends all threads after the step that they are
             in; a note says which file it was.

@@ -48,6 +48,19 @@ def test_one_thread_does_what_fit_does(files, optimizer, debug):
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_autograph_warns_of_no_step(files, debug, caplog):
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        train_from_dataset(
+            make_model(), FileDataset(files, SPEC, BATCH), debug=debug
+        )
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not [text for text in caplog.messages if "AutoGraph" in text]
+
+
 class SquareLoss(keras.layers.Layer):
     def call(self, x):
         self.add_loss(0.1 * keras.ops.mean(keras.ops.square(x)))

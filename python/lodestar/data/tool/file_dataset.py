@@ -119,7 +119,9 @@ class _TextOpener:
     def __init__(self, spec: SlotSpec | None, options: dict[str, Any]):
         self.spec = spec
 
-        @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+        @tf.function(
+            input_signature=[tf.TensorSpec((), tf.string)], autograph=False
+        )
         def variant(path):
             dataset = MultiSlotDataset(path, spec, **options)
             self._element_spec = dataset.element_spec
