@@ -126,7 +126,11 @@ class OneTraining(Phases):
         if not saved:
             return
         model = self.model
-        problem = build(model, dataset)
+        problem = ""
+        strategy = model.distribute_strategy
+        # lodestar.train.fit has made them.
+        if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            problem = build(model, dataset)
         pairs = [
             (variable, saved.get(f"{_METRIC}{i}"))
             for i, variable in enumerate(model.metrics_variables)

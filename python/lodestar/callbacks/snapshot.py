@@ -1,6 +1,7 @@
 """Snapshots while `model.fit` trains."""
 
 import contextlib
+import functools
 import os
 import time
 import warnings
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import train
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
@@ -166,7 +168,8 @@ class Snapshot(keras.callbacks.Callback):
             callbacks: As `model.fit`, called before this one, as of one
                 training.
             verbose: As `model.fit`.
-            **options: Others of `model.fit`, such as `validation_data`.
+            **options: Others of `model.fit`, or `lodestar.train.fit`, such as
+                `validation_data`.
 
         Returns:
             As `model.fit`, of the epochs trained here.
@@ -213,10 +216,13 @@ class Snapshot(keras.callbacks.Callback):
         )
         options.update(verbose=verbose, callbacks=training)
         data: Any = reader
+        fit = model.fit
         strategy = model.distribute_strategy
         with strategy.scope():
             several = tf.distribute.has_strategy()
-        if several:
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            fit = functools.partial(train.fit, model)
+        elif several:
             data = SharedOut(reader, strategy, lambda: training.training)
             prepare(model, reader)
             if isinstance(options.get("validation_data"), tf.data.Dataset):
@@ -236,7 +242,7 @@ class Snapshot(keras.callbacks.Callback):
             if rest:
                 steps = steps_per_epoch or cardinality(reader)
                 self._first_batch = training.first_batch = done
-                model.fit(
+                fit(
                     data,
                     initial_epoch=epoch,
                     epochs=epoch + 1,
@@ -245,7 +251,7 @@ class Snapshot(keras.callbacks.Callback):
                 )
                 epoch, training.first_batch = epoch + 1, 0
             if not rest or (epoch < epochs and not model.stop_training):
-                model.fit(
+                fit(
                     data,
                     initial_epoch=epoch,
                     epochs=epochs,

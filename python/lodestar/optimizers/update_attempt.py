@@ -6,12 +6,12 @@ the tables take such an update once, and all of them or none.
 """
 
 import contextlib
-import contextvars
+import dataclasses
 import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -160,7 +160,8 @@ class _UpdateLog(SharedResource):
         return known and not named
 
 
-class UpdateAttempt(NamedTuple):
+@dataclasses.dataclass
+class UpdateAttempt:
     """What makes an update.
 
     Attributes:
@@ -169,12 +170,14 @@ class UpdateAttempt(NamedTuple):
         name: int64 scalar, by which all logs know what it has staged.
         committed: int64 scalar: the name of an attempt that was committed
             somewhere, and may have been cut off then; 0: there is none.
+        made: Whether the step commits it.
     """
 
     logs: Mapping[str, _UpdateLog]
     attempts: Mapping[str, tf.Tensor]
     name: tf.Tensor
     committed: tf.Tensor
+    made: bool = False
 
     def stage_inputs(
         self, part: SharedResource
@@ -191,8 +194,18 @@ class UpdateAttempt(NamedTuple):
 
         Args:
             name: Of the attempt that has staged it; default: of this one.
+
+        Raises:
+            ValueError: The step has done so before.
         """
-        name = self.name if name is None else name
+        if name is None:
+            if self.made:
+                raise ValueError(
+                    "a step whose update is made once applies gradients of "
+                    "tables twice; wanted one `apply`, of all variables."
+                )
+            self.made = True
+            name = self.name
         return [
             log.call(
                 gen_ops.lodestar_commit_update, self.attempts[device], name
@@ -201,7 +214,9 @@ class UpdateAttempt(NamedTuple):
         ]
 
     def once(
-        self, step: Callable[[], Any], otherwise: Callable[[], Any]
+        self,
+        step: Callable[[], Any],
+        otherwise: Callable[[], Any] | None = None,
     ) -> Any:
         """Runs a step of which tables take the update, once.
 
@@ -210,39 +225,80 @@ class UpdateAttempt(NamedTuple):
 
         Args:
             step: Has an optimizer apply gradients once.
-            otherwise: Gives what `step` would, where it is not run.
+            otherwise: Gives what `step` would, where it is not run; default:
+                zeros, of size 0 where the size is not known.
 
         Returns:
             What `step` or `otherwise` does.
+
+        Raises:
+            ValueError: The step applies gradients twice, or where the attempt
+                is not known.
         """
+        results = []
+
+        def make() -> Any:
+            with _making(self):
+                results.append(step())
+            if not self.made:
+                _check_makes_no_other_update()
+            return results[0]
 
         def finish() -> Any:
             with tf.control_dependencies(self.commit(self.committed)):
+                if otherwise is None:
+                    return tf.nest.map_structure(
+                        _zeros, results[0], expand_composites=True
+                    )
                 return tf.nest.map_structure(
                     tf.identity, otherwise(), expand_composites=True
                 )
 
-        def make() -> Any:
-            with _making(self):
-                return step()
-
-        return tf.cond(self.committed > 0, finish, make)
+        # Traced in this order.
+        return tf.cond(self.committed <= 0, make, finish)
 
 
-_current: contextvars.ContextVar[UpdateAttempt | None] = contextvars.ContextVar(
-    "update_attempt", default=None
+def _check_makes_no_other_update() -> None:
+    library = tf.compat.v1.get_default_graph().as_graph_def().library
+    for function in library.function:
+        if any(n.op == "Lodestar>EmbeddingApply" for n in function.node_def):
+            raise ValueError(
+                "a step whose update is made once applies gradients of tables "
+                f"in the tf.function {function.signature.name}, which was "
+                "traced before; let the step call a plain function."
+            )
+
+
+def _zeros(like: tf.Tensor | None) -> tf.Tensor | None:
+    if like is None:
+        return None
+    sizes = [size or 0 for size in like.shape] if like.shape.rank else []
+    return tf.zeros(sizes, like.dtype)
+
+
+# By the graph of the step: threads of replicas trace into graphs in it, too.
+_ATTEMPTS: weakref.WeakKeyDictionary[tf.Graph, UpdateAttempt] = (
+    weakref.WeakKeyDictionary()
 )
 
 
 def current() -> UpdateAttempt | None:
-    """What makes the updates of this thread, if anything does."""
-    return _current.get()
+    """What makes the updates of the step that is traced, if anything does."""
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if graph in _ATTEMPTS:
+            return _ATTEMPTS[graph]
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @contextlib.contextmanager
 def _making(attempt: UpdateAttempt) -> Iterator[None]:
-    token = _current.set(attempt)
+    graph = tf.compat.v1.get_default_graph()
+    _ATTEMPTS[graph] = attempt
     try:
         yield
     finally:
-        _current.reset(token)
+        del _ATTEMPTS[graph]

@@ -71,21 +71,20 @@ class WorkerSource:
 
     Args:
         coordinator: Of the workers.
-        make: Returns the dataset.
+        dataset: Of each worker.
         steps: Of an epoch.
 
     Attributes:
         steps: The same.
 
     Raises:
-        TypeError: `make` returns no dataset.
         ValueError: `steps` is None or out of range.
     """
 
     def __init__(
         self,
         coordinator: tf.distribute.coordinator.ClusterCoordinator,
-        make: DatasetFn,
+        dataset: tf.data.Dataset,
         steps: int | None,
     ):
         if steps is None:
@@ -96,8 +95,6 @@ class WorkerSource:
         check_at_least("steps", steps, 1)
         self.steps = steps
         # Made here and sent: made over there, it could hold nothing from here.
-        dataset = make(tf.distribute.InputContext())
-        check_dataset("x", dataset)
         self._iterator = iter(
             coordinator.create_per_worker_dataset(dataset.repeat())
         )
@@ -108,15 +105,6 @@ class WorkerSource:
     def take(self, steps: int) -> tuple[tuple[Any, ...], int]:
         """As that of `BatchSource`."""
         return (self._iterator, tf.constant(steps)), steps
-
-
-def first_batch(x: tf.data.Dataset | DatasetFn) -> Any:
-    """A batch to build a model with; the place of a reader does not move."""
-    dataset = x(tf.distribute.InputContext()) if callable(x) else x
-    check_dataset("x", dataset)
-    for batch in dataset.take(1):
-        return batch
-    raise ValueError("`x` has no batch.")
 
 
 def check_dataset(name: str, dataset: Any) -> None:

@@ -9,7 +9,7 @@ from lodestar import _private
 from lodestar._checks import check_at_least
 from lodestar.train import replicas
 from lodestar.train.batch_sources import BatchSource, DatasetFn
-from lodestar.train.scheduler import Scheduler
+from lodestar.train.scheduler import Scheduler, errors
 
 
 def fit(
@@ -32,7 +32,8 @@ def fit(
     Under ParameterServerStrategy each step runs on whichever worker is free, on
     the weights that it finds. All workers wait after every `steps_per_round`
     steps. Callbacks are called then, so that they see weights, tables and
-    metrics of one moment. Metrics are those of all steps, none counted twice.
+    metrics of one moment. Metrics are those of all steps, none counted twice. To go
+    on in the middle of an epoch, call it by `fit` of `lodestar.callbacks.Snapshot`.
 
     Under MirroredStrategy and MultiWorkerMirroredStrategy it is what `model.fit`
     would be if Keras could: a step is one of all replicas, callbacks are called
@@ -109,7 +110,7 @@ def fit(
     function, at_once = scheduler.step.train, model.steps_per_execution
     if sync_every > 1:
         function, at_once = scheduler.step.push, sync_every
-    train = scheduler.source(x, steps_per_epoch)
+    train = scheduler.source(steps_per_epoch)
     validation = None
     if validation_data is not None:
         validation = BatchSource(
@@ -125,11 +126,12 @@ def fit(
     )
     logs: dict[str, Any] = {}
     model.stop_training = False
-    with scheduler.errors():
+    with errors(scheduler.coordinator):
         callbacks.on_train_begin()
         first = _private.restored_epoch(model) or initial_epoch
         _private.forget_initial_epoch(model)
         for epoch in range(first, epochs):
+            model.reset_metrics()
             callbacks.on_epoch_begin(epoch)
             logs = scheduler.run(
                 train,
@@ -183,7 +185,7 @@ def evaluate(
     callbacks = _callback_list(
         callbacks, model, verbose, epochs=1, steps=source.steps
     )
-    with scheduler.errors():
+    with errors(scheduler.coordinator):
         return _evaluate(model, scheduler, source, callbacks)
 
 
@@ -194,6 +196,7 @@ def _evaluate(
     callbacks: keras.callbacks.CallbackList,
 ) -> dict[str, Any]:
     callbacks.on_test_begin()
+    model.reset_metrics()
     logs = scheduler.run(
         source,
         scheduler.step.test,

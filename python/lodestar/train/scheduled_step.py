@@ -1,6 +1,5 @@
 """The training step that a ClusterCoordinator schedules on workers."""
 
-import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -30,12 +29,23 @@ class ScheduledStep(TrainingStep):
     after each batch.
     """
 
+    def _build(self, model: keras.Model, batch: Any) -> None:
+        # Of the type of batches: reading one would move the place of a reader
+        # that others share.
+        build = super()._build
+        function = tf.function(lambda data: build(model, data), autograph=False)
+        function.get_concrete_function(batch)
+
     def _compile(self, iterator: Any) -> None:
         # Constants of the functions, and not tensors of a parameter server.
         self._zero = [v.numpy() for v in self._zero]
         self.train = _compiled(self._train)
         self.push = _compiled(self._push)
         self.test = _compiled(self._test)
+
+    def metrics(self) -> list[Any]:
+        """The state of metrics that have seen what the model's have."""
+        return [v.numpy() for v in self._metrics]
 
     def sum(self, states: Iterable[Tensors]) -> list[Any]:
         """The state of metrics after what several calls have seen."""
@@ -167,12 +177,8 @@ def _compiled(function: Callable) -> Any:
 
 
 def _on_replica(function: Callable, *arguments: Any) -> Any:
-    # Where optimizers must be, but for the loops around. A replica has a thread
-    # of its own, which does not know the context of this one.
-    context = contextvars.copy_context()
-    return tf.distribute.get_strategy().run(
-        lambda *inputs: context.run(function, *inputs), arguments
-    )
+    # Where optimizers must be, but for the loops around.
+    return tf.distribute.get_strategy().run(function, arguments)
 
 
 def _each(

@@ -12,7 +12,7 @@ from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import (
     BatchSource,
     WorkerSource,
-    first_batch,
+    check_dataset,
 )
 from lodestar.train.scheduled_step import ScheduledStep
 
@@ -30,17 +30,18 @@ class Scheduler:
 
     Attributes:
         step: Of the model.
+        coordinator: Of the workers.
 
     Raises:
         TypeError: `model` or `x` is none.
-        ValueError: The model cannot be trained so, `x` has no batch, or
-            `steps_per_round` is out of range.
+        ValueError: The model cannot be trained so, or `steps_per_round` is out
+            of range.
     """
 
     def __init__(self, model: keras.Model, x: Any, steps_per_round: int | None):
         _check_model(model)
         strategy = model.distribute_strategy
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
             strategy
         )
         if steps_per_round is None:
@@ -53,16 +54,19 @@ class Scheduler:
         check_at_least("steps_per_round", steps_per_round, 1)
         self._steps_per_round = steps_per_round
         self._logs = UpdateLogs.of(strategy)
-        with strategy.scope(), self.errors():
+        self._by_workers = callable(x)
+        self._dataset = x(tf.distribute.InputContext()) if callable(x) else x
+        check_dataset("x", self._dataset)
+        with strategy.scope(), errors(self.coordinator):
             self.step = ScheduledStep.of(
-                model, lambda: (None, first_batch(x)), []
+                model, lambda: (None, self._dataset.element_spec), []
             )
 
-    def source(self, x: Any, steps: int | None) -> BatchSource | WorkerSource:
+    def source(self, steps: int | None) -> BatchSource | WorkerSource:
         """What gives the batches of `x`."""
-        if callable(x):
-            return WorkerSource(self._coordinator, x, steps)
-        return BatchSource("x", x, steps)
+        if self._by_workers:
+            return WorkerSource(self.coordinator, self._dataset, steps)
+        return BatchSource("x", self._dataset, steps)
 
     def run(
         self,
@@ -73,7 +77,7 @@ class Scheduler:
         end: Callable[[int, dict[str, Any]], None],
         stopped: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        """Runs an epoch.
+        """Runs an epoch, whose metrics go on from what the model's have seen.
 
         Args:
             source: Of its batches.
@@ -89,7 +93,7 @@ class Scheduler:
         source.begin()
         done = 0
         logs: dict[str, Any] = {}
-        total = self.step.new_metrics()
+        total = self.step.metrics()
         while not stopped():
             wanted = self._steps_per_round
             if source.steps is not None:
@@ -127,39 +131,43 @@ class Scheduler:
                 break
             calls.append(
                 self._logs.schedule(
-                    self._coordinator, function, arguments, taken
+                    self.coordinator, function, arguments, taken
                 )
             )
             done += taken
-        self._coordinator.join()
+        self.coordinator.join()
         return [call.fetch() for call in calls], done
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Raises what is raised inside when no step is under way any more."""
-        try:
-            yield
-        except BaseException as error:
+
+@contextlib.contextmanager
+def errors(
+    coordinator: tf.distribute.coordinator.ClusterCoordinator,
+) -> Iterator[None]:
+    """Raises what is raised inside when no step is under way any more."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(tf.errors.OpError):
+            coordinator.join()
+        lost = None
+        if isinstance(error, Exception):
+            lost = UpdateLogs.of(coordinator.strategy).lost_server()
+        if lost is None:
+            # Steps may have been ended when they had written on one server.
             with contextlib.suppress(tf.errors.OpError):
-                self._coordinator.join()
-            lost = None
-            if isinstance(error, Exception):
-                lost = self._logs.lost_server()
-            if lost is None:
-                # Steps may have been ended when they had written on one server.
-                with contextlib.suppress(tf.errors.OpError):
-                    self._logs.settle()
-                raise
-            raise tf.errors.UnavailableError(
-                None,
-                None,
-                f"The parameter server ps {lost} is gone, and its part of the "
-                "model with it. Start a cluster, of any size, and this program "
-                "again, which may go on from its last snapshot.",
-            ) from error
+                UpdateLogs.of(coordinator.strategy).settle()
+            raise
+        raise tf.errors.UnavailableError(
+            None,
+            None,
+            f"The parameter server ps {lost} is gone, and its part of the "
+            "model with it. Start a cluster, of any size, and this program "
+            "again, which may go on from its last snapshot.",
+        ) from error
 
 
-def _check_model(model: keras.Model) -> None:
+def check_strategy(model: keras.Model) -> None:
+    """Refuses what is no model under a ParameterServerStrategy."""
     if not isinstance(model, keras.Model):
         raise TypeError(
             f"`model` must be a keras.Model, found {type(model).__name__}."
@@ -170,6 +178,10 @@ def _check_model(model: keras.Model) -> None:
             f"the model is made under {type(strategy).__name__}, wanted "
             "ParameterServerStrategy; use model.fit."
         )
+
+
+def _check_model(model: keras.Model) -> None:
+    check_strategy(model)
     if not model.compiled or model.optimizer is None:
         raise ValueError(
             "the model has no optimizer; call model.compile() first."

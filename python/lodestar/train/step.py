@@ -52,15 +52,7 @@ class TrainingStep:
         self._wanted = fetch
         # What model.compile() makes anew.
         self._compiled_with = _compiled_with(model)
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = self._call(model, x, training=False)
-        before = [
-            (v, tf.identity(v.value)) for v in model.non_trainable_variables
-        ]
-        model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight)
-        model.compute_metrics(x, y, y_pred, sample_weight=weight)
-        for variable, value in before:
-            variable.assign(value)
+        self._build(model, batch)
         model.reset_metrics()
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -86,6 +78,18 @@ class TrainingStep:
             else None
         )
         self._compile(iterator)
+
+    def _build(self, model: keras.Model, batch: Any) -> None:
+        """Makes the variables of the model and its metrics; trains nothing."""
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        y_pred = call_model(model, x, training=False)
+        before = [
+            (v, tf.identity(v.value)) for v in model.non_trainable_variables
+        ]
+        model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight)
+        model.compute_metrics(x, y, y_pred, sample_weight=weight)
+        for variable, value in before:
+            variable.assign(value)
 
     def _compile(self, iterator: Any) -> None:
         self._compiled = self._whole
@@ -187,17 +191,11 @@ class TrainingStep:
             self._update(tape.gradient(loss, self._model.trainable_variables))
         return metrics, fetched
 
-    @staticmethod
-    def _call(model, x, training):
-        # A `call` of the user's own may know no `training`.
-        takes = "training" in inspect.signature(model.call).parameters
-        return model(x, training=training) if takes else model(x)
-
     def _forward(self, batch, metrics, training=True):
         model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         if self._with_tensors is None:
-            y_pred, tensors = self._call(model, x, training), {}
+            y_pred, tensors = call_model(model, x, training), {}
         else:
             y_pred, tensors = self._with_tensors(x, training=training)
         regularized = [v for v in model.trainable_variables if v.regularizer]
@@ -243,6 +241,13 @@ class TrainingStep:
 def _compiled(function: Callable) -> Callable:
     # As Keras's own steps, without AutoGraph.
     return tf.function(function, reduce_retracing=True, autograph=False)
+
+
+def call_model(model: keras.Model, x: Any, training: bool) -> Any:
+    """What a model makes of its inputs."""
+    # A `call` of the user's own may know no `training`.
+    takes = "training" in inspect.signature(model.call).parameters
+    return model(x, training=training) if takes else model(x)
 
 
 def _compiled_with(model: keras.Model) -> list[Any]:

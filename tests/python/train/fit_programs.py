@@ -13,7 +13,8 @@ import tensorflow as tf
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train import evaluate, fit
+from lodestar.train import evaluate, fit, join, predict, schedule
+from lodestar.train.scheduled_step import ScheduledStep
 
 CLUSTER = lodestar.testing.LocalCluster(
     ps=int(os.environ.get("SERVERS", 2)), workers=2
@@ -32,6 +33,13 @@ class Samples(keras.metrics.Sum):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(tf.ones_like(y_true))
+
+
+class Clicks(keras.metrics.Sum):
+    """The sum of labels."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(y_true)
 
 
 def model(optimizer=None, scope=None, **options):
@@ -111,6 +119,30 @@ def steps_of_all_workers_are_counted():
     np.testing.assert_allclose(found["AUC"], float(auc.result()), 1e-5)
     assert found["samples"] == 96
     assert evaluate(ours, DATA, steps=5, verbose=0)["samples"] == 40
+
+
+def data_is_read_once_an_epoch():
+    """Nothing of it to build the model with; a function is called once."""
+    begun = []
+
+    def read(context=None):
+        begun.append(context)
+        return ((X[i : i + 8], Y[i : i + 8]) for i in range(0, 96, 8))
+
+    data = tf.data.Dataset.from_generator(
+        read, output_signature=DATA.element_spec
+    )
+    assert (
+        fit(model(), data, epochs=2, verbose=0).history["samples"] == [96] * 2
+    )
+    assert len(begun) == 2
+
+    def by_workers(context):
+        begun.append(context)
+        return DATA
+
+    fit(model(), by_workers, steps_per_epoch=2, verbose=0)
+    assert len(begun) == 3
 
 
 def callbacks_are_called_between_rounds():
@@ -198,6 +230,24 @@ def the_sum_of_gradients_is_pushed():
     assert ours.optimizer.iterations.numpy() == 12
 
 
+def a_push_that_is_run_again_moves_no_dense_weight():
+    """Nor by moments, where its steps were made."""
+    ours = click_model()
+    fit(ours, clicks(), steps_per_epoch=4, sync_every=2, verbose=0)
+    push = ScheduledStep.of(ours, None, []).push
+    logs = UpdateLogs.of(STRATEGY)
+    updates = tf.constant([logs._next, logs._next], tf.int64)
+    logs._next += 2
+    batches = list(clicks().take(2))
+    found = []
+    for _ in range(2):
+        COORDINATOR.schedule(push, (batches, tf.constant(2), updates))
+        COORDINATOR.join()
+        found.append(ours.layers[-1].get_weights())
+    np.testing.assert_equal(*found)
+    assert ours.optimizer.iterations.numpy() == 6
+
+
 def what_layers_keep_is_kept():
     """Losses of layers, moving averages and seeds, whoever has the weights."""
 
@@ -247,7 +297,7 @@ def click_model(scope=None, optimizer=None):
         made.compile(
             lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
             "binary_crossentropy",
-            metrics=["AUC", Samples(name="samples")],
+            metrics=["AUC", Samples(name="samples"), Clicks(name="clicks")],
         )
     return made
 
@@ -291,6 +341,34 @@ def rows_of_tables_are_trained_on_the_servers():
         assert 0.5 * wanted < counts <= wanted
 
 
+def outputs_are_in_the_order_of_batches():
+    """Dense and ragged ones, of inputs with and without labels."""
+    ours = model()
+    wanted = ours(X).numpy()
+    np.testing.assert_allclose(predict(ours, DATA), wanted, 1e-5)
+    inputs = DATA.map(lambda x, y: x)
+    found = predict(ours, inputs.repeat(), steps=3)
+    np.testing.assert_allclose(found, wanted[:24], 1e-5)
+    with STRATEGY.scope():
+        ids = keras.Input((None,), dtype="int64", ragged=True)
+        rows = lodestar.layers.DynamicEmbedding(2, missing="initial")(ids)
+        ragged = keras.Model(ids, {"rows": rows, "ids": ids})
+    data = tf.ragged.constant([[1, 2], [], [3]] * 8, dtype=tf.int64)
+    found = predict(ragged, tf.data.Dataset.from_tensor_slices(data).batch(5))
+    assert found["ids"].to_list() == data.to_list()
+    assert found["rows"].shape.as_list() == [24, None, 2]
+    with pytest.raises(ValueError, match="`x` has no batch"):
+        predict(ours, DATA.take(0))
+    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+        predict(ours, X)
+    with pytest.raises(ValueError, match="steps"):
+        predict(ours, DATA, steps=0)
+    with pytest.raises(ValueError, match="`x` has no end"):
+        predict(ours, DATA.repeat())
+    with pytest.raises(ValueError, match="wanted ParameterServerStrategy"):
+        predict(model(scope=contextlib.nullcontext()), DATA)
+
+
 def what_cannot_be_trained_is_named():
     """Before anything is scheduled."""
     alone = model(scope=contextlib.nullcontext())
@@ -325,10 +403,9 @@ def what_cannot_be_trained_is_named():
         fit(ours, X)
     with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):
         fit(ours, DATA, validation_data=(X, Y))
-    with pytest.raises(ValueError, match="`x` has no batch"):
-        fit(model(), DATA.take(0))
-    with pytest.raises(ValueError, match="no batch to train on or to evaluate"):
-        evaluate(ours, DATA.take(0))
+    for train in (fit, evaluate):
+        with pytest.raises(ValueError, match="no batch to train on or to eval"):
+            train(ours, DATA.take(0))
     with pytest.raises(ValueError, match="`steps_per_epoch` is None, and `x`"):
         fit(ours, lambda context: DATA)
     with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
@@ -471,6 +548,14 @@ def tables_take_each_update_once():
                 self.timer = None
 
     tables = [ours.get_layer(name).table for name in ("rows", "own")]
+
+    def assert_steps(count):
+        for table in tables:
+            rows, found = table.find(ids)
+            assert found.numpy().all()
+            assert rows.numpy().tolist() == [[float(count)] * 2] * 64
+            assert int(table.step) == count
+
     for epoch, x in enumerate((data, lambda context: data), 1):
         kill = Kill()
         first = logs._next
@@ -483,11 +568,30 @@ def tables_take_each_update_once():
         )
         assert committed()[:, 0].tolist() == [*range(first + 600, first + 800)]
         assert not kill.delays and kill.timer is None
-        for table in tables:
-            rows, found = table.find(ids)
-            assert found.numpy().all()
-            assert rows.numpy().tolist() == [[800.0 * epoch] * 2] * 64
-            assert int(table.step) == 800 * epoch
+        assert_steps(800 * epoch)
+
+    @tf.function
+    def step(iterator):
+        return STRATEGY.run(count_of_step, (next(iterator),))
+
+    def count_of_step(batch):
+        with tf.GradientTape() as tape:
+            loss = ours.compute_loss(None, batch[1], ours(batch[0]))
+        hooks = ours.trainable_variables
+        ours.optimizer.apply_gradients(zip(tape.gradient(loss, hooks), hooks))
+        return tf.constant(1)
+
+    iterator = iter(COORDINATOR.create_per_worker_dataset(data))
+    kill = Kill()
+    kill.delays = [0.1]
+    for _ in range(2):
+        kill.on_train_batch_begin(0)
+        steps = [schedule(COORDINATOR, step, (iterator,)) for _ in range(200)]
+        join(COORDINATOR)
+        assert committed()[-1, 0] == logs._next - 1
+        # That of a killed worker may have been finished for it.
+        assert 199 <= sum(step.fetch() for step in steps) <= 200
+    assert_steps(2000)
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         first = logs._next
         late = [
@@ -508,7 +612,7 @@ def tables_take_each_update_once():
         )
         assert any(call.result() for call in late)
     for table in tables:
-        assert table.find(ids)[0].numpy().tolist() == [[1704.0] * 2] * 64
+        assert table.find(ids)[0].numpy().tolist() == [[2104.0] * 2] * 64
     # An error ends steps anywhere; none is left on one server only.
     labels = tf.data.Dataset.range(64).map(
         lambda n: (ids, tf.fill([64], np.inf if n == 41 else 0.0))
@@ -541,53 +645,65 @@ def keras_restores_where_it_was(folder):
     assert again.optimizer.iterations.numpy() == 48
 
 
+def in_the_folder(folder):
+    """Shuffled clicks, and a callback that saves their place."""
+    reader = lodestar.snapshot.ResumableDataset(clicks().shuffle(24, seed=5))
+    return lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
+
+
 def a_lost_parameter_server_is_named(folder):
     """The last program: its variables are gone."""
 
     class Kill(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 2:
+        """When the newest snapshot is of the middle of an epoch."""
+
+        def on_train_batch_begin(self, batch, logs=None):
+            newest = lodestar.snapshot.list(folder)[-1:]
+            if newest and not newest[0].metadata["epoch_ended"]:
                 CLUSTER.kill("ps", 1)
 
     ours = click_model()
-    snapshot = lodestar.callbacks.Snapshot(folder, "epoch")
     names = "^The parameter server ps 1 is gone, and its part of the model"
     with pytest.raises(tf.errors.UnavailableError, match=names):
-        fit(
-            *(ours, clicks()),
-            epochs=4,
-            callbacks=[snapshot, Kill()],
-            verbose=0,
+        in_the_folder(folder).fit(
+            ours, epochs=99, callbacks=[Kill()], steps_per_round=8, verbose=0
         )
-    for train in (fit, evaluate):
+    for train in (fit, evaluate, predict):
+        options = {} if train is predict else {"verbose": 0}
         with pytest.raises(tf.errors.UnavailableError, match=names):
-            train(ours, clicks(), verbose=0)
+            train(ours, clicks(), **options)
     CLUSTER.start("ps", 1)  # another one, in its place
     with pytest.raises(tf.errors.UnavailableError, match=names):
         fit(ours, clicks(), verbose=0)
 
 
 def training_goes_on_from_a_snapshot(folder):
-    """In another process, on a cluster of another size."""
+    """In another process, on a cluster of another size; with the next batch."""
     ours = click_model()
-    snapshot = lodestar.callbacks.Snapshot(folder, "epoch")
-    place = snapshot.restore(ours).metadata
-    # That of epoch 1 may have been in writing.
-    done = place["epoch"] + 1
-    assert done in (1, 2) and place["epoch_ended"]
+    seen = Calls()
+    snapshots = in_the_folder(folder)
+    place = snapshots.restore(ours).metadata
+    assert not place["epoch_ended"] and place["batch"] in (7, 15, 23)
+    first, done = place["epoch"], place["batch"] + 1
     table = ours.get_layer("items").table
     assert len(table.devices) == 3
-    assert ours.optimizer.iterations.numpy() == 24 * done
-    history = fit(
-        *(ours, clicks()),
-        initial_epoch=done,
-        epochs=4,
-        callbacks=[snapshot],
+    assert ours.optimizer.iterations.numpy() == 24 * first + done
+    history = snapshots.fit(
+        ours,
+        epochs=first + 3,
+        callbacks=[seen],
+        steps_per_round=8,
+        validation_data=clicks(),
         verbose=0,
     )
-    assert history.epoch == [*range(done, 4)]
-    assert history.history["AUC"][-1] > 0.9
-    assert ours.optimizer.iterations.numpy() == 96
+    begun = [number for name, number in seen.calls if "batch_begin" in name]
+    assert begun[:2] == [done % 24, (done + 8) % 24]
+    history = history.history
+    # Each sample of each epoch once, that of the snapshot included.
+    assert history["samples"][-3:] == history["val_samples"][-3:] == [384] * 3
+    np.testing.assert_array_equal(history["clicks"], history["val_clicks"])
+    assert history["AUC"][-1] > 0.9
+    assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
     alone = click_model(contextlib.nullcontext())
     lodestar.snapshot.restore_model(folder, alone)
     here = alone.get_layer("items").table.export()

@@ -6,13 +6,11 @@ from processes import Interpreter
 
 @pytest.fixture(scope="module")
 def run():
-    """Runs a function of fit_programs, all in one process."""
+    """Runs a function of fit_programs, or another, all in one process."""
     with Interpreter() as process:
 
-        def run(name, *arguments):
-            process.run(
-                f"import fit_programs; fit_programs.{name}(*{arguments!r})"
-            )
+        def run(name, *arguments, of="fit_programs"):
+            process.run(f"import {of}; {of}.{name}(*{arguments!r})")
 
         yield run
 
@@ -22,13 +20,16 @@ def run():
     [
         "one_step_a_round_is_model_fit",
         "steps_of_all_workers_are_counted",
+        "data_is_read_once_an_epoch",
         "callbacks_are_called_between_rounds",
         "a_callback_stops_training",
         "validation_is_every_nth_epoch",
         "the_counter_of_a_wrapped_optimizer_counts",
         "the_sum_of_gradients_is_pushed",
+        "a_push_that_is_run_again_moves_no_dense_weight",
         "what_layers_keep_is_kept",
         "rows_of_tables_are_trained_on_the_servers",
+        "outputs_are_in_the_order_of_batches",
         "what_cannot_be_trained_is_named",
         "an_error_of_a_step_ends_all_and_is_raised",
         "training_goes_on_without_a_killed_worker",
@@ -38,6 +39,10 @@ def run():
 )
 def test_fit(name, run):
     run(name)
+
+
+def test_schedule(run):
+    run("steps_are_scheduled_once", of="schedule_programs")
 
 
 def test_keras_restores_where_it_was(run, tmp_path):

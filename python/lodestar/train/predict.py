@@ -1,0 +1,89 @@
+"""predict: outputs of models under parameter servers."""
+
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar._checks import check_at_least
+from lodestar.train.batch_sources import BatchSource, check_dataset
+from lodestar.train.scheduler import check_strategy, errors
+from lodestar.train.step import call_model
+
+# Batches that are in this process at a time, as they are or as outputs.
+_BATCHES_PER_ROUND = 256
+
+
+def predict(
+    model: keras.Model, x: tf.data.Dataset, *, steps: int | None = None
+) -> Any:
+    """`model.predict` of a model under a ParameterServerStrategy.
+
+    >>> scores = lodestar.train.predict(model, dataset)
+
+    Args:
+        model: Made in the scope of the strategy, compiled or not.
+        x: Batches, read by this program, each computed by one worker: inputs,
+            or tuples of them and what is left out, as labels.
+        steps: How many; default: all.
+
+    Returns:
+        The outputs of all batches, in their order, as arrays; ragged ones as
+        RaggedTensors.
+
+    Raises:
+        TypeError: `model` or `x` is none.
+        ValueError: `model` is of another strategy, `steps` is out of range, or
+            there is no batch.
+        tf.errors.UnavailableError: A parameter server is gone; names it.
+        tf.errors.OpError: As the dataset and the model.
+    """
+    check_strategy(model)
+    check_dataset("x", x)
+    if steps is not None:
+        check_at_least("steps", steps, 1)
+        x = x.take(steps)
+    source = BatchSource("x", x, None)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(
+        model.distribute_strategy
+    )
+    if model not in _OUTPUTS:
+        _OUTPUTS[model] = _outputs_of(model)
+    outputs: list[Any] = []
+    source.begin()
+    with errors(coordinator):
+        while True:
+            (batches, _), taken = source.take(_BATCHES_PER_ROUND)
+            if not taken:
+                break
+            values = [
+                coordinator.schedule(_OUTPUTS[model], (batch,))
+                for batch in batches
+            ]
+            coordinator.join()
+            outputs += [value.get() for value in values]
+    if not outputs:
+        raise ValueError("`x` has no batch.")
+    return tf.nest.map_structure(_as_array, *outputs)
+
+
+def _outputs_of(model: keras.Model) -> Any:
+    model_ref = weakref.ref(model)
+
+    def outputs(batch: Any) -> Any:
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        return call_model(model_ref(), inputs, training=False)
+
+    return tf.function(outputs, reduce_retracing=True, autograph=False)
+
+
+def _as_array(*values: Any) -> Any:
+    whole = tf.concat(values, 0)
+    return whole.numpy() if isinstance(whole, tf.Tensor) else whole
+
+
+# By the model, which they do not keep.
+_OUTPUTS: weakref.WeakKeyDictionary[keras.Model, Any] = (
+    weakref.WeakKeyDictionary()
+)

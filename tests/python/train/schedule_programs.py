@@ -1,0 +1,104 @@
+"""What fit_test.py runs of schedule, in the process of fit_programs.py."""
+
+import keras
+import pytest
+import tensorflow as tf
+from fit_programs import COORDINATOR, DATA, STRATEGY, model
+
+import lodestar
+from lodestar._library import gen_ops
+from lodestar.optimizers.update_attempt import UpdateLogs
+from lodestar.train import fit, join, schedule
+
+
+def steps_are_scheduled_once():
+    """What they take and give; what was traced before is traced again."""
+    with STRATEGY.scope():
+        table = lodestar.EmbeddingVariable(2, initializer="zeros", name="own")
+        weight = tf.Variable(0.0)
+        sgd = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(-1.0)
+        )
+        sgd.build([table.hook, weight])
+    logs = UpdateLogs.of(STRATEGY)
+
+    def add(ids, times):
+        with tf.GradientTape() as tape:
+            rows = table.lookup(ids, training=True)
+            loss = (tf.reduce_sum(rows) + weight) * times
+        gradients = tape.gradient(loss, [table.hook, weight])
+        sgd.apply(gradients, [table.hook, weight])
+        return {"sum": tf.fill(tf.shape(ids), 2.0)}
+
+    @tf.function
+    def step(ids, times=1.0):
+        return STRATEGY.run(add, (ids, times))
+
+    def rows():
+        return table.find([1, 2])[0].numpy()[:, 0].tolist()
+
+    ids = tf.constant([1, 2], tf.int64)
+    COORDINATOR.schedule(step, (ids,))
+    COORDINATOR.join()
+    for args, kwargs, wanted in (
+        ((ids,), None, [2.0, 2.0]),
+        ((ids[:1],), {"times": 3.0}, [5.0, 2.0]),
+    ):
+        result = schedule(COORDINATOR, step, args, kwargs)
+        assert result.fetch()["sum"].tolist() == [2.0] * len(args[0])
+        join(COORDINATOR)
+        assert rows() == wanted
+        for log in logs._logs.values():
+            found = log.call(gen_ops.lodestar_close_updates, logs._next)
+            assert logs._next - 1 in found.numpy()[:, 0]
+    assert weight.numpy() == 5.0
+    # As if it had begun before, and its worker was lost.
+    for log in logs._logs.values():
+        attempt, _ = log.call(gen_ops.lodestar_begin_update, [logs._next, 0])
+        log.call(gen_ops.lodestar_commit_update, attempt, attempt[1])
+    result = schedule(COORDINATOR, step, (ids,))
+    assert result.fetch()["sum"].tolist() in ([], [0.0, 0.0])
+    assert rows() == [5.0, 2.0] and weight.numpy() == 5.0
+
+    @tf.function
+    def twice(ids):
+        STRATEGY.run(add, (ids, 1.0))
+        STRATEGY.run(add, (ids, 1.0))
+
+    with pytest.raises(ValueError, match="gradients of tables twice; wanted"):
+        schedule(COORDINATOR, twice, (ids,))
+    with pytest.raises(TypeError, match="`step` must be a tf.function, found"):
+        schedule(COORDINATOR, rows)
+
+    traced = tf.function(add)
+
+    @tf.function
+    def calls_traced(ids):
+        return STRATEGY.run(traced, (ids, 0.0))
+
+    COORDINATOR.schedule(calls_traced, (ids,))
+    COORDINATOR.join()
+    with pytest.raises(ValueError, match="add.*traced before; let the step"):
+        schedule(COORDINATOR, calls_traced, (ids,))
+
+    @tf.function
+    def nothing():
+        weight.assign_add(1.0)
+
+    schedule(COORDINATOR, nothing)
+    COORDINATOR.join()
+    assert weight.numpy() == 6.0
+
+    @tf.function
+    def looped(ids):
+        for _ in tf.range(2):
+            STRATEGY.run(add, (ids, 1.0))
+
+    with pytest.raises(tf.errors.FailedPreconditionError, match="committed"):
+        schedule(COORDINATOR, looped, (ids,))
+        join(COORDINATOR)
+    schedule(COORDINATOR, step, (ids,))
+    fit(model(), DATA, verbose=0)  # in between
+    schedule(COORDINATOR, step, (ids,))
+    COORDINATOR.join()
+    assert rows() == [8.0, 5.0]
