@@ -50,8 +50,13 @@ def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
         exec(compile("\n" * line + text, str(path), "exec"), names)
 
 
-def test_the_python_of_the_page_that_starts_clusters_runs(fresh_process):
+def test_the_python_of_the_page_that_starts_clusters_runs(
+    fresh_process, tmp_path
+):
     # TensorFlow would have their tasks in mind until its process ends.
     blocks = _blocks((_DOCS / "distributed.md").read_text())
     assert blocks
-    fresh_process.run("".join(text for _, text in blocks))
+    fresh_process.run(
+        f"import os; os.chdir({str(tmp_path)!r})\n"
+        + "".join(text for _, text in blocks)
+    )
