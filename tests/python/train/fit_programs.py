@@ -341,34 +341,6 @@ def rows_of_tables_are_trained_on_the_servers():
         assert 0.5 * wanted < counts <= wanted
 
 
-def outputs_are_in_the_order_of_batches():
-    """Dense and ragged ones, of inputs with and without labels."""
-    ours = model()
-    wanted = ours(X).numpy()
-    np.testing.assert_allclose(predict(ours, DATA), wanted, 1e-5)
-    inputs = DATA.map(lambda x, y: x)
-    found = predict(ours, inputs.repeat(), steps=3)
-    np.testing.assert_allclose(found, wanted[:24], 1e-5)
-    with STRATEGY.scope():
-        ids = keras.Input((None,), dtype="int64", ragged=True)
-        rows = lodestar.layers.DynamicEmbedding(2, missing="initial")(ids)
-        ragged = keras.Model(ids, {"rows": rows, "ids": ids})
-    data = tf.ragged.constant([[1, 2], [], [3]] * 8, dtype=tf.int64)
-    found = predict(ragged, tf.data.Dataset.from_tensor_slices(data).batch(5))
-    assert found["ids"].to_list() == data.to_list()
-    assert found["rows"].shape.as_list() == [24, None, 2]
-    with pytest.raises(ValueError, match="`x` has no batch"):
-        predict(ours, DATA.take(0))
-    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
-        predict(ours, X)
-    with pytest.raises(ValueError, match="steps"):
-        predict(ours, DATA, steps=0)
-    with pytest.raises(ValueError, match="`x` has no end"):
-        predict(ours, DATA.repeat())
-    with pytest.raises(ValueError, match="wanted ParameterServerStrategy"):
-        predict(model(scope=contextlib.nullcontext()), DATA)
-
-
 def what_cannot_be_trained_is_named():
     """Before anything is scheduled."""
     alone = model(scope=contextlib.nullcontext())

@@ -1,4 +1,4 @@
-"""fit and evaluate on a cluster of processes: two servers and two workers."""
+"""fit, evaluate, schedule, predict on a cluster: two servers, two workers."""
 
 import pytest
 from processes import Interpreter
@@ -29,7 +29,6 @@ def run():
         "a_push_that_is_run_again_moves_no_dense_weight",
         "what_layers_keep_is_kept",
         "rows_of_tables_are_trained_on_the_servers",
-        "outputs_are_in_the_order_of_batches",
         "what_cannot_be_trained_is_named",
         "an_error_of_a_step_ends_all_and_is_raised",
         "training_goes_on_without_a_killed_worker",
@@ -43,6 +42,10 @@ def test_fit(name, run):
 
 def test_schedule(run):
     run("steps_are_scheduled_once", of="schedule_programs")
+
+
+def test_predict(run):
+    run("outputs_are_in_the_order_of_batches", of="predict_programs")
 
 
 def test_keras_restores_where_it_was(run, tmp_path):
