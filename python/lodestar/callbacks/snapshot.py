@@ -148,6 +148,9 @@ class Snapshot(keras.callbacks.Callback):
     ) -> keras.callbacks.History:
         """`model.fit` of `iterator`, from where the newest snapshot was taken.
 
+        Under ParameterServerStrategy it is `lodestar.train.fit` of it, whose steps
+        are asynchronous.
+
         Restores it, if there is one and this callback has not restored or
         trained yet, or was interrupted; trains what is left of its epoch, and
         the epochs after it. The steps are exactly those of a training that never
@@ -159,7 +162,8 @@ class Snapshot(keras.callbacks.Callback):
 
         Args:
             model: Built and compiled; of a MirroredStrategy,
-                MultiWorkerMirroredStrategy or OneDeviceStrategy, too.
+                MultiWorkerMirroredStrategy, OneDeviceStrategy or
+                ParameterServerStrategy, too.
             epochs: As `model.fit`: the number of the last one.
             steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
                 data, which must end. Where tf.data does not know how many

@@ -29,10 +29,11 @@ class SharedFileList:
 
     **Passes.** The first time that a dataset is iterated over it takes part in
     pass 0 over the files, then in pass 1, and so on: `repeat` and each epoch of
-    `fit` go to the next one. In a pass every file is given out once. A pass that
-    is over gives none: who comes late, as a worker that was started again, goes
-    through those that are over at once. Threads that share a pass have a dataset
-    each.
+    `model.fit` go to the next one, and workers of `lodestar.train.fit` go from
+    pass to pass, whatever its epochs are. In a pass every file is given out once.
+    A pass that is over gives none: who comes late, as a worker that was started
+    again, goes through those that are over at once. Threads that share a pass
+    have a dataset each.
 
     **What is lost.** An iterator that ends early, as that of a process which is
     killed, takes with it, for this pass, the file that it reads and those that it

@@ -59,8 +59,8 @@ def train_from_dataset(
             table needs the `DynamicEmbeddingOptimizer`, as in `model.fit`.
         dataset: A `FileDataset`, whose files are shared out, or an
             `InMemoryDataset`, whose queues are.
-        threads: How many; 0 is one a core. No more than there are files or
-            queues are started, and a line says so.
+        threads: How many; 0 is one for each core. No more than there are files
+            or queues are started; where these are fewer, a line says so.
         fetch: What is printed each period: metrics by the names that
             `model.fit` shows, and of a functional model layers, the mean of
             whose outputs over the steps of the period is taken. None is all
