@@ -90,7 +90,7 @@ def budget_table(figures: scale.Figures) -> list[str]:
                 f"{_digits(p.bytes / 1e6, 3)} MB",
                 f"{_digits(ids / 1e6, 3)} of ids, rows and gradients, 2 x "
                 f"{figures.lookup_bytes} each; {_digits(calls / 1e6, 2)} of "
-                "calls",
+                f"calls, {_digits(figures.step_bytes / 1e6, 1)} of dense weights",
             ),
             (
                 "look-ups a second of a server's core",
