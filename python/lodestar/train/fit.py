@@ -140,6 +140,8 @@ def fit(
                 callbacks.on_train_batch_begin,
                 callbacks.on_train_batch_end,
                 lambda: model.stop_training,
+                # A snapshot may have been taken behind the last batch.
+                begun=getattr(callbacks, "first_batch", 0) > 0,
             )
             if validation is not None and not (epoch + 1) % validation_freq:
                 found = _evaluate(model, scheduler, validation, callbacks)

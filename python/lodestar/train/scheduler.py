@@ -76,6 +76,7 @@ class Scheduler:
         begin: Callable[[int], None],
         end: Callable[[int, dict[str, Any]], None],
         stopped: Callable[[], bool] = lambda: False,
+        begun: bool = False,
     ) -> dict[str, Any]:
         """Runs an epoch, whose metrics go on from what the model's have seen.
 
@@ -85,7 +86,9 @@ class Scheduler:
             at_once: How many steps a worker is given at a time.
             begin: Called with the number of the first step of a round.
             end: Called with that of the last one, and the metrics so far.
-            stopped: Whether no other round is wanted.
+            stopped: Whether no other round is wanted, after each.
+            begun: Batches of the epoch were trained on before: there may be no
+                other one.
 
         Returns:
             The metrics by name.
@@ -94,7 +97,7 @@ class Scheduler:
         done = 0
         logs: dict[str, Any] = {}
         total = self.step.metrics()
-        while not stopped():
+        while True:
             wanted = self._steps_per_round
             if source.steps is not None:
                 wanted = min(wanted, source.steps - done)
@@ -111,7 +114,9 @@ class Scheduler:
                 for name, value in self.step.merge([total]).items()
             }
             end(done - 1, logs)
-        if not done:
+            if stopped():
+                break
+        if not done and not begun:
             raise ValueError("there is no batch to train on or to evaluate.")
         return logs
 
