@@ -55,6 +55,8 @@ def apply_updates(
     Tables that are `emptied` lose all their rows in the same step. Returns, in a
     graph, the operations that have then run.
     """
+    if not updates and not emptied:
+        return []
     updates = [of_part for u in updates for of_part in _of_parts(u)]
     attempt = update_attempt.current()
     if attempt is not None:

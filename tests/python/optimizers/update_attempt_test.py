@@ -130,6 +130,27 @@ def test_what_an_attempt_has_committed_is_not_made_again(logs):
     assert values(table) == [1.0] * 8
 
 
+def test_an_optimizer_without_tables_makes_no_update_of_them(logs):
+    weight = tf.Variable(1.0)
+    table = make_table()
+    of_tables, others = (wrap(keras.optimizers.SGD(1.0)) for _ in range(2))
+    for optimizer in (of_tables, others):
+        optimizer.build([weight, table.hook])
+    gradient = tf.IndexedSlices(-tf.ones([8, 2]), IDS, tf.constant([-1, 2]))
+
+    def step():
+        of_tables.apply([gradient, None], [table.hook, weight])
+        others.apply([None, tf.constant(-1.0)], [table.hook, weight])
+        return tf.constant(1)
+
+    @tf.function(autograph=False)
+    def once():
+        return begin(logs, 0).once(step)
+
+    assert [int(once()), int(once())] == [1, 0]
+    assert values(table) == [1.0] * 8 and float(weight) == 2.0
+
+
 def test_finished_updates_are_refused(logs):
     table = make_table()
     step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
