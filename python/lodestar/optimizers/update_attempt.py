@@ -247,9 +247,7 @@ class UpdateAttempt:
         def finish() -> Any:
             with tf.control_dependencies(self.commit(self.committed)):
                 if otherwise is None:
-                    return tf.nest.map_structure(
-                        _zeros, results[0], expand_composites=True
-                    )
+                    return tf.nest.map_structure(_zeros, results[0])
                 return tf.nest.map_structure(
                     tf.identity, otherwise(), expand_composites=True
                 )
@@ -269,9 +267,28 @@ def _check_makes_no_other_update() -> None:
             )
 
 
-def _zeros(like: tf.Tensor | None) -> tf.Tensor | None:
+def _zeros(like: Any) -> Any:
     if like is None:
         return None
+    if isinstance(like, tf.RaggedTensor):
+        # Splits of no rows are [0].
+        return tf.RaggedTensor.from_nested_row_splits(
+            _zeros(like.flat_values),
+            [
+                tf.zeros([splits.shape[0] or 1], splits.dtype)
+                for splits in like.nested_row_splits
+            ],
+            validate=False,
+        )
+    if isinstance(like, tf.SparseTensor) and like.shape.rank is not None:
+        sizes = [size or 0 for size in like.shape]
+        return tf.SparseTensor(
+            _zeros(like.indices),
+            _zeros(like.values),
+            tf.constant(sizes, tf.int64),
+        )
+    if not isinstance(like, tf.Tensor):
+        return tf.nest.map_structure(_zeros, like, expand_composites=True)
     sizes = [size or 0 for size in like.shape] if like.shape.rank else []
     return tf.zeros(sizes, like.dtype)
 

@@ -151,6 +151,46 @@ def test_an_optimizer_without_tables_makes_no_update_of_them(logs):
     assert values(table) == [1.0] * 8 and float(weight) == 2.0
 
 
+@pytest.mark.parametrize("rows", [None, 2])
+def test_zeros_are_of_what_the_step_returns(logs, rows):
+    step_of_table = wrap(keras.optimizers.SGD(1.0))
+    table = make_table()
+    gradient = tf.IndexedSlices(-tf.ones([8, 2]), IDS, tf.constant([-1, 2]))
+
+    @tf.function(
+        input_signature=[
+            tf.RaggedTensorSpec([rows, None, None], tf.int64),
+            tf.RaggedTensorSpec([rows, None, 3], tf.string, ragged_rank=1),
+        ],
+        autograph=False,
+    )
+    def once(ids, names):
+        def step():
+            step_of_table.apply([gradient], [table.hook])
+            return {
+                "ids": ids,
+                "names": names,
+                "sparse": tf.sparse.from_dense(tf.ones([2, 3])),
+                "none": None,
+                "loss": tf.reduce_sum(ids, [0, 1, 2]),
+                "slices": tf.IndexedSlices(tf.ones([2]), IDS[:2]),
+            }
+
+        return begin(logs, 0).once(step)
+
+    ids = tf.ragged.constant([[[1, 2], []], [[3]]], dtype=tf.int64)
+    names = tf.RaggedTensor.from_row_lengths([["a", "b", "c"]] * 2, [0, 2])
+    first, second = once(ids, names), once(ids, names)
+    assert first["ids"].to_list() == [[[1, 2], []], [[3]]]
+    assert first["loss"].numpy() == 6
+    for name in ("ids", "names"):
+        assert second[name].to_list() == [[]] * (rows or 0)
+        assert second[name].shape.rank == 3
+    assert second["loss"].numpy() == 0 and second["none"] is None
+    assert tf.size(second["sparse"].values).numpy() == 0
+    assert second["slices"].values.numpy().tolist() == [0.0, 0.0]
+
+
 def test_finished_updates_are_refused(logs):
     table = make_table()
     step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
