@@ -42,10 +42,12 @@ class UpdateLogs:
     @classmethod
     def of(cls, strategy: tf.distribute.ParameterServerStrategy) -> Self:
         """Those on its parameter servers."""
-        if strategy not in _LOGS:
-            with strategy.scope():
-                _LOGS[strategy] = cls(strategies.servers())
-        return _LOGS[strategy]
+        # Two threads with two logs would number their updates alike.
+        with _LOGS_LOCK:
+            if strategy not in _LOGS:
+                with strategy.scope():
+                    _LOGS[strategy] = cls(strategies.servers())
+            return _LOGS[strategy]
 
     def schedule(
         self,
@@ -100,21 +102,33 @@ class UpdateLogs:
             committed=tf.reduce_max([there for _, there in begun.values()]),
         )
 
-    def settle(self) -> None:
-        """Ends all attempts at updates that were scheduled.
+    def settle(
+        self, coordinator: tf.distribute.coordinator.ClusterCoordinator
+    ) -> None:
+        """Waits for all that is scheduled, and ends all attempts at updates.
 
         What is committed on one device is then on all; the rest is forgotten.
+
+        Args:
+            coordinator: As for `schedule`, which waits meanwhile.
 
         Raises:
             tf.errors.OpError: A device is gone.
         """
         logs = self._logs.values()
-        committed = [
-            log.call(gen_ops.lodestar_close_updates, self._next).numpy()
-            for log in logs
-        ]
-        for log in logs:
-            log.call(gen_ops.lodestar_settle_updates, np.concatenate(committed))
+        with self._lock:
+            # What a step raises is not always an OpError.
+            with contextlib.suppress(Exception):
+                coordinator.join()
+            below = self._next
+            committed = [
+                log.call(gen_ops.lodestar_close_updates, below).numpy()
+                for log in logs
+            ]
+            for log in logs:
+                log.call(
+                    gen_ops.lodestar_settle_updates, np.concatenate(committed)
+                )
 
     def lost_server(self) -> int | None:
         """The task of a log that is gone, maybe with another one in its place."""
@@ -125,6 +139,7 @@ class UpdateLogs:
 
 
 _LOGS: weakref.WeakKeyDictionary[Any, UpdateLogs] = weakref.WeakKeyDictionary()
+_LOGS_LOCK = threading.Lock()
 
 
 class _UpdateLog(SharedResource):

@@ -148,19 +148,22 @@ class Scheduler:
 def errors(
     coordinator: tf.distribute.coordinator.ClusterCoordinator,
 ) -> Iterator[None]:
-    """Raises what is raised inside when no step is under way any more."""
+    """Raises what is raised inside when no step is under way any more.
+
+    A KeyboardInterrupt waits for the steps, too; another one does not.
+    """
+    # While all servers are there: by these a lost one is known.
+    logs = UpdateLogs.of(coordinator.strategy)
     try:
         yield
     except BaseException as error:
+        # Steps may have been ended when they had written on one server.
         with contextlib.suppress(tf.errors.OpError):
-            coordinator.join()
+            logs.settle(coordinator)
         lost = None
         if isinstance(error, Exception):
-            lost = UpdateLogs.of(coordinator.strategy).lost_server()
+            lost = logs.lost_server()
         if lost is None:
-            # Steps may have been ended when they had written on one server.
-            with contextlib.suppress(tf.errors.OpError):
-                UpdateLogs.of(coordinator.strategy).settle()
             raise
         raise tf.errors.UnavailableError(
             None,

@@ -1,7 +1,9 @@
 """Updates that are made whole and once, whichever attempt is cut off."""
 
 import collections
+import concurrent.futures
 import re
+import time
 from unittest import mock
 
 import keras
@@ -14,6 +16,7 @@ import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers import update_attempt
 from lodestar.optimizers.update_attempt import UpdateLogs
+from lodestar.train.scheduler import errors
 
 IDS = tf.range(8, dtype=tf.int64)
 DEVICES = ["/CPU:0", "/device:CPU:0", "/CPU:1"]  # the first of two names
@@ -284,11 +287,64 @@ def test_a_number_of_updates_is_ended_on_all_devices(logs):
         for part in range(3):
             stage(table, attempt, part)
     commit_on_one(attempts[1])
-    logs.settle()
+    # Of an iterator that could not be made again, as TensorFlow raises it.
+    calls.join.side_effect = RuntimeError
+    logs.settle(calls)
     assert values(table) == [1.0] * 8
     for update in (2, 3):
         with pytest.raises(tf.errors.FailedPreconditionError, match="finished"):
             begin(logs, update)
+
+
+def test_threads_have_the_same_logs():
+    class Slow(UpdateLogs):
+        def __init__(self, devices):
+            time.sleep(0.2)
+            super().__init__(DEVICES)
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(Slow.of, [strategy] * 2)
+    assert first is second
+
+
+def test_updates_are_settled_while_none_is_scheduled(logs):
+    calls = mock.Mock()
+    calls.schedule = lambda function, arguments: int(arguments[-1][0])
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        late = []
+
+        def join():
+            late.append(threads.submit(logs.schedule, calls, None, (), 1))
+            time.sleep(0.1)
+            assert not late[0].done()
+
+        assert logs.schedule(calls, None, (), 1) == 0
+        calls.join = join
+        logs.settle(calls)
+        assert late[0].result() == 1
+    with pytest.raises(tf.errors.FailedPreconditionError, match="finished"):
+        begin(logs, 0)
+    begin(logs, 1)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_is_raised_when_updates_are_settled(logs, error):
+    coordinator = mock.Mock()
+    coordinator.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with mock.patch.object(UpdateLogs, "__init__", side_effect=RuntimeError):
+        with pytest.raises(RuntimeError), errors(coordinator):
+            pytest.fail("logs are made first")
+    update_attempt._LOGS[coordinator.strategy] = logs
+    coordinator.join.side_effect = RuntimeError
+    logs._next = 1
+    with pytest.raises(error), errors(coordinator):
+        raise error
+    with pytest.raises(tf.errors.FailedPreconditionError, match="finished"):
+        begin(logs, 0)
+    coordinator.join.side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), errors(coordinator):
+        raise error
 
 
 def waits_for(nodes):
