@@ -271,10 +271,18 @@ class UpdateAttempt:
         return tf.cond(self.committed <= 0, make, finish)
 
 
+# The last two where it was traced in another trace of the step.
+_UPDATES = (
+    "Lodestar>EmbeddingApply",
+    "Lodestar>EmbeddingStage",
+    "Lodestar>CommitUpdate",
+)
+
+
 def _check_makes_no_other_update() -> None:
     library = tf.compat.v1.get_default_graph().as_graph_def().library
     for function in library.function:
-        if any(n.op == "Lodestar>EmbeddingApply" for n in function.node_def):
+        if any(n.op in _UPDATES for n in function.node_def):
             raise ValueError(
                 "a step whose update is made once applies gradients of tables "
                 f"in the tf.function {function.signature.name}, which was "

@@ -194,6 +194,25 @@ def test_zeros_are_of_what_the_step_returns(logs, rows):
     assert second["slices"].values.numpy().tolist() == [0.0, 0.0]
 
 
+def test_a_function_that_another_trace_has_traced(logs):
+    optimizer, table = wrap(keras.optimizers.SGD(1.0)), make_table()
+    gradient = tf.IndexedSlices(-tf.ones([8, 2]), IDS, tf.constant([-1, 2]))
+
+    @tf.function
+    def inner():
+        optimizer.apply([gradient], [table.hook])
+        return tf.constant(1)
+
+    @tf.function(autograph=False)
+    def once(update, times):
+        return times * begin(logs, update).once(inner)
+
+    assert int(once(0, 2)) == 2
+    with pytest.raises(ValueError, match="inner.*traced before; let the step"):
+        once(1, 3)
+    assert values(table) == [1.0] * 8
+
+
 def test_finished_updates_are_refused(logs):
     table = make_table()
     step = step_of([table], wrap(keras.optimizers.SGD(1.0)), logs)
