@@ -199,3 +199,15 @@ def forget_initial_epoch(model: keras.Model) -> None:
     """
     if hasattr(model, "_initial_epoch"):
         model._initial_epoch = None
+
+
+def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
+    """Returns a tf.function of the same Python function, with no trace yet.
+
+    AutoGraph is what it was; TensorFlow gives that out under a private name
+    only, without which it is on.
+    """
+    return tf.function(
+        function.python_function,
+        autograph=getattr(function, "_autograph", True),
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.scheduler import errors
 
@@ -27,12 +28,19 @@ def schedule(
     ...     lodestar.train.schedule(coordinator, step, args=(batches,))
     >>> lodestar.train.join(coordinator)
 
+    After an error, `coordinator.join()` in place of it may leave an update on
+    some servers only.
+
     Args:
         coordinator: Of a ParameterServerStrategy.
         step: A `tf.function` in which a `DynamicEmbeddingOptimizer` applies
             gradients once, in `strategy.run`, as Keras wants it. It is traced
-            anew; functions in it that apply gradients are plain ones.
-        args: Of the step, as `coordinator.schedule` takes them.
+            anew, without its `input_signature`, by which numbers of Python
+            become tensors: give tensors. Functions in it that apply gradients
+            are plain ones. What other optimizers apply in it before the one of
+            the tables may be applied again.
+        args: Of the step, as `coordinator.schedule` takes them, but no
+            RemoteValue.
         kwargs: As there.
 
     Returns:
@@ -45,7 +53,8 @@ def schedule(
         ValueError: The step applies gradients of tables twice, or in a
             `tf.function` within that was traced before.
         NotImplementedError: The optimizer has `gradient_accumulation_steps`.
-        Exception: As `join`, of a step before.
+        Exception: As `join`, of a step before. Steps that are under way are
+            waited for, also after a KeyboardInterrupt; another one ends that.
     """
     if not isinstance(step, tf.types.experimental.PolymorphicFunction):
         raise TypeError(
@@ -74,6 +83,7 @@ def join(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
     Raises:
         tf.errors.UnavailableError: A parameter server is gone, and its part of
             the model with it; names it.
+        tf.errors.FailedPreconditionError: A step applies gradients in a loop.
         Exception: As a step that was scheduled; steps that were under way with
             it are ended, their updates made on all servers or none.
     """
@@ -90,10 +100,10 @@ def _made_once(step: Any) -> Any:
         update, finished = tf.unstack(updates)
         logs = UpdateLogs.of(tf.distribute.get_strategy())
         # Not what was traced of it before, which updates in another way.
-        anew = tf.function(step_ref().python_function)
+        anew = _private.anew(step_ref())
         return logs.begin(update, finished).once(lambda: anew(*args, **kwargs))
 
-    return tf.function(made_once, reduce_retracing=True, autograph=False)
+    return tf.function(made_once, autograph=False)
 
 
 # By the step, which they do not keep.

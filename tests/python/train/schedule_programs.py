@@ -89,6 +89,19 @@ def steps_are_scheduled_once():
     COORDINATOR.join()
     assert weight.numpy() == 6.0
 
+    @tf.function(autograph=False)
+    def by_its_shape(ids):
+        for _ in range(ids.shape[0]):  # unknown, if the trace were of all
+            weight.assign_add(1.0)
+        with pytest.raises(TypeError, match="symbolic `tf.Tensor` as a Python"):
+            if ids[0] > 0:
+                pytest.fail("AutoGraph has converted this")
+
+    for size in (1, 2):
+        schedule(COORDINATOR, by_its_shape, (ids[:size],))
+        join(COORDINATOR)
+    assert weight.numpy() == 9.0
+
     @tf.function
     def looped(ids):
         for _ in tf.range(2):
