@@ -52,14 +52,16 @@ def fit(
         x: Batches, read by this program, each trained on by one worker, or by
             all replicas. Or, under ParameterServerStrategy, a function that
             gives the dataset which every worker reads for itself, from its
-            beginning again where it ends.
+            beginning again where it ends. There the rank of its elements must
+            be known before they are read.
         epochs: As `model.fit`.
         verbose: As there.
         callbacks: As there; those of batches are called once a round.
         validation_data: Batches, evaluated as `x` is trained on.
         initial_epoch: As there.
         steps_per_epoch: As there, of all workers together; a dataset that ends
-            is read again. None: one pass over `x`, which is no function then.
+            is read again, but for a ResumableDataset, whose data must not end
+            before the epochs do. None: one pass over `x`, which is no function then.
         validation_steps: As there.
         validation_freq: As there.
         steps_per_round: Of all workers together; default: 100 for each.

@@ -34,12 +34,12 @@ def predict(
 
     Raises:
         TypeError: `model` or `x` is none.
-        ValueError: `model` is of another strategy, `steps` is out of range, or
-            there is no batch.
+        ValueError: `model` is of another strategy, `steps` is out of range or
+            None where `x` has no end, or there is no batch.
         tf.errors.UnavailableError: A parameter server is gone; names it.
         tf.errors.OpError: As the dataset and the model.
     """
-    check_strategy(model)
+    check_strategy(model, instead="model.predict")
     check_dataset("x", x)
     if steps is not None:
         check_at_least("steps", steps, 1)

@@ -34,8 +34,8 @@ class Scheduler:
 
     Raises:
         TypeError: `model` or `x` is none.
-        ValueError: The model cannot be trained so, or `steps_per_round` is out
-            of range.
+        ValueError: The model cannot be trained so, or of elements of unknown
+            rank, or `steps_per_round` is out of range.
     """
 
     def __init__(self, model: keras.Model, x: Any, steps_per_round: int | None):
@@ -58,9 +58,12 @@ class Scheduler:
         self._dataset = x(tf.distribute.InputContext()) if callable(x) else x
         check_dataset("x", self._dataset)
         with strategy.scope(), errors(self.coordinator):
-            self.step = ScheduledStep.of(
-                model, lambda: (None, self._dataset.element_spec), []
-            )
+            spec = self._dataset.element_spec
+            try:
+                self.step = ScheduledStep.of(model, lambda: (None, spec), [])
+            except (TypeError, ValueError):
+                _check_ranks(spec)
+                raise
 
     def source(self, steps: int | None) -> BatchSource | WorkerSource:
         """What gives the batches of `x`."""
@@ -174,7 +177,7 @@ def errors(
         ) from error
 
 
-def check_strategy(model: keras.Model) -> None:
+def check_strategy(model: keras.Model, instead: str = "model.fit") -> None:
     """Refuses what is no model under a ParameterServerStrategy."""
     if not isinstance(model, keras.Model):
         raise TypeError(
@@ -184,8 +187,21 @@ def check_strategy(model: keras.Model) -> None:
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(
             f"the model is made under {type(strategy).__name__}, wanted "
-            "ParameterServerStrategy; use model.fit."
+            f"ParameterServerStrategy; use {instead}."
         )
+
+
+def _check_ranks(spec: Any) -> None:
+    """Names an element whose shape says too little to build a model by."""
+    for path, leaf in keras.tree.flatten_with_path(spec):
+        shape = getattr(leaf, "shape", None)
+        if isinstance(shape, tf.TensorShape) and shape.rank is None:
+            name = "".join(f"[{key!r}]" for key in path)
+            raise ValueError(
+                f"element{name} of the dataset has an unknown rank, with which "
+                "the model cannot be built; set it in the dataset, by "
+                "tf.ensure_shape."
+            )
 
 
 def _check_model(model: keras.Model) -> None:

@@ -48,6 +48,10 @@ def test_predict(run):
     run("outputs_are_in_the_order_of_batches", of="predict_programs")
 
 
+def test_an_element_of_unknown_rank(run):
+    run("an_element_of_unknown_rank_is_named", of="going_on_programs")
+
+
 def test_an_epoch_has_no_batch_left(run, tmp_path):
     run("an_epoch_has_no_batch_left", str(tmp_path), of="going_on_programs")
 

@@ -1,10 +1,12 @@
-"""What fit_test.py runs of snapshots, in the process of fit_programs.py."""
+"""What fit_test.py runs of data and snapshots, in the process of fit_programs.py."""
 
 import keras
 import pytest
-from fit_programs import click_model, clicks
+import tensorflow as tf
+from fit_programs import DATA, click_model, clicks, model
 
 import lodestar
+from lodestar.train import fit
 
 
 class Died(Exception):
@@ -23,6 +25,21 @@ class Stop(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model.stop_training = epoch == 1
+
+
+def an_element_of_unknown_rank_is_named():
+    """Where the model cannot be built by it."""
+
+    def unknown(x, y):
+        return tf.numpy_function(lambda a: a, [x], tf.float32), y
+
+    data = DATA.map(unknown)
+    with pytest.raises(
+        ValueError, match=r"element\[0\] .* an unknown rank, with"
+    ):
+        fit(model(), data, verbose=0)
+    data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 4]), y))
+    assert fit(model(), data, verbose=0).history["samples"] == [96]
 
 
 def an_epoch_has_no_batch_left(folder):

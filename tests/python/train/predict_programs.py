@@ -36,5 +36,5 @@ def outputs_are_in_the_order_of_batches():
         predict(ours, DATA, steps=0)
     with pytest.raises(ValueError, match="`x` has no end"):
         predict(ours, DATA.repeat())
-    with pytest.raises(ValueError, match="wanted ParameterServerStrategy"):
+    with pytest.raises(ValueError, match="Strategy; use model.predict"):
         predict(model(scope=contextlib.nullcontext()), DATA)
