@@ -155,7 +155,10 @@ class Snapshot(keras.callbacks.Callback):
         trained yet, or was interrupted; trains what is left of its epoch, and
         the epochs after it. The steps are exactly those of a training that never
         stopped, and so are what callbacks see, their numbers of epochs and
-        batches and the logs, and what they know.
+        batches and the logs, and what they know. Under a ParameterServerStrategy
+        they are steps of the same batches, none missing and none twice, in an
+        order that is not the same twice; a snapshot is taken at most once a
+        round, at its end.
 
         A training that an EarlyStopping has ended stays so. One that something
         else has stopped, by `model.stop_training`, goes on.
@@ -183,7 +186,8 @@ class Snapshot(keras.callbacks.Callback):
                 which Keras reads another dataset; or the snapshot does not say
                 where in an epoch it was taken.
             NotImplementedError: Another strategy.
-            Exception: As `restore` and `model.fit`.
+            Exception: As `restore`, and `model.fit` or, under a
+                ParameterServerStrategy, `lodestar.train.fit`.
         """
         reader = self._iterator
         if not isinstance(reader, ResumableDataset):

@@ -79,8 +79,8 @@ class UpdateLogs:
     def begin(self, update: Any, finished: Any) -> "UpdateAttempt":
         """Begins an attempt at an update; in a `tf.function`.
 
-        All logs are asked at once, in the time in which it is computed what
-        the update is made of.
+        All logs are asked at once, while that is computed of the step which
+        does not wait for the answer.
 
         Args:
             update: int64 scalar, the update's number.

@@ -51,7 +51,8 @@ def schedule(
     Raises:
         TypeError: `step` is no `tf.function`.
         ValueError: The step applies gradients of tables twice, or in a
-            `tf.function` within that was traced before.
+            `tf.function` within that was traced before; or a RemoteValue is
+            given.
         NotImplementedError: The optimizer has `gradient_accumulation_steps`.
         Exception: As `join`, of a step before. Steps that are under way are
             waited for, also after a KeyboardInterrupt; another one ends that.
