@@ -1,5 +1,6 @@
 """The embedding variable whose rows are spread over workers."""
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
 from lodestar.ops import embedding_partition_ops
 
+_FIRST_VALUES = struct.Struct("<qq")
 # What all parts of a table have alike.
 _EQUAL = (
     "optimizer",
@@ -75,6 +77,11 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             table_parts.shares(policy, self.workers.count)[self.workers.index]
             for policy in self._eviction
         ]
+        # A table without a name draws a seed in each process.
+        words = _FIRST_VALUES.pack(self._seed, self._init_salt)
+        self._seed, self._init_salt = _FIRST_VALUES.unpack(
+            self.exchange(words)[0]
+        )
         super()._make_rows()
 
     def _attributes(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Each trains one model with the others, and another one alone on all of the
 batch, and compares them.
 """
 
+import random
 import shutil
 
 import dense_reference as reference
@@ -286,6 +287,27 @@ def snapshots(strategy, folder):
     else:
         raise AssertionError("saved")
     assert len(lodestar.snapshot.list(folder)) == 3
+
+
+def unnamed(strategy, folder):
+    """Tables whose seed each process would draw for itself."""
+
+    def make(strategy):
+        with replicas.scope_of(strategy):
+            layer = lodestar.layers.DynamicEmbedding(2)
+            return layer.table, lodestar.EmbeddingVariable(3)
+
+    random.seed(int(strategy.cluster_resolver.task_id))
+    several = make(strategy)
+    said = several[0].exchange(str(several[1].first_value_words).encode())
+    assert said[0] == said[1]
+    for table in several:
+        table.insert_or_assign(range(9), np.ones([9, table.dim]))
+    lodestar.snapshot.save(folder, list(several))
+    alone = make(None)
+    lodestar.snapshot.restore(folder, list(alone))
+    for a, b in zip(several, alone):
+        replicas.assert_same_tables(a, b)
 
 
 class Died(Exception):

@@ -93,7 +93,9 @@ def test_two_workers(case, two_workers):
     two_workers(case)
 
 
-@pytest.mark.parametrize("case", ["checkpoint", "snapshots", "goes_on"])
+@pytest.mark.parametrize(
+    "case", ["checkpoint", "snapshots", "unnamed", "goes_on"]
+)
 def test_what_is_saved_goes_on_in_one_process_and_in_two(
     case, two_workers, tmp_path
 ):
