@@ -352,8 +352,9 @@ class _Saving:
         except BaseException as error:
             self.outcome.error = error
         finally:
-            self.taken.set()
+            # First: workers who go on find it done, all of them.
             self.outcome.end()
+            self.taken.set()
 
     def warn(self) -> None:
         """Tells the caller of `save` what he should know."""
