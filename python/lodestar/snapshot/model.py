@@ -27,6 +27,7 @@ from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.manifest import Manifest
 from lodestar.snapshot.restoring import (
     Plan,
+    Read,
     RestoreOptions,
     RestoreReport,
     check_options,
@@ -39,6 +40,7 @@ from lodestar.snapshot.saving import (
     begin,
     dense_arrays,
 )
+from lodestar.snapshot.together import Together
 
 WEIGHT = "weight/"
 _OPTIMIZER = "optimizer/"
@@ -125,13 +127,18 @@ def restore_values(
     of_weights = check_options(None, "error", "error", "reset")
     tables = find_tables(model)
 
-    def restore_version(folder: SnapshotFolder, chain: list[Manifest]) -> None:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
         plan = Plan(folder, chain, tables, of_tables)
         variables = _Variables(folder, chain[-1], model, tables, of_weights)
-        plan.apply()
-        variables.assign()
 
-    with_version(SnapshotFolder(path), None, version, restore_version)
+        def install(loaded: list[Any]) -> None:
+            plan.install(loaded)
+            variables.assign()
+
+        return plan.load(), install
+
+    together = Together(tables.embeddings.values())
+    with_version(SnapshotFolder(path), None, version, read, together)
 
 
 def restore_model(
@@ -184,9 +191,7 @@ def restore_model(
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
 
-    def restore_version(
-        folder: SnapshotFolder, chain: list[Manifest]
-    ) -> RestoreReport:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
         manifest = chain[-1]
         if checkpoint is not None:
             _check_reader(folder, manifest)
@@ -196,19 +201,24 @@ def restore_model(
             table_options = dataclasses.replace(options, extra="ignore")
         variables = _Variables(folder, manifest, model, tables, options)
         plan = Plan(folder, chain, tables, table_options)
-        report = plan.apply()
-        variables.assign()
-        if checkpoint is not None:
-            checkpoint.read(
-                folder.file_path(manifest.version, _READER)
-            ).assert_consumed()
-        return dataclasses.replace(
-            report,
-            initial=report.initial + variables.initial,
-            ignored=report.ignored + variables.ignored,
-        )
 
-    return with_version(SnapshotFolder(path), step, version, restore_version)
+        def install(loaded: list[Any]) -> RestoreReport:
+            report = plan.install(loaded)
+            variables.assign()
+            if checkpoint is not None:
+                checkpoint.read(
+                    folder.file_path(manifest.version, _READER)
+                ).assert_consumed()
+            return dataclasses.replace(
+                report,
+                initial=report.initial + variables.initial,
+                ignored=report.ignored + variables.ignored,
+            )
+
+        return plan.load(), install
+
+    together = Together(tables.embeddings.values())
+    return with_version(SnapshotFolder(path), step, version, read, together)
 
 
 class _Variables:

@@ -1,9 +1,11 @@
 """Restoring: a version's content in place of what tables hold."""
 
+import contextlib
 import dataclasses
+import functools
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +37,9 @@ from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import with_hint
 
 _T = TypeVar("_T")
+# What other workers are told, as JSON has it, and what installs it here, from
+# what all told.
+Read = tuple[Any, Callable[[list[Any]], _T]]
 _ATTEMPTS = 5
 
 
@@ -134,12 +139,13 @@ def restore(
     """
     found = find_tables(tables)
     options = check_options(rename, missing, extra, optimizer_slots)
-    return with_version(
-        SnapshotFolder(path),
-        step,
-        version,
-        lambda folder, chain: Plan(folder, chain, found, options).apply(),
-    )
+
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+        plan = Plan(folder, chain, found, options)
+        return plan.load(), plan.install
+
+    together = Together(found.embeddings.values())
+    return with_version(SnapshotFolder(path), step, version, read, together)
 
 
 def check_options(
@@ -168,32 +174,71 @@ def with_version(
     folder: SnapshotFolder,
     step: int | None,
     version: int | None,
-    use: Callable[[SnapshotFolder, list[Manifest]], _T],
+    read: Callable[[SnapshotFolder, list[Manifest]], Read[_T]],
+    together: Together,
 ) -> _T:
-    """Returns what `use` makes of a version's chain.
+    """Reads a version's chain, touching nothing, then installs it.
 
-    If the newest one goes away meanwhile, as it does when another process
-    compacts, the next newest one takes its place.
+    What goes wrong in one worker is raised in all. If the newest version goes
+    away meanwhile, as it does when another process compacts, the next newest
+    one takes its place.
     """
     check_eager("snapshot.restore")
     if step is not None and version is not None:
         raise ValueError(
             f"`step`={step} and `version`={version}: give one of them."
         )
+    newest = version is None and step is None
     for _ in range(_ATTEMPTS):
-        chosen = choose(folder, step, version)
+        chosen = together.of_first(lambda: choose(folder, step, version))
         try:
-            return use(folder, folder.chain(chosen))
-        except (SnapshotError, tf.errors.NotFoundError) as error:
-            gone = chosen not in folder.versions()
-            if version is None and step is None and gone:
+            return _use(folder, chosen, read, together)
+        except Exception as error:
+            gone = functools.partial(_is_gone, folder, chosen, error)
+            if newest and all(together.agree(gone)):
                 continue
             if isinstance(error, CorruptSnapshotError) and version is None:
-                error = with_hint(folder, chosen, error)
-            raise error from None
+                raise with_hint(folder, chosen, error) from None
+            raise
     raise SnapshotError(
         f"{folder.path}: {_ATTEMPTS} versions went away while they were read"
     )
+
+
+def _is_gone(folder: SnapshotFolder, version: int, error: Exception) -> bool:
+    """Whether an error is that the version went away."""
+    missing = isinstance(error, (SnapshotError, tf.errors.NotFoundError))
+    return missing and version not in folder.versions()
+
+
+def _use(
+    folder: SnapshotFolder,
+    version: int,
+    read: Callable[[SnapshotFolder, list[Manifest]], Read[_T]],
+    together: Together,
+) -> _T:
+    result: Any = None
+
+    def read_here() -> list[Any]:
+        nonlocal result
+        chain = folder.chain(version)
+        told, result = read(folder, chain)
+        return [chain[-1].time, told]
+
+    found = together.agree(read_here)
+    if any(time != found[0][0] for time, _ in found):
+        raise SnapshotError(
+            f"{folder.version_path(version)}: is not what all workers read; "
+            "wanted a folder that they share, and to which nobody writes now"
+        )
+    install = result
+
+    def install_here() -> None:
+        nonlocal result
+        result = install([told for _, told in found])
+
+    together.agree(install_here)
+    return result
 
 
 def choose(
@@ -278,7 +323,7 @@ class Plan:
                 "of the snapshot, of the same kind, is not taken. Use `rename` "
                 "if they are the same"
             )
-        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=6)
+        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=9)
 
     def _match(
         self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]
@@ -339,9 +384,38 @@ class Plan:
         else:
             id_contents.check(self._path, name_here, table, arrays)
 
-    def apply(self) -> RestoreReport:
-        """Restores the tables."""
-        restored = self._restore_embeddings()
+    def load(self) -> dict[str, int]:
+        """Reads the rows that are of this process; how many, by table."""
+        tables = self._embeddings()
+
+        def load(place: Place) -> tuple[tf.Tensor, list[int]]:
+            return snapshot_ops.load(
+                place.handles,
+                [saved_parts(self._files[p.name], place) for p in place.parts],
+                [(part.part, part.parts) for part in place.parts],
+                [self._base(part.name) for part in place.parts],
+                optimizer_slots=self._options.optimizer_slots,
+            )
+
+        counts = dict.fromkeys(tables, 0)
+        self._loaded: list[tuple[Place, tf.Tensor]] = []
+        places = places_of(tables)
+        with corrupt_files(), _as_snapshot_error():
+            for place, (tensor, rows) in zip(places, each(places, load)):
+                self._loaded.append((place, tensor))
+                for part, count in zip(place.parts, rows, strict=True):
+                    counts[part.name] += count
+        return counts
+
+    def install(self, loaded: list[dict[str, int]]) -> RestoreReport:
+        """Gives the tables what was loaded: so many rows in each worker."""
+        with _as_snapshot_error():
+            self._install_embeddings()
+        self._loaded = []
+        restored = {}
+        for there, table in self._embeddings().items():
+            note_saved(table, self._base(there), there, self.manifest.time)
+            restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():
             arrays = self._id_arrays.get(name_there)
             if arrays is not None:
@@ -360,66 +434,31 @@ class Plan:
             },
         )
 
-    def _restore_embeddings(self) -> dict[str, int]:
-        tables = {
+    def _embeddings(self) -> dict[str, EmbeddingVariable]:
+        """By their names in the snapshot."""
+        return {
             there: self._tables.embeddings[self._names[there]]
             for there in self._files
         }
-        slots = self._options.optimizer_slots
-        # Without the snapshot's optimizer slots, or in other parts, a table is
-        # not what a delta would begin with.
-        bases = {
-            there: self.manifest.base
-            if slots == "require"
-            and part_count(table) == len(self._files[there])
-            else ""
-            for there, table in tables.items()
-        }
 
-        def load(place: Place) -> tuple[tf.Tensor, list[int]]:
-            return snapshot_ops.load(
-                place.handles,
-                [saved_parts(self._files[p.name], place) for p in place.parts],
-                [(part.part, part.parts) for part in place.parts],
-                [bases[part.name] for part in place.parts],
-                optimizer_slots=slots,
-            )
+    def _base(self, there: str) -> str:
+        """What a delta of the table begins with.
 
-        places = places_of(tables)
-        loaded: list[tf.Tensor] = []
+        Without the snapshot's optimizer slots, or in other parts, a table is
+        not that.
+        """
+        table = self._tables.embeddings[self._names[there]]
+        same = self._options.optimizer_slots == "require" and part_count(
+            table
+        ) == len(self._files[there])
+        return self.manifest.base if same else ""
 
-        def load_all() -> dict[str, Any]:
-            counts = dict.fromkeys(tables, 0)
-            with corrupt_files():
-                for place, (tensor, rows) in zip(places, each(places, load)):
-                    loaded.append(tensor)
-                    for part, count in zip(place.parts, rows, strict=True):
-                        counts[part.name] += count
-            return {"time": self.manifest.time, "rows": counts}
-
-        try:
-            found = Together(tables.values()).agree(load_all)
-            if any(other["time"] != self.manifest.time for other in found):
-                raise SnapshotError(
-                    f"{self._path}: is not what all workers read; wanted a "
-                    "folder that they share, and to which nobody writes now"
-                )
-            self._install(places, loaded)
-        except tf.errors.FailedPreconditionError as error:
-            # Another optimizer, a cap: what only the op can see.
-            raise SnapshotError(describe_error(error)) from None
-        for there, table in tables.items():
-            note_saved(table, bases[there], there, self.manifest.time)
-        return {
-            self._names[there]: sum(other["rows"][there] for other in found)
-            for there in tables
-        }
-
-    def _install(self, places: list[Place], loaded: list[tf.Tensor]) -> None:
-        for number, place in enumerate(places):
+    def _install_embeddings(self) -> None:
+        places = [place for place, _ in self._loaded]
+        for number, (place, loaded) in enumerate(self._loaded):
             try:
                 with place.on():
-                    snapshot_ops.install(loaded[number])
+                    snapshot_ops.install(loaded)
             except tf.errors.OpError as error:
                 if number == 0:
                     raise
@@ -431,6 +470,15 @@ class Plan:
                     f"{self._path}: {done} took what it holds of tables, but "
                     f"{left} did not: {describe_error(error)}. Restore again"
                 ) from None
+
+
+@contextlib.contextmanager
+def _as_snapshot_error() -> Iterator[None]:
+    """Another optimizer, a cap: what only the op can see."""
+    try:
+        yield
+    except tf.errors.FailedPreconditionError as error:
+        raise SnapshotError(describe_error(error)) from None
 
 
 def _check_embedding(
@@ -459,9 +507,9 @@ def load_dense(
     Raises:
         CorruptSnapshotError, SnapshotError: As `restore`.
     """
-    return with_version(
-        SnapshotFolder(path),
-        None,
-        version,
-        lambda folder, chain: blobs.read(folder, chain[-1], DENSE),
-    )
+
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+        arrays = blobs.read(folder, chain[-1], DENSE)
+        return None, lambda _: arrays
+
+    return with_version(SnapshotFolder(path), None, version, read, Together(()))

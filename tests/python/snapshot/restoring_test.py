@@ -226,14 +226,14 @@ def test_a_missing_parent_is_named(path, saved):
 
 def test_the_newest_may_go_while_it_is_read(path, saved, monkeypatch):
     folder = SnapshotFolder(path)
-    apply = restoring.Plan.apply
+    load = restoring.Plan.load
 
-    def apply_late(plan):
+    def load_late(plan):
         if plan.manifest.version == 2:
             snapshot.compact(path)
-        return apply(plan)
+        return load(plan)
 
-    monkeypatch.setattr(restoring.Plan, "apply", apply_late)
+    monkeypatch.setattr(restoring.Plan, "load", load_late)
     tables = [st.table("a"), st.table("b", dim=2)]
     assert snapshot.restore(path, tables).version == 3
     assert folder.versions() == [3]
