@@ -28,7 +28,12 @@ from lodestar.snapshot.model import (
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import PendingSnapshot
-from lodestar.train.shared_out import SharedOut, cardinality, prepare
+from lodestar.train.shared_out import (
+    SharedOut,
+    agree_to_stop,
+    cardinality,
+    prepare,
+)
 
 # What is saved of the place in training, before the first batch.
 _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
@@ -222,6 +227,15 @@ class Snapshot(keras.callbacks.Callback):
             steps=steps_per_epoch or cardinality(reader),
             model=model,
         )
+        training.alike = {
+            "epochs": epochs,
+            "steps_per_epoch": steps_per_epoch,
+            "validation_data": options.get("validation_data") is not None,
+            **{
+                name: options.get(name)
+                for name in ("validation_steps", "validation_freq")
+            },
+        }
         options.update(verbose=verbose, callbacks=training)
         data: Any = reader
         fit = model.fit
@@ -337,7 +351,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._batches_left() == 0:
             # What is due is taken when others have seen the epoch end.
             return
-        self._stopped = bool(self.model.stop_training)
+        self._stopped = agree_to_stop(self.model)
         if self._stopped:
             # They see it end now, and again when it has.
             self._take_now()
@@ -348,7 +362,7 @@ class Snapshot(keras.callbacks.Callback):
         """Takes a snapshot, if one is due, or the epoch is the best."""
         if (
             not self._stopped
-            and self.model.stop_training
+            and agree_to_stop(self.model)
             and self._batches_left()
         ):
             # Stopped behind the end of the batch.

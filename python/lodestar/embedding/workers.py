@@ -5,9 +5,10 @@ all replicas, in the same order.
 """
 
 import functools
+import json
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,11 @@ class Workers(NamedTuple):
 
 def of_strategy() -> Workers | None:
     """The workers of the strategy in scope; None where they are not several."""
-    strategy = tf.distribute.get_strategy()
+    return of(tf.distribute.get_strategy())
+
+
+def of(strategy: tf.distribute.Strategy) -> Workers | None:
+    """Those of a strategy; None where they are not several."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return None
     replicas = len(strategy.extended.worker_devices)
@@ -130,6 +135,61 @@ def of_each(
             at += piece.nbytes
         results.append(found)
     return results
+
+
+def any_of(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Whether a process says so, in all of them, eagerly."""
+    if of(strategy) is None:
+        return flag
+    return any(numbers(strategy, int(flag)))
+
+
+def check_alike(
+    strategy: tf.distribute.Strategy, given: Mapping[str, Any]
+) -> None:
+    """Raises ValueError in all processes unless all are given the same.
+
+    Args:
+        strategy: That of the workers, if there are some.
+        given: What JSON can hold, by the name that the error names.
+    """
+    if of(strategy) is None:
+        return
+    said = [
+        json.loads(text)
+        for text in exchange(strategy, json.dumps(given).encode())
+    ]
+    for name in given:
+        values = [found[name] for found in said]
+        if any(value != values[0] for value in values):
+            raise ValueError(
+                f"The workers have a different `{name}`, in their order "
+                f"{values}; wanted one for all, as they make each step together."
+            )
+
+
+def numbers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
+    """That of each process, in all of them, eagerly; one small message."""
+    return _numbers(strategy)(np.array([number])).numpy().tolist()
+
+
+@functools.cache
+def _numbers(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
+    def replica(number: tf.Tensor) -> tf.Tensor:
+        # What is made in a replica has its device, which gathering asks for.
+        return tf.distribute.get_replica_context().all_gather(
+            tf.identity(number), axis=0
+        )
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([1], tf.int64)], autograph=False
+    )
+    def run(number: tf.Tensor) -> tf.Tensor:
+        said = strategy.run(replica, args=(number,))
+        said = strategy.experimental_local_results(said)[0]
+        return said[:: of(strategy).replicas]
+
+    return run
 
 
 def exchange(strategy: tf.distribute.Strategy, text: bytes) -> list[bytes]:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar.embedding import workers
 from lodestar.train.batch_sources import check_dataset
 from lodestar.train.shared_out import (
     Phases,
@@ -42,6 +43,10 @@ def fit(
         epochs=options["epochs"],
         steps=options["steps_per_epoch"] or cardinality(x),
     )
+    phases.alike = {
+        "validation_data": validation_data is not None,
+        **{name: given for name, given in options.items() if name != "verbose"},
+    }
     strategy = model.distribute_strategy
     data = SharedOut(x, strategy, lambda: phases.training)
     prepare(model, data)
@@ -67,6 +72,7 @@ def evaluate(
         epochs=1,
         steps=options["steps"] or cardinality(x),
     )
+    workers.check_alike(model.distribute_strategy, {"steps": options["steps"]})
     data = SharedOut(x, model.distribute_strategy, lambda: phases.testing)
     prepare(model, data)
     return model.evaluate(data, callbacks=phases, return_dict=True, **options)

@@ -1,11 +1,12 @@
 """Batches of one dataset, shared out to the replicas of a strategy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._errors import describe_error
 from lodestar.embedding import workers
 
@@ -14,6 +15,8 @@ _KNOWN = (
     tf.distribute.MirroredStrategy,
     tf.distribute.MultiWorkerMirroredStrategy,
 )
+# What a worker says of the next batch.
+_READ, _ENDED, _FAILED = range(3)
 
 
 class Phases(keras.callbacks.CallbackList):
@@ -24,14 +27,29 @@ class Phases(keras.callbacks.CallbackList):
     Attributes:
         training: Whether the next batch of training is trained.
         testing: Whether that of a validation is evaluated.
+        alike: What `fit` is given, by name, that workers are to have alike.
     """
 
     training = False
     testing = False
+    alike: Mapping[str, Any] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.training = True
         super().on_train_begin(logs)
+        # A BackupAndRestore of each worker may have an epoch of its own.
+        restored = {"restored epoch": _private.restored_epoch(self.model)}
+        workers.check_alike(
+            self.model.distribute_strategy, {**self.alike, **restored}
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        agree_to_stop(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        agree_to_stop(self.model)
 
     def on_train_end(self, logs: Any = None) -> None:
         self.training = False
@@ -44,6 +62,14 @@ class Phases(keras.callbacks.CallbackList):
     def on_test_end(self, logs: Any = None) -> None:
         self.testing = False
         super().on_test_end(logs)
+
+
+def agree_to_stop(model: keras.Model) -> bool:
+    """Whether training is to stop, in all workers if in one of them."""
+    stop = workers.any_of(model.distribute_strategy, bool(model.stop_training))
+    if stop:
+        model.stop_training = True
+    return stop
 
 
 class SharedOut(tf.data.Dataset, tf.distribute.DistributedDataset):
@@ -87,6 +113,7 @@ class SharedOut(tf.data.Dataset, tf.distribute.DistributedDataset):
             return [_part(batch, i, replicas) for i in range(replicas)]
 
         self._parts = parts
+        self._several = workers.of(strategy) is not None
         self._compared = False
         super().__init__(tf.data.experimental.to_variant(dataset))
 
@@ -104,17 +131,41 @@ class SharedOut(tf.data.Dataset, tf.distribute.DistributedDataset):
             if not self._wanted():
                 yield tf.nest.map_structure(_zeros, self.element_spec)
                 continue
-            if iterator is None:
-                iterator = iter(self._dataset)
+            said, failure, batch = _READ, None, None
             try:
+                if iterator is None:
+                    iterator = iter(self._dataset)
                 batch = next(iterator)
             except StopIteration:
+                said = _ENDED
+            except Exception as error:
+                if not self._several:
+                    raise
+                said, failure = _FAILED, error
+            if self._several:
+                self._agree(said, failure)
+            if said == _ENDED:
                 # As Keras wants it.
-                raise tf.errors.OutOfRangeError(
-                    None, None, "no batch"
-                ) from None
+                raise tf.errors.OutOfRangeError(None, None, "no batch")
             self._compare(batch)
             yield self._of_replicas(self._parts(batch))
+
+    def _agree(self, own: int, failure: Exception | None) -> None:
+        """Raises in all workers unless all have a batch, or none has."""
+        said = workers.numbers(self._strategy, own)
+        if failure is not None:
+            raise failure
+        if _FAILED in said:
+            raise RuntimeError(
+                f"Worker {said.index(_FAILED)} could not read a batch; it "
+                "raises the error."
+            )
+        if len(set(said)) > 1:
+            raise ValueError(
+                "The workers read different numbers of batches: worker "
+                f"{said.index(_ENDED)} has no more, worker "
+                f"{said.index(_READ)} has one. Give all the same data."
+            )
 
     def _of_replicas(self, parts: list[Any]) -> Any:
         return self._strategy.experimental_distribute_values_from_function(
@@ -123,9 +174,7 @@ class SharedOut(tf.data.Dataset, tf.distribute.DistributedDataset):
 
     def _compare(self, batch: Any) -> None:
         """Raises ValueError unless all workers read the same first batch."""
-        with self._strategy.scope():
-            several = workers.of_strategy() is not None
-        if self._compared or not several:
+        if self._compared or not self._several:
             return
         self._compared = True
         found = workers.exchange(self._strategy, _fingerprint(batch))
@@ -135,6 +184,8 @@ class SharedOut(tf.data.Dataset, tf.distribute.DistributedDataset):
                 "would train their part. Give all the same data in the same "
                 "order: a shuffle needs a seed."
             )
+        batches = int(self._dataset.cardinality())
+        workers.check_alike(self._strategy, {"number of batches": batches})
 
 
 def prepare(model: keras.Model, dataset: tf.data.Dataset) -> None:
@@ -146,8 +197,7 @@ def prepare(model: keras.Model, dataset: tf.data.Dataset) -> None:
     """
     if model.train_function is None and model.test_function is None:
         build(model, dataset)
-    with model.distribute_strategy.scope():
-        several = workers.of_strategy() is not None
+    several = workers.of(model.distribute_strategy) is not None
     if several and model.train_function is None:
         model.train_function = _function(model, model.train_step)
     if several and model.test_function is None:

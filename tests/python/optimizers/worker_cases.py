@@ -234,6 +234,99 @@ def fit(strategy):
             raise AssertionError(options)
 
 
+def expect(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+
+def unequal(strategy):
+    """What is not alike in both is an error in both."""
+    index = int(strategy.cluster_resolver.task_id)
+    model = fit_model(strategy)
+    data = fit_data()
+
+    def fit(data=data, **options):
+        return lodestar.train.fit(model, data, verbose=0, **options)
+
+    def unknown(batches):
+        return data.take(batches).filter(lambda x, y: True)
+
+    def fails(x, y):
+        bad = tf.reduce_max(y) < 2.0 * index
+        tf.debugging.Assert(~bad, ["a bad record"])
+        return x, y
+
+    step = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: setattr(model, "_initial_epoch", index + 1)
+    )
+    for words, call in (
+        (
+            "different `steps_per_epoch`, in their order [1, 2]",
+            lambda: fit(data.repeat(), steps_per_epoch=1 + index),
+        ),
+        ("`epochs`", lambda: fit(epochs=1 + index)),
+        (
+            "`validation_data`",
+            lambda: fit(validation_data=data if index else None),
+        ),
+        (
+            "`restored epoch`, in their order [1, 2]",
+            lambda: fit(epochs=3, callbacks=[step]),
+        ),
+        ("`number of batches`", lambda: fit(data.take(1 + index))),
+        (
+            "worker 0 has no more, worker 1 has one",
+            lambda: fit(unknown(1 + index)),
+        ),
+        (
+            "`steps`",
+            lambda: lodestar.train.evaluate(
+                model, data, steps=1 + index, verbose=0
+            ),
+        ),
+    ):
+        expect(ValueError, words, call)
+        model._initial_epoch = None
+    expect(
+        tf.errors.InvalidArgumentError if index else RuntimeError,
+        "a bad record" if index else "Worker 1 could not read a batch",
+        lambda: fit(data.map(fails)),
+    )
+    # They are in step all the same.
+    assert fit().epoch == [0]
+
+
+def stopped(strategy, folder):
+    """Training that one is told to stop stops in both, with a snapshot."""
+    index = int(strategy.cluster_resolver.task_id)
+
+    def train(told, plain=False):
+        model = fit_model(strategy)
+        reader = lodestar.snapshot.ResumableDataset(fit_data().repeat())
+        snapshots = lodestar.callbacks.Snapshot(folder, 99, iterator=reader)
+
+        def tell(batch, logs):
+            if index == told and batch == 1:
+                model.stop_training = True
+
+        tell = keras.callbacks.LambdaCallback(on_train_batch_end=tell)
+        options = {"epochs": 2, "steps_per_epoch": 4, "verbose": 0}
+        if plain:
+            lodestar.train.fit(model, reader, callbacks=[tell], **options)
+        else:
+            snapshots.fit(model, callbacks=[tell], **options)
+        return int(model.optimizer.iterations.numpy())
+
+    assert train(1, plain=True) == 2
+    assert train(0) == 2
+    assert lodestar.snapshot.list(folder)[-1].step == 2
+    assert train(None) == 8
+
+
 def snapshots(strategy, folder):
     """Each writes and reads its part; a delta, too."""
 

@@ -87,6 +87,7 @@ def two_workers():
         "refused",
         "import_and_assign",
         "fit",
+        "unequal",
     ],
 )
 def test_two_workers(case, two_workers):
@@ -94,7 +95,7 @@ def test_two_workers(case, two_workers):
 
 
 @pytest.mark.parametrize(
-    "case", ["checkpoint", "snapshots", "unnamed", "goes_on"]
+    "case", ["checkpoint", "snapshots", "unnamed", "stopped", "goes_on"]
 )
 def test_what_is_saved_goes_on_in_one_process_and_in_two(
     case, two_workers, tmp_path
