@@ -100,16 +100,17 @@ class OneTraining(Phases):
 
     def moment(self) -> dict[str, np.ndarray]:
         """What callbacks and metrics hold now, between two steps."""
+        # First: workers read metrics together, and a callback may fail in one.
+        metrics = {
+            f"{_METRIC}{i}": blobs.to_array("a metric", variable)
+            for i, variable in enumerate(self.model.metrics_variables)
+        }
         states = []
         for callback in self.callbacks:
             state = _state(callback)
             if state:
                 states.append([type(callback).__name__, state])
         text = json.dumps(states, default=_number).encode()
-        metrics = {
-            f"{_METRIC}{i}": blobs.to_array("a metric", variable)
-            for i, variable in enumerate(self.model.metrics_variables)
-        }
         return {_CALLBACKS: np.frombuffer(text, np.uint8), **metrics}
 
     def restore_metrics(self, dataset: tf.data.Dataset) -> None:

@@ -15,11 +15,12 @@ from lodestar import train
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
-from lodestar.embedding import workers
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.found_tables import find_tables
 from lodestar.snapshot.info import list_snapshots
+from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import (
     restore_model,
     restore_values,
@@ -28,6 +29,7 @@ from lodestar.snapshot.model import (
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import PendingSnapshot
+from lodestar.snapshot.together import Together
 from lodestar.train.shared_out import (
     SharedOut,
     agree_to_stop,
@@ -207,7 +209,8 @@ class Snapshot(keras.callbacks.Callback):
             )
         if self._fresh:
             self._collect()
-            if list_snapshots(self._folder.path):
+            path = self._folder.path
+            if _together(model).of_first(lambda: bool(list_snapshots(path))):
                 self.restore(model)
         if self._place is None:
             raise ValueError(
@@ -327,7 +330,11 @@ class Snapshot(keras.callbacks.Callback):
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
-        self._moment = load_dense(self._folder.path, report.version)
+
+        def read_moment() -> None:
+            self._moment = load_dense(self._folder.path, report.version)
+
+        _together(model).agree(read_moment)
         self._newest = report.version
         self._fresh = self._stopped = False
         return report
@@ -457,24 +464,15 @@ class Snapshot(keras.callbacks.Callback):
     def _take(self, wait_for_lock: bool = True) -> None:
         """Begins a snapshot; stays due while another writer has the folder."""
         try:
-            metadata = self._metadata
-            if callable(metadata):
-                metadata = metadata()
-            taken = sorted(_START.keys() & set(metadata or {}))
-            if taken:
-                raise ValueError(
-                    f"`metadata` has {', '.join(taken)}, under which the "
-                    "callback saves what was trained last."
-                )
-            moment = self._training.moment() if self._training else {}
+            moment, metadata, delta = self._moment_of_all()
             kept = [callback.kept for callback in self._keeping()]
             self._writing = save_model(
                 self._folder.path,
                 self.model,
-                self._is_delta(),
+                delta,
                 iterator=self._iterator,
                 dense=moment,
-                metadata={**self._place, **(metadata or {})},
+                metadata=metadata,
                 blocking=False,
             )
             self._kept_in_writing = [version for version in kept if version]
@@ -489,6 +487,31 @@ class Snapshot(keras.callbacks.Callback):
         self._due = False
         self._steps = 0
         self._unsaved = False
+
+    def _moment_of_all(self) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """What is saved beside the model, if each worker can tell its own.
+
+        And whether it is a delta, as the first one says.
+        """
+        together = _together(self.model)
+        moment: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
+
+        def tell() -> bool:
+            if self._training:
+                moment.update(self._training.moment())
+            own = self._metadata
+            own = (own() if callable(own) else own) or {}
+            taken = sorted(_START.keys() & set(own))
+            if taken:
+                raise ValueError(
+                    f"`metadata` has {', '.join(taken)}, under which the "
+                    "callback saves what was trained last."
+                )
+            metadata.update(check_metadata({**self._place, **own}))
+            return together.first and self._is_delta()
+
+        return moment, metadata, together.agree(tell)[0]
 
     def _is_delta(self) -> bool:
         with contextlib.suppress(SnapshotError):
@@ -512,16 +535,17 @@ class Snapshot(keras.callbacks.Callback):
         self._newest = version
         for callback in best:
             callback.kept = version
-        with self.model.distribute_strategy.scope():
-            worker = workers.of_strategy()
-        if self._keep is None or (worker is not None and worker.index > 0):
+        if self._keep is None:
             return
         try:
-            # Another writer does so, or the next snapshot will.
-            with contextlib.suppress(SnapshotLockedError), self._folder.lock():
-                remove_old(self._folder, self._keep, self._kept_in_writing)
+            _together(self.model).of_first(self._remove_old)
         except Exception as error:
             self._failed(error)
+
+    def _remove_old(self) -> None:
+        # Another writer does so, or the next snapshot will.
+        with contextlib.suppress(SnapshotLockedError), self._folder.lock():
+            remove_old(self._folder, self._keep, self._kept_in_writing)
 
     def _failed(self, error: Exception) -> None:
         if self._on_error == "raise":
@@ -531,3 +555,8 @@ class Snapshot(keras.callbacks.Callback):
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _together(model: keras.Model) -> Together:
+    """Who write the snapshots of a model."""
+    return Together(find_tables(model).embeddings.values())
