@@ -15,10 +15,11 @@ from lodestar import train
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
+from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.found_tables import find_tables
+from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import list_snapshots
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import (
@@ -559,4 +560,8 @@ class Snapshot(keras.callbacks.Callback):
 
 def _together(model: keras.Model) -> Together:
     """Who write the snapshots of a model."""
-    return Together(find_tables(model).embeddings.values())
+    return Together(
+        table
+        for table in tables_in(model)
+        if isinstance(table, EmbeddingVariable)
+    )
