@@ -156,17 +156,14 @@ class Snapshot(keras.callbacks.Callback):
     ) -> keras.callbacks.History:
         """`model.fit` of `iterator`, from where the newest snapshot was taken.
 
-        Under ParameterServerStrategy it is `lodestar.train.fit` of it, whose steps
-        are asynchronous.
-
         Restores it, if there is one and this callback has not restored or
         trained yet, or was interrupted; trains what is left of its epoch, and
         the epochs after it. The steps are exactly those of a training that never
         stopped, and so are what callbacks see, their numbers of epochs and
         batches and the logs, and what they know. Under a ParameterServerStrategy
-        they are steps of the same batches, none missing and none twice, in an
-        order that is not the same twice; a snapshot is taken at most once a
-        round, at its end.
+        it is `lodestar.train.fit`: steps of the same batches, none missing and
+        none twice, in an order that is not the same twice; a snapshot is taken
+        at most once a round, at its end.
 
         A training that an EarlyStopping has ended stays so. One that something
         else has stopped, by `model.stop_training`, goes on.
