@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
 import lodestar.train.__main__
+from lodestar.train.cluster_task import ClusterTask
 
 _PATIENCE_S = 300  # with servers that are not there yet
 # Of ports that the kernel gives to nobody by itself.
@@ -27,19 +27,13 @@ _PORTS = range(10000, 32000)
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-class Task(NamedTuple):
-    """A place in a cluster.
+class Task(ClusterTask):
+    """A place in a cluster, of trainers and servers.
 
-    Attributes:
-        cluster: Job, "ps" and "worker", -> addresses of its tasks. With a
-            "chief" that one coordinates; else worker 0 does, too.
-        job: Of this process.
-        index: Of this process in its job.
+    With a "chief" in the cluster that one coordinates; else worker 0 does, too.
     """
 
-    cluster: dict[str, list[str]]
-    job: str
-    index: int
+    __slots__ = ()
 
     @property
     def coordinates(self) -> bool:
@@ -50,7 +44,7 @@ class Task(NamedTuple):
     @property
     def host(self) -> str:
         """By which others reach this machine."""
-        return _host_and_port(self.cluster[self.job][self.index])[0]
+        return _host_and_port(self.address)[0]
 
 
 def find_task(options: argparse.Namespace) -> Task | None:
