@@ -123,7 +123,12 @@ class SampleExchange:
                 for piece in self._pieces(own):
                     self._receive([piece])
             else:
-                self._read(worker, int(counts[worker]))
+                try:
+                    self._read(worker, int(counts[worker]))
+                except (DataError, tf.errors.OpError):
+                    # One that fails removes what it has sent.
+                    self._check_failed(self._there())
+                    raise
         first = np.cumsum(counts) - counts
         gen_ops.lodestar_record_memory_arrange(
             memory=self._memory, order=first[owners] + ranks
@@ -259,22 +264,11 @@ class SampleExchange:
         deadline = time.monotonic() + self._timeout
         while True:
             late = time.monotonic() > deadline
-            there = set(tf.io.gfile.listdir(self._folder))
+            there = self._there()
             missing = [name for name in names if name not in there]
             decided = names == [f"{self._digest}-commit"] and not missing
-            failed = [
-                worker
-                for worker in range(self._num)
-                if f"failed-{worker}" in there
-            ]
-            if failed and not decided:
-                text = self._load(f"failed-{failed[0]}").decode(
-                    errors="replace"
-                )
-                raise RuntimeError(
-                    f"{self._folder}: worker {failed[0]} has failed, no sample "
-                    f"was exchanged: {text}"
-                )
+            if not decided:
+                self._check_failed(there)
             if not missing:
                 return
             if late:
@@ -284,6 +278,19 @@ class SampleExchange:
                 )
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _there(self) -> set[str]:
+        return set(tf.io.gfile.listdir(self._folder))
+
+    def _check_failed(self, there: set[str]) -> None:
+        for worker in range(self._num):
+            name = f"failed-{worker}"
+            if name in there:
+                text = self._load(name).decode(errors="replace")
+                raise RuntimeError(
+                    f"{self._folder}: worker {worker} has failed, no sample "
+                    f"was exchanged: {text}"
+                )
 
     def _clean(self, receivers, senders) -> None:
         """Removes samples in the folder, if that can be done."""

@@ -249,6 +249,27 @@ def test_a_worker_that_fails_half_way_changes_nothing(tmp_path, monkeypatch):
     assert sorted(sum(map(numbers, memories), [])) == list(range(5000))
 
 
+def test_who_reads_from_a_worker_that_fails_learns_why(tmp_path, monkeypatch):
+    memories = [loaded(tmp_path, 0, 3000), loaded(tmp_path, 3000, 5000)]
+    read = sample_exchange.SampleExchange._read
+
+    def late(exchange, worker, count):
+        if worker == 0:
+            raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        while list((tmp_path / "meet").glob("*1-to-0.samples")):
+            time.sleep(0.01)
+        read(exchange, worker, count)
+
+    monkeypatch.setattr(sample_exchange.SampleExchange, "_read", late)
+    first, second = shuffle(memories, tmp_path / "meet")
+    assert isinstance(first, RuntimeError)
+    assert "worker 1 has failed, no sample was exchanged: no memory" in str(
+        first
+    )
+    assert isinstance(second, tf.errors.ResourceExhaustedError)
+    check_unchanged(memories, (0, 3000), (3000, 5000))
+
+
 def damage(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
