@@ -39,7 +39,7 @@ def nothing_left():
     files, processes = open_files(), set(children())
     yield
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while open_files() > files or not processes.issuperset(children()):
         assert time.monotonic() < deadline, (files, open_files(), children())
         time.sleep(0.01)

@@ -263,7 +263,7 @@ def test_the_commands_of_the_next_files_start_meanwhile(store, tmp_path):
         )
     )
     next(iterator)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while started.read_text().count("\n") < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -303,7 +303,7 @@ def test_a_command_that_does_nothing_can_be_left():
             next(iterator)
             begin = time.monotonic()
             del iterator
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < 50
 
 
 def test_a_command_that_is_slow_to_end_does_not_make_the_other_look_stuck():

@@ -455,12 +455,13 @@ def test_who_waits_for_the_last_word_says_what_is_unknown(
 
     def late(self, name, data=b""):
         if name.endswith("-commit"):
-            time.sleep(2)
+            while not (tmp_path / "meet" / "failed-1").exists():
+                time.sleep(0.01)
             raise tf.errors.UnavailableError(None, None, "the folder is gone")
         write(self, name, data)
 
     monkeypatch.setattr(sample_exchange.SampleExchange, "_write", late)
-    first, second = shuffle(memories, tmp_path / "meet", timeout=0.5)
+    first, second = shuffle(memories, tmp_path / "meet", timeout=5)
     assert isinstance(first, tf.errors.UnavailableError)
     assert isinstance(second, TimeoutError)
     assert "samples of this worker are as they were" in second.__notes__[0]

@@ -86,7 +86,7 @@ def test_the_processes_of_the_next_files_start_meanwhile(tmp_path, path):
         )
     )
     next(iterator)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while started.read_text().count("\n") < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -342,7 +342,7 @@ def test_an_output_held_by_what_is_left_behind_is_an_error(path):
 def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
     number = tmp_path / "number"
     failure(path, shell(f"sleep 100 & echo $! > {number}; exit 1"))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline:
             os.kill(int(number.read_text()), 0)
@@ -391,7 +391,7 @@ def test_a_command_that_does_nothing_can_be_left(path):
         next(iterator)
         begin = time.monotonic()
         del iterator
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 50
 
 
 def test_reading_goes_on_where_it_was_saved(tmp_path, path):
