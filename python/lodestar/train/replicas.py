@@ -6,13 +6,8 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding import workers
-from lodestar.train.batch_sources import check_dataset
-from lodestar.train.shared_out import (
-    Phases,
-    SharedOut,
-    cardinality,
-    prepare,
-)
+from lodestar.train.batch_sources import BatchSource, check_dataset
+from lodestar.train.shared_out import Phases, SharedOut, prepare
 
 
 def are_of(model: Any) -> bool:
@@ -34,14 +29,14 @@ def fit(
     **options: Any,
 ) -> keras.callbacks.History:
     """`model.fit`; `options` are of it."""
-    check_dataset("x", x)
+    steps = _steps(model, x, options["steps_per_epoch"])
     phases = _phases(
         model,
         callbacks,
         options["verbose"],
         add_history=True,
         epochs=options["epochs"],
-        steps=options["steps_per_epoch"] or cardinality(x),
+        steps=steps,
     )
     phases.alike = {
         "validation_data": validation_data is not None,
@@ -64,18 +59,27 @@ def evaluate(
     model: keras.Model, x: tf.data.Dataset, callbacks: Any, **options: Any
 ) -> dict[str, Any]:
     """`model.evaluate`; `options` are of it."""
-    check_dataset("x", x)
+    steps = _steps(model, x, options["steps"])
     phases = _phases(
         model,
         callbacks,
         options["verbose"],
         epochs=1,
-        steps=options["steps"] or cardinality(x),
+        steps=steps,
     )
     workers.check_alike(model.distribute_strategy, {"steps": options["steps"]})
     data = SharedOut(x, model.distribute_strategy, lambda: phases.testing)
     prepare(model, data)
     return model.evaluate(data, callbacks=phases, return_dict=True, **options)
+
+
+def _steps(model: keras.Model, x: Any, steps: int | None) -> int | None:
+    """Of an epoch; None: not known. Checks them and the dataset."""
+    steps = BatchSource("x", x, steps).steps
+    # Where it has none in one worker, the others would wait for that one.
+    if workers.any_of(model.distribute_strategy, steps == 0):
+        raise ValueError("`x` has no batch.")
+    return steps
 
 
 def _phases(

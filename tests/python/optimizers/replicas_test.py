@@ -335,12 +335,25 @@ def test_fit_of_ragged_ids(dtype, two):
         ({"steps_per_round": 2}, ValueError, "`steps_per_round` is for Param"),
         ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
         ({"x": lambda context: None}, TypeError, "`x` must be a tf.data.Data"),
+        (
+            {"steps_per_epoch": 0},
+            ValueError,
+            "`steps` must be an integer of at",
+        ),
     ],
 )
 def test_what_fit_of_replicas_does_not_take(options, error, message, two):
     data = {"x": tf.data.Dataset.range(3), **options}
     with pytest.raises(error, match=message):
         lodestar.train.fit(small_model(two), **data)
+
+
+def test_fit_of_replicas_wants_batches_and_an_end(two):
+    data = tf.data.Dataset.range(1)
+    with pytest.raises(ValueError, match="`x` has no batch"):
+        lodestar.train.fit(small_model(two), data.take(0))
+    with pytest.raises(ValueError, match="`x` has no end"):
+        lodestar.train.evaluate(small_model(two), data.repeat())
 
 
 # Tables and replicas
