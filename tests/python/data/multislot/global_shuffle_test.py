@@ -225,6 +225,17 @@ def test_a_worker_that_does_not_come_changes_nothing(tmp_path):
     assert shuffle([memory, late], tmp_path / "again") == [None] * 2
 
 
+def check_second_fails(memories, folder):
+    """Both learn that it has no memory, and keep their samples."""
+    first, second = shuffle(memories, folder)
+    assert isinstance(first, RuntimeError)
+    assert "worker 1 has failed, no sample was exchanged: no memory" in str(
+        first
+    )
+    assert isinstance(second, tf.errors.ResourceExhaustedError)
+    check_unchanged(memories, (0, 3000), (3000, 5000))
+
+
 def test_a_worker_that_fails_half_way_changes_nothing(tmp_path, monkeypatch):
     memories = [loaded(tmp_path, 0, 3000), loaded(tmp_path, 3000, 5000)]
     arrange = gen_ops.lodestar_record_memory_arrange
@@ -235,13 +246,7 @@ def test_a_worker_that_fails_half_way_changes_nothing(tmp_path, monkeypatch):
         return arrange(memory=memory, order=order)
 
     monkeypatch.setattr(gen_ops, "lodestar_record_memory_arrange", broken)
-    first, second = shuffle(memories, tmp_path / "meet")
-    assert isinstance(first, RuntimeError)
-    assert "worker 1 has failed, no sample was exchanged: no memory" in str(
-        first
-    )
-    assert isinstance(second, tf.errors.ResourceExhaustedError)
-    check_unchanged(memories, (0, 3000), (3000, 5000))
+    check_second_fails(memories, tmp_path / "meet")
     left = os.listdir(tmp_path / "meet")
     assert not [name for name in left if name.endswith(".samples")]
     monkeypatch.undo()
@@ -261,13 +266,7 @@ def test_who_reads_from_a_worker_that_fails_learns_why(tmp_path, monkeypatch):
         read(exchange, worker, count)
 
     monkeypatch.setattr(sample_exchange.SampleExchange, "_read", late)
-    first, second = shuffle(memories, tmp_path / "meet")
-    assert isinstance(first, RuntimeError)
-    assert "worker 1 has failed, no sample was exchanged: no memory" in str(
-        first
-    )
-    assert isinstance(second, tf.errors.ResourceExhaustedError)
-    check_unchanged(memories, (0, 3000), (3000, 5000))
+    check_second_fails(memories, tmp_path / "meet")
 
 
 def damage(path):
