@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import threading
 import time
 
 import numpy as np
@@ -257,10 +258,13 @@ def test_a_worker_that_fails_half_way_changes_nothing(tmp_path, monkeypatch):
 def test_who_reads_from_a_worker_that_fails_learns_why(tmp_path, monkeypatch):
     memories = [loaded(tmp_path, 0, 3000), loaded(tmp_path, 3000, 5000)]
     read = sample_exchange.SampleExchange._read
+    reads = threading.Event()
 
     def late(exchange, worker, count):
         if worker == 0:
+            assert reads.wait(60)
             raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        reads.set()
         while list((tmp_path / "meet").glob("*1-to-0.samples")):
             time.sleep(0.01)
         read(exchange, worker, count)
