@@ -48,7 +48,10 @@ class SkippedRecords:
 
     @property
     def messages(self) -> list[str]:
-        """What was wrong with the first 100, each with its place."""
+        """What was wrong with the first 100, each with its place.
+
+        In the order in which the reading threads found them.
+        """
         return [text.decode() for text in self._read()[1].numpy()]
 
     def add(self, message: str, count: int = 1) -> None:

@@ -307,8 +307,10 @@ def test_skipped_records_are_counted_and_named(tmp_path):
     skipped = SkippedRecords()
     check(RawDataset(path, SPEC, 4, on_error="skip", skipped=skipped), good)
     assert skipped.count == 2
-    assert f"{path}: record 3 at byte 60: slot 'click'" in skipped.messages[0]
-    assert "its size is 123 bytes" in skipped.messages[1]
+    # The end of the file may be read before the record is parsed.
+    size, record = sorted(skipped.messages)
+    assert size.startswith(f"{path}: its size is 123 bytes")
+    assert record.startswith(f"{path}: record 3 at byte 60: slot 'click'")
 
 
 @pytest.mark.parametrize(
