@@ -246,12 +246,14 @@ class LiveModel(NotCopied):
         if failures:
             error = failures[max(failures)].error
         known = served is not None
+        # One copy alone shows its first version a moment before this is set.
+        age = 0.0 if since is None else time.monotonic() - since
         return {
             "version": served.version if known else None,
             "step": served.step if known else None,
             "snapshot_time": served.time if known else None,
             "metadata": dict(served.metadata) if known else None,
-            "seconds_since_update": time.monotonic() - since if known else None,
+            "seconds_since_update": age if known else None,
             "rows": rows,
             "pinned": self._pinned,
             "following": self._thread is not None and not self._closed.is_set(),
@@ -289,7 +291,6 @@ class LiveModel(NotCopied):
             self._polls += 1
             try:
                 self._advance(patient)
-                self._folder_error = None
             except Exception as error:
                 self._folder_error = error
             return self._copies.serving.served != before
@@ -297,6 +298,7 @@ class LiveModel(NotCopied):
     def _advance(self, patient: bool) -> None:
         """Takes in the newest version that can be taken, if it is a newer one."""
         versions = self._folder.versions()
+        self._folder_error = None
         newer = self._newer(versions)
         self._failures = {v: f for v, f in self._failures.items() if v in newer}
         if not self._pinned:
@@ -336,9 +338,6 @@ class LiveModel(NotCopied):
             new = _Failure(error, attempts, retry)
             self._failures = {**self._failures, version: new}
             return False
-        self._failures = {
-            v: f for v, f in self._failures.items() if v > version
-        }
         return True
 
     def _go_to(self, chain: list[Manifest]) -> None:
@@ -346,13 +345,22 @@ class LiveModel(NotCopied):
         began = time.perf_counter()
         at = self._copies.serving.position(chain)
         if at == len(chain) - 1:
+            self._forget_failures(chain[at].version)
             self._copies.serving.renumber(chain[at])
             return
         content = self._copies.idle(_MAX_CALL_SECONDS)
         self._bring(content, chain, 0 if at is None else at + 1)
-        self._copies.swap()
+        # First: who sees the new version finds in `stats()` what goes with it.
+        self._forget_failures(chain[-1].version)
         self._since = time.monotonic()
         self._update_seconds = time.perf_counter() - began
+        self._copies.swap()
+
+    def _forget_failures(self, version: int) -> None:
+        """Those up to the version that is served."""
+        self._failures = {
+            v: f for v, f in self._failures.items() if v > version
+        }
 
     def _bring(
         self, content: ServedContent, chain: list[Manifest], new: int

@@ -95,7 +95,7 @@ def flip_byte(path):
     path.write_bytes(content)
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
