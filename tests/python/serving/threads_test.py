@@ -45,7 +45,7 @@ def call_from_threads(serve, cases, more=()):
 
     def body(seed, work):
         try:
-            while time.monotonic() < end and not failures:
+            while not failures and (time.monotonic() < end or not calls[seed]):
                 work(seed)
                 calls[seed] += 1
         except BaseException as error:  # noqa: BLE001 (reported below)
@@ -61,7 +61,6 @@ def call_from_threads(serve, cases, more=()):
         thread.join()
     if failures:
         raise failures[0]
-    assert min(calls) > 0
 
 
 @pytest.fixture(scope="module")
