@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
 
@@ -78,4 +79,13 @@ def list_snapshots(path: str) -> list[SnapshotInfo]:
         ValueError: `path` is of no local file system.
     """
     folder = SnapshotFolder(path)
-    return [make_info(folder, folder.manifest(v)) for v in folder.versions()]
+    infos = []
+    for version in folder.versions():
+        try:
+            manifest = folder.manifest(version)
+        except SnapshotError:
+            if version in folder.versions():
+                raise
+            continue  # Another process has removed it meanwhile.
+        infos.append(make_info(folder, manifest))
+    return infos

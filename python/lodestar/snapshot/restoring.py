@@ -40,7 +40,8 @@ _T = TypeVar("_T")
 # What other workers are told, as JSON has it, and what installs it here, from
 # what all told.
 Read = tuple[Any, Callable[[list[Any]], _T]]
-_ATTEMPTS = 5
+# How many versions may go away one after another while they are read.
+ATTEMPTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +190,7 @@ def with_version(
             f"`step`={step} and `version`={version}: give one of them."
         )
     newest = version is None and step is None
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         chosen = together.of_first(lambda: choose(folder, step, version))
         try:
             return _use(folder, chosen, read, together)
@@ -201,7 +202,7 @@ def with_version(
                 raise with_hint(folder, chosen, error) from None
             raise
     raise SnapshotError(
-        f"{folder.path}: {_ATTEMPTS} versions went away while they were read"
+        f"{folder.path}: {ATTEMPTS} versions went away while they were read"
     )
 
 

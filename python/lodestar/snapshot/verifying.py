@@ -3,9 +3,9 @@
 import dataclasses
 import os
 
-from lodestar.snapshot.errors import CorruptSnapshotError
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.restoring import choose
+from lodestar.snapshot.restoring import ATTEMPTS, choose
 from lodestar.snapshot.wholeness import damage
 
 
@@ -29,6 +29,9 @@ class VerifyReport:
 def verify(path: str | os.PathLike, version: int | None = None) -> VerifyReport:
     """Reads all files that a version needs, and checks every byte.
 
+    If the newest version goes away meanwhile, as it does when another process
+    compacts, the next newest one takes its place.
+
     Args:
         path: A folder that `save` wrote to.
         version: Default: the newest.
@@ -40,7 +43,20 @@ def verify(path: str | os.PathLike, version: int | None = None) -> VerifyReport:
             missing.
     """
     folder = SnapshotFolder(path)
-    chain = folder.chain(choose(folder, None, version))
+    for _ in range(ATTEMPTS):
+        chosen = choose(folder, None, version)
+        try:
+            return _verify(folder, chosen)
+        except SnapshotError:
+            if version is not None or chosen in folder.versions():
+                raise
+    raise SnapshotError(
+        f"{folder.path}: {ATTEMPTS} versions went away while they were read"
+    )
+
+
+def _verify(folder: SnapshotFolder, version: int) -> VerifyReport:
+    chain = folder.chain(version)
     wrong = damage(folder, chain)
     if wrong:
         raise CorruptSnapshotError("; ".join(wrong))

@@ -1,6 +1,7 @@
 """Whether versions are whole: each byte that they need, against checksums."""
 
 import os
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -17,6 +18,9 @@ from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
 
 # Files that were read since they were last written to: (path, inode, time).
 _read: set[tuple[str, int, int]] = set()
+# Who writes again so soon may leave the time as it is: clocks of file systems
+# have steps, of up to 2 seconds.
+_STEP_NS = 2 * 10**9
 
 
 def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
@@ -75,8 +79,10 @@ def check_parent(folder: SnapshotFolder, chain: Sequence[Manifest]) -> None:
         found = os.stat(path)
         state = (os.path.abspath(path), found.st_ino, found.st_mtime_ns)
         if found.st_mtime_ns >= known and state not in _read:
+            began = time.time_ns()
             _read_file(folder, manifest, entry)
-            _read.add(state)
+            if began - found.st_mtime_ns > _STEP_NS:
+                _read.add(state)
 
 
 def _read_file(

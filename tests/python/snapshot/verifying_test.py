@@ -7,6 +7,8 @@ import pytest
 import snapshot_tables as st
 
 from lodestar import snapshot
+from lodestar.snapshot import verifying
+from lodestar.snapshot.folder import SnapshotFolder
 
 
 @pytest.fixture
@@ -118,3 +120,29 @@ def test_no_such_version(path):
         snapshot.verify(path, version=7)
     with pytest.raises(ValueError, match="`version` is -1"):
         snapshot.verify(path, version=-1)
+
+
+def test_the_newest_may_go_while_it_is_read(path, monkeypatch):
+    damage = verifying.damage
+
+    def damage_late(folder, chain):
+        if chain[-1].version == 2:
+            snapshot.compact(path)
+        return damage(folder, chain)
+
+    monkeypatch.setattr(verifying, "damage", damage_late)
+    assert snapshot.verify(path).version == 3
+    with pytest.raises(snapshot.SnapshotError, match="no version 2; it has 3"):
+        snapshot.verify(path, version=2)
+
+
+def test_a_list_leaves_out_what_goes_meanwhile(path, monkeypatch):
+    manifest = SnapshotFolder.manifest
+
+    def manifest_late(folder, version):
+        if version == 1:
+            folder.remove(version)
+        return manifest(folder, version)
+
+    monkeypatch.setattr(SnapshotFolder, "manifest", manifest_late)
+    assert [info.version for info in snapshot.list(path)] == [2]
