@@ -12,7 +12,13 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from followed_models import MutableIds, Trainer, flip_byte, table_file
+from followed_models import (
+    MutableIds,
+    Trainer,
+    flip_byte,
+    table_file,
+    wait_until,
+)
 
 import lodestar
 from lodestar._library import gen_ops
@@ -183,6 +189,54 @@ def test_threads_see_one_version_a_call(marked, way, monkeypatch):
     assert len(versions()) > 2
     if way != "dataset":  # which computes some batches in advance
         assert all(mine == sorted(mine) for mine in seen), "went back"
+
+
+def test_rows_switch_whole_while_threads_look_up(tmp_path):
+    trainer = Trainer(tmp_path)
+    ids = tf.range(300, dtype=tf.int64)
+    features = {"clicks": tf.RaggedTensor.from_row_lengths(ids, [1] * 300)}
+
+    def save(number, delta):
+        trainer.table.insert_or_assign(ids, tf.fill([300, 4], float(number)))
+        trainer.save(delta=delta)
+
+    save(1, delta=False)
+    failures = []
+    done = threading.Event()
+
+    def look_up(live):
+        last = np.zeros(300)
+        try:
+            while not done.is_set():
+                rows = live(features)["rows"].numpy()
+                assert (rows == rows[:, :1]).all(), "half a row"
+                assert (rows[:, 0] >= last).all(), "a row went back"
+                last = rows[:, 0]
+        except BaseException as error:  # noqa: BLE001 (reported below)
+            failures.append(error)
+
+    with LiveModel(
+        trainer.exported, trainer.snapshots, 0.01, consistency="row"
+    ) as live:
+        threads = [
+            threading.Thread(target=look_up, args=[live]) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        number, end = 1, time.monotonic() + SECONDS
+        while number <= 5 or time.monotonic() < end:
+            number += 1
+            save(number, delta=number % 5 != 0)
+            wait_until(lambda: live.version() == number)  # noqa: B023
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures[0]
+        stats = live.stats()
+        assert stats["failures"] == 0 and 1 < stats["full_updates"] < number
+        np.testing.assert_array_equal(
+            live(features)["rows"], np.full([300, 4], number)
+        )
 
 
 def test_an_update_waits_for_calls_of_the_copy_that_it_writes(

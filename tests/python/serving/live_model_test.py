@@ -3,9 +3,7 @@
 import copy
 import gc
 import math
-import os
 import shutil
-import threading
 import time
 
 import keras
@@ -689,52 +687,3 @@ class TestIdTables:
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=True)
         assert live.poll()
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])
-
-
-def test_rows_switch_whole_while_threads_look_up(tmp_path):
-    seconds = float(os.environ.get("LODESTAR_STRESS_SECONDS", "4"))
-    trainer = Trainer(tmp_path)
-    ids = tf.range(300, dtype=tf.int64)
-    features = {"clicks": tf.RaggedTensor.from_row_lengths(ids, [1] * 300)}
-
-    def save(number, delta):
-        trainer.table.insert_or_assign(ids, tf.fill([300, 4], float(number)))
-        trainer.save(delta=delta)
-
-    save(1, delta=False)
-    failures = []
-    done = threading.Event()
-
-    def look_up(live):
-        last = np.zeros(300)
-        try:
-            while not done.is_set():
-                rows = live(features)["rows"].numpy()
-                assert (rows == rows[:, :1]).all(), "half a row"
-                assert (rows[:, 0] >= last).all(), "a row went back"
-                last = rows[:, 0]
-        except BaseException as error:  # noqa: BLE001 (reported below)
-            failures.append(error)
-
-    with LiveModel(
-        trainer.exported, trainer.snapshots, 0.01, consistency="row"
-    ) as live:
-        threads = [
-            threading.Thread(target=look_up, args=[live]) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        number, end = 1, time.monotonic() + seconds
-        while number <= 5 or time.monotonic() < end:
-            number += 1
-            save(number, delta=number % 5 != 0)
-            wait_until_served(live, number)
-        done.set()
-        for thread in threads:
-            thread.join()
-        assert not failures, failures[0]
-        stats = live.stats()
-        assert stats["failures"] == 0 and 1 < stats["full_updates"] < number
-        np.testing.assert_array_equal(
-            live(features)["rows"], np.full([300, 4], number)
-        )
