@@ -200,7 +200,10 @@ def _check_replaceable(path: str) -> None:
     if not gfile.isdir(path):
         raise ValueError(f"`path`={path!r} is a file, wanted a folder.")
     entries = gfile.listdir(path)
-    if entries and "saved_model.pb" not in entries:
+    if not entries or "saved_model.pb" in entries:
+        return
+    # Else another export has taken the place of the one whose rest was listed.
+    if not gfile.exists(os.path.join(path, "saved_model.pb")):
         raise ValueError(
             f"`path`={path!r} is a folder of other things than a SavedModel, "
             f"{sorted(entries)[:5]} among them, which replacing it would "

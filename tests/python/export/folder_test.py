@@ -9,6 +9,7 @@ import threading
 import warnings
 
 import pytest
+import tensorflow as tf
 
 from lodestar.export import folder
 from lodestar.export.folder import whole_folder
@@ -231,6 +232,17 @@ def test_exports_to_one_path_leave_each_other_alone(tmp_path, system):
     # Between two renames another may come, and is not overwritten.
     assert not errors or not folder.exchange(str(tmp_path), str(tmp_path))
     assert read(path) in "345"
+
+
+def test_one_that_another_export_replaces_while_it_is_looked_at(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "x"
+    write(path, "1")
+    # What it is about to remove of the one that was there.
+    monkeypatch.setattr(tf.io.gfile, "listdir", lambda path: ["variables"])
+    write(path, "2")
+    assert read(path) == "2"
 
 
 def test_the_folder_behind_a_link_is_replaced(tmp_path):
