@@ -439,16 +439,32 @@ def _load(
                 "lodestar.export.saved_model."
             )
         before = _fingerprint(path)
-        contents = [
-            ServedContent(tf.saved_model.load(path), document, rename, weights)
-            for _ in range(copies)
-        ]
-        if (features_json.read(path), _fingerprint(path)) == (document, before):
+        try:
+            contents = [
+                ServedContent(
+                    tf.saved_model.load(path), document, rename, weights
+                )
+                for _ in range(copies)
+            ]
+        except Exception:
+            if _is_still(path, document, before):
+                raise
+            continue  # Of two exports, half of each may be read.
+        if _is_still(path, document, before):
             return contents
     raise OSError(
         f"`path`={path!r} was replaced each time that it was loaded, "
         f"{_MAX_LOADS} times."
     )
+
+
+def _is_still(
+    path: str, document: Mapping[str, Any], fingerprint: str | None
+) -> bool:
+    with contextlib.suppress(tf.errors.NotFoundError):
+        found = features_json.read(path), _fingerprint(path)
+        return found == (document, fingerprint)
+    return False
 
 
 def _fingerprint(path: str) -> str | None:

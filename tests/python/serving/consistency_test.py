@@ -395,13 +395,18 @@ def test_folders_that_vanish(marked):
         marked.follow()
 
 
-def test_an_export_that_is_replaced_while_it_is_loaded(marked, monkeypatch):
+@pytest.mark.parametrize("half", [False, True])
+def test_an_export_that_is_replaced_while_it_is_loaded(
+    marked, monkeypatch, half
+):
     load, loads = tf.saved_model.load, []
 
     def replace_and_load(path):
         loads.append(path)
         if len(loads) in replaced:
             lodestar.export.saved_model(marked.trainer.model, path)
+            if half:
+                raise tf.errors.DataLossError(None, None, "of two exports")
         return load(path)
 
     monkeypatch.setattr(tf.saved_model, "load", replace_and_load)
@@ -414,6 +419,15 @@ def test_an_export_that_is_replaced_while_it_is_loaded(marked, monkeypatch):
     changing = iter(range(100))
     monkeypatch.setattr(live_model, "_fingerprint", lambda path: next(changing))
     with pytest.raises(OSError, match="was replaced each time"):
+        marked.follow()
+
+
+def test_an_export_that_cannot_be_loaded(marked, monkeypatch):
+    def load(path):
+        raise tf.errors.DataLossError(None, None, "a disk is gone")
+
+    monkeypatch.setattr(tf.saved_model, "load", load)
+    with pytest.raises(tf.errors.DataLossError, match="a disk is gone"):
         marked.follow()
 
 
