@@ -15,9 +15,9 @@ from lodestar._checks import check_at_least
 
 # Imports once, and forks for each task: TensorFlow takes seconds to import. A
 # task ends when the process that made the cluster has gone, whatever ended it:
-# nobody holds the other end of its standard input then.
+# nobody holds the other end of its standard input then. Ends when all have.
 _FORKS = """
-import json, os, select, sys, threading
+import contextlib, json, os, select, sys, threading
 from lodestar.train.__main__ import main
 
 def end_with_parent():
@@ -44,6 +44,9 @@ for line in sys.stdin:
         with open(reader) as stdout:
             answer = process if stdout.readline() else 0
     print(answer, flush=True)
+with contextlib.suppress(ChildProcessError):
+    while True:
+        os.wait()
 """
 # Of ports that the kernel gives to nobody by itself.
 _PORTS = range(10000, 32000)
@@ -75,7 +78,9 @@ class LocalCluster:
     def __init__(self, ps: int = 1, workers: int = 1):
         check_at_least("ps", ps, 1)
         check_at_least("workers", workers, 1)
-        ports = _free_ports(ps + workers)
+        # Until the end: a task may be started again.
+        self._held = hold_ports(ps + workers)
+        ports = [held.getsockname()[1] for held in self._held]
         addresses = [f"127.0.0.1:{port}" for port in ports]
         self.spec = {"ps": addresses[:ps], "worker": addresses[ps:]}
         self.processes: dict[tuple[str, int], int] = {}
@@ -129,11 +134,13 @@ class LocalCluster:
         self._ask(process)
 
     def close(self) -> None:
-        """Ends all tasks."""
+        """Ends all tasks; returns when they have ended."""
         for process in self.processes.values():
             os.kill(process, signal.SIGKILL)
         self.processes.clear()
         self._forks.communicate()
+        for held in self._held:
+            held.close()
 
     def __enter__(self) -> "LocalCluster":
         return self
@@ -149,18 +156,21 @@ class LocalCluster:
         return int(answer)
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets: list[socket.socket] = []
-    try:
-        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            if len(sockets) == count:
-                break
-            sockets.append(socket.socket())
-            try:
-                sockets[-1].bind(("127.0.0.1", port))
-            except OSError:
-                sockets.pop().close()
-        return [found.getsockname()[1] for found in sockets]
-    finally:
-        for found in sockets:
-            found.close()
+def hold_ports(count: int) -> list[socket.socket]:
+    """Sockets of free ports, which nobody else finds free until they are closed.
+
+    They do not listen. A server may, that sets SO_REUSEADDR, as TensorFlow's do.
+    """
+    held: list[socket.socket] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(held) == count:
+            break
+        held.append(socket.socket())
+        try:
+            held[-1].bind(("127.0.0.1", port))
+        except OSError:
+            held.pop().close()
+        else:
+            # Not before: two that have it may be bound to one port.
+            held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return held

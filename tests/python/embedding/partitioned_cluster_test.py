@@ -86,13 +86,12 @@ def test_rows_lie_on_servers(fresh_process, tmp_path):
 
 
 _BARE = """
-import socket, subprocess, sys
+import subprocess, sys
 import tensorflow as tf
 import lodestar
 
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{s.getsockname()[1]}"
+(held,) = lodestar.testing.local_cluster.hold_ports(1)
+address = f"127.0.0.1:{held.getsockname()[1]}"
 code = '''
 import sys, tensorflow as tf
 server = tf.distribute.Server(

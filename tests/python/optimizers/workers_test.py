@@ -1,10 +1,11 @@
 """Training by several workers, real processes, equals training by one."""
 
 import json
-import socket
 
 import pytest
 from processes import Interpreter
+
+from lodestar.testing.local_cluster import hold_ports
 
 # One process imports what all need, and forks before TensorFlow runs: each
 # runs all code, the first one also passes it on and answers for both.
@@ -49,21 +50,12 @@ worker_cases.both = both
 """
 
 
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
-
-
 @pytest.fixture(scope="module")
 def two_workers():
     """Runs a case of worker_cases.py in two processes at once."""
-    process = Interpreter(start=_START.format(ports=_free_ports(2)))
+    held = hold_ports(2)
+    ports = [socket.getsockname()[1] for socket in held]
+    process = Interpreter(start=_START.format(ports=ports))
 
     def run(case, *arguments):
         process.run(
@@ -74,6 +66,8 @@ def two_workers():
 
     yield run
     process.kill()
+    for socket in held:
+        socket.close()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_nothing_is_left_of_a_process_that_is_killed():
     maker = os.fork()
     if not maker:
         try:
-            signal.alarm(120)  # ends it if this process has gone
+            signal.alarm(400)  # ends it if this process has gone
             cluster = LocalCluster(ps=1, workers=1)
             processes = [cluster._forks.pid, *cluster.processes.values()]
             os.write(writer, " ".join(map(str, processes)).encode())
@@ -65,11 +65,22 @@ def test_a_task_that_cannot_start_is_named(monkeypatch, capfd):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = [taken.getsockname()[1]]
-        monkeypatch.setattr(local_cluster, "_free_ports", lambda n: ports * n)
+        monkeypatch.setattr(local_cluster, "hold_ports", lambda n: [taken] * n)
         with pytest.raises(RuntimeError, match="^ps 0 did not start.$"):
             LocalCluster()
     assert "ps 0: port" in capfd.readouterr().err
+
+
+def test_a_held_port_is_nobody_elses_and_a_server_may_listen_there():
+    (held,) = local_cluster.hold_ports(1)
+    address = held.getsockname()
+    with held, socket.socket() as other, socket.socket() as server:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(address)
+        server.listen()
+        socket.create_connection(address).close()
 
 
 def test_a_cluster_has_both_kinds():

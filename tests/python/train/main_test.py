@@ -9,14 +9,15 @@ import sys
 
 import pytest
 
+from lodestar.testing.local_cluster import hold_ports
 from lodestar.train.__main__ import main
 
 
 @pytest.fixture
 def port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    (held,) = hold_ports(1)
+    with held:
+        yield held.getsockname()[1]
 
 
 def test_a_server_runs_until_sigterm(port):
@@ -52,6 +53,7 @@ def test_a_port_in_use_is_one_line(port, capsys):
     flags = ["--cluster", cluster, "--job", "worker", "--task", "1"]
     before = signal.getsignal(signal.SIGTERM)
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
         other.listen()
         assert main(["server", *flags]) == 2
