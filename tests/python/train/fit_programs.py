@@ -114,9 +114,13 @@ def steps_of_all_workers_are_counted():
     assert read.history["samples"] == [400]
     assert ours.optimizer.iterations.numpy() == 86
     auc = keras.metrics.AUC()
-    auc.update_state(Y, ours(X))
+    scores = ours(X)
+    auc.update_state(Y, scores)
+    loss = tf.reduce_mean(keras.losses.binary_crossentropy(Y, scores))
     found = evaluate(ours, DATA, verbose=0)
-    np.testing.assert_allclose(found["AUC"], float(auc.result()), 1e-5)
+    np.testing.assert_allclose(found["loss"], loss, 1e-4)
+    # In other batches a score may lie on the other side of a threshold.
+    np.testing.assert_allclose(found["AUC"], float(auc.result()), 0, 0.01)
     assert found["samples"] == 96
     assert evaluate(ours, DATA, steps=5, verbose=0)["samples"] == 40
 
@@ -411,16 +415,17 @@ def an_error_of_a_step_ends_all_and_is_raised():
 def training_goes_on_without_a_killed_worker():
     """And with it when it is there again; no batch counts twice."""
     ours = model()
-    killed = threading.Event()
 
     class Kill(keras.callbacks.Callback):
+        """Most often in the middle of the second round."""
+
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 100:
-                threading.Timer(0.2, self.kill).start()
-
-        def kill(self):
-            CLUSTER.kill("worker", 1)
-            killed.set()
+                self.timer = threading.Timer(0.2, CLUSTER.kill, ("worker", 1))
+                self.timer.start()
+            elif batch == 200:
+                self.timer.join()
+                assert ("worker", 1) not in CLUSTER.processes
 
     history = fit(
         *(ours, DATA),
@@ -429,7 +434,6 @@ def training_goes_on_without_a_killed_worker():
         callbacks=[Kill()],
         verbose=0,
     ).history
-    assert killed.is_set()
     assert history["samples"] == [3200]
     CLUSTER.start("worker", 1)
     # A step of the killed worker may have ended but for its answer.
@@ -439,23 +443,28 @@ def training_goes_on_without_a_killed_worker():
 
 def training_waits_for_its_workers():
     """All of them, where none is left."""
-    restarted = threading.Event()
 
     class Restart(keras.callbacks.Callback):
+        restarting = False
+
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 8:
                 for worker in range(2):
                     CLUSTER.kill("worker", worker)
-                threading.Timer(1.0, self.start).start()
+                self.timer = threading.Timer(1.0, self.start)
+                self.timer.start()
 
         def start(self):
+            self.restarting = True  # one may do all that is left
             for worker in range(2):
                 CLUSTER.start("worker", worker)
-            restarted.set()
 
-    options = {"steps_per_round": 8, "callbacks": [Restart()], "verbose": 0}
+    restart = Restart()
+    options = {"steps_per_round": 8, "callbacks": [restart], "verbose": 0}
     assert fit(model(), DATA, **options).history["samples"] == [96]
-    assert restarted.is_set()
+    assert restart.restarting
+    restart.timer.join()
+    assert len(CLUSTER.processes) == 4
 
 
 def tables_take_each_update_once():
@@ -489,13 +498,15 @@ def tables_take_each_update_once():
     def begin_late(update):
         """As a lost worker would, most often amid another attempt."""
         before = 0
-        while True:
-            (_, attempt), done = last_log.call(
-                gen_ops.lodestar_begin_update, [update, 0]
-            )
-            if done or int(attempt) > before + 1:
-                return
-            before = int(attempt)
+        # Too late where it is forgotten already.
+        with contextlib.suppress(tf.errors.FailedPreconditionError):
+            while True:
+                (_, attempt), done = last_log.call(
+                    gen_ops.lodestar_begin_update, [update, 0]
+                )
+                if done or int(attempt) > before + 1:
+                    return
+                before = int(attempt)
 
     class Kill(keras.callbacks.Callback):
         """Kills a worker in the middle of each round but the last."""
@@ -538,7 +549,10 @@ def tables_take_each_update_once():
             callbacks=[kill],
             verbose=0,
         )
-        assert committed()[:, 0].tolist() == [*range(first + 600, first + 800)]
+        # Those before the last moment at which no step was under way are
+        # forgotten: all of the round before are.
+        kept = committed()[:, 0].tolist()
+        assert kept == [*range(max(kept[0], first + 600), first + 800)]
         assert not kill.delays and kill.timer is None
         assert_steps(800 * epoch)
 
