@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
-_START_SECONDS = 120
+_START_SECONDS = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +38,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=15, help="of training (%(default)s)"
     )
     parser.add_argument(
+        "--versions",
+        type=int,
+        default=1,
+        help="to show before it ends, however long it takes (%(default)s)",
+    )
+    parser.add_argument(
         "--steps",
         type=int,
         default=100,
@@ -53,7 +59,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--output", help="folder to leave model and snapshots in"
     )
     options = parser.parse_args(arguments)
-    for name in ("seconds", "steps", "poll_seconds"):
+    for name in ("seconds", "versions", "steps", "poll_seconds"):
         if not getattr(options, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be positive")
     if options.output is not None:
@@ -71,7 +77,6 @@ def _run(options: argparse.Namespace, output: pathlib.Path) -> int:
             pathlib.Path(__file__).with_name("trainer.py"),
             output,
             str(options.steps),
-            str(options.seconds),
         ],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,  # which ends with this process
@@ -80,7 +85,7 @@ def _run(options: argparse.Namespace, output: pathlib.Path) -> int:
     try:
         if not _wait_for_model(trainer, output / "model"):
             return trainer.wait() or 1
-        return _serve(trainer, output, options.poll_seconds)
+        return _serve(trainer, output, options)
     finally:
         trainer.stdin.close()
         trainer.wait()
@@ -97,7 +102,9 @@ def _wait_for_model(trainer: subprocess.Popen, model: pathlib.Path) -> bool:
 
 
 def _serve(
-    trainer: subprocess.Popen, output: pathlib.Path, poll_seconds: float
+    trainer: subprocess.Popen,
+    output: pathlib.Path,
+    options: argparse.Namespace,
 ) -> int:
     # First: it quiets TensorFlow's start.
     import lodestar
@@ -117,19 +124,22 @@ def _serve(
         return share
 
     with lodestar.serving.LiveModel(
-        output / "model", output / "snapshots", poll_seconds
+        output / "model", output / "snapshots", options.poll_seconds
     ) as live:
         click_share(0)  # TensorFlow's first call is a slow one.
         times.clear()
         trainer.stdin.write("go\n")
         trainer.stdin.flush()
         print("version   step  delay   rows  article  click, unseen -> fresh")
-        shown = None
+        end = time.monotonic() + options.seconds
+        shown, lines = None, 0
         unseen: dict[int, float] = {}
         article = 0
         running = True
         while running or live.stats()["lag_versions"] > 0:
             running = trainer.poll() is None
+            if time.monotonic() > end and lines >= options.versions:
+                trainer.stdin.close()
             # The next article of the site, which no version knows yet.
             share = click_share(article)
             version = live.version()
@@ -149,6 +159,7 @@ def _serve(
                 flush=True,
             )
             shown = version
+            lines += 1
             article += 1
         stats = live.stats()
     if trainer.returncode or stats["last_error"]:

@@ -1,10 +1,10 @@
 """Trains until it is told to stop, and saves what it has learned meanwhile.
 
-    trainer.py OUTPUT STEPS SECONDS
+    trainer.py OUTPUT STEPS
 
 exports the untrained model to OUTPUT/model and waits for a line on standard
-input. Then it trains for SECONDS, or until standard input ends. Every STEPS
-steps a snapshot goes to OUTPUT/snapshots, and an article appears.
+input. Then it trains until standard input ends. Every STEPS steps a snapshot
+goes to OUTPUT/snapshots, and an article appears.
 """
 
 import os
@@ -16,7 +16,7 @@ import time
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 
-def main(output: pathlib.Path, steps: int, seconds: float) -> None:
+def main(output: pathlib.Path, steps: int) -> None:
     """Trains and saves."""
     # First: it quiets TensorFlow's start.
     import lodestar
@@ -32,9 +32,8 @@ def main(output: pathlib.Path, steps: int, seconds: float) -> None:
     threading.Thread(
         target=lambda: (sys.stdin.read(), stopped.set()), daemon=True
     ).start()
-    end = time.monotonic() + seconds
     article, saved = site.publish(), False
-    while time.monotonic() < end and not stopped.is_set():
+    while not stopped.is_set():
         for _ in range(steps):
             model.train_on_batch(*site.batch())
         lodestar.snapshot.save_model(
@@ -48,6 +47,6 @@ def main(output: pathlib.Path, steps: int, seconds: float) -> None:
 
 if __name__ == "__main__":
     try:
-        main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+        main(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
     except KeyboardInterrupt:
         sys.exit(130)

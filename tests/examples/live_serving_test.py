@@ -27,20 +27,22 @@ def run(*arguments):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
     )
 
 
 def test_scores_are_fresh_in_the_other_process(tmp_path):
     output = tmp_path / "output"
-    done = run("--seconds", 8, "--steps", 40, "--output", output)
+    done = run(
+        "--seconds", 1, "--versions", 5, "--steps", 40, "--output", output
+    )
     assert (done.returncode, done.stderr) == (0, "")
     head, *lines, end = done.stdout.splitlines()
     assert head.split() == (
         "version step delay rows article click, unseen -> fresh".split()
     )
     found = [LINE.fullmatch(line) for line in lines]
-    assert len(found) >= 3 and all(found), done.stdout
+    assert len(found) >= 5 and all(found), done.stdout
     versions = [int(match["version"]) for match in found]
     assert versions == sorted(set(versions))
     newest = lodestar.snapshot.list(output / "snapshots")[-1]
@@ -48,7 +50,7 @@ def test_scores_are_fresh_in_the_other_process(tmp_path):
         newest.version,
         newest.step,
     )
-    assert all(float(match["delay"]) < 30 for match in found)
+    assert all(float(match["delay"]) < 400 for match in found)
     # Everyone likes new articles; before its clicks nothing is known of one.
     learned = [match for match in found if match["unseen"]][-1]
     assert float(learned["fresh"]) > float(learned["unseen"]), done.stdout
@@ -63,6 +65,7 @@ def test_scores_are_fresh_in_the_other_process(tmp_path):
     "arguments, message",
     [
         (["--seconds", "0"], "--seconds must be positive"),
+        (["--versions", "0"], "--versions must be positive"),
         (["--poll-seconds", "-1"], "--poll-seconds must be positive"),
         (["--output", __file__], "is there, and no empty folder"),
     ],

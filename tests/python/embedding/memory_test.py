@@ -85,6 +85,8 @@ def run(function):
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        # Else each thread maps 64 MB of its own when it first needs memory.
+        "MALLOC_ARENA_MAX": "1",
     }
     done = subprocess.run(
         [sys.executable, __file__, function.__name__],

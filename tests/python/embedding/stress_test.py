@@ -199,7 +199,7 @@ def destroy_while_in_use(threads):
     def use():
         started.wait()
         try:
-            for _ in range(1000):
+            while True:  # until it is gone
                 rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
                     handle, hook, ids, tf.zeros([0])
                 )
