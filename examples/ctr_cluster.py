@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import random
 import signal
 import socket
 import subprocess
@@ -19,11 +18,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 import lodestar.train.__main__
+from lodestar.testing.local_cluster import hold_ports
 from lodestar.train.cluster_task import ClusterTask
 
 _PATIENCE_S = 300  # with servers that are not there yet
-# Of ports that the kernel gives to nobody by itself.
-_PORTS = range(10000, 32000)
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
@@ -178,13 +176,15 @@ def connected(
     for job, index, address in servers:
         _wait(f"{job} {index}", address, worker)
     # Where servers reach this process.
-    chief = [f"{task.host}:{free_ports(1)[0]}"]
+    (held,) = hold_ports(1)
+    chief = [f"{task.host}:{held.getsockname()[1]}"]
     yield tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"chief": chief, **task.cluster}),
             rpc_layer="grpc",
         )
     )
+    held.close()
     for job, index, _ in servers:
         _mark(output, job, index).touch()
     if worker is not None:
@@ -227,7 +227,8 @@ def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
         servers: How many parameter servers.
         trainers: How many.
     """
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(servers + trainers)]
+    held = hold_ports(servers + trainers)
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
     endpoints = addresses[:servers]
     flags = ["--endpoints", ",".join(endpoints), "--trainers", str(trainers)]
     flags += ["--trainer_endpoints", ",".join(addresses[servers:])]
@@ -263,20 +264,10 @@ def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
             process.terminate()
         for process in processes:
             process.wait()
+        for one in held:
+            one.close()
 
 
 def end_with_parent() -> None:
     """Has Linux send SIGTERM to this process when its parent has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        with contextlib.suppress(OSError), socket.socket() as found:
-            found.bind(("", port))
-            ports.append(port)
-        if len(ports) == count:
-            break
-    return ports

@@ -167,7 +167,7 @@ def hold_ports(count: int) -> list[socket.socket]:
             break
         held.append(socket.socket())
         try:
-            held[-1].bind(("127.0.0.1", port))
+            held[-1].bind(("", port))
         except OSError:
             held.pop().close()
         else:
