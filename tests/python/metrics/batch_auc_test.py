@@ -105,6 +105,8 @@ def test_a_model_trains_with_it_and_keeps_it(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.normal(size=[256, 4]).astype(np.float32)
     y = (x[:, :1] + x[:, 1:2] > 0).astype(np.float32)
+    # Of some weights two scores are so near that they change places.
+    keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(1, activation="sigmoid")]
     )
