@@ -11,6 +11,7 @@ import errno
 import gzip
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from typing import IO, Self
 
@@ -157,6 +158,19 @@ class AtomicFile:
                 self._out.write(data)
         self._close()
         tf.io.gfile.remove(self._body)
+
+
+def remove_unfinished(path: str) -> None:
+    """Removes what an `AtomicFile` of this process has left of a local path.
+
+    Where Ctrl-C comes behind its making, but before its block has begun, nobody
+    drops it.
+    """
+    begun = re.compile(rf"\.(body\.)?tmp-{os.getpid()}-\d+")
+    folder, name = os.path.split(path)
+    for other in os.listdir(folder or "."):
+        if other.startswith(name) and begun.fullmatch(other[len(name) :]):
+            os.remove(os.path.join(folder, other))
 
 
 def _opened(path: str) -> tf.io.gfile.GFile:

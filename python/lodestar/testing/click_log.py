@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lodestar._files import AtomicFile, as_path
+from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -138,8 +138,9 @@ def generate_click_log(
         _write(log, num_samples, seed, model, writer, on_progress, begun)
     except BaseException:
         for path, before in begun.items():
-            if _inode(path) != before:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                remove_unfinished(path)
+                if _inode(path) != before:
                     os.remove(path)
         if is_new:
             with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ import filecmp
 import numpy as np
 import pytest
 
+from lodestar._files import AtomicFile
 from lodestar.data import MultiSlotDataset, SlotSpec
 from lodestar.metrics import exact_auc
 from lodestar.testing import click_log_slots, generate_click_log
@@ -161,3 +162,17 @@ def test_an_interruption_leaves_nothing_and_older_files(tmp_path, exists):
         names = sorted(path.name for path in directory.iterdir())
         assert names == ["mine", "part-00001.txt"]
         assert (directory / "part-00001.txt").read_text() == "older"
+
+
+def test_nothing_is_left_of_a_file_that_nobody_has_yet(tmp_path):
+    """An interruption may come when it is made, before its block has begun."""
+    made = []
+
+    def interrupted(path, spec):
+        made.append(AtomicFile(path))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_click_log(tmp_path / "log", 200, 2, writer=interrupted)
+    assert list(tmp_path.iterdir()) == []
+    made[0].discard()
