@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -562,19 +563,23 @@ def _held(folder: pathlib.Path) -> Iterator[None]:
     The system says so when a process has died, too.
     """
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        # It may be removed at any time by the one who had it.
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                    raise
+            continue
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            continue  # removed by the one who had it
+            continue
         try:
             with contextlib.suppress(OSError):  # some systems lock no folders
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # It may have been removed, and made anew, before it was free.
-            if (
-                folder.exists()
-                and folder.stat().st_ino == os.fstat(descriptor).st_ino
-            ):
+            if _inode(folder) == os.fstat(descriptor).st_ino:
                 try:
                     yield
                 finally:
@@ -582,6 +587,13 @@ def _held(folder: pathlib.Path) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _inode(folder: pathlib.Path) -> int | None:
+    try:
+        return folder.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 @contextlib.contextmanager
