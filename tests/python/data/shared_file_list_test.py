@@ -5,6 +5,7 @@ import concurrent.futures
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import keras
@@ -100,16 +101,26 @@ def test_a_batch_holds_samples_of_one_file(server):
 
 def test_a_slow_iterator_reads_fewer_files(server):
     counts = collections.Counter()
+    begun, done = threading.Event(), threading.Event()
 
-    def read(delay):
+    def slow():
         for _ in SharedFileList(server.address).paths():
-            counts[delay] += 1
-            time.sleep(delay)
+            counts["slow"] += 1
+            begun.set()
+            assert done.wait(240)
+
+    def fast():
+        assert begun.wait(240)
+        for _ in SharedFileList(server.address).paths():
+            counts["fast"] += 1
+        done.set()
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(read, [0.02, 1.0]))
+        for future in [pool.submit(slow), pool.submit(fast)]:
+            future.result()
     assert sum(counts.values()) == 12
-    assert 1 <= counts[1.0] <= 5
+    # What it has, and what it may have asked for ahead.
+    assert 1 <= counts["slow"] <= 2
 
 
 def test_an_iterator_asks_for_one_file_ahead(server):
@@ -298,7 +309,7 @@ def test_a_server_stops_while_it_is_asked(files):
         begin = time.monotonic()
         del paths
         server.stop()
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 60
 
 
 @pytest.fixture
@@ -323,15 +334,16 @@ def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
     reader.kill()
     dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 5)
     found = numbers(dataset)
-    lost = 12 - len(found) // EACH
-    # The file that it read, and one or two ahead.
-    assert 2 <= lost <= 3
-    assert found == whole()[lost * EACH :]
+    left = sorted({n // EACH for n in found})
+    # The file that it read, and one or two ahead, if it came to ask for them.
+    assert 0 not in left and 12 - len(left) <= 3
+    assert found == [n for n in whole() if n // EACH in left]
     assert numbers(dataset) == whole()  # the next pass has them all
 
 
 def test_workers_of_a_coordinator_share_the_files(slots, fork, files):
-    found = fork(coordinate, slots, [str(path) for path in files]).read()
+    paths = [str(path) for path in files]
+    found = fork(coordinate, slots, paths, len(whole())).read()
     assert [int(n) for n in found.split()] == whole()
 
 

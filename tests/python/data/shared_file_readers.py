@@ -19,8 +19,8 @@ def read(address, slots, delay):
         time.sleep(delay)
 
 
-def coordinate(slots, files):
-    """Prints the numbers that the workers of a cluster read."""
+def coordinate(slots, files, count):
+    """Prints the numbers, `count` of them, that a cluster's workers read."""
     cluster = lodestar.testing.LocalCluster(ps=1, workers=2)
     strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -38,8 +38,17 @@ def coordinate(slots, files):
         )
 
     iterator = iter(coordinator.create_per_worker_dataset(dataset))
-    results = [coordinator.schedule(step, args=(iterator,)) for _ in range(40)]
-    coordinator.join()
-    found = [int(n) for result in results for n in result.fetch()]
+
+    def steps():
+        results = [coordinator.schedule(step, (iterator,)) for _ in range(20)]
+        coordinator.join()
+        return [int(n) for result in results for n in result.fetch()]
+
+    # One worker may be given all steps while the other has files to read.
+    found = []
+    deadline = time.monotonic() + 240
+    while len(found) < count and time.monotonic() < deadline:
+        found += steps()
+    found += steps()
     print(*sorted(found), flush=True)
     os._exit(0)  # the cluster ends with it
