@@ -346,7 +346,8 @@ def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
     number = tmp_path / "number"
     failure(path, shell(f"sleep 100 & echo $! > {number}; exit 1"))
     deadline = time.monotonic() + 60
-    with contextlib.suppress(ProcessLookupError):
+    # It may go between the two looks at it.
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         while time.monotonic() < deadline:
             os.kill(int(number.read_text()), 0)
             stat = pathlib.Path(f"/proc/{number.read_text().strip()}/stat")
@@ -388,13 +389,13 @@ def test_an_abandoned_iterator_kills_its_processes(path, take, deterministic):
 
 
 def test_a_command_that_does_nothing_can_be_left(path):
-    command = shell("yes '1 5 0' | head -n 200000; sleep 100")
+    command = shell("yes '1 5 0' | head -n 200000; sleep 240")
     with nothing_left():
         iterator = iter(MultiSlotDataset(path, SPEC, 9, pipe_command=command))
         next(iterator)
         begin = time.monotonic()
         del iterator
-        assert time.monotonic() - begin < 50
+        assert time.monotonic() - begin < 120
 
 
 def test_reading_goes_on_where_it_was_saved(tmp_path, path):
