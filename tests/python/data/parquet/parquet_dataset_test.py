@@ -446,7 +446,7 @@ def test_nothing_is_left_of_a_dataset(files):
     del iterator
     gc.collect()
     for thread in started:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert not reader._groups and not reader._chunks
 
