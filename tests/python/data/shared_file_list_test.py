@@ -23,6 +23,7 @@ from lodestar.data import (
     Slot,
     SlotSpec,
 )
+from lodestar.testing import local_cluster
 
 SPEC = SlotSpec([Slot.label("n", binary=False), Slot.sparse("C")])
 EACH = 10  # samples a file
@@ -286,8 +287,9 @@ def test_bad_arguments_of_a_server(arguments, message):
 
 
 def test_ports_may_be_chosen(files):
-    with FileListServer(files) as server:
-        port = int(server.address.rpartition(":")[2])
+    # None of those that the system gives away: it could while none has it.
+    (port,) = local_cluster._free_ports(1)
+    with FileListServer(files, port=port):
         for name in ("port", "worker_port"):
             with pytest.raises(OSError, match=f"port {port} cannot be used: "):
                 FileListServer(files, **{name: port})
