@@ -1,7 +1,9 @@
 """prepare_files: files held out, looked through and kept, once."""
 
+import errno
 import json
 import os
+import pathlib
 import threading
 
 import numpy as np
@@ -201,6 +203,30 @@ def test_two_that_make_a_folder_at_once(tmp_path):
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
         "0.txt", "1.txt", "data.json", "slots.yaml"
     ]  # fmt: skip
+
+
+def test_another_one_removes_its_folder_as_this_one_asks_for_it(
+    tmp_path, monkeypatch
+):
+    mkdir = pathlib.Path.mkdir
+    there = [tmp_path / "data.partial"]
+
+    def first(path, *arguments, **options):
+        if path in there:
+            there.clear()
+            raise FileExistsError(errno.EEXIST, "File exists")
+        mkdir(path, *arguments, **options)
+
+    def make(folder):
+        files = [write(folder, f"{i}.txt", 40, seed=i) for i in range(2)]
+        return read_files(files[:1], files[1:], folder / "slots.yaml")
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", first)
+    prepare_once(tmp_path / "data", {}, make)
+    assert not there and [p.name for p in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "other.partial").touch()
+    with pytest.raises(DataError, match="cannot be written: File exists"):
+        prepare_once(tmp_path / "other", {}, make)
 
 
 @pytest.mark.parametrize(
