@@ -433,7 +433,7 @@ def test_a_process_that_is_killed_leaves_the_others_as_they_were(
     folder = tmp_path / "meet"
     worker = fork(exchange, slots, tmp_path / "file-0", folder, (2, 0))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not (folder / "worker-0.json").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
