@@ -288,7 +288,9 @@ def test_bad_arguments_of_a_server(arguments, message):
 
 def test_ports_may_be_chosen(files):
     # None of those that the system gives away: it could while none has it.
-    (port,) = local_cluster._free_ports(1)
+    (held,) = local_cluster.hold_ports(1)
+    port = held.getsockname()[1]
+    held.close()
     with FileListServer(files, port=port):
         for name in ("port", "worker_port"):
             with pytest.raises(OSError, match=f"port {port} cannot be used: "):
