@@ -15,6 +15,7 @@ _PAGES = [
     "../README",
     "data",
     "embedding",
+    "from_keras",
     "id_tables",
     "layers",
     "optimizers",
