@@ -16,6 +16,7 @@ _PAGES = [
     "data",
     "embedding",
     "from_keras",
+    "from_tfra",
     "id_tables",
     "layers",
     "optimizers",
