@@ -16,6 +16,7 @@ _PAGES = [
     "data",
     "embedding",
     "from_keras",
+    "from_paddle",
     "from_tfra",
     "id_tables",
     "layers",
