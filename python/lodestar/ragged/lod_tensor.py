@@ -286,7 +286,8 @@ class LoDTensor(tf.experimental.ExtensionType):
             lengths: int64 or int32 `[B]`, each 0 to T.
 
         Raises:
-            As `lodestar.sequence.unpad`.
+            TypeError, ValueError, tf.errors.InvalidArgumentError: As
+                `lodestar.sequence.unpad`.
         """
         rows, splits = padding.from_padded(padded, lengths)
         return cls(rows, (splits,))
@@ -301,7 +302,8 @@ class LoDTensor(tf.experimental.ExtensionType):
             maxlen: T; None is the longest length.
 
         Raises:
-            As `lodestar.sequence.pad`.
+            TypeError, ValueError, tf.errors.InvalidArgumentError: As
+                `lodestar.sequence.pad`.
         """
         rows, levels = nested("x", self.values, self.lod, MOVED_DTYPES)
         return padding.to_padded(rows, levels[-1], pad_value, maxlen)
@@ -603,7 +605,7 @@ class LoDTensor(tf.experimental.ExtensionType):
                 RaggedTensor whose levels to take.
 
         Raises:
-            As `from_offsets`.
+            ValueError, tf.errors.InvalidArgumentError: As `from_offsets`.
         """
         if isinstance(lod, tf.RaggedTensor):
             lod = lod.nested_row_splits

@@ -1,0 +1,45 @@
+"""Docstrings as Markdown: an extension of Griffe, which reads the sources."""
+
+import re
+from typing import Any
+
+import griffe
+from public_api import RENAMED, linked_names, public_names
+
+# From a prompt to the next empty line; Markdown would take it for a quotation.
+_EXAMPLE = re.compile(r"^>>> (?:.+\n?)+", re.M)
+
+
+class Docstrings(griffe.Extension):
+    """Fences the examples of docstrings, and links names to the reference."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrites the docstring of an object that was read."""
+        del kwargs
+        if obj.docstring:
+            text = linked_names(obj.docstring.value)
+            obj.docstring.value = _EXAMPLE.sub(
+                lambda found: f"\n```pycon\n{found[0].rstrip()}\n```\n", text
+            )
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Has public names mean what they mean in Python.
+
+        Of a module and a function in it of its name, Python has the one that was
+        imported last, which is the function; Griffe has the module.
+        """
+        del kwargs
+        meant = []
+        for path, names in public_names().items():
+            module = pkg[path.split(".")[1:]] if "." in path else pkg
+            for name in names:
+                own = RENAMED.get(f"{path}.{name}", name)
+                member = module.members[own]
+                if isinstance(member, griffe.Alias):
+                    member = member.target  # while Griffe's names hold
+                if isinstance(member, griffe.Module):
+                    meant.append((module, name, member[own]))
+                elif own != name:
+                    meant.append((module, name, member))
+        for module, name, target in meant:
+            module.members[name] = griffe.Alias(name, target, parent=module)
