@@ -1,5 +1,6 @@
-"""Data whose truth is known, and stock tables and clusters, to test models on."""
+"""Data, stock tables and clusters to test models on."""
 
+from lodestar.testing.census import census_file
 from lodestar.testing.click_log import (
     ClickLog,
     click_log_slots,
@@ -12,6 +13,7 @@ __all__ = [
     "ClickLog",
     "DenseTable",
     "LocalCluster",
+    "census_file",
     "click_log_slots",
     "generate_click_log",
     "vocabulary",
