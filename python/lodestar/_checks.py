@@ -29,7 +29,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_choice(name: str, value: Any, choices: Collection) -> None:
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """Raises ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"`{name}`={value!r} is not in {choices}.")

@@ -18,6 +18,7 @@ from typing import IO, Self
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar._typing import StrPath
 
 _COPY_BYTES = 4 << 20
 _NUMBERS = itertools.count()
@@ -26,7 +27,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 
 
-def as_path(path: str | bytes | os.PathLike) -> str:
+def as_path(path: str | bytes | os.PathLike[str]) -> str:
     """The path as a string.
 
     Raises:
@@ -67,7 +68,7 @@ class AtomicFile:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: StrPath,
         *,
         header_size: int = 0,
         compress: bool = True,
@@ -98,8 +99,8 @@ class AtomicFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
-        if exc_type is None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is None:
             self.commit()
         else:
             self.discard()

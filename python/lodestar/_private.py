@@ -30,7 +30,7 @@ except ImportError:
     _global_state = None
 
 
-def eager_mode() -> contextlib.AbstractContextManager:
+def eager_mode() -> contextlib.AbstractContextManager[None]:
     """Runs ops now, whatever graph is being built around.
 
     `tf.init_scope` ends at a `tf.Graph`, and would put the op into it; the

@@ -54,7 +54,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         """Where the resource lies; None: on the CPU of this process."""
         return self._lies_on
 
-    def on_device(self) -> contextlib.AbstractContextManager:
+    def on_device(self) -> contextlib.AbstractContextManager[None]:
         """Within, ops run where the resource lies, if it has a device."""
         if self._lies_on is None:
             return contextlib.nullcontext()
@@ -79,7 +79,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
             resource=self.resource_handle, ignore_lookup_error=True
         )
 
-    def __del__(self):
+    def __del__(self) -> None:
         # TensorFlow's own would destroy what others still use: it copies this
         # object to export it.
         pass

@@ -7,7 +7,9 @@ import select
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -23,7 +25,7 @@ _INTERRUPTED = 130  # as a shell says after Ctrl-C
 class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` that says in one line what is wrong."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """Ends the program with code 2."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
@@ -93,7 +95,7 @@ class _Interrupt:
     Libraries turn the exception into another one now and then.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seen = False
         self._before = signal.getsignal(signal.SIGINT)
         # Python lets no other thread set a handler; a program in the background
@@ -107,11 +109,11 @@ class _Interrupt:
             signal.signal(signal.SIGINT, self._raise)
         return self
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._set:
             signal.signal(signal.SIGINT, self._before)
 
-    def _raise(self, number, frame):
+    def _raise(self, number: int, frame: types.FrameType | None) -> None:
         self.seen = True
         raise KeyboardInterrupt
 

@@ -5,13 +5,14 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_text
+from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.ops import id_hash
 
 
 def hash_ids(
     values: Any, *, column: str | None = None, salt: str | None = None
-) -> ids_lib.IdTensor:
+) -> AnyTensor:
     r"""Returns the ids of strings: 64-bit hashes, with no vocabulary.
 
     The id is FarmHash's Fingerprint64 of the bytes of a value, or with `column`

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import check_choice, is_integer
+from lodestar._typing import StrPath
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
@@ -130,7 +131,7 @@ def from_embedding(
 
 def from_tfra(
     table: Target,
-    files: str | os.PathLike | Sequence[tuple[str, str]],
+    files: StrPath | Sequence[tuple[str, str]],
     *,
     dim: int,
     key_dtype: Any = tf.int64,

@@ -10,11 +10,12 @@ import checkout
 _BASE = {
     "_checks": (),
     "_errors": (),
-    "_files": ("_errors",),
+    "_files": ("_errors", "_typing"),
     "_library": ("_startup",),
     "_private": (),
     "_resource": ("_private",),
     "_startup": (),
+    "_typing": (),
     "command_line": ("_errors",),
     "version": (),
 }

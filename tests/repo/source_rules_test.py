@@ -88,15 +88,16 @@ def _undocumented(node, where):
         if not isinstance(child, ast.ClassDef | ast.FunctionDef):
             continue
         method = isinstance(node, ast.ClassDef)
-        setter = any(
-            isinstance(decorator, ast.Attribute) and decorator.attr == "setter"
+        # One docstring says it for all that have the name.
+        others_say_it = {
+            getattr(decorator, "attr", getattr(decorator, "id", None))
             for decorator in child.decorator_list
-        )
+        } & {"overload", "setter"}
         if (
             child.name.startswith("_")
             or (method and child.name in _FRAMEWORK_METHODS)
             or (method and child.name.startswith("on_"))
-            or setter
+            or others_say_it
         ):
             continue
         if not ast.get_docstring(child):

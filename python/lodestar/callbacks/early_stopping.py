@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from lodestar._typing import StrPath
 from lodestar.embedding.hook_variable import as_hook
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
@@ -86,7 +87,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         baseline: float | None = None,
         restore_best_weights: bool = False,
         start_from_epoch: int = 0,
-        directory: str | os.PathLike | None = None,
+        directory: StrPath | None = None,
     ):
         # Keras is to choose the best epoch, and not to copy its weights.
         super().__init__(
@@ -103,7 +104,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             raise ValueError(f"`directory`={str(directory)!r} is no directory.")
         self._restores = restore_best_weights
         self._directory = directory
-        self._folder: tempfile.TemporaryDirectory | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._manager: tf.train.CheckpointManager | None = None
         # Of `fit` of a Snapshot.
         self.keeper: BestEpochs | None = None

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from lodestar import train
 from lodestar._checks import check_choice, check_least, is_integer
+from lodestar._typing import StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.one_training import OneTraining
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -93,7 +93,7 @@ class Snapshot(keras.callbacks.Callback):
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: StrPath,
         every_n_steps: int | str = "epoch",
         deltas_per_full: int = 10,
         keep: int | None = None,

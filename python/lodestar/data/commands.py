@@ -3,11 +3,13 @@
 import os
 from collections.abc import Sequence
 
+from lodestar._typing import StrPath
+
 PATH = "{path}"  # in the words of an `open_command`
 
 
 def command_words(
-    option: str, command: Sequence[str | os.PathLike] | None
+    option: str, command: Sequence[StrPath] | None
 ) -> list[bytes]:
     """The words of a command, none of None; raises ValueError if it is none.
 
@@ -34,7 +36,9 @@ def command_words(
     return words
 
 
-def check_open_command(command: Sequence[str | os.PathLike] | None) -> None:
+def check_open_command(
+    command: Sequence[StrPath] | None,
+) -> None:
     """Raises ValueError if this is no command that opens a file."""
     words = command_words("open_command", command)
     if words and not any(PATH.encode() in word for word in words):

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 from google.protobuf import (
     descriptor_pb2,
@@ -12,6 +13,7 @@ from google.protobuf import (
     text_format,
 )
 
+from lodestar._typing import StrPath
 from lodestar.data.paths import open_input
 from lodestar.data.slot_spec import Slot, SlotSpec, label_slots
 
@@ -64,7 +66,7 @@ class DataFeedDesc:
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike,
+        path: StrPath,
         labels: str | Slot | Iterable[str | Slot] = (),
     ) -> "DataFeedDesc":
         """Reads a file of the text; as `parse`, with the path in errors.
@@ -134,7 +136,7 @@ class DataFeedDesc:
         return cls(SlotSpec(slots), batch_size, _command(message.pipe_command))
 
 
-def _slot(slot) -> Slot:
+def _slot(slot: Any) -> Slot:
     if not slot.is_dense:
         return Slot.sparse(slot.name, dtype=slot.type, used=slot.is_used)
     shape = list(slot.shape) or [-1, 1]
@@ -150,7 +152,7 @@ def _slot(slot) -> Slot:
     )
 
 
-def _type(slot) -> str:
+def _type(slot: Any) -> str:
     if slot.type not in _TYPES:
         raise ValueError(
             f"slot {slot.name!r}: its type is {slot.type!r}, wanted one of "
@@ -167,7 +169,7 @@ def _command(text: str) -> list[str] | None:
     return None if words in ([], ["cat"]) else words
 
 
-def _message_class():
+def _message_class() -> Any:
     """The class of DataFeedDesc, with the fields that Paddle gives it."""
     proto = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(

@@ -1,8 +1,6 @@
 """FileListServer: gives a list of files out to the iterators that ask for them."""
 
-import os
 import socket
-from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
@@ -11,6 +9,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least, check_flag, is_integer
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
+from lodestar._typing import StrPaths
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.shared_file_list import FILES
 
@@ -37,7 +36,7 @@ class FileListServer:
 
     def __init__(
         self,
-        files: str | os.PathLike | Iterable[str | os.PathLike],
+        files: StrPaths,
         *,
         shuffle_files: bool = False,
         seed: int | None = None,
@@ -106,12 +105,10 @@ class FileListServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def set_files(
-        self, files: str | os.PathLike | Iterable[str | os.PathLike]
-    ) -> None:
+    def set_files(self, files: StrPaths) -> None:
         """Gives out other files in the passes that begin from here on.
 
         A pass begins when the first iterator asks for a file of it.

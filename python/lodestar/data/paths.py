@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._files import as_path
+from lodestar._typing import StrPath
 
 _FILE_SCHEME = "file://"
 _KINDS = {
@@ -17,7 +18,7 @@ _KINDS = {
 }
 
 
-def as_input(path: str | bytes | os.PathLike) -> str:
+def as_input(path: str | bytes | os.PathLike[str]) -> str:
     """The path of a file to read, as a string.
 
     Raises:
@@ -36,6 +37,6 @@ def as_input(path: str | bytes | os.PathLike) -> str:
     return path
 
 
-def open_input(path: str | os.PathLike) -> tf.io.gfile.GFile:
+def open_input(path: StrPath) -> tf.io.gfile.GFile:
     """Opens a file to read its bytes; raises as `as_input`."""
     return tf.io.gfile.GFile(as_input(path), "rb")

@@ -14,7 +14,7 @@ from lodestar.ragged import LoDTensor
 _Leaf = np.ndarray | Column
 
 
-def batch_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator]:
+def batch_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator[Any]]:
     """Returns Paddle's batch reader: a callable that starts a new pass.
 
     >>> dataset = tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
@@ -41,14 +41,14 @@ def batch_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator]:
     """
     _check(dataset)
 
-    def read() -> Iterator:
+    def read() -> Iterator[Any]:
         for element in dataset:
             yield _mapped(_leaf, element)
 
     return read
 
 
-def sample_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator]:
+def sample_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator[Any]]:
     """Returns Paddle's sample reader: as `batch_reader`, of single samples.
 
     A sample is as its batch without the first dim: a label `[1]`, a dense slot
@@ -72,7 +72,7 @@ def sample_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator]:
     """
     _check(dataset)
 
-    def read() -> Iterator:
+    def read() -> Iterator[Any]:
         for element in dataset:
             yield from _samples(_mapped(_leaf, element))
 
@@ -86,7 +86,7 @@ def _check(dataset: Any) -> None:
         )
 
 
-def _mapped(function: Callable, element: Any) -> Any:
+def _mapped(function: Callable[..., Any], element: Any) -> Any:
     """The element with `function(leaf)` in the place of each leaf."""
     if isinstance(element, Mapping):
         return {name: _mapped(function, x) for name, x in element.items()}
@@ -108,7 +108,7 @@ def _leaf(tensor: Any) -> _Leaf:
     )
 
 
-def _samples(batch: Any) -> Iterator:
+def _samples(batch: Any) -> Iterator[Any]:
     features = batch[0] if isinstance(batch, tuple) else batch
     if isinstance(features, Mapping) and isinstance(
         features.get("csr"), Mapping

@@ -3,11 +3,13 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
@@ -79,9 +81,9 @@ class ReadOptions:
     on_error: str = "raise"
     skipped: SkippedRecords | None = None
     columns: bool = False
-    open_command: Sequence[str | os.PathLike] | None = None
+    open_command: Sequence[StrPath] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least("batch_size", self.batch_size, 1)
         check_at_least("num_parallel_files", self.num_parallel_files, 1)
         check_at_least("shuffle_rows", self.shuffle_rows, 0)
@@ -130,7 +132,7 @@ class ReadOptions:
         seed: tf.Tensor | int,
         num_shards: int,
         shard_index: int,
-    ) -> dict:
+    ) -> dict[str, Any]:
         """The arguments of a format's dataset op."""
         return {
             "batch_size": tf.constant(self.batch_size, tf.int64),
@@ -144,7 +146,7 @@ class ReadOptions:
 
     def file_arguments(
         self, files: tf.Tensor, num_shards: int, shard_index: int
-    ) -> dict:
+    ) -> dict[str, Any]:
         """The arguments of an op that reads files."""
         return {
             "filenames": files,
@@ -161,7 +163,7 @@ class ReadOptions:
 
 def record_dataset(
     op: Callable[..., tf.Tensor],
-    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
+    files: SharedFileList | StrPaths,
     spec: SlotSpec,
     options: ReadOptions,
     fields: Iterable[str] = (),
@@ -198,7 +200,7 @@ def record_dataset(
 def epochs(
     files: SharedFileList | Iterable[str | int],
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
-    finish: Callable,
+    finish: Callable[..., Any],
     options: ReadOptions,
 ) -> tf.data.Dataset:
     """Repeats, and prefetches, epochs of `(features, label)`.
@@ -249,7 +251,9 @@ def epochs(
     return dataset.with_options(synchronous)
 
 
-def as_paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list:
+def as_paths(
+    files: StrPaths,
+) -> list[str]:
     """The paths as strings; raises ValueError if there is none."""
     if tf.is_symbolic_tensor(files):  # of a function that opens many
         return [files]
@@ -275,7 +279,7 @@ def _check_shared(options: ReadOptions) -> None:
             )
 
 
-def check_shard(name: str, shard) -> None:
+def check_shard(name: str, shard: Any) -> None:
     """Raises ValueError unless this is `(num, index)`, the index below."""
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ValueError(

@@ -2,16 +2,16 @@
 
 import abc
 import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath
 from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slot, Slots, as_slot_spec
 from lodestar.ragged import LoDTensor
 
 
@@ -34,8 +34,8 @@ class SampleWriter(abc.ABC):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         header_size: int = 0,
     ):
@@ -62,8 +62,8 @@ class SampleWriter(abc.ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
-        if exc_type is None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.discard()

@@ -1,6 +1,7 @@
 """SkippedRecords: what `on_error="skip"` has left out."""
 
 import threading
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,7 +25,7 @@ class SkippedRecords:
     A copy is the same one: datasets know it by name.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._log = OwnedName("SkippedRecords", _forget)
         self._lock = threading.Lock()
         self._num_told = 0  # messages that came by `add`
@@ -33,7 +34,7 @@ class SkippedRecords:
     def __copy__(self) -> "SkippedRecords":
         return self
 
-    def __deepcopy__(self, memo: dict) -> "SkippedRecords":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SkippedRecords":
         return self
 
     @property
@@ -68,7 +69,7 @@ class SkippedRecords:
             count=tf.constant(count, tf.int64),
         )
 
-    def _read(self):
+    def _read(self) -> Any:
         return gen_ops.lodestar_skip_log_read(log=self.name)
 
 

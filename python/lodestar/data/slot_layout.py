@@ -139,7 +139,7 @@ class SlotLayout:
             for slot in self.spec.used
         }
 
-    def features_and_label(self, *tensors: tf.Tensor):
+    def features_and_label(self, *tensors: tf.Tensor) -> Any:
         """Returns what the flat tensors mean, as a dataset yields it.
 
         `features` maps each slot's name to its tensor; with `sparse="csr"`, the

@@ -5,11 +5,12 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath
 from lodestar.data.model_inputs import shapes_of_inputs
 from lodestar.data.paths import open_input
 
@@ -66,7 +67,7 @@ class Slot:
     used: bool = True
     weights_of: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
                 f"A slot's name must be a non-empty string, found {self.name!r}."
@@ -133,7 +134,7 @@ class Slot:
         dtype: str = "uint64",
         binary: bool = True,
         used: bool = True,
-    ):
+    ) -> "Slot":
         """A label: one value a sample, 0 or 1 unless `binary=False`."""
         return cls(name, "label", dtype=dtype, binary=binary, used=used)
 
@@ -145,7 +146,7 @@ class Slot:
         *,
         dtype: str = "float",
         used: bool = True,
-    ):
+    ) -> "Slot":
         """As many values a sample as `shape` has elements.
 
         One dim may be -1: a sample has any multiple of the others' product.
@@ -161,7 +162,7 @@ class Slot:
         wide: bool = False,
         used: bool = True,
         weights_of: str | None = None,
-    ):
+    ) -> "Slot":
         """Any number of values a sample, none included.
 
         With `weights_of`, as many as that id slot has in the same sample.
@@ -176,7 +177,7 @@ class Slot:
         )
 
     @classmethod
-    def one_hot(cls, name: str, size: int, *, used: bool = True):
+    def one_hot(cls, name: str, size: int, *, used: bool = True) -> "Slot":
         """One id a sample, 0 to `size - 1`, read as a vector of `size`."""
         return cls(name, "one_hot", size=size, used=used)
 
@@ -354,7 +355,7 @@ class SlotSpec:
         return [s for s in self._slots if s.wide]
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike) -> "SlotSpec":
+    def from_yaml(cls, path: StrPath) -> "SlotSpec":
         """Reads a slot file; docs/data.md gives its form.
 
         Raises:
@@ -400,7 +401,7 @@ class SlotSpec:
             )
         return cls(slots)
 
-    def to_yaml(self, path: str | os.PathLike) -> None:
+    def to_yaml(self, path: StrPath) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
         text = yaml.safe_dump(
             _sections(self),
@@ -435,9 +436,11 @@ def label_slots(
     return slots
 
 
+Slots: TypeAlias = SlotSpec | StrPath | Iterable[Slot]
+
+
 def as_slot_spec(
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
-    weights: Mapping[str, str] | None = None,
+    slots: Slots, weights: Mapping[str, str] | None = None
 ) -> SlotSpec:
     """Returns `slots` itself, or what a slot file's path or a list stands for.
 
@@ -472,7 +475,7 @@ class _SlotLoader(yaml.SafeLoader):
     90, and lets a few lines of aliases stand for any amount of text.
     """
 
-    def compose_node(self, parent, index):
+    def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise ValueError(
@@ -481,7 +484,7 @@ class _SlotLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_integer(self, node):
+    def construct_integer(self, node: Any) -> int:
         text = self.construct_scalar(node)
         if not _DECIMAL.fullmatch(text):
             raise ValueError(
@@ -490,7 +493,7 @@ class _SlotLoader(yaml.SafeLoader):
             )
         return int(text)
 
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -523,7 +526,7 @@ def _parse(content: Any) -> list[Slot]:
             )
     slots: dict[str, Slot] = {}
 
-    def add(section: str, make, name: Any, **options):
+    def add(section: str, make: Any, name: Any, **options: Any) -> None:
         _check_name(section, name)
         if name in slots:
             raise ValueError(
@@ -617,7 +620,7 @@ def _dense_options(name: Any, value: Any) -> dict[str, Any]:
     return options
 
 
-def _mapping(content: Mapping, section: str, wanted: str) -> Mapping:
+def _mapping(content: Any, section: str, wanted: str) -> Mapping[str, Any]:
     found = content.get(section, {})
     if not isinstance(found, Mapping):
         raise ValueError(
@@ -626,7 +629,7 @@ def _mapping(content: Mapping, section: str, wanted: str) -> Mapping:
     return found
 
 
-def _inverse(weights: Mapping) -> dict[str, str]:
+def _inverse(weights: Mapping[str, Any]) -> dict[str, str]:
     """From the weights' slot to the id slot."""
     inverse: dict[str, str] = {}
     for name, weights_name in weights.items():
@@ -641,7 +644,7 @@ def _inverse(weights: Mapping) -> dict[str, str]:
     return inverse
 
 
-def _entries(content: Mapping, section: str, default: Any):
+def _entries(content: Mapping[str, Any], section: str, default: Any) -> Any:
     """(name, value) pairs of a list of names or of a mapping."""
     found = content.get(section, [])
     if isinstance(found, Mapping):
@@ -649,7 +652,7 @@ def _entries(content: Mapping, section: str, default: Any):
     return [(name, default) for name in _names(content, section)]
 
 
-def _names(content: Mapping, section: str) -> dict[str, None]:
+def _names(content: Mapping[str, Any], section: str) -> dict[str, None]:
     """The names of a list, in its order, as a set is asked for them."""
     found = content.get(section, [])
     if not isinstance(found, list):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lodestar._checks import after
-from lodestar.embedding.ids import IdTensor, to_numbers
+from lodestar._typing import AnyTensor
+from lodestar.embedding.ids import to_numbers
 
 Pooled = Any  # Tensor or RaggedTensor
 
@@ -29,7 +30,7 @@ class Bags(NamedTuple):
     restore: Callable[[tf.Tensor], Pooled]
 
 
-def to_bags(ids: IdTensor, weights: Any = None) -> Bags:
+def to_bags(ids: AnyTensor, weights: Any = None) -> Bags:
     """Makes the innermost axis of `ids` the bags.
 
     Args:

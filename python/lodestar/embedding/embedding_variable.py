@@ -124,7 +124,9 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         self,
         dim: int,
         *positional: Any,
-        initializer: str | dict | keras.initializers.Initializer = "uniform",
+        initializer: str
+        | dict[str, Any]
+        | keras.initializers.Initializer = "uniform",
         seed: int | None = None,
         init_salt: int | None = None,
         missing: str
@@ -210,7 +212,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
         return self.export_all(saved_state.with_optimizer_slots())
 
-    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]):
+    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
         saved_state.check(self, restored)
         return self.import_all(restored)
 

@@ -7,15 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import after
+from lodestar._typing import AnyTensor
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.id_hash import fingerprint
-
-IdTensor = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
 
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 
 
-def _to_tensor(ids: Any, name: str) -> IdTensor:
+def _to_tensor(ids: Any, name: str) -> AnyTensor:
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)) or tf.is_tensor(ids):
         return ids
     if isinstance(ids, keras.KerasTensor):
@@ -57,7 +56,7 @@ def to_int64(
     strings: bool = False,
     column: str | None = None,
     name: str = "ids",
-) -> IdTensor:
+) -> AnyTensor:
     """Returns `ids` as int64.
 
     Args:

@@ -39,7 +39,7 @@ class InitializerAttrs(NamedTuple):
 
 
 def initializer_attrs(
-    initializer: str | dict | keras.initializers.Initializer,
+    initializer: str | dict[str, Any] | keras.initializers.Initializer,
 ) -> InitializerAttrs:
     """Returns the op attributes of `initializer`.
 

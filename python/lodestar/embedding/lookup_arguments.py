@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import check_integer, check_size
-from lodestar.embedding import ids as ids_lib
+from lodestar._typing import AnyTensor
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
 
@@ -69,7 +69,7 @@ def missing_rows(
 
 
 def check_lookup(
-    ids: ids_lib.IdTensor,
+    ids: AnyTensor,
     training: Any,
     weights: Any,
     combiner: str | None,

@@ -86,7 +86,9 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     def _take_content(self, other: EmbeddingVariable) -> None:
         pass  # which the copies of its parts have
 
-    def _trackable_children(self, save_type: str = "checkpoint", **kwargs):
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
         if save_type == "savedmodel":
             _ = self.resource_handle
         return super()._trackable_children(save_type, **kwargs)

@@ -54,7 +54,7 @@ class MinCount(_Policy):
     n: int
     unit: str = "step"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_size("n", self.n, 1, owner="MinCount")
         if self.unit not in ("step", "occurrence"):
             raise ValueError(
@@ -91,7 +91,7 @@ class CountingBloom(_Policy):
     false_positive_rate: float
     expected_ids: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_size("n", self.n, 1, owner="CountingBloom")
         if self.n > _MAX_BLOOM_COUNT:
             raise ValueError(
@@ -134,7 +134,7 @@ class MaxAge(_Policy):
 
     steps: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_size("steps", self.steps, 0, owner="MaxAge")
 
     def attributes(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class MaxRows(_Policy):
     n: int
     policy: str = "lru"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_size("n", self.n, 1, owner="MaxRows")
         if self.policy not in ("lru", "lfu"):
             raise ValueError(
@@ -184,7 +184,7 @@ class MinNorm(_Policy):
 
     x: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_between("MinNorm", "x", self.x, 0, math.inf)
 
     def attributes(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class SharedRows(_Policy):
 
     n: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_size("n", self.n, 1, owner="SharedRows")
 
     def attributes(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
@@ -29,7 +30,7 @@ def write(folder: str, document: Mapping[str, Any]) -> None:
         file.write(json.dumps(document, indent=1) + "\n")
 
 
-def read(folder: str | os.PathLike) -> dict[str, Any]:
+def read(folder: StrPath) -> dict[str, Any]:
     """Reads that of an exported folder.
 
     Raises:

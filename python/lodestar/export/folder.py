@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from lodestar._files import exchange
+from lodestar._typing import StrPath
 
 _LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
 # What an export that has not come to its end may have written.
@@ -25,7 +26,7 @@ _WRITTEN = {
 
 
 @contextlib.contextmanager
-def whole_folder(path: str | os.PathLike) -> Iterator[str]:
+def whole_folder(path: StrPath) -> Iterator[str]:
     """Gives an empty folder to write in, which is at `path` after the block.
 
     If the block fails, or the process dies, what was at `path` is still there:
@@ -121,7 +122,7 @@ def _leftovers(path: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _is_ours(entry: os.DirEntry) -> bool:
+def _is_ours(entry: os.DirEntry[str]) -> bool:
     """Whether what is called as a leftover is one, by what it holds."""
     if not entry.is_dir(follow_symlinks=False):
         return False

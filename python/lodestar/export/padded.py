@@ -13,7 +13,7 @@ from lodestar.export.input_parts import InputParts
 Padding = int | float | str | bytes
 
 
-def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]):
+def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:
     """What fills each ragged input, by name, of one value for all or a dict.
 
     Raises:
@@ -83,10 +83,10 @@ def padded_parts(
     that end in the value, or in an empty inner row, have no padded form.
     """
 
-    def join(parts):
+    def join(parts: Any) -> Any:
         return _without_padding(parts[0], spec, padding)
 
-    def split(ragged):
+    def split(ragged: Any) -> Any:
         # Without rows, uniform ones have no dense form in TensorFlow.
         any_lengths = tf.RaggedTensor.from_nested_row_splits(
             ragged.flat_values, ragged.nested_row_splits
@@ -136,7 +136,7 @@ def _without_padding(
 def _check_same(
     name: str, ragged: tf.RaggedTensor, back: tf.RaggedTensor, padding: Padding
 ) -> None:
-    def same(x, y):
+    def same(x: Any, y: Any) -> bool:
         floats = x.dtype.kind == "f"
         return np.array_equal(x, y, equal_nan=floats)
 

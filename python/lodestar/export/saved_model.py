@@ -1,6 +1,5 @@
 """SavedModels whose signatures keep ragged features ragged."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_choice
+from lodestar._typing import StrPath
 from lodestar.embedding.saved_state import without_optimizer_slots
 from lodestar.export import features_json, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
@@ -16,7 +16,7 @@ from lodestar.export.folder import whole_folder
 
 def saved_model(
     model: keras.Model,
-    path: str | os.PathLike,
+    path: StrPath,
     signature: str = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,

@@ -165,7 +165,7 @@ def plain_tensors(
     if signature == "padded":
         padding = check_padding(padding_id, specs)
 
-    def parts_of(name, spec):
+    def parts_of(name: str, spec: tf.TypeSpec) -> Any:
         if not isinstance(spec, tf.RaggedTensorSpec):
             return input_parts.plain_parts(spec)
         if signature == "padded":

@@ -1,7 +1,6 @@
 """SavedModels of stock TensorFlow ops only."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_choice
+from lodestar._typing import StrPath
 from lodestar.export import features_json, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
@@ -27,7 +27,7 @@ from lodestar.ops.stand_ins import stand_ins
 
 def stock_saved_model(
     model: keras.Model,
-    path: str | os.PathLike,
+    path: StrPath,
     signature: str = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,

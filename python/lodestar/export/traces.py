@@ -66,7 +66,7 @@ class RowsSignature(NamedTuple):
 class CallCounter:
     """Numbers the look-ups of one call of a model, in their order."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._calls = Counter()
 
     def next(self, lookup: LookUp) -> LookUpCall:
@@ -97,7 +97,7 @@ def trace_serve(
     calls = CallCounter()
     seen = []
 
-    def see(lookup):
+    def see(lookup: Any) -> tf.Tensor:
         seen.append((calls.next(lookup), lookup))
         return lookup.rows
 
@@ -150,7 +150,7 @@ def trace_from_rows(
     refused: list[str] = []
     serve = served(model, inputs)
 
-    def put_rows_in(lookup):
+    def put_rows_in(lookup: Any) -> tf.Tensor:
         at = calls.next(lookup)
         why = _why_no_rows(lookup.rows, given)
         if why is not None:
@@ -160,7 +160,7 @@ def trace_from_rows(
         rows.append((at, place))
         return place
 
-    def whole(**tensors):
+    def whole(**tensors: Any) -> dict[str, tf.Tensor]:
         given.update(tensors)
         with observe_lookups(put_rows_in):
             # Not those that the function returns, which depend on all that
@@ -270,7 +270,7 @@ class _Part:
         ]
         graph_def, outputs = self._graph_def, self._outputs
 
-        def from_rows(**tensors):
+        def from_rows(**tensors: Any) -> dict[str, tf.Tensor]:
             graph = tf.compat.v1.get_default_graph()
             placed = {place: tensors[n] for n, place in places.items()}
             for inner, outer in captures:

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import is_number
+from lodestar._typing import StrPath
 from lodestar.export import batches, features_json, signatures
 from lodestar.export.compare import MismatchError, OutputDifference, compare
 from lodestar.export.signatures import ModelInputs, PlainTensors
@@ -35,7 +36,7 @@ class Verification:
 
 def verify(
     model: keras.Model,
-    path: str | os.PathLike,
+    path: StrPath,
     batch: Any,
     atol: float = 1e-5,
     *,
@@ -83,7 +84,7 @@ def verify(
     calls = CallCounter()
     rows = {}
 
-    def see(lookup):
+    def see(lookup: Any) -> tf.Tensor:
         rows[calls.next(lookup)] = lookup.rows
         return lookup.rows
 

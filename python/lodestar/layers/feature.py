@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_size, check_text
+from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bags
@@ -56,7 +57,7 @@ class Feature:
     optimizer: Any = None
     devices: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.table is None) == (self.dim is None):
             raise ValueError(
                 f"`table`={self.table!r} and `dim`={self.dim!r}: give exactly "
@@ -115,13 +116,13 @@ class Feature:
             return value
         return id_hash.salted_id(value, self.salt)
 
-    def to_ids(self, ids: Any, name: str = "ids") -> ids_lib.IdTensor:
+    def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
         """`ids`, which errors call `name`, as int64; strings are hashed."""
         return ids_lib.to_int64(
             ids, strings=True, column=self.column, name=name
         )
 
-    def table_ids(self, ids: Any) -> ids_lib.IdTensor:
+    def table_ids(self, ids: Any) -> AnyTensor:
         """The ids under which the table knows `ids`; strings are hashed."""
         return id_hash.salted(self.to_ids(ids), self.salt)
 

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from lodestar._typing import AnyTensor, Shape
 
-def encoded_shape(shape: tuple, mode: str, size: int) -> tuple:
+
+def encoded_shape(shape: Shape, mode: str, size: int) -> Shape:
     """Returns the shape of `encode`'s result for ids of a shape."""
     if mode != "one_hot":
         return (*shape[:-1], size)
@@ -11,7 +13,9 @@ def encoded_shape(shape: tuple, mode: str, size: int) -> tuple:
     return (*(shape[:-1] if drops_last else shape), size)
 
 
-def encode(ids, mode: str, size: int, *, dtype: str, sparse: bool):
+def encode(
+    ids: AnyTensor, mode: str, size: int, *, dtype: str, sparse: bool
+) -> tf.Tensor | tf.SparseTensor:
     """Returns rows of `size` numbers; ids of `size` and above count for nothing.
 
     Args:

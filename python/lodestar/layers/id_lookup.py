@@ -1,12 +1,14 @@
 """IdLookup: keys to ids as a Keras layer."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import after, check_count
+from lodestar._typing import Shape, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
@@ -15,7 +17,7 @@ from lodestar.ops.flat_values import flat_values, map_flat
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
 
-def _dtype_of(vocabulary) -> str:
+def _dtype_of(vocabulary: Any) -> str:
     """Returns "int64" if the keys are integers, else "string"."""
     if vocabulary is None or isinstance(vocabulary, str):
         return "string"
@@ -25,14 +27,14 @@ def _dtype_of(vocabulary) -> str:
     return "int64" if isinstance(first, (int, np.integer)) else "string"
 
 
-def _as_bytes(token) -> bytes:
+def _as_bytes(token: str | bytes) -> bytes:
     # What get_vocabulary() returns for bytes that are no UTF-8 comes back.
     if isinstance(token, str):
         return token.encode(errors="surrogateescape")
     return bytes(token)
 
 
-def _as_keys(tokens, dtype: str) -> tf.Tensor:
+def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
     """Returns tokens of any kind as keys `[N]`."""
     if isinstance(tokens, tf.Tensor):
         tokens = tf.reshape(tokens, [-1])
@@ -93,10 +95,10 @@ class IdLookup(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary=None,
+        vocabulary: TensorLike | None = None,
         num_oov_indices: int = 1,
-        mask_token=None,
-        oov_token=None,
+        mask_token: str | bytes | int | None = None,
+        oov_token: str | bytes | int | None = None,
         *,
         vocabulary_dtype: str | None = None,
         invert: bool = False,
@@ -104,7 +106,7 @@ class IdLookup(keras.layers.Layer):
         max_tokens: int | None = None,
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ):
         vocabulary_size = kwargs.pop("vocabulary_size", None)
         kwargs.setdefault("autocast", False)
@@ -165,10 +167,10 @@ class IdLookup(keras.layers.Layer):
     def _first_key(self) -> int:
         return self._first_oov + self.num_oov_indices
 
-    def _one_key(self, token) -> tf.Tensor:
+    def _one_key(self, token: Any) -> tf.Tensor:
         return _as_keys([token], self.vocabulary_dtype)
 
-    def set_vocabulary(self, vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: TensorLike) -> None:
         """Takes a vocabulary in place of the one there is.
 
         Args:
@@ -231,7 +233,7 @@ class IdLookup(keras.layers.Layer):
         if self._keys is not None:
             self._keys.assign(keys[: size - self._first_key])
 
-    def _refuse(self, keys: tf.Tensor, option: str, token) -> None:
+    def _refuse(self, keys: tf.Tensor, option: str, token: Any) -> None:
         if token is None or not bool(
             tf.reduce_any(keys == self._one_key(token))
         ):
@@ -240,7 +242,7 @@ class IdLookup(keras.layers.Layer):
             f"`vocabulary` holds the `{option}` {token!r} among its keys"
         )
 
-    def adapt(self, data, steps: int | None = None) -> None:
+    def adapt(self, data: Any, steps: int | None = None) -> None:
         """Learns the vocabulary: keys by falling count, then falling key.
 
         Special tokens are passed over. What was learned before is forgotten.
@@ -287,7 +289,7 @@ class IdLookup(keras.layers.Layer):
             mask = tf.logical_or(ids < self._first_key, ids == tf.int64.max)
             return tf.boolean_mask(keys, tf.logical_not(mask))
 
-    def get_vocabulary(self, include_special_tokens: bool = True) -> list:
+    def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """Returns the keys in the order of their ids.
 
         Bytes that are no UTF-8 are escaped as by `surrogateescape`.
@@ -308,7 +310,7 @@ class IdLookup(keras.layers.Layer):
             size -= 1
         return self._first_key + size
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         with tf.init_scope():
             if int(self._table.size()) == 0:
                 raise ValueError(
@@ -377,7 +379,7 @@ class IdLookup(keras.layers.Layer):
         mask = self._one_key(self.mask_token)[0]
         return tf.where(tf.equal(ids, 0), mask, found)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the input's shape, with the rows' axis if ids are encoded."""
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
@@ -391,7 +393,9 @@ class IdLookup(keras.layers.Layer):
             input_shape, self.output_mode, self._row_length()
         )
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         dtype = "int64" if self.output_mode == "int" else self.compute_dtype
         if self.invert:
             dtype = self.vocabulary_dtype
@@ -406,7 +410,7 @@ class IdLookup(keras.layers.Layer):
             self.compute_output_shape(inputs.shape), dtype=dtype, **options
         )
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Saves the vocabulary, as bytes and lengths where keys are strings."""
         keys = self._exported_keys().numpy()
         if self.vocabulary_dtype == "int64":
@@ -414,7 +418,7 @@ class IdLookup(keras.layers.Layer):
             return
         store["vocabulary"], store["lengths"] = text_arrays.to_arrays(keys)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Loads what `save_own_variables` saved.
 
         Raises:
@@ -445,7 +449,7 @@ class IdLookup(keras.layers.Layer):
                 f"{int(self._table.size())} keys"
             )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` needs; the vocabulary is saved apart."""
         return {
             **super().get_config(),

@@ -28,7 +28,7 @@ class LookUp(NamedTuple):
     rows: Any
 
 
-_observers: contextvars.ContextVar[tuple] = contextvars.ContextVar(
+_observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
     "lodestar_lookup_observers", default=()
 )
 

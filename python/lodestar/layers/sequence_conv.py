@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar import sequence
 from lodestar._checks import check_count
+from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import SequenceLayer
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
@@ -88,7 +89,7 @@ class SequenceConv(SequenceLayer):
         bias_constraint: Any = None,
         padding_trainable: bool = False,
         padding_initializer: Any = "zeros",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
@@ -109,7 +110,7 @@ class SequenceConv(SequenceLayer):
         self.padding_trainable = bool(padding_trainable)
         self.padding_initializer = keras.initializers.get(padding_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self._check_rows(input_shape)
         self.kernel = self.add_weight(
             name="kernel",
@@ -136,11 +137,11 @@ class SequenceConv(SequenceLayer):
                 initializer=self.padding_initializer,
             )
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         dtype = self.compute_dtype
 
-        def cast(weight):
+        def cast(weight: Any) -> Any:
             if weight is None:
                 return None
             return keras.ops.cast(weight, dtype)
@@ -156,22 +157,24 @@ class SequenceConv(SequenceLayer):
         rows, splits = nesting.flatten("input", convolved)
         return nesting.pack_like(convolved, self.activation(rows), splits)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the input's shape with `filters` for its last dimension."""
         self._check_rows(input_shape)
         return (*input_shape[:-1], self.filters)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         return self.symbolic_output(inputs, self.compute_dtype)
 
-    def _check_rows(self, shape) -> None:
+    def _check_rows(self, shape: Any) -> None:
         if len(shape) < 3 or shape[-1] is None:
             raise ValueError(
                 f"{self.name} needs a ragged input [B, None, D] or deeper with "
                 f"a static D, found the shape {tuple(shape)}"
             )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for name, kind in _SERIALIZED.items():
             config[name] = kind.serialize(getattr(self, name))

@@ -1,9 +1,12 @@
 """SequenceExpand and SequenceExpandAs: repetition as Keras layers."""
 
+from typing import Any
+
 import keras
 
 from lodestar import sequence
 from lodestar._checks import check_count
+from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
@@ -12,7 +15,7 @@ from lodestar.layers.sequence_layer import (
 
 
 class _Repetition(SequenceLayer):
-    def _x_and_y(self, inputs):
+    def _x_and_y(self, inputs: Any) -> tuple[Any, Any]:
         x, y = self.pair(inputs, "x, y")
         self.check_ragged(y, "`y`")
         return x, y
@@ -42,21 +45,23 @@ class SequenceExpand(_Repetition):
 
     arguments = ("ref_level",)
 
-    def __init__(self, ref_level: int = -1, **kwargs):
+    def __init__(self, ref_level: int = -1, **kwargs: Any):
         super().__init__(**kwargs)
         check_count("ref_level", ref_level, -1)
         self.ref_level = int(ref_level)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         x, y = self._x_and_y(inputs)
         return sequence.expand(x, y, self.ref_level)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the shape of `x` with None for the number of units."""
         x, _ = input_shape
         return (None, *x[1:])
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         x, y = self._x_and_y(inputs)
         levels = ragged_rank(y.shape)
         if not -1 <= self.ref_level < levels:
@@ -94,16 +99,18 @@ class SequenceExpandAs(_Repetition):
         tf.errors.InvalidArgumentError: other than a row for each sequence.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         x, y = self._x_and_y(inputs)
         return sequence.expand_as(x, y)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the nesting of `y` over the rows of `x`."""
         x, y = input_shape
         levels_of_x = ragged_rank(x) if None in x[1:] else 0
         return (*y[: ragged_rank(y) + 1], *x[levels_of_x + 1 :])
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         x, y = self._x_and_y(inputs)
         return self.symbolic_of_two(x, y)

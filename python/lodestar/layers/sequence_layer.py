@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._typing import Shape
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
@@ -19,7 +20,7 @@ class SequenceLayer(keras.layers.Layer):
     # Arguments beside those of every layer, kept as attributes of their names.
     arguments: tuple[str, ...] = ()
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         if kwargs.get("activity_regularizer") is not None:
             raise ValueError(
                 f"{type(self).__name__} takes no `activity_regularizer`: Keras "
@@ -30,7 +31,7 @@ class SequenceLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.supports_jit = False
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; Keras takes only the tensors it knows as inputs."""
         if not any(
             isinstance(x, LoDTensor) for x in keras.tree.flatten(inputs)
@@ -59,14 +60,16 @@ class SequenceLayer(keras.layers.Layer):
             found = f"{len(inputs)} inputs"
         raise ValueError(f"{self.name} takes [{names}], found {found}")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the input's shape, which is the output's unless overridden."""
         return tuple(input_shape)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         return self.symbolic_output(inputs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.arguments}
         return {**super().get_config(), **own}
 
@@ -103,7 +106,7 @@ def is_ragged(x: Any) -> bool:
     )
 
 
-def ragged_rank(shape) -> int:
+def ragged_rank(shape: Any) -> int:
     """Returns the number of ragged dimensions of a symbolic ragged input.
 
     Keras does not say which unknown dimensions are ragged: those after the

@@ -1,10 +1,13 @@
 """SequencePad: sequences padded to a dense tensor with its Keras mask."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from lodestar import sequence
 from lodestar._checks import check_count
+from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     lengths_of,
@@ -24,12 +27,12 @@ class SequenceMask(keras.Operation):
         super().__init__(name=name)
         self.maxlen = maxlen
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         """Returns bool `[B, T]`."""
         lengths = lengths_of(x)
         return tf.sequence_mask(lengths, _steps(lengths, self.maxlen))
 
-    def compute_output_spec(self, x):
+    def compute_output_spec(self, x: keras.KerasTensor) -> keras.KerasTensor:
         return keras.KerasTensor(
             _padded_shape(x.shape, self.maxlen)[:2], "bool"
         )
@@ -71,7 +74,7 @@ class SequencePad(SequenceLayer):
         self,
         maxlen: int | None = None,
         pad_value: float | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if maxlen is not None:
@@ -79,31 +82,33 @@ class SequencePad(SequenceLayer):
         self.maxlen = None if maxlen is None else int(maxlen)
         self.pad_value = pad_value
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         steps = _steps(lengths_of(inputs), self.maxlen)
         padded, _ = sequence.pad(inputs, self.pad_value, steps)
         return padded
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Returns where there is no padding, bool `[B, T]`."""
         return SequenceMask(self.maxlen)(inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns `[B, T, ...]`, with None for what only the batch says."""
         return _padded_shape(input_shape, self.maxlen)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         return self.symbolic_output(inputs, ragged=False)
 
 
-def _steps(lengths: tf.Tensor, maxlen: int | None):
+def _steps(lengths: tf.Tensor, maxlen: int | None) -> Any:
     if maxlen is not None:
         return maxlen
     return tf.maximum(tf.reduce_max(lengths), 1)
 
 
-def _padded_shape(shape, maxlen: int | None) -> tuple[int | None, ...]:
+def _padded_shape(shape: Any, maxlen: int | None) -> tuple[int | None, ...]:
     rank = ragged_rank(shape)
     batch = shape[0] if rank == 1 else None
     return (batch, maxlen, *shape[rank + 1 :])

@@ -1,9 +1,12 @@
 """SequencePool: pooling of sequences as a Keras layer."""
 
+from typing import Any
+
 import keras
 
 from lodestar import sequence
 from lodestar._checks import check_count
+from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
 from lodestar.sequence import nesting
 from lodestar.sequence.pool import check_combiner
@@ -41,7 +44,7 @@ class SequencePool(SequenceLayer):
         combiner: str = "sum",
         pad_value: float = 0.0,
         level: int = -1,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_combiner(combiner)
@@ -50,19 +53,21 @@ class SequencePool(SequenceLayer):
         self.pad_value = float(pad_value)
         self.level = int(level)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         return sequence.pool(
             inputs, self.combiner, self.level, pad_value=self.pad_value
         )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the input's shape without the levels that are pooled."""
         levels = ragged_rank(input_shape)
         above = self._levels_above(levels)
         return (*input_shape[: above + 1], *input_shape[levels + 1 :])
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         return self.symbolic_output(
             inputs, ragged=self._levels_above(ragged_rank(inputs.shape)) > 0
         )

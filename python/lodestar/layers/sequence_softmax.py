@@ -1,5 +1,7 @@
 """SequenceSoftmax: softmax inside sequences as a Keras layer."""
 
+from typing import Any
+
 import keras
 
 from lodestar import sequence
@@ -23,11 +25,13 @@ class SequenceSoftmax(SequenceLayer):
         ValueError: an input that is not ragged.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         return sequence.softmax(inputs)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         if not keras.backend.is_float_dtype(inputs.dtype):
             raise TypeError(
                 f"{self.name} needs an input of a float dtype, found "

@@ -1,8 +1,11 @@
 """SequenceUnpad: padded steps back into sequences."""
 
+from typing import Any
+
 import keras
 
 from lodestar import sequence
+from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
@@ -31,17 +34,17 @@ class SequenceUnpad(SequenceLayer):
         tf.errors.InvalidArgumentError: other than B lengths, or one beyond T.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         padded, like = self._pair(inputs)
         if not is_ragged(like):
             return sequence.unpad(padded, like)
         return sequence.unpad(padded, lengths_of(like), like)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Returns None: sequences have no padding."""
         return None
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         """Returns the nesting of `like` over the rows of `padded`."""
         padded, like = input_shape
         nesting_shape = (like[0], None)
@@ -49,11 +52,13 @@ class SequenceUnpad(SequenceLayer):
             nesting_shape = like[: ragged_rank(like) + 1]
         return (*nesting_shape, *padded[2:])
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor
+    ) -> keras.KerasTensor:
         padded, like = self._pair(inputs)
         return self.symbolic_of_two(padded, like)
 
-    def _pair(self, inputs):
+    def _pair(self, inputs: Any) -> tuple[Any, Any]:
         padded, like = self.pair(inputs, "padded, like")
         if is_ragged(padded):
             raise ValueError(

@@ -1,5 +1,7 @@
 """ToLoD: sequences as a LoDTensor inside a model."""
 
+from typing import Any
+
 import keras
 
 from lodestar.layers.sequence_layer import SequenceLayer, ragged_to_lod
@@ -25,11 +27,11 @@ class ToLoD(SequenceLayer):
         ValueError: an input that is not ragged.
     """
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns `inputs` as a LoDTensor."""
         # Keras sees a RaggedTensor come out, which it knows.
         return ragged_to_lod(super().__call__(inputs, *args, **kwargs))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         return inputs

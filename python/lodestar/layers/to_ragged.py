@@ -1,5 +1,7 @@
 """ToRagged: sequences as a RaggedTensor inside a model."""
 
+from typing import Any
+
 import keras
 
 from lodestar.layers.sequence_layer import SequenceLayer, lod_to_ragged
@@ -20,10 +22,10 @@ class ToRagged(SequenceLayer):
         ValueError: an input that is not ragged.
     """
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns `inputs` as a RaggedTensor."""
         return super().__call__(lod_to_ragged(inputs), *args, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         self.check_ragged(inputs)
         return inputs

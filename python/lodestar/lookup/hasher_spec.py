@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class HasherSpec(NamedTuple):
@@ -35,7 +35,7 @@ def StrongHashSpec(key: Sequence[int]) -> HasherSpec:  # noqa: N802
     return _checked(HasherSpec("stronghash", tuple(key)))
 
 
-def _checked(spec) -> HasherSpec:
+def _checked(spec: Any) -> HasherSpec:
     hasher = getattr(spec, "hasher", None)
     key = getattr(spec, "key", None)
     if hasher not in ("fasthash", "stronghash", "legacy"):
@@ -56,7 +56,7 @@ def _checked(spec) -> HasherSpec:
     return HasherSpec(hasher, None)
 
 
-def hasher_attributes(spec) -> tuple[str, list[int]]:
+def hasher_attributes(spec: HasherSpec) -> tuple[str, list[int]]:
     """Returns the op's `hasher` and `hasher_key` of a spec, ours or TensorFlow's.
 
     Raises:

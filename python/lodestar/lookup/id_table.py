@@ -1,17 +1,21 @@
 """IdTable: keys to int64 ids."""
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from lodestar._checks import convert
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
+from lodestar._typing import AnyTensor, TensorLike
 from lodestar.ops import id_table_ops
 
 
-def _is_initializer(keys) -> bool:
+def _is_initializer(keys: Any) -> bool:
     # A tf.lookup initializer; their common base class has no public name.
     return all(
         hasattr(keys, name)
@@ -19,7 +23,7 @@ def _is_initializer(keys) -> bool:
     )
 
 
-def _from_initializer(initializer):
+def _from_initializer(initializer: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the keys and int64 values of a `tf.lookup` initializer."""
     if initializer.value_dtype != tf.int64:
         raise TypeError(
@@ -37,12 +41,14 @@ def _from_initializer(initializer):
     return tf.gather(keys, order), tf.gather(values, order)
 
 
-def name_scope(name: str | None) -> contextlib.AbstractContextManager:
+def name_scope(name: str | None) -> contextlib.AbstractContextManager[None]:
     """The scope of a look-up's `name`; None: that which is there."""
     return contextlib.nullcontext() if name is None else tf.name_scope(name)
 
 
-def as_keys(keys, key_dtype: tf.DType | None):
+def as_keys(
+    keys: AnyTensor | npt.ArrayLike, key_dtype: tf.DType | None
+) -> AnyTensor:
     """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
 
     Raises:
@@ -79,7 +85,9 @@ def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
     return cast
 
 
-def _contents(keys, values, key_dtype):
+def _contents(
+    keys: Any, values: TensorLike | None, key_dtype: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns keys `[N]` and int64 values `[N]`."""
     if _is_initializer(keys):
         if values is not None:
@@ -115,7 +123,7 @@ def _contents(keys, values, key_dtype):
     return keys, values
 
 
-def _int64_values(values) -> tf.Tensor:
+def _int64_values(values: TensorLike) -> tf.Tensor:
     values = convert(values, tf.int64)
     if not values.dtype.is_integer:
         raise TypeError(
@@ -160,11 +168,11 @@ class IdTable(SharedResource):
 
     def __init__(
         self,
-        keys,
-        values=None,
+        keys: Any,
+        values: TensorLike | None = None,
         *,
         default_value: int = -1,
-        key_dtype=None,
+        key_dtype: Any = None,
         mutable: bool = False,
         name: str | None = None,
     ):
@@ -188,11 +196,13 @@ class IdTable(SharedResource):
             mutable=self._mutable,
         )
 
-    def _serialize_to_tensors(self):
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
         keys, values = self.export()
         return {"keys": keys, "values": values}
 
-    def _restore_from_tensors(self, restored):
+    def _restore_from_tensors(
+        self, restored: Mapping[str, tf.Tensor]
+    ) -> tf.Operation | None:
         return self.import_(restored["keys"], restored["values"])
 
     @property
@@ -220,7 +230,7 @@ class IdTable(SharedResource):
         """Whether `insert` and `remove` are allowed."""
         return self._mutable
 
-    def convert_keys(self, keys):
+    def convert_keys(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
         """Returns `keys` as tensors of the table's key dtype.
 
         Integers of a narrower type are widened.
@@ -247,8 +257,11 @@ class IdTable(SharedResource):
         )
 
     def lookup(
-        self, keys, default_value: int | None = None, name: str | None = None
-    ):
+        self,
+        keys: AnyTensor | npt.ArrayLike,
+        default_value: int | None = None,
+        name: str | None = None,
+    ) -> AnyTensor:
         """Returns the ids of keys.
 
         Args:
@@ -269,11 +282,13 @@ class IdTable(SharedResource):
                 self.resource_handle, self.convert_keys(keys), default_value
             )
 
-    def __getitem__(self, keys):
+    def __getitem__(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
         """Returns `lookup(keys)`."""
         return self.lookup(keys)
 
-    def insert(self, keys, values):
+    def insert(
+        self, keys: TensorLike, values: TensorLike
+    ) -> tf.Operation | None:
         """Adds keys, or gives them other ids; the last of equal keys wins.
 
         Args:
@@ -291,7 +306,7 @@ class IdTable(SharedResource):
             values=_int64_values(values),
         )
 
-    def remove(self, keys):
+    def remove(self, keys: TensorLike) -> tf.Operation | None:
         """Removes keys; those that are not there are passed over.
 
         Raises:
@@ -301,7 +316,9 @@ class IdTable(SharedResource):
             handle=self.resource_handle, keys=self.convert_keys(keys)
         )
 
-    def import_(self, keys, values):
+    def import_(
+        self, keys: TensorLike, values: TensorLike
+    ) -> tf.Operation | None:
         """Makes these keys all that the table holds.
 
         Args:
@@ -320,13 +337,13 @@ class IdTable(SharedResource):
 
     def import_file(
         self,
-        path,
+        path: TensorLike,
         *,
         key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
         value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
         delimiter: str = "\t",
         vocab_size: int | None = None,
-    ):
+    ) -> tf.Operation | None:
         """Makes the keys of a text file all that the table holds.
 
         A line ends in a newline, or a carriage return and one; none may be

@@ -1,8 +1,12 @@
 """IdTableWithHashBuckets: ids for known keys, buckets for all others."""
 
+from typing import Any
+
+import numpy.typing as npt
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar._typing import AnyTensor
 from lodestar.lookup.hasher_spec import (
     FastHashSpec,
     HasherSpec,
@@ -51,7 +55,7 @@ class IdTableWithHashBuckets(tf.Module):
         num_oov_buckets: int,
         hasher_spec: HasherSpec = FastHashSpec,
         name: str | None = None,
-        key_dtype=None,
+        key_dtype: Any = None,
     ):
         super().__init__(name=name or "id_table_with_hash_buckets")
         check_count("num_oov_buckets", num_oov_buckets, 0)
@@ -110,7 +114,9 @@ class IdTableWithHashBuckets(tf.Module):
         """The handle of the table of known keys."""
         return self._table.resource_handle
 
-    def lookup(self, keys, name: str | None = None):
+    def lookup(
+        self, keys: AnyTensor | npt.ArrayLike, name: str | None = None
+    ) -> AnyTensor:
         """Returns the ids of keys.
 
         Args:
@@ -137,7 +143,7 @@ class IdTableWithHashBuckets(tf.Module):
                 hasher_key=self._hasher_key,
             )
 
-    def _cast(self, keys):
+    def _cast(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
         """Returns keys of `key_dtype` as those of the table."""
         keys = as_keys(keys, self._key_dtype)
         if keys.dtype != self._key_dtype:
@@ -149,7 +155,7 @@ class IdTableWithHashBuckets(tf.Module):
             return map_flat(tf.strings.as_string, keys)
         return tf.cast(keys, self._table.key_dtype)
 
-    def __getitem__(self, keys):
+    def __getitem__(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
         """Returns `lookup(keys)`."""
         return self.lookup(keys)
 

@@ -1,24 +1,32 @@
 """A table and its buckets in one call."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from lodestar._typing import TensorLike
 from lodestar.lookup.hasher_spec import FastHashSpec, HasherSpec
 from lodestar.lookup.id_table import IdTable
 from lodestar.lookup.id_table_with_hash_buckets import IdTableWithHashBuckets
 
 
-def _with_buckets(table, num_oov_buckets, hasher_spec, name):
+def _with_buckets(
+    table: IdTable,
+    num_oov_buckets: int,
+    hasher_spec: HasherSpec,
+    name: str | None,
+) -> IdTable | IdTableWithHashBuckets:
     if num_oov_buckets == 0:
         return table
     return IdTableWithHashBuckets(table, num_oov_buckets, hasher_spec, name)
 
 
 def index_table_from_tensor(
-    vocabulary_list,
+    vocabulary_list: TensorLike,
     num_oov_buckets: int = 0,
     default_value: int = -1,
     hasher_spec: HasherSpec = FastHashSpec,
-    dtype=tf.string,
+    dtype: Any = tf.string,
     name: str | None = None,
 ) -> IdTable | IdTableWithHashBuckets:
     """Numbers a vocabulary; other keys get a bucket or `default_value`.
@@ -49,7 +57,7 @@ def index_table_from_file(
     vocab_size: int | None = None,
     default_value: int = -1,
     hasher_spec: HasherSpec = FastHashSpec,
-    key_dtype=tf.string,
+    key_dtype: Any = tf.string,
     name: str | None = None,
     key_column_index: int = tf.lookup.TextFileIndex.WHOLE_LINE,
     value_column_index: int = tf.lookup.TextFileIndex.LINE_NUMBER,

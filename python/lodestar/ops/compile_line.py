@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 # Optimizers that take the gradients of tables.
-wrappers: weakref.WeakSet = weakref.WeakSet()
+wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:

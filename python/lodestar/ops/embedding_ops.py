@@ -17,6 +17,7 @@ dtype) is
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 from lodestar.ops import lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
@@ -24,8 +25,6 @@ COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
 ADMIT = {None: "policy", True: "all", False: "none"}
 MISSING = ("zeros", "initial", "vector", "shared")
-
-_Grads = tuple[tf.Tensor | tf.IndexedSlices | None, ...]
 
 
 @replaceable
@@ -169,7 +168,7 @@ def table_gradient(
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
-def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
+def _find_gradient(op: tf.Operation, grad: tf.Tensor, _: tf.Tensor) -> Grads:
     unique = gen_ops.lodestar_embedding_unique(
         tf.reshape(op.inputs[2], [-1]),
         use_padding=op.get_attr("use_padding"),
@@ -179,7 +178,9 @@ def _find_gradient(op: tf.Operation, grad: tf.Tensor, _) -> _Grads:
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFindOrInsert")
-def _find_or_insert_gradient(op: tf.Operation, grad: tf.Tensor, *_) -> _Grads:
+def _find_or_insert_gradient(
+    op: tf.Operation, grad: tf.Tensor, *_: tf.Tensor
+) -> Grads:
     lost_gradients.reach(op, op.inputs[:1])
     return _rows_gradient(op, grad, *op.outputs[1:])
 
@@ -189,7 +190,7 @@ def _rows_gradient(
     grad: tf.Tensor,
     unique_ids: tf.Tensor,
     positions: tf.Tensor,
-) -> _Grads:
+) -> Grads:
     dim = op.inputs[1].shape[1]
     values = gen_ops.lodestar_embedding_gradient(
         tf.reshape(grad, [-1, dim]), positions, unique_ids
@@ -198,7 +199,7 @@ def _rows_gradient(
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingGradient")
-def _gradient_gradient(op: tf.Operation, grad: tf.Tensor) -> _Grads:
+def _gradient_gradient(op: tf.Operation, grad: tf.Tensor) -> Grads:
     positions = op.inputs[1]
     rows = tf.gather(grad, tf.maximum(positions, 0))
     return (

@@ -1,8 +1,11 @@
 """Id table ops over dense, ragged and sparse keys."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import AnyTensor
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.stand_ins import replaceable
 
@@ -22,7 +25,7 @@ KEY_DTYPES = (
 
 
 @replaceable
-def find(handle: tf.Tensor, keys, default_value):
+def find(handle: tf.Tensor, keys: AnyTensor, default_value: int) -> AnyTensor:
     """Returns int64 ids of the keys' shape; `default_value` where missing."""
     return map_flat(
         lambda flat: gen_ops.lodestar_id_table_find(
@@ -33,7 +36,9 @@ def find(handle: tf.Tensor, keys, default_value):
 
 
 @replaceable
-def find_or_hash(handle: tf.Tensor, keys, **options):
+def find_or_hash(
+    handle: tf.Tensor, keys: AnyTensor, **options: Any
+) -> AnyTensor:
     """Returns int64 ids of the keys' shape; those of buckets on a miss.
 
     Options are those of the op: `num_oov_buckets`, `hasher`, `hasher_key` and

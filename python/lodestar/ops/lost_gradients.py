@@ -45,14 +45,16 @@ _LOSS_SCALING = (
 )
 
 # By the id of a table's handle, which the ops have.
-_hooks: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_hooks: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 
 
 class _Reached(threading.local):
     """Hooks that backward passes of this thread came to, by their trace."""
 
-    def __init__(self):
-        self.by_step: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+    def __init__(self) -> None:
+        self.by_step: weakref.WeakKeyDictionary[Any, Any] = (
+            weakref.WeakKeyDictionary()
+        )
 
 
 _reached = _Reached()

@@ -3,13 +3,14 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 from lodestar.ops.stand_ins import replaceable
 
 sequence_context = replaceable(gen_ops.lodestar_sequence_context)
 
 
 @tf.RegisterGradient("Lodestar>SequenceContext")
-def _sequence_context_gradient(op, gradient):
+def _sequence_context_gradient(op: tf.Operation, gradient: tf.Tensor) -> Grads:
     values, row_splits, _ = op.inputs
     values_gradient = gen_ops.lodestar_sequence_context_gradient(
         gradient=gradient,
@@ -22,7 +23,9 @@ def _sequence_context_gradient(op, gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequenceContextGradient")
-def _sequence_context_gradient_gradient(op, gradient):
+def _sequence_context_gradient_gradient(
+    op: tf.Operation, gradient: tf.Tensor
+) -> Grads:
     # The gradient is linear; its own is the forward op, padded with zeros.
     back = sequence_context(
         gradient,

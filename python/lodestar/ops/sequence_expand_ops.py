@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 from lodestar.ops import sequence_pool_ops
 from lodestar.ops.stand_ins import replaceable
 
@@ -11,7 +12,9 @@ sequence_expand_as = replaceable(gen_ops.lodestar_sequence_expand_as)
 
 
 @tf.RegisterGradient("Lodestar>SequenceExpand")
-def _sequence_expand_gradient(op, gradient, unused_splits_gradient):
+def _sequence_expand_gradient(
+    op: tf.Operation, gradient: tf.Tensor, unused_splits_gradient: tf.Tensor
+) -> Grads:
     values, row_splits, ref_splits = op.inputs
     values_gradient = gen_ops.lodestar_sequence_expand_gradient(
         gradient=gradient, row_splits=row_splits, ref_splits=ref_splits
@@ -21,7 +24,9 @@ def _sequence_expand_gradient(op, gradient, unused_splits_gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequenceExpandGradient")
-def _sequence_expand_gradient_gradient(op, gradient):
+def _sequence_expand_gradient_gradient(
+    op: tf.Operation, gradient: tf.Tensor
+) -> Grads:
     upstream, row_splits, ref_splits = op.inputs
     back, _ = sequence_expand(gradient, row_splits, ref_splits)
     back.set_shape(upstream.shape)
@@ -29,7 +34,9 @@ def _sequence_expand_gradient_gradient(op, gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequenceExpandAs")
-def _sequence_expand_as_gradient(op, gradient):
+def _sequence_expand_as_gradient(
+    op: tf.Operation, gradient: tf.Tensor
+) -> Grads:
     values, row_splits = op.inputs
     values_gradient, _ = sequence_pool_ops.sequence_pool(
         gradient, row_splits, tf.zeros([], gradient.dtype)

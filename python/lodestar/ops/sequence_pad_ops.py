@@ -3,13 +3,16 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 from lodestar.ops.stand_ins import replaceable
 
 sequence_pad = replaceable(gen_ops.lodestar_sequence_pad)
 sequence_unpad = replaceable(gen_ops.lodestar_sequence_unpad)
 
 
-def _pad_value_gradient(pad_value, lengths, gradient):
+def _pad_value_gradient(
+    pad_value: tf.Tensor, lengths: tf.Tensor, gradient: tf.Tensor
+) -> tf.Tensor:
     """Sums the gradient over the padded steps."""
     shape = tf.shape(gradient, out_type=tf.int64)
     inside = tf.sequence_mask(lengths, shape[1])
@@ -28,7 +31,9 @@ def _pad_value_gradient(pad_value, lengths, gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequencePad")
-def _sequence_pad_gradient(op, gradient, unused_lengths_gradient):
+def _sequence_pad_gradient(
+    op: tf.Operation, gradient: tf.Tensor, unused_lengths_gradient: tf.Tensor
+) -> Grads:
     values, _, pad_value, _ = op.inputs
     lengths = op.outputs[1]
     # A gather from the padded rows gives IndexedSlices.
@@ -44,7 +49,9 @@ def _sequence_pad_gradient(op, gradient, unused_lengths_gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequenceUnpad")
-def _sequence_unpad_gradient(op, gradient, unused_splits_gradient):
+def _sequence_unpad_gradient(
+    op: tf.Operation, gradient: tf.Tensor, unused_splits_gradient: tf.Tensor
+) -> Grads:
     padded, _ = op.inputs
     padded_gradient, _ = sequence_pad(
         gradient,

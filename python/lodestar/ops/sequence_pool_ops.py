@@ -3,12 +3,15 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 from lodestar.ops.stand_ins import replaceable
 
 sequence_pool = replaceable(gen_ops.lodestar_sequence_pool)
 
 
-def sequence_sums_of_rows(values: tf.Tensor, row_splits: tf.Tensor):
+def sequence_sums_of_rows(
+    values: tf.Tensor, row_splits: tf.Tensor
+) -> tf.Tensor:
     """Gives each row `[N, ...]` the sum of the rows of its sequence."""
     sums, index = sequence_pool(values, row_splits, tf.zeros([], values.dtype))
     return gen_ops.lodestar_sequence_pool_gradient(
@@ -21,7 +24,9 @@ def sequence_sums_of_rows(values: tf.Tensor, row_splits: tf.Tensor):
 
 
 @tf.RegisterGradient("Lodestar>SequencePool")
-def _sequence_pool_gradient(op, gradient, unused_index_gradient):
+def _sequence_pool_gradient(
+    op: tf.Operation, gradient: tf.Tensor, unused_index_gradient: tf.Tensor
+) -> Grads:
     values, row_splits, _ = op.inputs
     values_gradient = gen_ops.lodestar_sequence_pool_gradient(
         gradient=gradient,
@@ -35,7 +40,9 @@ def _sequence_pool_gradient(op, gradient, unused_index_gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequencePoolGradient")
-def _sequence_pool_gradient_gradient(op, gradient):
+def _sequence_pool_gradient_gradient(
+    op: tf.Operation, gradient: tf.Tensor
+) -> Grads:
     # The gradient is linear in its first input; for max it is a gather.
     _, row_splits, index, _ = op.inputs
     combiner = op.get_attr("combiner").decode()

@@ -3,12 +3,15 @@
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar._typing import Grads
 
 sequence_slice = gen_ops.lodestar_sequence_slice
 
 
 @tf.RegisterGradient("Lodestar>SequenceSlice")
-def _sequence_slice_gradient(op, gradient, unused_splits_gradient):
+def _sequence_slice_gradient(
+    op: tf.Operation, gradient: tf.Tensor, unused_splits_gradient: tf.Tensor
+) -> Grads:
     values, row_splits, offset, length = op.inputs
     values_gradient = gen_ops.lodestar_sequence_slice_gradient(
         gradient=gradient, row_splits=row_splits, offset=offset, length=length
@@ -18,6 +21,8 @@ def _sequence_slice_gradient(op, gradient, unused_splits_gradient):
 
 
 @tf.RegisterGradient("Lodestar>SequenceSliceGradient")
-def _sequence_slice_gradient_gradient(op, gradient):
+def _sequence_slice_gradient_gradient(
+    op: tf.Operation, gradient: tf.Tensor
+) -> Grads:
     back, _ = sequence_slice(gradient, *op.inputs[1:])
     return back, None, None, None

@@ -8,18 +8,23 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-_stand_ins: contextvars.ContextVar[Mapping[Callable, Callable] | None] = (
-    contextvars.ContextVar("lodestar_stand_ins", default=None)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+# What is called -> what stands in for it.
+StandIns: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
+
+_stand_ins: contextvars.ContextVar[StandIns | None] = contextvars.ContextVar(
+    "lodestar_stand_ins", default=None
 )
 
 
-def replaceable(function: Callable) -> Callable:
+def replaceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorates a function that another may stand in for."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         chosen = _stand_ins.get()
         if chosen is None:
             return function(*args, **kwargs)
@@ -29,7 +34,9 @@ def replaceable(function: Callable) -> Callable:
 
 
 @contextlib.contextmanager
-def stand_ins(functions: Mapping[Callable, Callable]) -> Iterator[None]:
+def stand_ins(
+    functions: StandIns,
+) -> Iterator[None]:
     """Within, in this thread, calls of replaceable functions go to others.
 
     Args:

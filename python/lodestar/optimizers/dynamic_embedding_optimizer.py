@@ -50,7 +50,7 @@ def _of_inner(name: str) -> property:
 class _Replays:
     """Replayed optimizers, one for each table; Keras would track a dict."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._members: dict[tuple[int, int], Replay] = {}
 
     def get(

@@ -6,7 +6,7 @@ the unmerged slices is another number.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ from lodestar._library import gen_ops
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:

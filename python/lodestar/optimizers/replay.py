@@ -380,7 +380,12 @@ class Replay:
             )
         )
 
-        def body(first, ids, shared, values):
+        def body(
+            first: tf.Tensor,
+            ids: tf.Tensor,
+            shared: tf.Tensor,
+            values: tf.Tensor,
+        ) -> tuple[tf.Tensor, ...]:
             del first
             ids, shared, values, rows, slots, versions = (
                 gen_ops.lodestar_embedding_gather_for_update(

@@ -5,17 +5,20 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._checks import as_vector, check_dtype
+from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops
 
 Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
 
-def as_levels(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
+def as_levels(name: str, levels: Sequence[TensorLike]) -> tuple[tf.Tensor, ...]:
     """Returns offset vectors, int64 or int32, as int64."""
     return tuple(as_vector(f"{name}[{k}]", x) for k, x in enumerate(levels))
 
 
-def as_one_level_or_more(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
+def as_one_level_or_more(
+    name: str, levels: Sequence[TensorLike]
+) -> tuple[tf.Tensor, ...]:
     """As `as_levels`, but refuses none."""
     levels = as_levels(name, levels)
     if not levels:
@@ -23,7 +26,7 @@ def as_one_level_or_more(name: str, levels: Sequence) -> tuple[tf.Tensor, ...]:
     return levels
 
 
-def as_values(values) -> tf.Tensor:
+def as_values(values: TensorLike) -> tf.Tensor:
     """Returns rows, which are a tensor of rank 1 or more."""
     if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
         raise TypeError(f"`values` must be a Tensor, found {type(values)}")

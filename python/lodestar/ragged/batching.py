@@ -1,6 +1,7 @@
 """Batches of LoDTensors in `tf.data`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +33,7 @@ def batch(
     def transform(dataset: tf.data.Dataset) -> tf.data.Dataset:
         spec = dataset.element_spec
 
-        def is_lod(part) -> bool:
+        def is_lod(part: Any) -> bool:
             return isinstance(part, LoDTensor.Spec)
 
         if any(is_lod(p) and not p.lod for p in tf.nest.flatten(spec)):
@@ -41,8 +42,8 @@ def batch(
                 "`Dataset.ragged_batch`"
             )
 
-        def mapped(convert):
-            def function(*element):
+        def mapped(convert: Callable[[Any], Any]) -> Callable[..., Any]:
+            def function(*element: Any) -> Any:
                 # `map` takes tuples apart.
                 element = element if isinstance(spec, tuple) else element[0]
                 return tf.nest.map_structure(

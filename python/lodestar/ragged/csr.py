@@ -7,10 +7,12 @@ s * batch + b ("slot_major").
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import after, as_vector, check_least
+from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import (
     Parts,
     as_values,
@@ -33,7 +35,7 @@ def _transpose(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads units, rows of a matrix of that many columns, column by column."""
 
-    def transpose(x):
+    def transpose(x: tf.Tensor) -> tf.Tensor:
         # Without columns there are no units either.
         num_rows = tf.size(x, out_type=tf.int64) // tf.maximum(columns, 1)
         shape = tf.stack([num_rows, columns])
@@ -44,7 +46,9 @@ def _transpose(
     return tf.gather(values, rows.flat_values), rows.row_splits
 
 
-def split_slots(row_offsets, values, num_slots: int, order: str) -> list[Parts]:
+def split_slots(
+    row_offsets: TensorLike, values: TensorLike, num_slots: int, order: str
+) -> list[Parts]:
     """Returns the values and the level of each slot of a CSR."""
     _check_order(order)
     check_least("num_slots", num_slots, 1)
@@ -79,7 +83,7 @@ def split_slots(row_offsets, values, num_slots: int, order: str) -> list[Parts]:
 
 
 def to_csr(
-    slots: Sequence, order: str = "sample_major", name: str | None = None
+    slots: Sequence[Any], order: str = "sample_major", name: str | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Puts the rows of several LoDTensors, one a feature slot, into one CSR.
 

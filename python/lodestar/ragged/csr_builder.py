@@ -1,6 +1,9 @@
 """CsrBuilder: compressed sparse rows, value by value."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 
 class CsrBuilder:
@@ -29,7 +32,7 @@ class CsrBuilder:
         self,
         num_rows: int | None = None,
         max_values: int | None = None,
-        dtype=np.int64,
+        dtype: npt.DTypeLike = np.int64,
     ):
         for name, bound in (("num_rows", num_rows), ("max_values", max_values)):
             if bound is not None and bound < 0:
@@ -67,7 +70,7 @@ class CsrBuilder:
         else:
             self._begins.append(self.num_values)
 
-    def push_back(self, value) -> None:
+    def push_back(self, value: Any) -> None:
         """Adds a value to the row begun last.
 
         Raises:
@@ -119,7 +122,7 @@ class CsrBuilder:
         offsets = np.array([*self._begins, self.num_values], np.int64)
         return offsets, np.array(self._values, self._dtype)
 
-    def _as_dtype(self, value, at: int):
+    def _as_dtype(self, value: Any, at: int) -> Any:
         if self._dtype.kind in "iu":
             bounds = np.iinfo(self._dtype)
             number = int(value)

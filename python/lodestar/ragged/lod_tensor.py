@@ -1,10 +1,12 @@
 """LoDTensor: rows with levels of nested sequences over them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_least
+from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops
 from lodestar.ragged import (
     csr,
@@ -62,7 +64,12 @@ class LoDTensor(tf.experimental.ExtensionType):
             num_levels: How many levels.
         """
 
-        def __init__(self, shape=None, dtype=tf.float32, num_levels: int = 1):
+        def __init__(
+            self,
+            shape: Any = None,
+            dtype: tf.DType = tf.float32,
+            num_levels: int = 1,
+        ):
             """Takes any number of rows and units unless `shape` says more."""
             self.values = tf.TensorSpec(shape, dtype)
             self.lod = (tf.TensorSpec([None], tf.int64),) * num_levels
@@ -77,7 +84,7 @@ class LoDTensor(tf.experimental.ExtensionType):
                 )
             }
 
-    def __init__(self, values, lod):
+    def __init__(self, values: TensorLike, lod: Sequence[TensorLike]):
         """Takes offsets, int64 or int32, that are known to nest."""
         self.values = as_values(values)
         self.lod = as_levels("lod", lod)
@@ -85,8 +92,8 @@ class LoDTensor(tf.experimental.ExtensionType):
     @classmethod
     def from_offsets(
         cls,
-        values,
-        levels: Sequence,
+        values: TensorLike,
+        levels: Sequence[TensorLike],
         order: str = "outer_first",
         absolute: bool = False,
     ) -> "LoDTensor":
@@ -119,7 +126,10 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_lengths(
-        cls, values, lengths: Sequence, absolute: bool = False
+        cls,
+        values: TensorLike,
+        lengths: Sequence[TensorLike],
+        absolute: bool = False,
     ) -> "LoDTensor":
         """Builds one from `recursive_sequence_lengths`, outermost level first.
 
@@ -147,7 +157,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         return cls._checked(values, levels)
 
     @classmethod
-    def _checked(cls, values, levels) -> "LoDTensor":
+    def _checked(
+        cls, values: TensorLike, levels: Sequence[tf.Tensor]
+    ) -> "LoDTensor":
         return cls(*validated(values, levels))
 
     @classmethod
@@ -234,11 +246,11 @@ class LoDTensor(tf.experimental.ExtensionType):
     @classmethod
     def from_csr(
         cls,
-        row_offsets,
-        values,
+        row_offsets: TensorLike,
+        values: TensorLike,
         num_slots: int = 1,
         order: str = "sample_major",
-    ):
+    ) -> "LoDTensor | list[LoDTensor]":
         """Builds LoDTensors of one level from compressed sparse rows.
 
         HugeCTR's readers keep one CSR for all feature slots of a batch.
@@ -278,7 +290,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         return csr.to_csr([self])
 
     @classmethod
-    def from_padded(cls, padded, lengths) -> "LoDTensor":
+    def from_padded(
+        cls, padded: TensorLike, lengths: TensorLike
+    ) -> "LoDTensor":
         """Takes the first `lengths[b]` steps of each row b.
 
         Args:
@@ -293,7 +307,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         return cls(rows, (splits,))
 
     def to_padded(
-        self, pad_value=None, maxlen: int | None = None
+        self, pad_value: TensorLike | None = None, maxlen: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns `[B, T, ...]`, and the lengths `[B]` of the last level.
 
@@ -310,7 +324,7 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_nested_lists(
-        cls, rows, dtype=None, num_levels: int | None = None
+        cls, rows: Any, dtype: Any = None, num_levels: int | None = None
     ) -> "LoDTensor":
         """Builds one from nested Python lists, tuples or NumPy arrays.
 
@@ -333,7 +347,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """
         return cls(*nested_lists.from_nested_lists(rows, dtype, num_levels))
 
-    def to_list(self) -> list:
+    def to_list(self) -> list[Any]:
         """Returns nested Python lists.
 
         Raises:
@@ -358,7 +372,7 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_components(
-        cls, components: Mapping, prefix: str = ""
+        cls, components: Mapping[str, Any], prefix: str = ""
     ) -> "LoDTensor":
         """Builds one from what `components` returned.
 
@@ -384,7 +398,7 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def parse(
-        cls, serialized, dtype: tf.DType, num_levels: int = 1
+        cls, serialized: TensorLike, dtype: tf.DType, num_levels: int = 1
     ) -> "LoDTensor":
         """Reads what `serialize` wrote; also in graphs and `tf.data`.
 
@@ -464,13 +478,13 @@ class LoDTensor(tf.experimental.ExtensionType):
             )
         return count
 
-    def __bool__(self):
+    def __bool__(self) -> NoReturn:
         raise TypeError(
             "a LoDTensor is neither true nor false; ask `len(x) > 0`, or "
             "`x is not None`"
         )
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         """Outermost unit `key`, or the units of a slice such as `x[1:3]`.
 
         Args:
@@ -497,7 +511,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         unit = self._units(index, index + 1)
         return unit.level(1) if unit.num_levels > 1 else unit.values
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         """Yields what `self[i]` is, unit by unit.
 
         Raises:
@@ -505,7 +519,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """
         return (self[i] for i in range(len(self)))
 
-    def _units(self, begin, end) -> "LoDTensor":
+    def _units(self, begin: Any, end: Any) -> "LoDTensor":
         if not self.lod:
             return LoDTensor(self.values[begin:end], ())
         return self.slice(0, begin, end)
@@ -518,7 +532,9 @@ class LoDTensor(tf.experimental.ExtensionType):
             count = tf.shape(counted, out_type=tf.int64)[0]
         return count - extra
 
-    def slice(self, level: int, begin, end) -> "LoDTensor":
+    def slice(
+        self, level: int, begin: TensorLike, end: TensorLike
+    ) -> "LoDTensor":
         """Returns units `[begin, end)` of a level, without the levels above.
 
         Offsets are rebased to 0, and the rows are those of the units.
@@ -532,7 +548,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         return LoDTensor(self.values[rows[0] : rows[1]], tuple(levels))
 
     def sub_lod(
-        self, level: int, begin, end
+        self, level: int, begin: TensorLike, end: TensorLike
     ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
         """As `slice`, but says where the units are and moves no row.
 
@@ -550,7 +566,9 @@ class LoDTensor(tf.experimental.ExtensionType):
                 f"`level` is {level}, wanted 0 to {self.num_levels - 1}"
             )
 
-    def _cut(self, level, begin, end):
+    def _cut(
+        self, level: int, begin: TensorLike, end: TensorLike
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         self._check_level(level)
         return lod_ops.lod_slice(
             tf.shape(self.values, out_type=tf.int64)[0],
@@ -597,7 +615,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             for begin, end in zip(points[:-1], points[1:], strict=True)
         ]
 
-    def reset_lod(self, lod) -> "LoDTensor":
+    def reset_lod(self, lod: Any) -> "LoDTensor":
         """Returns the same rows under other levels; Paddle's `lod_reset`.
 
         Args:
@@ -613,7 +631,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             lod = lod.lod
         return LoDTensor._checked(self.values, as_one_level_or_more("lod", lod))
 
-    def append_lod(self, offsets) -> "LoDTensor":
+    def append_lod(self, offsets: TensorLike) -> "LoDTensor":
         """Returns the same rows with one more level, the innermost.
 
         Paddle's `lod_append`. What was a row to the levels above is a unit of
@@ -629,7 +647,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         offsets = as_vector("offsets", offsets)
         return LoDTensor._checked(self.values, (*self.lod, offsets))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not hasattr(self.values, "numpy"):
             return f"<LoDTensor values={self.values} levels={self.num_levels}>"
         nested = text.nested(
@@ -638,7 +656,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         return f"<LoDTensor {nested} levels={self.num_levels}>"
 
 
-def _refuse_to_be_a_tensor(x: LoDTensor, dtype=None, name=None, as_ref=False):
+def _refuse_to_be_a_tensor(
+    x: LoDTensor, dtype: Any = None, name: Any = None, as_ref: bool = False
+) -> NoReturn:
     raise TypeError(
         "a LoDTensor is no tensor; take its `values`, `to_ragged()` or "
         "`to_padded()`"

@@ -1,6 +1,7 @@
 """LoD from and to nested Python lists."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,7 @@ from lodestar._checks import as_dtype_of, check_least
 from lodestar.ragged.arguments import Parts
 
 
-def _is_list(item) -> bool:
+def _is_list(item: Any) -> bool:
     return isinstance(item, (list, tuple)) or (
         isinstance(item, np.ndarray) and item.ndim > 0
     )
@@ -19,21 +20,23 @@ def _place(indices: Sequence[int]) -> str:
     return "`rows" + "".join(f"[{i}]" for i in indices) + "`"
 
 
-def _depth(item) -> int:
+def _depth(item: Any) -> int:
     """How many lists stand in each other, by the deepest."""
     if not _is_list(item):
         return 0
     return 1 + max((_depth(inner) for inner in item), default=0)
 
 
-def _shape(item) -> tuple[int, ...]:
+def _shape(item: Any) -> tuple[int, ...]:
     """The shape of nested lists, by the first item of each."""
     if not _is_list(item):
         return ()
     return (len(item), *(_shape(item[0]) if len(item) else ()))
 
 
-def _check_shape(item, shape: tuple[int, ...], place: Sequence[int]) -> None:
+def _check_shape(
+    item: Any, shape: tuple[int, ...], place: Sequence[int]
+) -> None:
     if not shape:
         if _is_list(item):
             raise ValueError(f"{_place(place)} is a list, wanted a number")
@@ -47,13 +50,18 @@ def _check_shape(item, shape: tuple[int, ...], place: Sequence[int]) -> None:
         _check_shape(inner, shape[1:], [*place, i])
 
 
-def _convert(items, dtype: tf.DType | None) -> tf.Tensor:
+def _convert(items: Any, dtype: tf.DType | None) -> tf.Tensor:
     if dtype is None:
         return tf.convert_to_tensor(items)
     return as_dtype_of("rows", items, dtype, "`dtype`")
 
 
-def _as_tensor(items: list, places: list, shape: tuple[int, ...], dtype):
+def _as_tensor(
+    items: list[Any],
+    places: list[Any],
+    shape: tuple[int, ...],
+    dtype: tf.DType | None,
+) -> tf.Tensor:
     if not items:
         return tf.zeros([0, *shape], dtype or tf.float32)
     if isinstance(items[0], (np.ndarray, np.generic)):
@@ -72,7 +80,7 @@ def _as_tensor(items: list, places: list, shape: tuple[int, ...], dtype):
         raise
 
 
-def from_nested_lists(rows, dtype, num_levels: int | None) -> Parts:
+def from_nested_lists(rows: Any, dtype: Any, num_levels: int | None) -> Parts:
     """Returns the values and levels of nested lists."""
     if not _is_list(rows):
         raise TypeError(f"`rows` must be nested lists, found {type(rows)}")

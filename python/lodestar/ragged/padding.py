@@ -11,10 +11,11 @@ from lodestar._checks import (
     check_count,
     check_dtype,
 )
+from lodestar._typing import TensorLike
 from lodestar.ops import sequence_pad_ops
 
 
-def as_maxlen(maxlen) -> tf.Tensor:
+def as_maxlen(maxlen: TensorLike) -> tf.Tensor:
     """Returns a number of steps, a scalar tensor or a number, as int64."""
     if isinstance(maxlen, numbers.Number):
         check_count("maxlen", maxlen, 0)
@@ -23,7 +24,10 @@ def as_maxlen(maxlen) -> tf.Tensor:
 
 
 def to_padded(
-    rows: tf.Tensor, splits: tf.Tensor, pad_value, maxlen
+    rows: tf.Tensor,
+    splits: tf.Tensor,
+    pad_value: TensorLike | None,
+    maxlen: TensorLike | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the padded rows and the lengths, as `lodestar.sequence.pad`."""
     if pad_value is None:
@@ -36,7 +40,9 @@ def to_padded(
     )
 
 
-def from_padded(padded, lengths) -> tuple[tf.Tensor, tf.Tensor]:
+def from_padded(
+    padded: TensorLike, lengths: TensorLike
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the rows and the splits, as `lodestar.sequence.unpad`."""
     padded = check_dtype("padded", tf.convert_to_tensor(padded), MOVED_DTYPES)
     if padded.shape.rank is not None and padded.shape.rank < 2:

@@ -1,6 +1,7 @@
 """Putting LoDs together and taking them apart, level by level."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,7 +32,7 @@ def concat(parts: Sequence[Parts]) -> Parts:
     return tf.concat([values for values, _ in parts], 0), tuple(joined)
 
 
-def split_points(units: int | tf.Tensor, num_places: int) -> list:
+def split_points(units: int | tf.Tensor, num_places: int) -> list[Any]:
     """Returns where each part begins, and where the last one ends.
 
     As many parts as places, or, with fewer units known to Python, one a unit.
@@ -49,7 +50,7 @@ def split_points(units: int | tf.Tensor, num_places: int) -> list:
     ]
 
 
-def unit_index(key, count: int | tf.Tensor):
+def unit_index(key: Any, count: int | tf.Tensor) -> Any:
     """Returns which of `count` units `key` means, from 0 on."""
     if tf.is_tensor(key):
         key = as_int64("key", key, 0)
@@ -66,7 +67,7 @@ def unit_index(key, count: int | tf.Tensor):
     return key % count
 
 
-def slice_bounds(key: slice, count: int | tf.Tensor) -> tuple:
+def slice_bounds(key: slice, count: int | tf.Tensor) -> tuple[Any, Any]:
     """Returns the first unit of a slice of `count`, and that after its last."""
     if key.step not in (None, 1):
         raise ValueError(f"a slice of units has step {key.step!r}, wanted 1")

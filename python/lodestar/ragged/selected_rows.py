@@ -1,12 +1,14 @@
 """SelectedRows: some rows of a tall tensor, as sparse gradients are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from lodestar._checks import after, as_int64, as_vector
 from lodestar._library import gen_ops
+from lodestar._typing import TensorLike
 from lodestar.ragged import paddle_stream
 from lodestar.ragged.arguments import (
     as_values,
@@ -39,7 +41,9 @@ class SelectedRows(tf.experimental.ExtensionType):
     values: tf.Tensor
     height: tf.Tensor
 
-    def __init__(self, rows, values, height):
+    def __init__(
+        self, rows: TensorLike, values: TensorLike, height: TensorLike
+    ):
         """Takes rows and height, int64 or int32, and values over them.
 
         Raises:
@@ -59,7 +63,7 @@ class SelectedRows(tf.experimental.ExtensionType):
 
     @classmethod
     def from_indexed_slices(
-        cls, slices: tf.IndexedSlices, height=None
+        cls, slices: tf.IndexedSlices, height: TensorLike | None = None
     ) -> "SelectedRows":
         """Takes the buffers of IndexedSlices.
 
@@ -130,7 +134,7 @@ class SelectedRows(tf.experimental.ExtensionType):
             after(checks, tensors[0].height),
         )
 
-    def index(self, keys) -> tf.Tensor:
+    def index(self, keys: TensorLike) -> tf.Tensor:
         """Returns where each key first is in `rows`: int64, -1 where it is not.
 
         Args:
@@ -152,11 +156,11 @@ class SelectedRows(tf.experimental.ExtensionType):
         found = (tf.gather(ascending, places) == keys) & (keys >= 0)
         return tf.where(found, tf.gather(order, places), -1)
 
-    def has_key(self, keys) -> tf.Tensor:
+    def has_key(self, keys: TensorLike) -> tf.Tensor:
         """Returns whether `rows` have each of the keys, of any shape."""
         return self.index(keys) >= 0
 
-    def find(self, keys) -> tf.Tensor:
+    def find(self, keys: TensorLike) -> tf.Tensor:
         """Returns the rows `keys` of the dense tensor, which is not made.
 
         The sum of what is there more than once, zero where nothing is. 16-bit
@@ -176,7 +180,7 @@ class SelectedRows(tf.experimental.ExtensionType):
         values = tf.concat([merged.values, nothing[tf.newaxis]], 0)
         return tf.gather(values, tf.where(places < 0, count, places))
 
-    def add_to(self, dense):
+    def add_to(self, dense: Any) -> Any:
         """Adds the values to the rows of a dense tensor or variable.
 
         A row that is there more than once is added as often; 16-bit floats are

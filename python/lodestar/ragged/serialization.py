@@ -5,10 +5,12 @@ serialized levels, outermost first, all as `tf.io.serialize_tensor` writes them.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import after, check_least
+from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import Parts, as_levels, as_values, validated
 
 
@@ -18,7 +20,7 @@ def names(num_levels: int, prefix: str) -> list[str]:
     return [prefix + name for name in ("values", *levels)]
 
 
-def from_components(components: Mapping, prefix: str) -> Parts:
+def from_components(components: Mapping[str, Any], prefix: str) -> Parts:
     """Returns the values and levels among named tensors."""
     own = [name for name in components if name.startswith(prefix)]
     num_levels = max(len(own) - 1, 0)
@@ -38,7 +40,7 @@ def serialize(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.io.serialize_tensor(tf.stack(parts))
 
 
-def parse(serialized, dtype: tf.DType, num_levels: int) -> Parts:
+def parse(serialized: TensorLike, dtype: tf.DType, num_levels: int) -> Parts:
     """Returns the values and levels that `serialize` wrote."""
     check_least("num_levels", num_levels, 0)
     parts = tf.io.parse_tensor(serialized, tf.string)

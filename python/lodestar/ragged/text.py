@@ -1,6 +1,7 @@
 """How a LoDTensor is printed."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ _MOST = 6
 _EDGE = 3
 
 
-def _row(row) -> str:
+def _row(row: Any) -> str:
     if isinstance(row, bytes):
         return repr(row)
     with np.printoptions(threshold=_MOST, edgeitems=_EDGE):

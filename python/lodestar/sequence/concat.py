@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_concat_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def concat(
-    xs: Sequence[tf.RaggedTensor | LoDTensor],
+    xs: Sequence[Nested],
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Appends to each sequence of the first input those of the others.
 
     The semantics of Paddle's `sequence_concat`: sequence b of the result is

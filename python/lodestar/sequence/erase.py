@@ -4,18 +4,19 @@ import tensorflow as tf
 
 from lodestar._checks import INT_DTYPES, as_dtype_of
 from lodestar._library import gen_ops
-from lodestar.ragged import LoDTensor
+from lodestar._typing import TensorLike
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 _DTYPES = (*INT_DTYPES, tf.string)
 
 
 def erase(
-    x: tf.RaggedTensor | LoDTensor,
-    tokens,
+    x: Nested,
+    tokens: TensorLike,
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Drops every token that is in `tokens`.
 
     The semantics of Paddle's `sequence_erase`. A sequence may become empty.

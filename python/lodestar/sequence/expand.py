@@ -1,14 +1,20 @@
 """Repetition of sequences and of rows, as often as other sequences say."""
 
+from typing import Any, TypeVar
+
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, check_dtype
 from lodestar.ops import sequence_expand_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
+
+# Of `expand`, whose result is as its first argument.
+_X = TypeVar("_X", bound=tf.Tensor | tf.RaggedTensor | LoDTensor)
 
 
-def _flatten(x) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+def _flatten(x: Any) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Returns the rows and splits of `x`; a Tensor has no splits."""
     if isinstance(x, tf.RaggedTensor | LoDTensor):
         return nesting.flatten("x", x, MOVED_DTYPES)
@@ -19,12 +25,12 @@ def _flatten(x) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
 
 
 def expand(
-    x: tf.Tensor | tf.RaggedTensor | LoDTensor,
+    x: _X,
     y: tf.RaggedTensor | LoDTensor,
     ref_level: int = -1,
     *,
     name: str | None = None,
-):
+) -> _X:
     """Repeats unit i of `x`, as a whole, as often as unit i of `y` is long.
 
     The semantics of Paddle's `sequence_expand`.
@@ -73,10 +79,10 @@ def expand(
 
 def expand_as(
     x: tf.Tensor | tf.RaggedTensor | LoDTensor,
-    y: tf.RaggedTensor | LoDTensor,
+    y: Nested,
     *,
     name: str | None = None,
-):
+) -> Nested:
     """Repeats row i of `x` as often as the innermost sequence i of `y` is long.
 
     The semantics of Paddle's `sequence_expand_as`; the way back from a pooled

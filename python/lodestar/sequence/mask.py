@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from lodestar._checks import as_int64
+from lodestar._typing import TensorLike
 from lodestar.ragged.padding import as_maxlen
 
 
 def mask(
-    lengths,
-    maxlen=None,
+    lengths: TensorLike,
+    maxlen: TensorLike | None = None,
     dtype: tf.DType = tf.int64,
     *,
     name: str | None = None,

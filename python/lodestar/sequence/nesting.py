@@ -2,12 +2,16 @@
 
 import numbers
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from lodestar._checks import after
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import nested
+
+# A RaggedTensor or LoDTensor; a result that is one as the input is.
+Nested = TypeVar("Nested", bound=tf.RaggedTensor | LoDTensor)
 
 
 def check_level(name: str, level: int, num_levels: int) -> int:
@@ -24,7 +28,7 @@ def check_level(name: str, level: int, num_levels: int) -> int:
 
 
 def flatten(
-    name: str, x, dtypes: Sequence[tf.DType] | None = None
+    name: str, x: Any, dtypes: Sequence[tf.DType] | None = None
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Returns the rows of `x` and its int64 splits, outermost level first.
 
@@ -62,7 +66,7 @@ def one_a_row(name: str, rows: tf.Tensor, what: str) -> tf.Tensor:
     return tf.reshape(rows, [-1])
 
 
-def pack_like(x, rows: tf.Tensor, splits: Sequence[tf.Tensor]):
+def pack_like(x: Any, rows: tf.Tensor, splits: Sequence[tf.Tensor]) -> Any:
     """Nests `rows` as `x` is: LoDTensor, RaggedTensor or, without splits, rows.
 
     The splits are taken to be right; a RaggedTensor keeps the dtype of x's.

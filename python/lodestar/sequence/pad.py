@@ -1,15 +1,19 @@
 """Sequences as a padded tensor, and back."""
 
+from typing import overload
+
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, after
+from lodestar._typing import TensorLike
 from lodestar.ragged import LoDTensor, padding
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def pad(
     x: tf.RaggedTensor | LoDTensor,
-    pad_value=None,
+    pad_value: TensorLike | None = None,
     maxlen: int | None = None,
     *,
     name: str | None = None,
@@ -49,9 +53,29 @@ def pad(
         return padding.to_padded(rows, splits[-1], pad_value, maxlen)
 
 
+@overload
 def unpad(
-    padded: tf.Tensor,
-    lengths: tf.Tensor,
+    padded: TensorLike,
+    lengths: TensorLike,
+    like: None = None,
+    *,
+    name: str | None = None,
+) -> tf.RaggedTensor: ...
+
+
+@overload
+def unpad(
+    padded: TensorLike,
+    lengths: TensorLike,
+    like: Nested,
+    *,
+    name: str | None = None,
+) -> Nested: ...
+
+
+def unpad(
+    padded: TensorLike,
+    lengths: TensorLike,
     like: tf.RaggedTensor | LoDTensor | None = None,
     *,
     name: str | None = None,

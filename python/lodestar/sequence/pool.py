@@ -1,11 +1,15 @@
 """Pooling of sequences."""
 
+from typing import Any, Literal, overload
+
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
+from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops, sequence_pool_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 _COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
 _DTYPES = FLOAT_DTYPES + INT_DTYPES
@@ -25,15 +29,39 @@ def check_combiner(combiner: str) -> None:
         )
 
 
+@overload
+def pool(
+    x: Nested,
+    combiner: str = "sum",
+    level: int = -1,
+    *,
+    pad_value: TensorLike = 0.0,
+    with_index: Literal[False] = False,
+    name: str | None = None,
+) -> tf.Tensor | Nested: ...
+
+
+@overload
+def pool(
+    x: Nested,
+    combiner: str = "sum",
+    level: int = -1,
+    *,
+    pad_value: TensorLike = 0.0,
+    with_index: Literal[True],
+    name: str | None = None,
+) -> tuple[tf.Tensor | Nested, tf.Tensor]: ...
+
+
 def pool(
     x: tf.RaggedTensor | LoDTensor,
     combiner: str = "sum",
     level: int = -1,
     *,
-    pad_value: float = 0.0,
+    pad_value: TensorLike = 0.0,
     with_index: bool = False,
     name: str | None = None,
-):
+) -> Any:
     """Pools the sequences of a level, the innermost one, to one row each.
 
     The semantics of Paddle's `sequence_pool`, whose `average` is mean here and
@@ -92,7 +120,7 @@ def pool(
         return pooled, nesting.pack_like(x, index, above)
 
 
-def first_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+def first_step(x: Nested, *, name: str | None = None) -> tf.Tensor | Nested:
     """Returns the first row of each innermost sequence, 0 for an empty one.
 
     Paddle's `sequence_first_step`: `pool(x, "first")`.
@@ -100,7 +128,7 @@ def first_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
     return pool(x, "first", name=name or "sequence_first_step")
 
 
-def last_step(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+def last_step(x: Nested, *, name: str | None = None) -> tf.Tensor | Nested:
     """Returns the last row of each innermost sequence, 0 for an empty one.
 
     Paddle's `sequence_last_step`: `pool(x, "last")`.

@@ -4,16 +4,16 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.ops import sequence_reshape_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def reshape(
-    x: tf.RaggedTensor | LoDTensor,
+    x: Nested,
     new_dim: int,
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Regroups the numbers of each sequence into rows of `new_dim` numbers.
 
     The semantics of Paddle's `sequence_reshape`. Copies no rows.

@@ -4,13 +4,13 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_reverse_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 _DTYPES = (*MOVED_DTYPES, tf.complex64, tf.complex128)
 
 
-def reverse(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+def reverse(x: Nested, *, name: str | None = None) -> Nested:
     """Reverses the rows inside each innermost sequence.
 
     As Paddle's `sequence_reverse`.

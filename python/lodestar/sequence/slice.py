@@ -3,18 +3,19 @@
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, as_vector
+from lodestar._typing import TensorLike
 from lodestar.ops import sequence_slice_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def slice(
-    x: tf.RaggedTensor | LoDTensor,
-    offset,
-    length,
+    x: Nested,
+    offset: TensorLike,
+    length: TensorLike,
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Returns rows `[offset[b], offset[b] + length[b])` of each sequence b.
 
     The semantics of Paddle's `sequence_slice`.

@@ -4,11 +4,11 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES
 from lodestar.ops import sequence_softmax_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
-def softmax(x: tf.RaggedTensor | LoDTensor, *, name: str | None = None):
+def softmax(x: Nested, *, name: str | None = None) -> Nested:
     """Softmax inside each innermost sequence, every column on its own.
 
     As Paddle's `sequence_softmax`, which takes rows of one number only.

@@ -9,17 +9,18 @@ from lodestar._library import gen_ops
 from lodestar.ops import lod_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def topk_avg_pooling(
-    x: tf.RaggedTensor | LoDTensor,
+    x: Nested,
     row: tf.RaggedTensor | LoDTensor,
     col: tf.RaggedTensor | LoDTensor,
     topks: Sequence[int],
     channel_num: int,
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Averages the k largest numbers in each row of each matrix.
 
     The semantics of Paddle's `sequence_topk_avg_pooling`, made for the

@@ -1,22 +1,23 @@
 """Windows over sequences: n-grams of ids, and convolution."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, check_count
 from lodestar.ops import sequence_context_ops, sequence_expand_ops
-from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
+from lodestar.sequence.nesting import Nested
 
 
 def enumerate(
-    x: tf.RaggedTensor | LoDTensor,
+    x: Nested,
     win_size: int,
     pad_value: int = 0,
     *,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Returns the `win_size` ids that begin at each id of a sequence.
 
     The semantics of Paddle's `sequence_enumerate`. A window does not reach
@@ -103,12 +104,12 @@ def _convolved_padding(
     """
     above, below = rows_around(filter_size, start)
 
-    def one(rows, count, start):
+    def one(rows: tf.Tensor, count: Any, start: Any) -> tf.Tensor:
         return _convolve(
             rows, tf.constant([0, count], tf.int64), weight, start, filter_size
         )
 
-    def picked(table, places, count):
+    def picked(table: tf.Tensor, places: tf.Tensor, count: Any) -> tf.Tensor:
         # Of rows further away there is nothing to add.
         table = tf.pad(table, [[0, 1], [0, 0]])
         return tf.gather(table, tf.minimum(places, count))
@@ -128,7 +129,7 @@ def _convolved_padding(
 
 
 def conv(
-    x: tf.RaggedTensor | LoDTensor,
+    x: Nested,
     weight: tf.Tensor,
     filter_size: int = 3,
     stride: int = 1,
@@ -137,7 +138,7 @@ def conv(
     bias: tf.Tensor | None = None,
     padding: tf.Tensor | None = None,
     name: str | None = None,
-) -> tf.RaggedTensor | LoDTensor:
+) -> Nested:
     """Convolves each sequence with one filter bank.
 
     The semantics of Paddle's `sequence_conv`. Row i of the result is rows

@@ -17,7 +17,9 @@ class LiveFunction:
     """
 
     def __init__(
-        self, copies: Copies, find: Callable[[ServedContent], Callable]
+        self,
+        copies: Copies,
+        find: Callable[[ServedContent], Callable[..., Any]],
     ):
         self._copies = copies
         self._find = find

@@ -15,6 +15,7 @@ import tensorflow as tf
 from lodestar._checks import check_choice, check_least, is_number
 from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
+from lodestar._typing import StrPath
 from lodestar.export import features_json
 from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
@@ -90,8 +91,8 @@ class LiveModel(NotCopied):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        snapshots: str | os.PathLike,
+        path: StrPath,
+        snapshots: StrPath,
         poll_seconds: float | None = 1.0,
         *,
         rename: Mapping[str, str] | None = None,

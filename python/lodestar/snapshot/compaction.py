@@ -1,13 +1,13 @@
 """Compaction: a chain merged into one full version, old versions removed."""
 
 import dataclasses
-import os
 import shutil
 import warnings
 from collections.abc import Iterable
 
 from lodestar._checks import check_least
 from lodestar._files import sync
+from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
@@ -35,7 +35,7 @@ class CompactReport:
     removed: tuple[int, ...]
 
 
-def compact(path: str | os.PathLike, keep: int = 1) -> CompactReport:
+def compact(path: StrPath, keep: int = 1) -> CompactReport:
     """Merges the newest version and all that it builds on into a full one.
 
     The new version is the newest then; only after it is there, and every byte

@@ -26,6 +26,7 @@ from lodestar._files import (
     sync,
     write_synced,
 )
+from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
@@ -43,7 +44,7 @@ _MAX_MANIFEST_BYTES = 1 << 30
 _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
-def local_path(path: str | os.PathLike) -> str:
+def local_path(path: StrPath) -> str:
     """Returns `path` as text.
 
     Raises:
@@ -68,7 +69,7 @@ class SnapshotFolder:
         ValueError: As `local_path`.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: StrPath):
         self.path = local_path(path)
 
     def version_path(self, version: int) -> str:

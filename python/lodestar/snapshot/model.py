@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.ops.compile_line import compiled_optimizer
 from lodestar.snapshot import blobs, model_variables
@@ -48,7 +49,7 @@ _READER = "reader"
 
 
 def save_model(
-    path: str | os.PathLike,
+    path: StrPath,
     model: keras.Model,
     delta: bool = False,
     *,
@@ -115,9 +116,7 @@ def save_model(
     )
 
 
-def restore_values(
-    path: str | os.PathLike, model: keras.Model, version: int
-) -> None:
+def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     """As `restore_model`, of tables and weights alone.
 
     The optimizer's own variables stay as they are.
@@ -142,7 +141,7 @@ def restore_values(
 
 
 def restore_model(
-    path: str | os.PathLike,
+    path: StrPath,
     model: keras.Model,
     step: int | None = None,
     *,

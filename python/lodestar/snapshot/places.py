@@ -54,7 +54,7 @@ class Place:
         """Of the parts."""
         return [part.handle for part in self.parts]
 
-    def on(self) -> contextlib.AbstractContextManager:
+    def on(self) -> contextlib.AbstractContextManager[None]:
         """Ops run there."""
         return tf.device(self.device)
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice, check_eager, check_least
 from lodestar._errors import describe_error
+from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents, matching
@@ -85,7 +85,7 @@ class RestoreOptions:
 
 
 def restore(
-    path: str | os.PathLike,
+    path: StrPath,
     tables: Any,
     step: int | None = None,
     *,
@@ -497,7 +497,7 @@ def _check_embedding(
 
 
 def load_dense(
-    path: str | os.PathLike, version: int | None = None
+    path: StrPath, version: int | None = None
 ) -> dict[str, np.ndarray]:
     """Reads the arrays that `save` took as `dense`, by their names.
 

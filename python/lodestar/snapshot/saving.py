@@ -23,6 +23,7 @@ from lodestar._checks import check_eager
 from lodestar._errors import describe_error
 from lodestar._files import sync
 from lodestar._resource import NotCopied
+from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
@@ -72,7 +73,7 @@ def note_saved(
 
 
 def save(
-    path: str | os.PathLike,
+    path: StrPath,
     tables: Any,
     delta: bool = False,
     *,
@@ -159,7 +160,7 @@ class Content:
 
 
 def begin(
-    path: str | os.PathLike,
+    path: StrPath,
     content: Content,
     delta: bool,
     *,
@@ -214,7 +215,7 @@ def check_step(step: Any) -> int:
 class _Latch:
     """As threading.Event, which an interrupt of `wait` can leave locked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._set = False
         self._wakers: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -245,7 +246,7 @@ class _Latch:
 class _Outcome:
     """What became of a snapshot."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ended = _Latch()
         self.info: SnapshotInfo | None = None
         self.error: BaseException | None = None
@@ -274,9 +275,8 @@ class _Outcome:
             self._warn_if_lost()
 
     def _warn_if_lost(self) -> None:
-        if not (self._dropped and self.ended.is_set()):
-            return
-        if self.told or self.error is None:
+        is_lost = self._dropped and self.ended.is_set()
+        if not is_lost or self.told or self.error is None:
             return
         self.told = True
         warnings.warn(
@@ -694,7 +694,7 @@ class PendingSnapshot(NotCopied):
         self._outcome.told |= cancelled
         return cancelled
 
-    def __del__(self):
+    def __del__(self) -> None:
         outcome = getattr(self, "_outcome", None)
         if outcome is not None:
             outcome.drop()

@@ -1,8 +1,8 @@
 """Verifying: every byte of a version against its checksums."""
 
 import dataclasses
-import os
 
+from lodestar._typing import StrPath
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.restoring import ATTEMPTS, choose
@@ -26,7 +26,7 @@ class VerifyReport:
     bytes: int
 
 
-def verify(path: str | os.PathLike, version: int | None = None) -> VerifyReport:
+def verify(path: StrPath, version: int | None = None) -> VerifyReport:
     """Reads all files that a version needs, and checks every byte.
 
     If the newest version goes away meanwhile, as it does when another process

@@ -17,10 +17,12 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from lodestar._files import AtomicFile, as_path, remove_unfinished
+from lodestar._typing import StrPath
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -81,7 +83,7 @@ class ClickLog:
 
 
 def generate_click_log(
-    directory: str | os.PathLike,
+    directory: StrPath,
     num_samples: int = 300_000,
     num_files: int = 8,
     *,
@@ -221,14 +223,18 @@ class _Model:
         logits = self._draw(np.random.default_rng([seed, 3]), _TIMES)[1]
         self._bias = _bias_for_rate(logits, _TARGET_RATE)
 
-    def sample(self, rng, time):
+    def sample(
+        self, rng: np.random.Generator, time: np.ndarray
+    ) -> tuple[dict[str, Any], np.ndarray]:
         """Columns for `MultiSlotWriter.write_batch`, and probabilities [N]."""
         columns, logits = self._draw(rng, time)
         probability = 1 / (1 + np.exp(-logits))
         clicks = rng.random(len(time)) < probability
         return {"click": clicks.astype(np.int64), **columns}, probability
 
-    def _draw(self, rng, time):
+    def _draw(
+        self, rng: np.random.Generator, time: np.ndarray
+    ) -> tuple[dict[str, Any], np.ndarray]:
         rows = len(time)
         columns = {}
         logits = np.full(rows, self._bias)
@@ -259,7 +265,9 @@ class _Model:
             ]
         return columns, logits
 
-    def _counts(self, rng, slot, rows):
+    def _counts(
+        self, rng: np.random.Generator, slot: int, rows: int
+    ) -> np.ndarray:
         if self._one_id:
             return np.ones(rows, np.int64)
         if slot in _SEVERAL:
@@ -268,7 +276,9 @@ class _Model:
             return (rng.random(rows) >= _OFTEN_EMPTY[slot]).astype(np.int64)
         return np.ones(rows, np.int64)
 
-    def _numbers(self, rng, slot, time):
+    def _numbers(
+        self, rng: np.random.Generator, slot: int, time: np.ndarray
+    ) -> np.ndarray:
         """Ids within the slot: zipf over the old ones, now and then a new one."""
         cumulative = self._cumulative[slot]
         numbers = np.searchsorted(cumulative, rng.random(len(time)))
@@ -285,7 +295,7 @@ class _Model:
 _TIMES = np.linspace(0, 1, 20_000, endpoint=False)
 
 
-def _bias_for_rate(logits, rate):
+def _bias_for_rate(logits: np.ndarray, rate: float) -> float:
     low, high = -20.0, 20.0
     for _ in range(60):
         middle = (low + high) / 2

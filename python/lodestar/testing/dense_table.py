@@ -1,6 +1,7 @@
 """The stock table to compare with: keras.layers.Embedding, ids known before."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -71,11 +72,13 @@ class DenseTable(keras.layers.Layer):
         )
         self.supports_jit = False
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.embedding.build()
         self.built = True
 
-    def call(self, inputs: Mapping[str, tf.RaggedTensor]):
+    def call(
+        self, inputs: Mapping[str, tf.RaggedTensor]
+    ) -> dict[str, tf.Tensor]:
         """Name -> ragged ids `[B, None]` to name -> pooled rows `[B, dim]`."""
         bags = {slot: inputs[slot] for slot in self._indices}
         indices = tf.concat(
@@ -92,7 +95,7 @@ class DenseTable(keras.layers.Layer):
             for (slot, bag), part in zip(bags.items(), parts, strict=True)
         }
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """Symbolic rows, one `[B, dim]` a slot."""
         shape = (None, self.embedding.output_dim)
         return {s: keras.KerasTensor(shape, "float32") for s in self._indices}

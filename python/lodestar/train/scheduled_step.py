@@ -54,12 +54,18 @@ class ScheduledStep(TrainingStep):
             for zero, *values in zip(self._zero, *states, strict=True)
         ]
 
-    def _train(self, batches, steps, updates):
-        def update(gradients):
+    def _train(
+        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        def update(gradients: Any) -> None:
             with _Counting(self._model.optimizer, 1):
                 self._update(gradients)
 
-        def train(read, number, metrics):
+        def train(
+            read: Callable[[], Any],
+            number: tf.Tensor,
+            metrics: Sequence[tf.Tensor],
+        ) -> list[tf.Tensor]:
             make = self._once(updates, number)
             metrics, gradients = _on_replica(self._gradients, read(), metrics)
             make(lambda: _on_replica(update, gradients))
@@ -67,14 +73,22 @@ class ScheduledStep(TrainingStep):
 
         return _each(batches, steps, train, self._constants())
 
-    def _test(self, batches, steps, updates):
-        def test(read, number, metrics):
+    def _test(
+        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        def test(
+            read: Callable[[], Any],
+            number: tf.Tensor,
+            metrics: Sequence[tf.Tensor],
+        ) -> list[tf.Tensor]:
             del number
             return _on_replica(self._test_batch, read(), metrics)
 
         return _each(batches, steps, test, self._constants())
 
-    def _once(self, updates, number):
+    def _once(
+        self, updates: tf.Tensor, number: tf.Tensor
+    ) -> Callable[[Callable[[], Any]], tf.Tensor]:
         """What calls a function that updates tables, but where that was done.
 
         It returns whether it was called. Servers are asked meanwhile.
@@ -86,8 +100,8 @@ class ScheduledStep(TrainingStep):
             first + tf.cast(number, tf.int64), finished
         )
 
-        def make(update):
-            def made():
+        def make(update: Callable[[], Any]) -> tf.Tensor:
+            def made() -> tf.Tensor:
                 update()
                 return tf.constant(True)
 
@@ -95,25 +109,33 @@ class ScheduledStep(TrainingStep):
 
         return make
 
-    def _constants(self):
+    def _constants(self) -> list[tf.Tensor]:
         return [tf.constant(value) for value in self._zero]
 
-    def _gradients(self, batch, metrics):
+    def _gradients(
+        self, batch: Any, metrics: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], Any]:
         with tf.GradientTape() as tape:
             loss, metrics, _ = self._forward(batch, metrics)
         return metrics, tape.gradient(loss, self._model.trainable_variables)
 
-    def _test_batch(self, batch, metrics):
+    def _test_batch(
+        self, batch: Any, metrics: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         return self._forward(batch, metrics, training=False)[1]
 
-    def _push(self, batches, steps, updates):
+    def _push(
+        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
+    ) -> list[tf.Tensor]:
         model = self._model
         hooks = [v for v in model.trainable_variables if as_hook(v) is not None]
         dense = [v for v in model.trainable_variables if as_hook(v) is None]
         values = [tf.identity(v.value) for v in dense]
         mapping = list(zip(dense, values, strict=True))
 
-        def gradients_of(batch, metrics):
+        def gradients_of(
+            batch: Any, metrics: Sequence[tf.Tensor]
+        ) -> tuple[list[tf.Tensor], list[tf.Tensor], Any]:
             with (
                 _Passing(mapping, collect_losses=True),
                 tf.GradientTape() as tape,
@@ -127,12 +149,14 @@ class ScheduledStep(TrainingStep):
             ]
             return metrics, gradients, of_hooks
 
-        def update_tables(of_hooks):
+        def update_tables(of_hooks: Any) -> None:
             if hooks:
                 with _Counting(model.optimizer, 1):
                     model.optimizer.apply(of_hooks, hooks)
 
-        def batch_step(read, number, state):
+        def batch_step(
+            read: Callable[[], Any], number: tf.Tensor, state: Any
+        ) -> Any:
             metrics, sums, any_made = state
             make = self._once(updates, number)
             metrics, gradients, of_hooks = _on_replica(
@@ -153,7 +177,7 @@ class ScheduledStep(TrainingStep):
             (self._constants(), [*map(tf.zeros_like, values)], False),
         )
 
-        def update():
+        def update() -> None:
             with _Counting(model.optimizer, 0 if hooks else steps):
                 # A table's wrapper would miss the gradients of tables here.
                 inner = getattr(
@@ -162,7 +186,7 @@ class ScheduledStep(TrainingStep):
                 # Of this replica, and not of the loop.
                 inner.apply([tf.identity(total) for total in sums], dense)
 
-        def push():
+        def push() -> tf.Tensor:
             _on_replica(update)
             return tf.constant(True)
 
@@ -171,12 +195,12 @@ class ScheduledStep(TrainingStep):
         return metrics
 
 
-def _compiled(function: Callable) -> Any:
+def _compiled(function: Callable[..., Any]) -> Any:
     # As Keras compiles a step, whose layers see to their own control flow.
     return tf.function(function, reduce_retracing=True, autograph=False)
 
 
-def _on_replica(function: Callable, *arguments: Any) -> Any:
+def _on_replica(function: Callable[..., Any], *arguments: Any) -> Any:
     # Where optimizers must be, but for the loops around.
     return tf.distribute.get_strategy().run(function, arguments)
 
@@ -200,7 +224,7 @@ def _each(
             state = function(lambda batch=batch: batch, number, state)
         return state
 
-    def body(number, state):
+    def body(number: tf.Tensor, state: Any) -> Any:
         return number + 1, function(batches.get_next, number, state)
 
     return tf.while_loop(

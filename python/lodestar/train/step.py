@@ -179,7 +179,9 @@ class TrainingStep:
         nodes += [f.node_def for f in definition.library.function]
         return [node.op for of_function in nodes for node in of_function]
 
-    def _whole(self, iterator, metrics):
+    def _whole(
+        self, iterator: Any, metrics: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         batch = iterator.get_next()
         # At the end of the data nothing runs, what needs no batch included:
         # without it `iterations` would count one step more.
@@ -191,7 +193,9 @@ class TrainingStep:
             self._update(tape.gradient(loss, self._model.trainable_variables))
         return metrics, fetched
 
-    def _forward(self, batch, metrics, training=True):
+    def _forward(
+        self, batch: Any, metrics: Sequence[tf.Tensor], training: bool = True
+    ) -> tuple[tf.Tensor, list[tf.Tensor], dict[str, tf.Tensor]]:
         model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         if self._with_tensors is None:
@@ -233,12 +237,12 @@ class TrainingStep:
             },
         )
 
-    def _update(self, gradients):
+    def _update(self, gradients: Sequence[Any]) -> None:
         model = self._model
         model.optimizer.apply(gradients, model.trainable_variables)
 
 
-def _compiled(function: Callable) -> Callable:
+def _compiled(function: Callable[..., Any]) -> Callable:
     # As Keras's own steps, without AutoGraph.
     return tf.function(function, reduce_retracing=True, autograph=False)
 
@@ -286,7 +290,9 @@ class TimedStep(TrainingStep):
         if not self._model.run_eagerly:
             self._parts = [_compiled(part) for part in self._parts]
 
-    def __call__(self, iterator, metrics):
+    def __call__(
+        self, iterator: Any, metrics: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """As that of TrainingStep."""
         read, forward, update = self._parts
         times = [time.perf_counter()]
@@ -304,7 +310,7 @@ class TimedStep(TrainingStep):
                 self.seconds[part] = self.seconds.get(part, 0) + end - begin
         return metrics, fetched
 
-    def _read(self, iterator):
+    def _read(self, iterator: Any) -> Any:
         return iterator.get_next()
 
 

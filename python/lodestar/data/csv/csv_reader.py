@@ -1,7 +1,6 @@
 """CsvReader: the rows of a CSV or TSV file, strictly."""
 
 import csv
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -9,6 +8,7 @@ import tensorflow as tf
 from lodestar import _files
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path
+from lodestar._typing import StrPath
 from lodestar.data.paths import open_input
 
 DELIMITERS = (",", "\t", ";", "|")
@@ -35,7 +35,7 @@ class CsvReader:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: StrPath,
         *,
         delimiter: str | None = None,
         columns: Sequence[str] | None = None,
@@ -141,7 +141,7 @@ class CsvReader:
         if self.delimiter is None:
             self.delimiter = max(DELIMITERS, key=first.count)
 
-        def all_lines():
+        def all_lines() -> Iterator[str]:
             yield first
             yield from lines
 

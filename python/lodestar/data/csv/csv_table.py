@@ -298,7 +298,9 @@ class CsvTable(Source):
         good = np.setdiff1d(np.arange(len(chunk)), list(faults))
         return take(columns, good)
 
-    def _column(self, slot: Slot, cells: list[Sequence[str]], faults: Faults):
+    def _column(
+        self, slot: Slot, cells: list[Sequence[str]], faults: Faults
+    ) -> Any:
         is_ids = slot.kind == "sparse" and slot.dtype != "float"
         if is_ids and self._ids == "hash":
             return self._hashed(slot, cells[0])
@@ -317,7 +319,9 @@ class CsvTable(Source):
             )
         return column
 
-    def _hashed(self, slot: Slot, texts: Sequence[str]):
+    def _hashed(
+        self, slot: Slot, texts: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
         present = [text not in self._missing for text in texts]
         ids = hash_ids(slot.name, list(itertools.compress(texts, present)))
         return ids, np.concatenate([[0], np.cumsum(present)])
@@ -328,13 +332,13 @@ class CsvTable(Source):
         parse: Callable[[str], Any],
         texts: Sequence[str],
         faults: Faults,
-    ):
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Cells of several numbers: values and row_splits."""
         cells = [
             () if text in self._missing else text.split() for text in texts
         ]
 
-        def parse_cell(words: Sequence[str]) -> list:
+        def parse_cell(words: Sequence[str]) -> list[Any]:
             return [parse(word) for word in words]
 
         parsed = _parse_all(parse_cell, cells, slot.name, faults, bad=())
@@ -399,7 +403,7 @@ class CsvTable(Source):
 class _LabelTexts:
     """The distinct texts of the labels, up to a number of them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._texts: set[str] = set()
         self._last_is_new = False
 
@@ -494,7 +498,7 @@ def _parse_all(
     column: str,
     faults: Faults,
     bad: Any = 0,
-) -> list:
+) -> list[Any]:
     """The values of cells, `bad` where one is."""
     values = []
     for cell in cells:

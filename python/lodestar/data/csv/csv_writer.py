@@ -2,15 +2,14 @@
 
 import csv
 import io
-import os
-from collections.abc import Iterable
 
 import numpy as np
 
+from lodestar._typing import StrPath
 from lodestar.data.multislot.multislot_writer import number_texts
 from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.slot_spec import Slot, Slots
 
 
 def column_names(slot: Slot) -> list[str]:
@@ -33,8 +32,8 @@ class CsvWriter(SampleWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         delimiter: str = ",",
     ):

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath
 from lodestar.data.paths import open_input
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 
 
-def read_file_list(path: str | os.PathLike) -> list[str]:
+def read_file_list(path: StrPath) -> list[str]:
     """Returns the paths that a file list names, in order.
 
     Line 1 is their number N, then come N lines of one path each. A carriage
@@ -68,9 +69,7 @@ def read_file_list(path: str | os.PathLike) -> list[str]:
     return files
 
 
-def write_file_list(
-    path: str | os.PathLike, files: Iterable[str | os.PathLike]
-) -> None:
+def write_file_list(path: StrPath, files: Iterable[StrPath]) -> None:
     """Writes the file list that `read_file_list` reads back as these paths.
 
     The list appears whole or not at all.

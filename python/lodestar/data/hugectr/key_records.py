@@ -1,14 +1,14 @@
 """What the records of HugeCTR's Norm and Raw files have in common."""
 
 import os
-from collections.abc import Iterable
 
 import numpy as np
 
 from lodestar._checks import check_choice
+from lodestar._typing import StrPath
 from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 
 # What a key is stored as.
 KEY_DTYPES = {
@@ -49,8 +49,8 @@ class KeyRecordWriter(SampleWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         key_type: str,
         key_types: tuple[str, ...],

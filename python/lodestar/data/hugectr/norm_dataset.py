@@ -1,31 +1,31 @@
 """NormDataset: HugeCTR's Norm files as a tf.data.Dataset."""
 
 import functools
-import os
-from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._library import gen_ops
+from lodestar._typing import StrPaths
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
 from lodestar.data.hugectr.norm_writer import CHECKS, NORM_KEY_TYPES
 from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, as_slot_spec
 
 _AUTO = "auto"
 
 
 def NormDataset(
-    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    files: SharedFileList | StrPaths,
+    slots: Slots,
     batch_size: int,
     *,
     key_type: str = "uint32",
     check: str = _AUTO,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from HugeCTR's Norm files (docs/data.md).
 

@@ -1,15 +1,14 @@
 """NormWriter: samples to HugeCTR's Norm files."""
 
-import os
 import struct
-from collections.abc import Iterable
 
 import numpy as np
 
 from lodestar._checks import check_choice
+from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.slot_spec import Slot, Slots
 
 CHECKS = ("sum", "none")
 NORM_KEY_TYPES = ("uint32", "int64")
@@ -31,8 +30,8 @@ class NormWriter(KeyRecordWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         key_type: str = "uint32",
         check: str = "sum",

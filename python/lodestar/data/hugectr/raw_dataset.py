@@ -1,25 +1,26 @@
 """RawDataset: HugeCTR's Raw files as a tf.data.Dataset."""
 
 import functools
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_at_least, check_choice
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
+from lodestar._typing import StrPaths
 from lodestar.data.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.data.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, as_slot_spec
 
 
 def RawDataset(
-    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    files: SharedFileList | StrPaths,
+    slots: Slots,
     batch_size: int,
     *,
     num_samples: int | None = None,
@@ -27,7 +28,7 @@ def RawDataset(
     key_type: str = "uint32",
     nnz_per_slot: int | Sequence[int] | None = None,
     slot_size_array: Sequence[int] | None = None,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from HugeCTR's Raw files (docs/data.md).
 
@@ -111,7 +112,7 @@ def _with_limits(
 ) -> Callable[..., tf.Tensor]:
     """The op with these offsets, and these limits where a slot has a size."""
 
-    def limited(*, slot_limits: list[int], **arguments) -> tf.Tensor:
+    def limited(*, slot_limits: list[int], **arguments: Any) -> tf.Tensor:
         limits = [size or limit for size, limit in zip(sizes, slot_limits)]
         return op(slot_limits=limits, key_offsets=offsets, **arguments)
 

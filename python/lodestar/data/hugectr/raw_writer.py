@@ -1,14 +1,14 @@
 """RawWriter: samples to HugeCTR's Raw files."""
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from lodestar._checks import check_choice, is_integer
+from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 
 LAYOUTS = ("float", "int", "multi_hot_float", "multi_hot_int")
 _BLOCK_WORDS = 1 << 20  # bounds the memory of the records being put together
@@ -65,8 +65,8 @@ class RawWriter(KeyRecordWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         layout: str = "float",
         key_type: str = "uint32",

@@ -3,9 +3,11 @@
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
+from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_spec import SlotSpec
@@ -22,10 +24,10 @@ _NOT_HERE = (
 
 def generated_dataset(
     texts: Callable[[str], Iterator[str]],
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: StrPaths,
     spec: SlotSpec,
     batch_size: int,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` of the lines that `texts` makes.
 

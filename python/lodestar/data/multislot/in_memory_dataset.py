@@ -1,9 +1,9 @@
 """InMemoryDataset: MultiSlot samples that are held in memory."""
 
 import dataclasses
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least, is_number
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.sample_exchange import SampleExchange
 from lodestar.data.record_dataset import (
@@ -20,7 +21,7 @@ from lodestar.data.record_dataset import (
     epochs,
 )
 from lodestar.data.slot_layout import line_fields
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, as_slot_spec
 
 # Those that say how epochs go; the others say how files are read and batched.
 _EPOCH_OPTIONS = (
@@ -80,17 +81,17 @@ class InMemoryDataset:
 
     def __init__(
         self,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        slots: Slots,
         batch_size: int,
         *,
         weights: Mapping[str, str] | None = None,
-        pipe_command: Sequence[str | os.PathLike] | None = None,
+        pipe_command: Sequence[StrPath] | None = None,
         ins_id: bool = False,
         parse_content: bool = False,
         parse_logkey: bool = False,
         num_queues: int = 1,
         drop_zeros: bool = True,
-        **options,
+        **options: Any,
     ):
         """Holds no samples yet.
 
@@ -141,9 +142,7 @@ class InMemoryDataset:
             },
         )
 
-    def load(
-        self, files: str | os.PathLike | Iterable[str | os.PathLike]
-    ) -> None:
+    def load(self, files: StrPaths) -> None:
         """Reads files and adds their samples behind those that are there.
 
         Args:
@@ -157,9 +156,7 @@ class InMemoryDataset:
         with self._changing:
             self._read(files, preload=False)
 
-    def preload(
-        self, files: str | os.PathLike | Iterable[str | os.PathLike]
-    ) -> None:
+    def preload(self, files: StrPaths) -> None:
         """Begins to read files in the background; `wait_preload` ends it.
 
         What is in memory does not change meanwhile.
@@ -187,7 +184,7 @@ class InMemoryDataset:
         self,
         seed: int | None = None,
         *,
-        folder: str | os.PathLike | None = None,
+        folder: StrPath | None = None,
         workers: tuple[int, int] | None = None,
         timeout: float = 600.0,
     ) -> None:
@@ -381,7 +378,7 @@ class InMemoryDataset:
                 f"{queue}."
             )
 
-        def epoch(unused, seed: tf.Tensor | int) -> tf.data.Dataset:
+        def epoch(unused: Any, seed: tf.Tensor | int) -> tf.data.Dataset:
             del unused
             variant = gen_ops.lodestar_record_memory_dataset(
                 memory=self._memory.text,
@@ -410,7 +407,7 @@ class InMemoryDataset:
         holder = epoch(None, 0).take(0).map(finish, synchronous=True)
         return holder.concatenate(dataset)
 
-    def _read(self, files, preload: bool) -> None:
+    def _read(self, files: StrPaths, preload: bool) -> None:
         paths, num_shards, shard_index = self._options.shard_of(as_paths(files))
         gen_ops.lodestar_record_memory_load(
             memory=self._memory.text,
@@ -421,7 +418,7 @@ class InMemoryDataset:
             ),
         )
 
-    def _size(self):
+    def _size(self) -> tf.Tensor:
         return gen_ops.lodestar_record_memory_size(memory=self._memory.text)
 
 

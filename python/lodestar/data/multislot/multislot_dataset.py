@@ -1,35 +1,36 @@
 """MultiSlotDataset: MultiSlot text files as a tf.data.Dataset."""
 
 import functools
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._library import gen_ops
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
 from lodestar.data.record_dataset import ReadOptions, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_layout import line_fields
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
 MODES = ("queue", "file_instant", "in_memory")
 
 
 def MultiSlotDataset(
-    files: SharedFileList | str | os.PathLike | Iterable[str | os.PathLike],
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    files: SharedFileList | StrPaths,
+    slots: Slots,
     batch_size: int,
     *,
     mode: str = "queue",
     weights: Mapping[str, str] | None = None,
-    pipe_command: Sequence[str | os.PathLike] | None = None,
+    pipe_command: Sequence[StrPath] | None = None,
     ins_id: bool = False,
     parse_content: bool = False,
     parse_logkey: bool = False,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from MultiSlot text files.
 
@@ -119,7 +120,13 @@ def MultiSlotDataset(
     )
 
 
-def _in_memory(files, spec, batch_size, options, **lines) -> tf.data.Dataset:
+def _in_memory(
+    files: StrPaths,
+    spec: SlotSpec,
+    batch_size: int,
+    options: Mapping[str, Any],
+    **lines: Any,
+) -> tf.data.Dataset:
     if tf.inside_function():
         raise RuntimeError(
             "`mode`='in_memory' loads the files once, so it cannot be inside a "

@@ -17,9 +17,10 @@ from lodestar import _files
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.generated_dataset import generated_dataset
 from lodestar.data.paths import open_input
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, as_slot_spec
 
 # A shell's word for a program whose reader has gone: 128 + SIGPIPE.
 _READER_GONE = 141
@@ -63,7 +64,7 @@ class MultiSlotGenerator:
     def __init__(
         self,
         *,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot] | None = None,
+        slots: Slots | None = None,
         allow_empty: bool = True,
     ):
         """Makes a generator; a subclass with its own `__init__` calls this.
@@ -96,7 +97,7 @@ class MultiSlotGenerator:
             f"{type(self).__name__} does not override generate_sample()."
         )
 
-    def generate_batch(self, samples: list) -> Any:
+    def generate_batch(self, samples: list[Any]) -> Any:
         """Returns the samples to write for a batch of them.
 
         To be overridden where samples depend on each other, as in padding.
@@ -123,7 +124,7 @@ class MultiSlotGenerator:
         """
         return dict(self._types)
 
-    def lines(self, lines: Iterable) -> Iterator[str]:
+    def lines(self, lines: Iterable[Any]) -> Iterator[str]:
         """Yields the MultiSlot lines, each with its newline, of input lines.
 
         Raises:
@@ -135,9 +136,7 @@ class MultiSlotGenerator:
             raise TypeError(f"`lines` must be several, found {lines!r}.")
         return self._texts(self._samples(lines, "line "), "line ")
 
-    def write(
-        self, path_in: str | os.PathLike, path_out: str | os.PathLike
-    ) -> int:
+    def write(self, path_in: StrPath, path_out: StrPath) -> int:
         """Makes a MultiSlot file of a text file; returns its samples' number.
 
         The file takes its name at the end; on an error nothing is left. Paths
@@ -161,9 +160,9 @@ class MultiSlotGenerator:
 
     def dataset(
         self,
-        files: str | os.PathLike | Iterable[str | os.PathLike],
+        files: StrPaths,
         batch_size: int,
-        **options,
+        **options: Any,
     ) -> tf.data.Dataset:
         """The samples of files of input lines, as `MultiSlotDataset` has them.
 
@@ -231,7 +230,7 @@ class MultiSlotGenerator:
             sys.exit(2)
 
     def _samples(
-        self, lines: Iterable, where: str
+        self, lines: Iterable[Any], where: str
     ) -> Iterator[tuple[int, Any]]:
         """(number of its line, sample), one after another."""
         for number, line in enumerate(lines, 1):
@@ -441,7 +440,9 @@ def parse_number(text: str) -> int | float | None:
     return _FLOAT32_END if too_large else number
 
 
-def _results(place: str, method: Callable, argument: Any) -> Iterator:
+def _results(
+    place: str, method: Callable[..., Any], argument: Any
+) -> Iterator[Any]:
     """What a subclass's method gives; what it raises, as DataError."""
     try:
         results = method(argument)

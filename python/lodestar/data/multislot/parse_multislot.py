@@ -1,23 +1,23 @@
 """parse_multislot: lines of MultiSlot text, already in a tensor, as features."""
 
-import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.data.slot_layout import SlotLayout
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, as_slot_spec
 
 
 def parse_multislot(
     lines: tf.Tensor | Iterable[str | bytes],
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+    slots: Slots,
     *,
     weights: Mapping[str, str] | None = None,
     sparse: str = "ragged",
     name: str | None = None,
-):
+) -> Any:
     r"""Parses lines of MultiSlot text, one sample each.
 
     For text that comes from elsewhere than files: in a serving signature, or in

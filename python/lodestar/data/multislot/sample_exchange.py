@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error, reading
 from lodestar._files import AtomicFile, as_path
 from lodestar._library import gen_ops
+from lodestar._typing import StrPath
 
 PIECE_SAMPLES = 1024
 _LENGTH_BYTES = 8
@@ -43,7 +44,7 @@ class SampleExchange:
     def __init__(
         self,
         memory: str,
-        folder: str | os.PathLike,
+        folder: StrPath,
         workers: tuple[int, int],
         timeout: float,
     ):
@@ -292,7 +293,7 @@ class SampleExchange:
                     f"was exchanged: {text}"
                 )
 
-    def _clean(self, receivers, senders) -> None:
+    def _clean(self, receivers: Iterable[int], senders: Iterable[int]) -> None:
         """Removes samples in the folder, if that can be done."""
         for sender in senders:
             for receiver in receivers:

@@ -10,6 +10,7 @@ A wider column, and the values of a ragged one, are arrays of their own.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -113,7 +114,7 @@ class BatchPacker:
                 f"{lengths[0]} as in sample 0"
             )
 
-    def unpack(self, rows: tf.Tensor, *arrays: tf.Tensor) -> tuple:
+    def unpack(self, rows: tf.Tensor, *arrays: tf.Tensor) -> tuple[Any, ...]:
         """The flat tensors of the slots, in order, from the arrays of `pack`."""
         floats, ids, splits, *own = arrays
         count = rows if self._rows is None else self._rows
@@ -151,7 +152,7 @@ class BatchPacker:
         return tuple(tensors)
 
 
-def _as_shape(values: tf.Tensor, shape: list) -> tf.Tensor:
+def _as_shape(values: tf.Tensor, shape: list[Any]) -> tf.Tensor:
     """`values` in a shape of at most one None; they may have it already."""
     known = values.shape
     if known.rank is None and shape == [None]:
@@ -163,7 +164,7 @@ def _as_shape(values: tf.Tensor, shape: list) -> tf.Tensor:
     return tf.reshape(values, [-1 if dim is None else dim for dim in shape])
 
 
-def _unstacked(matrix: tf.Tensor, shape: list) -> list[tf.Tensor]:
+def _unstacked(matrix: tf.Tensor, shape: list[Any]) -> list[tf.Tensor]:
     matrix.set_shape(shape)
     return tf.unstack(matrix, num=shape[0]) if shape[0] else []
 

@@ -1,13 +1,14 @@
 """ParquetDataset: Parquet files as a tf.data.Dataset."""
 
 import dataclasses
-import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
+from lodestar._typing import StrPaths
 from lodestar.data.parquet.parquet_files import (
     ParquetFile,
     expand,
@@ -30,19 +31,19 @@ from lodestar.data.parquet.parquet_schema import (
     limit_keys,
 )
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
 _Skip = Callable[[str, int], None]
 
 
 def ParquetDataset(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
-    slots: SlotSpec | str | os.PathLike | Iterable[Slot] | None = None,
+    files: StrPaths,
+    slots: Slots | None = None,
     batch_size: int | None = None,
     *,
     weights: Mapping[str, str] | None = None,
     slot_size_array: Sequence[int] | None = None,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from Parquet files.
 
@@ -139,7 +140,7 @@ def ParquetDataset(
         seed = tf.cast(seed, tf.int64)
 
         @tf.autograph.experimental.do_not_convert
-        def batch(position, _):
+        def batch(position: Any, _: Any) -> Any:
             chunk, row, rows, *arrays = tf.numpy_function(
                 reader.next_batch,
                 [order, seed, *position],
@@ -156,7 +157,7 @@ def ParquetDataset(
             return batches.take(reader.num_batches)
         return batches.take_while(lambda rows, *_: rows > 0)
 
-    def finish(*arrays: tf.Tensor):
+    def finish(*arrays: tf.Tensor) -> Any:
         return layout.features_and_label(*reader.packer.unpack(*arrays))
 
     dataset = epochs(range(len(opened)), epoch, finish, read)
@@ -166,7 +167,7 @@ def ParquetDataset(
 
 
 def parquet_slots(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: StrPaths,
 ) -> SlotSpec:
     """The slots that `ParquetDataset` finds in files without being told any.
 

@@ -136,7 +136,7 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
     return ParquetMetadata(path, num_rows, columns)
 
 
-def _list(path: str, content: Mapping, key: str) -> list:
+def _list(path: str, content: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(content[key], list):
         raise DataError(
             f"{path}: key {key!r} must be a list, found {content[key]!r}"

@@ -5,7 +5,7 @@ import concurrent.futures
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -137,9 +137,15 @@ class ParquetReader:
         )
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._plans: collections.OrderedDict = collections.OrderedDict()
-        self._groups: collections.OrderedDict = collections.OrderedDict()
-        self._chunks: collections.OrderedDict = collections.OrderedDict()
+        self._plans: collections.OrderedDict[Any, Any] = (
+            collections.OrderedDict()
+        )
+        self._groups: collections.OrderedDict[Any, Any] = (
+            collections.OrderedDict()
+        )
+        self._chunks: collections.OrderedDict[Any, Any] = (
+            collections.OrderedDict()
+        )
 
     def close(self) -> None:
         """Frees the row groups in memory, and the threads.
@@ -320,7 +326,7 @@ def _random(seed: int, stream: int, count: int) -> np.ndarray:
     return np.random.Philox(key=key).random_raw(count)
 
 
-def _shrink(cache: collections.OrderedDict, size: int) -> None:
+def _shrink(cache: collections.OrderedDict[Any, Any], size: int) -> None:
     """Drops what was used longest ago."""
     while len(cache) > size:
         cache.popitem(last=False)

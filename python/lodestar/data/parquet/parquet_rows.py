@@ -299,7 +299,9 @@ def _check_weights(
             continue
         weights, ids = lengths(column), lengths(by_name[of])
 
-        def describe(row, weights=weights, ids=ids, of=of):
+        def describe(
+            row: int, weights: Any = weights, ids: Any = ids, of: Any = of
+        ) -> str:
             return (
                 f"found {weights[row]} weights, wanted {ids[row]}, one for each "
                 f"value of {of!r}"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError
 from lodestar._files import as_path
+from lodestar._typing import StrPath
 from lodestar.data.parquet.parquet_files import SUFFIX
 from lodestar.data.parquet.parquet_metadata import (
     GROUPS,
@@ -21,7 +21,7 @@ from lodestar.data.parquet.parquet_metadata import (
 )
 from lodestar.data.sample_columns import Column, concat, cut
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 
 
 class ParquetWriter(SampleWriter):
@@ -43,8 +43,8 @@ class ParquetWriter(SampleWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
-        slots: SlotSpec | str | os.PathLike | Iterable[Slot],
+        path: StrPath,
+        slots: Slots,
         *,
         row_group_size: int = 65536,
         compression: str = "snappy",
@@ -232,7 +232,7 @@ def _group(slot: Slot) -> str | None:
 
 
 def _metadata_of(path: str, spec: SlotSpec) -> ParquetMetadata:
-    columns: dict[str, list] = {group: [] for group in GROUPS}
+    columns: dict[str, list[Any]] = {group: [] for group in GROUPS}
     for index, slot in enumerate(spec):
         group = _group(slot)
         if group is not None:

@@ -1,11 +1,11 @@
 """CSV to MultiSlot text: numbers become float slots, all else id slots."""
 
-import os
 from collections.abc import Callable, Collection
 
 import tensorflow as tf
 
 from lodestar._files import as_path
+from lodestar._typing import StrPath
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.formats import FORMATS
@@ -13,8 +13,8 @@ from lodestar.data.tool.output import Output, Target
 
 
 def convert_csv(
-    source: str | os.PathLike,
-    target: str | os.PathLike,
+    source: StrPath,
+    target: StrPath,
     *,
     label: str,
     delimiter: str | None = None,

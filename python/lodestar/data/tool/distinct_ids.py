@@ -17,7 +17,7 @@ class DistinctIds:
         exact: False once there are more than are kept.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._ids = np.zeros(0, np.uint64)
         self._new: list[np.ndarray] = []
         self._num_new = 0

@@ -1,19 +1,17 @@
 """FileDataset: batches of a list of files that may change between passes."""
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar._files import as_path
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.record_dataset import as_paths
-from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.slot_spec import Slots, SlotSpec
 from lodestar.data.tool.find_format import expand_inputs, find_format
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import (
-    Slots,
     open_dataset,
     opens_by_command,
     slots_of,
@@ -37,10 +35,10 @@ class FileDataset:
 
     def __init__(
         self,
-        files: str | os.PathLike | Iterable[str | os.PathLike],
+        files: StrPaths,
         slots: Slots | None = None,
         batch_size: int | None = None,
-        **options,
+        **options: Any,
     ):
         """Opens nothing yet.
 
@@ -67,9 +65,7 @@ class FileDataset:
         """The paths, in the order in which they are read."""
         return list(self._files)
 
-    def set_files(
-        self, files: str | os.PathLike | Iterable[str | os.PathLike]
-    ) -> None:
+    def set_files(self, files: StrPaths) -> None:
         """Reads other files from here on; what has been opened reads on.
 
         Args:
@@ -83,7 +79,7 @@ class FileDataset:
         paths = as_paths(files)
         self._files = paths if self._by_command else expand_inputs(paths)
 
-    def dataset(self, file: str | os.PathLike | None = None) -> tf.data.Dataset:
+    def dataset(self, file: StrPath | None = None) -> tf.data.Dataset:
         """Batches of one file, or of all in their order.
 
         Raises:
@@ -122,7 +118,7 @@ class _TextOpener:
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False
         )
-        def variant(path):
+        def variant(path: str) -> Any:
             dataset = MultiSlotDataset(path, spec, **options)
             self._element_spec = dataset.element_spec
             return tf.data.experimental.to_variant(dataset)

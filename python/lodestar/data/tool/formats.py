@@ -105,7 +105,13 @@ class _NormSource(_DatasetSource):
 class _ParquetSource(_DatasetSource):
     """Reads Parquet, which may say by itself what its slots are."""
 
-    def __init__(self, paths, slots, *others, **dataset):
+    def __init__(
+        self,
+        paths: Sequence[str],
+        slots: SlotSpec | None,
+        *others: Any,
+        **dataset: Any,
+    ):
         spec = slots or parquet_slots(paths)
         super().__init__(paths, spec, *others, **dataset)
         if slots is None:

@@ -32,7 +32,7 @@ def inspect_files(
     """
     statistics = {slot.name: _Statistics(slot) for slot in source.spec}
     num_samples = 0
-    first: list[dict[str, list]] = []
+    first: list[dict[str, list[Any]]] = []
     for path in source.paths:
         progress.start(f"reading {path}", source.size(path), source.in_bytes)
         for columns in source.batches(path):
@@ -95,17 +95,17 @@ def _slot_text(slot: dict[str, Any]) -> str:
     return ", ".join(parts) or "no values"
 
 
-def _values_text(values: list) -> str:
+def _values_text(values: list[Any]) -> str:
     if len(values) == 1:
         return str(values[0])
     return "[" + ", ".join(map(str, values)) + "]"
 
 
-def _record(spec: SlotSpec, columns: dict[str, Any]) -> dict[str, list]:
+def _record(spec: SlotSpec, columns: dict[str, Any]) -> dict[str, list[Any]]:
     return {slot.name: _listed(slot, flat(columns[slot.name])) for slot in spec}
 
 
-def _listed(slot: Slot, values: np.ndarray) -> list:
+def _listed(slot: Slot, values: np.ndarray) -> list[Any]:
     if slot.dtype == "float":
         # The shortest decimal of a float32, and a word where JSON has none.
         return [

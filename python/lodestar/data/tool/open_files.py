@@ -1,17 +1,19 @@
 """Files of any format: as a dataset, or as a source of columns."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar._typing import StrPaths
 from lodestar.data.multislot.generated_dataset import generated_dataset
 from lodestar.data.multislot.multislot_writer import multislot_lines
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slot, SlotSpec, as_slot_spec
+from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 from lodestar.data.source import Source
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import FORMATS, Format, Options
@@ -20,16 +22,14 @@ from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
 # With one of these, the slots of CSV files are found in the files.
 _INFERRING = ("label", "categorical", "numeric")
 
-Slots = SlotSpec | str | os.PathLike | Iterable[Slot]
-
 
 def open_dataset(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: StrPaths,
     slots: Slots | None = None,
     batch_size: int | None = None,
     *,
     format: str | None = None,
-    **options,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from files of whichever format.
 
@@ -89,7 +89,7 @@ def _read_by_python(
     found: Format,
     spec: SlotSpec | None,
     batch_size: int,
-    options: dict,
+    options: dict[str, Any],
 ) -> tf.data.Dataset:
     """The dataset of a format that no op reads."""
     reading = {n: options.pop(n) for n in found.reads if n in options}
@@ -103,13 +103,13 @@ def _read_by_python(
 
 
 def open_source(
-    files: str | os.PathLike | Iterable[str | os.PathLike],
+    files: StrPaths,
     slots: Slots | None = None,
     *,
     format: str | None = None,
     skipped: SkippedRecords | None = None,
     on_progress: Callable[[int], None] | None = None,
-    **options,
+    **options: Any,
 ) -> Source:
     """Files of whichever format as a source of columns.
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar._files import as_path
+from lodestar._typing import StrPath
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.sample_writer import SampleWriter
@@ -21,7 +22,7 @@ FILE_LIST = "file_list.txt"
 FOLDER_SLOTS = "slots.yaml"
 
 
-def slots_path(target: str | os.PathLike) -> str:
+def slots_path(target: StrPath) -> str:
     """The slot file beside a file of samples."""
     return os.fspath(target) + ".slots.yaml"
 
@@ -38,7 +39,7 @@ class Target:
             at `path` itself.
     """
 
-    path: str | os.PathLike
+    path: StrPath
     format: Format
     options: Options = dataclasses.field(default_factory=dict)
     num_files: int | None = None
@@ -96,8 +97,8 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
-        if exc_type is not None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is not None:
             self._discard()
             return
         try:

@@ -10,13 +10,14 @@ import re
 import shutil
 import stat
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
+from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.slot_spec import SlotSpec
@@ -34,7 +35,6 @@ _CONVERTED = ("csv", "tsv")
 # shifted, its slot sizes.
 _OF_WHOLE_FILES = ("num_samples", "slot_size_array")
 
-Paths = str | os.PathLike | Iterable[str | os.PathLike]
 Transform = Callable[[np.ndarray], np.ndarray]
 
 
@@ -72,7 +72,7 @@ class PreparedFiles:
     metadata: dict[str, Any]
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "PreparedFiles":
+    def load(cls, path: StrPath) -> "PreparedFiles":
         """What `prepare_files` or `prepare_once` has made at `path`.
 
         Raises:
@@ -124,7 +124,9 @@ class PreparedFiles:
                 )
         return "\n".join(lines)
 
-    def _dataset(self, files, batch_size, **options) -> tf.data.Dataset:
+    def _dataset(
+        self, files: Sequence[str], batch_size: int, **options: Any
+    ) -> tf.data.Dataset:
         return open_dataset(
             files,
             self.slots_file,
@@ -135,7 +137,9 @@ class PreparedFiles:
         )
 
 
-def _of_length(dataset, examples: int, batch_size: int) -> tf.data.Dataset:
+def _of_length(
+    dataset: tf.data.Dataset, examples: int, batch_size: int
+) -> tf.data.Dataset:
     # So that Keras, and a snapshot, know where a pass ends before its end.
     return dataset.apply(
         tf.data.experimental.assert_cardinality(-(-examples // batch_size))
@@ -143,16 +147,16 @@ def _of_length(dataset, examples: int, batch_size: int) -> tf.data.Dataset:
 
 
 def prepare_files(
-    path: str | os.PathLike,
-    files: Paths,
+    path: StrPath,
+    files: StrPaths,
     *,
-    eval_files: Paths | None = None,
+    eval_files: StrPaths | None = None,
     fraction: float = 0.2,
     seed: int = 0,
-    slots: str | os.PathLike | None = None,
+    slots: StrPath | None = None,
     format: str | None = None,
     transform: Transform | None = None,
-    **options,
+    **options: Any,
 ) -> PreparedFiles:
     """Makes files of whichever format ready to train a model of clicks on.
 
@@ -234,7 +238,7 @@ def prepare_files(
 
 
 def prepare_once(
-    path: str | os.PathLike,
+    path: StrPath,
     source: Mapping[str, Any],
     make: Callable[[pathlib.Path], PreparedFiles],
 ) -> PreparedFiles:
@@ -281,14 +285,14 @@ def prepare_once(
 
 
 def read_files(
-    train_files: Paths,
-    eval_files: Paths,
-    slots_file: str | os.PathLike,
+    train_files: StrPaths,
+    eval_files: StrPaths,
+    slots_file: StrPath,
     *,
     format: str = "multislot",
     transform: Transform | None = None,
     metadata: Mapping[str, Any] | None = None,
-    **options,
+    **options: Any,
 ) -> PreparedFiles:
     """Reads files once: are they sound, and what do they hold?
 
@@ -408,7 +412,7 @@ def _summary(
     examples, positives = 0, 0
     sums, squares = np.zeros(len(names)), np.zeros(len(names))
 
-    def check(values, good, names, wanted):
+    def check(values: Any, good: Any, names: Any, wanted: str) -> None:
         for row, column in np.argwhere(~good)[:1]:
             raise DataError(
                 f"{_place(file, done + row, format)}: slot {names[column]!r}: "
@@ -471,11 +475,11 @@ def _check_slots(slots: Sequence[Any], where: Any) -> None:
         raise DataError(f"{where}: no feature slot beside the label")
 
 
-def _expanded(paths: Paths) -> list[str]:
+def _expanded(paths: StrPaths) -> list[str]:
     return [os.path.abspath(p) for p in expand_inputs(as_paths(paths))]
 
 
-def _stamp(path: str | os.PathLike) -> list:
+def _stamp(path: StrPath) -> list[Any]:
     """What changes when a file does."""
     status = os.stat(path)
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]

@@ -6,10 +6,10 @@ import os
 import tqdm
 
 
-class Progress(contextlib.AbstractContextManager):
+class Progress(contextlib.AbstractContextManager["Progress"]):
     """One bar after another; none where stderr is no terminal."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._bar = None
 
     def start(
@@ -45,5 +45,5 @@ class Progress(contextlib.AbstractContextManager):
             self._bar.close()
             self._bar = None
 
-    def __exit__(self, exc_type, exc_value, traceback) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._close()

@@ -1,31 +1,32 @@
 """Splits a file of samples at random, for training and evaluation."""
 
 import contextlib
-import os
 import zlib
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from lodestar import _files
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath
 from lodestar.data.paths import open_input
 from lodestar.data.sample_columns import num_rows, take
+from lodestar.data.slot_spec import Slots
 from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.open_files import Slots, open_source
+from lodestar.data.tool.open_files import open_source
 
 
 def split_samples(
-    source: str | os.PathLike,
-    train: str | os.PathLike,
-    test: str | os.PathLike,
+    source: StrPath,
+    train: StrPath,
+    test: StrPath,
     *,
     fraction: float = 0.2,
     seed: int = 0,
     format: str = "multislot",
     slots: Slots | None = None,
-    **options,
+    **options: Any,
 ) -> tuple[int, int]:
     """Copies each sample of `source` to `train` or to `test`.
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -135,7 +136,9 @@ class Validation:
             return
         yield from self._new()
 
-    def _paddle_errors(self, path, done, columns) -> Iterator[str]:
+    def _paddle_errors(
+        self, path: str, done: int, columns: Any
+    ) -> Iterator[str]:
         for name, column in columns.items():
             for row in np.flatnonzero(lengths(column) == 0).tolist():
                 yield self._other(

@@ -55,7 +55,7 @@ class StockIdTables:
             name: _Table(table, index) for name, table in tables.items()
         }
 
-    def functions(self) -> dict[Callable, Callable]:
+    def functions(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """What `ops.stand_ins.stand_ins` takes."""
         return {
             id_table_ops.find: self._find,

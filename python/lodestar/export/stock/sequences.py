@@ -4,6 +4,7 @@ Each takes and gives what the function of its name in `lodestar.ops` does.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from lodestar.ops import (
 )
 
 
-def functions() -> dict[Callable, Callable]:
+def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
     """What `ops.stand_ins.stand_ins` takes."""
     return {
         lod_ops.lod_to_absolute: lod_to_absolute,
@@ -51,7 +52,7 @@ def _over(mask: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.reshape(mask, tf.concat([tf.shape(mask), ones], 0))
 
 
-def _shaped(x: tf.Tensor, lead: list, values: tf.Tensor) -> tf.Tensor:
+def _shaped(x: tf.Tensor, lead: list[Any], values: tf.Tensor) -> tf.Tensor:
     """`x`, whose shape is `lead` and that of a row of `values`."""
     shape = tf.TensorShape(lead).concatenate(values.shape[1:])
     return tf.ensure_shape(x, shape)

@@ -40,7 +40,7 @@ class StockTables:
             for name, table in tables.items()
         }
 
-    def functions(self) -> dict[Callable, Callable]:
+    def functions(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """What `ops.stand_ins.stand_ins` takes."""
         return {
             embedding_ops.find: self._find,
