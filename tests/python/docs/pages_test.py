@@ -15,6 +15,7 @@ _PAGES = [
     "../README",
     "data",
     "embedding",
+    "from_hugectr",
     "from_keras",
     "from_paddle",
     "from_tfra",
