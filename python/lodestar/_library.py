@@ -12,6 +12,12 @@ _BACKEND = (
     "lodestar: Keras runs on the backend '{}', wanted 'tensorflow'. Set "
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
+_OLDEST_KERAS = (3, 12)
+# The same module in both packages, so neither is a dependency of ours.
+_TENSORFLOW = (
+    "`pip install 'tf-lodestar[tensorflow-cpu]'`, or 'tf-lodestar[tensorflow]' "
+    "for GPUs"
+)
 
 
 def check_backend(backend: str) -> None:
@@ -20,22 +26,81 @@ def check_backend(backend: str) -> None:
         raise ImportError(_BACKEND.format(backend) + ".")
 
 
+def check_keras(version: str) -> None:
+    """Raises ImportError unless this Keras is one that Lodestar works with."""
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST_KERAS:
+        wanted = ".".join(map(str, _OLDEST_KERAS))
+        raise ImportError(
+            f"lodestar: Keras {version} is installed, wanted {wanted} or later. "
+            f"Install it with `pip install 'keras>={wanted}'`."
+        )
+
+
+def explain_missing(error: Exception) -> None:
+    """Raises ImportError for what Keras's import says, if it is understood."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if name == "keras":
+        raise ImportError(
+            "lodestar: Keras is not installed. Install it with `pip install "
+            "tf-lodestar`."
+        ) from error
+    # Without the variable, Keras's own settings name the backend.
+    backend = os.environ.get("KERAS_BACKEND")
+    if not backend:
+        backend = name if name in ("jax", "torch", "openvino") else "tensorflow"
+    if backend != "tensorflow":
+        reason = " ".join(str(error).split())
+        raise ImportError(f"{_BACKEND.format(backend)} ({reason}).") from error
+    if name == "tensorflow":
+        raise ImportError(
+            "lodestar: TensorFlow is not installed. Install it with "
+            f"{_TENSORFLOW}."
+        ) from error
+
+
 # The first import of TensorFlow and Keras in a process of ours.
 with quiet_tools():
     try:
         import keras
-    except ImportError as error:
-        # Of a backend that is not there either.
-        wanted = os.environ.get("KERAS_BACKEND", "tensorflow")
-        if wanted == "tensorflow":
-            raise
-        raise ImportError(f"{_BACKEND.format(wanted)} ({error}).") from error
+    except Exception as error:
+        explain_missing(error)
+        raise
+    check_keras(keras.__version__)
     check_backend(keras.config.backend())
     import tensorflow as tf
 
 _NAME = "_lodestar_ops.so"
 _MARKER = b"LODESTAR_BUILT_FOR_TENSORFLOW="
 _BUILD = f".venv/bin/bazel build //tf_ops:{_NAME}"
+_INSTALLED = "_ops"  # the folder of a wheel's libraries
+
+
+def choose(folder: pathlib.Path, installed: str) -> pathlib.Path:
+    """Returns a wheel's library for a release of TensorFlow.
+
+    Args:
+        folder: Has a folder `tf2.21` and the like for each minor release.
+        installed: TensorFlow's version.
+
+    Raises:
+        ImportError: There is none for that minor release; says which there are.
+    """
+    minor = ".".join(installed.split(".")[:2])
+    path = folder / f"tf{minor}" / _NAME
+    if path.exists():
+        return path
+    found = sorted(
+        (
+            each.parent.name.removeprefix("tf")
+            for each in folder.glob(f"*/{_NAME}")
+        ),
+        key=lambda release: tuple(map(int, release.split("."))),
+    )
+    raise ImportError(
+        f"lodestar: TensorFlow {installed} is installed, but this wheel has "
+        f"libraries for {', '.join(found)}. Install one of these: `pip install "
+        f"'tensorflow-cpu=={found[-1]}.*'`."
+    )
 
 
 def _find() -> pathlib.Path:
@@ -43,7 +108,10 @@ def _find() -> pathlib.Path:
     # object is beside the links.
     package = pathlib.Path(os.path.abspath(__file__)).parent
     roots = [package.parents[1], pathlib.Path(__file__).resolve().parents[2]]
-    candidates = [package / _NAME]  # an installed wheel
+    installed = package / _INSTALLED
+    if any(installed.glob(f"*/{_NAME}")):
+        return choose(installed, tf.__version__)
+    candidates = []
     for root in roots:
         candidates.append(root / "tf_ops" / _NAME)  # Bazel's runfiles
         candidates.append(root / "bazel-bin" / "tf_ops" / _NAME)  # a checkout
@@ -54,6 +122,14 @@ def _find() -> pathlib.Path:
         f"lodestar: {_NAME} is not built. Build it with `{_BUILD}` in the "
         "checkout; looked for: " + ", ".join(map(str, candidates))
     )
+
+
+def _again(path: pathlib.Path) -> str:
+    if _INSTALLED in path.parts:
+        return (
+            "Install it again with `pip install --force-reinstall tf-lodestar`."
+        )
+    return f"Build it again with `{_BUILD}`."
 
 
 def built_for(path: pathlib.Path) -> str:
@@ -69,8 +145,8 @@ def built_for(path: pathlib.Path) -> str:
                 if 0 <= begin < end and _is_whole(content):
                     return content[begin + len(_MARKER) : end].decode()
     raise ImportError(
-        f"lodestar: {path} is not Lodestar's library, or not all of it. Build "
-        f"it again with `{_BUILD}`."
+        f"lodestar: {path} is not Lodestar's library, or not all of it. "
+        f"{_again(path)}"
     )
 
 
@@ -108,8 +184,8 @@ def load(path: pathlib.Path) -> types.ModuleType:
         return tf.load_op_library(str(path))
     except tf.errors.OpError as error:
         raise ImportError(
-            f"lodestar: {path} cannot be loaded: {error.message}. Build it "
-            f"again with `{_BUILD}`."
+            f"lodestar: {path} cannot be loaded: {error.message}. "
+            f"{_again(path)}"
         ) from error
 
 

@@ -15,7 +15,7 @@ _NOTE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::")
 
 
 def is_tool() -> bool:
-    """Whether this process is `python -m lodestar...`, or asks to be quiet.
+    """Whether this process is `python -m lodestar...` or `lodestar`, or asks so.
 
     It asks by LODESTAR_QUIET_START=1 in its environment.
     """
@@ -23,7 +23,8 @@ def is_tool() -> bool:
         return True
     # While Python looks for the module of -m, this stands for its name.
     if sys.argv[:1] != ["-m"]:
-        return False
+        # The script that pip writes.
+        return os.path.basename(sys.argv[0] if sys.argv else "") == "lodestar"
     module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
     return module.split(".")[0] == "lodestar"
 

@@ -17,8 +17,8 @@ from lodestar._errors import DataError, describe_error
 
 # What bad input raises, and no fault of a program.
 INPUT_ERRORS = (DataError, OSError, tf.errors.OpError)
-# The same, and what is raised of arguments.
-ERRORS = (ValueError, OSError, tf.errors.OpError)
+# The same, and what is raised of arguments and of packages that are missing.
+ERRORS = (ValueError, OSError, tf.errors.OpError, ImportError)
 _INTERRUPTED = 130  # as a shell says after Ctrl-C
 
 

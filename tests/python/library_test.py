@@ -1,6 +1,7 @@
 """lodestar._library: the version check and what it says."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -10,25 +11,97 @@ import tensorflow as tf
 from lodestar import __version__, _library
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+def _import(code="", **environment):
+    """Returns the last line of stderr of a process that imports lodestar."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nimport lodestar"],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **environment,
+        },
+    )
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "bogus"])
 def test_another_backend_of_keras_is_refused_at_import(backend):
     with pytest.raises(ImportError) as error:
         _library.check_backend(backend)
     line = f"lodestar: Keras runs on the backend '{backend}', wanted"
     assert line in str(error.value)
     assert "Set KERAS_BACKEND=tensorflow in the environment" in str(error.value)
-    done = subprocess.run(
-        [sys.executable, "-c", "import lodestar"],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "KERAS_BACKEND": backend,
-        },
-    )
     # Said as well where the backend is not installed.
-    assert f"ImportError: {line}" in done.stderr.splitlines()[-1]
+    assert f"ImportError: {line}" in _import(KERAS_BACKEND=backend)
+
+
+def test_a_backend_of_keras_own_settings_is_refused(tmp_path):
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    line = _import(KERAS_HOME=str(tmp_path), KERAS_BACKEND="")
+    assert "ImportError: lodestar: Keras runs on the backend 'torch'" in line
+
+
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        (
+            "tensorflow",
+            "TensorFlow is not installed. Install it with `pip install "
+            "'tf-lodestar[tensorflow-cpu]'`",
+        ),
+        ("keras", "Keras is not installed. Install it with `pip install"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_type(name, wanted):
+    line = _import(f"sys.modules[{name!r}] = None")
+    assert line.startswith(f"ImportError: lodestar: {wanted}")
+
+
+@pytest.mark.parametrize("version", ["2.15.0", "3.4.1", "3.11.3"])
+def test_an_old_keras_is_refused(version):
+    with pytest.raises(ImportError) as error:
+        _library.check_keras(version)
+    assert str(error.value) == (
+        f"lodestar: Keras {version} is installed, wanted 3.12 or later. "
+        "Install it with `pip install 'keras>=3.12'`."
+    )
+    _library.check_keras("3.12.0")
+    _library.check_keras("4.0.0.dev1")
+
+
+def test_another_error_of_the_import_stays_as_it_is():
+    assert _library.explain_missing(RuntimeError("disk")) is None
+
+
+def _libraries(folder, *releases):
+    for release in releases:
+        path = folder / f"tf{release}" / "_lodestar_ops.so"
+        path.parent.mkdir()
+        path.touch()
+
+
+def test_a_wheel_has_a_library_for_each_release(tmp_path):
+    _libraries(tmp_path, "2.9", "2.20", "2.21")
+    for installed in ("2.20.0", "2.20.1", "2.20.0-rc1"):
+        path = _library.choose(tmp_path, installed)
+        assert path == tmp_path / "tf2.20" / "_lodestar_ops.so"
+    with pytest.raises(ImportError) as error:
+        _library.choose(tmp_path, "2.22.1")
+    assert str(error.value) == (
+        "lodestar: TensorFlow 2.22.1 is installed, but this wheel has libraries "
+        "for 2.9, 2.20, 2.21. Install one of these: `pip install "
+        "'tensorflow-cpu==2.21.*'`."
+    )
+
+
+def test_a_library_of_a_wheel_is_not_to_be_built(tmp_path):
+    path = pathlib.Path(tmp_path, "lodestar", "_ops", "tf2.21", "x.so")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(ImportError, match="pip install --force-reinstall"):
+        _library.built_for(path)
 
 
 def test_the_loaded_object_has_the_version_of_the_package():

@@ -8,6 +8,7 @@ import pytest
 
 from lodestar import _startup
 
+MINE = ["-m", "-m", "lodestar.data"]
 NOTES = "I0000 00:00:1.5 1 port.cc:153] note\nF0000 00:00:1.5 1 x.cc:1] kept\n"
 
 
@@ -17,15 +18,17 @@ NOTES = "I0000 00:00:1.5 1 port.cc:153] note\nF0000 00:00:1.5 1 x.cc:1] kept\n"
         (["python", "-m", "lodestar.data", "x"], ["-m", "x"], True),
         (["python", "-B", "-mlodestar.data"], ["-m"], True),
         (["python", "-m", "lodestarlike"], ["-m"], False),
-        (["python", "-m", "mine", "-m", "lodestar.data"], None, False),
+        (["python", "-m", "mine", "-m", "lodestar.data"], MINE, False),
         (["python", "main.py", "lodestar.data"], ["main.py", "x"], False),
         (["python"], [""], False),
+        (["python"], [], False),
+        (["python", "/venv/bin/lodestar"], ["/venv/bin/lodestar", "x"], True),
     ],
 )
 def test_is_tool(monkeypatch, original, arguments, wanted):
     monkeypatch.delenv("LODESTAR_QUIET_START", raising=False)
     monkeypatch.setattr(sys, "orig_argv", original)
-    monkeypatch.setattr(sys, "argv", arguments or ["-m", "-m", "lodestar.data"])
+    monkeypatch.setattr(sys, "argv", arguments)
     assert _startup.is_tool() is wanted
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")
     assert _startup.is_tool()

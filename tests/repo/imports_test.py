@@ -12,6 +12,7 @@ _BASE = {
     "_errors": (),
     "_files": ("_errors", "_typing"),
     "_library": ("_startup",),
+    "_optional": (),
     "_private": (),
     "_resource": ("_private",),
     "_startup": (),

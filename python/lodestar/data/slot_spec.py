@@ -3,13 +3,11 @@
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-import yaml
-
 from lodestar._files import AtomicFile, as_path
+from lodestar._optional import import_optional
 from lodestar._typing import StrPath
 from lodestar.data.model_inputs import shapes_of_inputs
 from lodestar.data.paths import open_input
@@ -28,7 +26,6 @@ _SECTIONS = (
     "unused",
     "order",
 )
-_DECIMAL = re.compile("[-+]?(0|[1-9][0-9]{0,18})", re.ASCII)
 # What a slot file calls a label's (dtype, binary).
 _LABELS = {
     "binary": ("uint64", True),
@@ -362,11 +359,14 @@ class SlotSpec:
             ValueError: The file is not as described; names it and the key.
             tf.errors.OpError: The file cannot be read.
         """
+        yaml = import_optional("yaml", "SlotSpec")
+        from lodestar.data import slot_yaml
+
         path = as_path(path)
         with open_input(path) as file:
             data = file.read()
         try:
-            return cls(_parse(yaml.load(data.decode(), _SlotLoader)))
+            return cls(_parse(slot_yaml.load(data.decode())))
         except RecursionError as error:
             raise ValueError(f"{path}: is nested too deep") from error
         except yaml.YAMLError as error:
@@ -403,6 +403,7 @@ class SlotSpec:
 
     def to_yaml(self, path: StrPath) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
+        yaml = import_optional("yaml", "SlotSpec")
         text = yaml.safe_dump(
             _sections(self),
             sort_keys=False,
@@ -466,51 +467,6 @@ def _shown(shape: Any) -> str:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-class _SlotLoader(yaml.SafeLoader):
-    """Refuses what means something else than it looks like, or too much.
-
-    Plain YAML keeps the last of two equal keys, reads `010` as 8 and `1:30` as
-    90, and lets a few lines of aliases stand for any amount of text.
-    """
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise ValueError(
-                f"alias '*{event.anchor}' on line {event.start_mark.line + 1}; "
-                "a slot file has none"
-            )
-        return super().compose_node(parent, index)
-
-    def construct_integer(self, node: Any) -> int:
-        text = self.construct_scalar(node)
-        if not _DECIMAL.fullmatch(text):
-            raise ValueError(
-                f"{text[:40]!r} on line {node.start_mark.line + 1} is not a "
-                "decimal integer; a name must be put in quotes"
-            )
-        return int(text)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue  # refused by the base class
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise ValueError(
-                    f"key {key!r} occurs twice, again on line "
-                    f"{key_node.start_mark.line + 1}"
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_SlotLoader.add_constructor(
-    "tag:yaml.org,2002:int", _SlotLoader.construct_integer
-)
 
 
 def _parse(content: Any) -> list[Slot]:

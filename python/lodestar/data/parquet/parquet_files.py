@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
+from lodestar._optional import import_optional
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.data.paths import as_input
@@ -81,6 +82,7 @@ def read_footer(path: str) -> ParquetFile:
         DataError: It is no Parquet file, or was cut short.
         tf.errors.OpError: It is missing or cannot be read.
     """
+    import_optional("pyarrow", "ParquetDataset")
     try:
         with open_parquet(path) as file:
             footer = file.metadata

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError
 from lodestar._files import as_path
+from lodestar._optional import import_optional
 from lodestar._typing import StrPath
 from lodestar.data.parquet.parquet_files import SUFFIX
 from lodestar.data.parquet.parquet_metadata import (
@@ -63,8 +64,7 @@ class ParquetWriter(SampleWriter):
                 option is out of range or not known to pyarrow.
             tf.errors.OpError: The file cannot be opened.
         """
-        import pyarrow as pa
-
+        pa = import_optional("pyarrow", "ParquetWriter")
         check_at_least("row_group_size", row_group_size, 1)
         _check_compression(compression)
         path = as_path(path)

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import sys
 
-import tqdm
+from lodestar._optional import import_optional
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
@@ -11,6 +12,12 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def __init__(self) -> None:
         self._bar = None
+        self._tqdm = None
+        if sys.stderr is not None and sys.stderr.isatty():
+            try:
+                self._tqdm = import_optional("tqdm", "a progress bar")
+            except ImportError as error:
+                print(error, file=sys.stderr)
 
     def start(
         self, text: str, total: int | None, in_bytes: bool = False
@@ -23,14 +30,15 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             in_bytes: Whether they are bytes, and not samples.
         """
         self._close()
+        if self._tqdm is None:
+            return
         verb, _, path = text.partition(" ")
         units = {"unit": " samples", "unit_scale": True}
         if in_bytes:
             units = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
-        self._bar = tqdm.tqdm(
+        self._bar = self._tqdm.tqdm(
             desc=f"{verb} {os.path.basename(path)}".strip(),
             total=total,
-            disable=None,
             leave=False,
             **units,
         )
