@@ -38,6 +38,7 @@ from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_inputs import inputs_of_slots
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
+from lodestar.data.table.table_dataset import TableDataset
 from lodestar.data.tool.convert_csv import convert_csv
 from lodestar.data.tool.file_dataset import FileDataset
 from lodestar.data.tool.find_format import expand_inputs, one_format
@@ -88,6 +89,7 @@ __all__ = [
     "Slot",
     "SlotSpec",
     "Source",
+    "TableDataset",
     "add_read_arguments",
     "batch_reader",
     "click_log_slots",

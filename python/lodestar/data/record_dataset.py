@@ -202,6 +202,7 @@ def epochs(
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
     finish: Callable[..., Any],
     options: ReadOptions,
+    num_batches: int | None = None,
 ) -> tf.data.Dataset:
     """Repeats, and prefetches, epochs of `(features, label)`.
 
@@ -213,6 +214,7 @@ def epochs(
             rows; returns a dataset of what `finish` takes.
         finish: Called with the tensors of a batch; returns what is yielded.
         options: Those of the dataset.
+        num_batches: Of an epoch, where that is known.
     """
     shared = files.dataset() if isinstance(files, SharedFileList) else None
     paths = None if shared else tf.convert_to_tensor(list(files))
@@ -237,6 +239,8 @@ def epochs(
         if options.repeat is not None:
             seeds = seeds.take(options.repeat)
         dataset = seeds.flat_map(as_is(one_epoch))
+        if num_batches is not None:
+            dataset = _with_cardinality(dataset, num_batches, options.repeat)
     else:
         dataset = one_epoch(0)
         if options.repeat != 1:
@@ -249,6 +253,16 @@ def epochs(
     synchronous = tf.data.Options()
     synchronous.experimental_optimization.inject_prefetch = False
     return dataset.with_options(synchronous)
+
+
+def _with_cardinality(
+    dataset: tf.data.Dataset, num_batches: int, repeat: int | None
+) -> tf.data.Dataset:
+    if repeat is None:
+        cardinality = tf.data.INFINITE_CARDINALITY if num_batches else 0
+    else:
+        cardinality = num_batches * repeat
+    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 
 def as_paths(

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from lodestar._optional import import_optional
+
 
 class EmbeddingRows(NamedTuple):
     """Rows of an EmbeddingVariable with everything that belongs to them.
@@ -25,6 +29,69 @@ class EmbeddingRows(NamedTuple):
     last_seen: Any = None
     optimizer: str = ""
     slot_inits: Mapping[str, float] = {}
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`, a row of it for each id.
+
+        >>> table = lodestar.EmbeddingVariable(2, name="user")
+        >>> table.lookup(tf.constant([7, 8]))[0].shape
+        TensorShape([2])
+        >>> list(table.export().to_pandas().columns)
+        ['id', 'value', 'frequency', 'last_seen']
+
+        Returns:
+            Columns `id`, int64; `value`, NumPy arrays `[D]`; `frequency` and
+            `last_seen`, int64, where the rows have them; and for each optimizer
+            slot a column of its name, NumPy arrays `[D]`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        pandas = import_optional("pandas", "EmbeddingRows.to_pandas")
+        return pandas.DataFrame(
+            {
+                name: list(values) if values.ndim > 1 else values
+                for name, values in self._columns().items()
+            }
+        )
+
+    def to_arrow(self) -> Any:
+        """As `to_pandas`, a `pyarrow.Table`, with lists of a fixed size.
+
+        Values of bfloat16 are float32 in it.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        pa = import_optional("pyarrow", "EmbeddingRows.to_arrow")
+
+        def column(values: np.ndarray) -> Any:
+            if values.ndim == 1:
+                return pa.array(values)
+            flat = pa.array(values.reshape(-1))
+            return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+        return pa.table({n: column(v) for n, v in self._columns().items()})
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        columns = {
+            "id": self.ids,
+            "value": self.rows,
+            "frequency": self.frequencies,
+            "last_seen": self.last_seen,
+            **self.optimizer_slots,
+        }
+        arrays = {
+            name: np.asarray(values)
+            for name, values in columns.items()
+            if values is not None
+        }
+        return {
+            name: values.astype(np.float32)
+            if values.dtype.kind == "V"
+            else values
+            for name, values in arrays.items()
+        }
 
 
 class InspectedIds(NamedTuple):

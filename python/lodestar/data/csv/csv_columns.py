@@ -46,16 +46,21 @@ class CsvColumns:
         least, most = _COUNTED
         room = max(least, min(most, _MAX_COUNTED // max(len(names), 1)))
         self._columns = [_Column(name, room) for name in names]
+        self._by_name = {column.name: column for column in self._columns}
         self._missing = missing
 
     def add(self, columns: Iterable[Sequence[str]]) -> None:
         """Looks at the cells of some rows, column by column."""
         for column, texts in zip(self._columns, columns, strict=True):
             if column.is_number:
-                counts = Counter(texts)
-                for text in self._missing:
-                    counts.pop(text, None)
-                column.add(counts)
+                self.add_counts(column.name, Counter(texts))
+
+    def add_counts(self, name: str, counts: Counter[str]) -> None:
+        """Looks at cells of a column by how often each text occurs in it."""
+        column = self._by_name[name]
+        for text in self._missing:
+            counts.pop(text, None)
+        column.add(counts)
 
     def numeric(self) -> list[bool]:
         """Of each column, whether it is numbers."""

@@ -1,8 +1,7 @@
 """ParquetDataset: Parquet files as a tf.data.Dataset."""
 
 import dataclasses
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +19,6 @@ from lodestar.data.parquet.parquet_metadata import (
     metadata_path,
     read_metadata,
 )
-from lodestar.data.parquet.parquet_reader import ParquetReader
 from lodestar.data.parquet.parquet_schema import (
     Binding,
     bind_metadata,
@@ -29,11 +27,11 @@ from lodestar.data.parquet.parquet_schema import (
     check_same_columns,
     check_same_places,
     limit_keys,
+    spec_of,
 )
-from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.parquet.reader_dataset import Skip, reader_dataset, skip_of
+from lodestar.data.record_dataset import ReadOptions, as_paths
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
-
-_Skip = Callable[[str, int], None]
 
 
 def ParquetDataset(
@@ -108,13 +106,13 @@ def ParquetDataset(
             "from first to last; copy the files to where TensorFlow reads them."
         )
     spec = None if slots is None else as_slot_spec(slots, weights)
-    skip = _skip(read)
+    skip = skip_of(read)
     paths = expand(as_paths(files))
     metadata = read_metadata(metadata_path(paths[0]))
     opened = _open(paths, metadata, skip)
     bindings = _bind(opened, spec, metadata)
     if weights and spec is None:
-        paired = _spec_of(bindings).with_weights(weights)
+        paired = spec_of(bindings).with_weights(weights)
         bindings = [
             dataclasses.replace(binding, slot=slot)
             for binding, slot in zip(bindings, paired)
@@ -124,46 +122,9 @@ def ParquetDataset(
     opened = _same_schema(opened, bindings, spec, metadata, skip)
 
     opened, num_shards, shard_index = read.shard_of(opened)
-    layout = read.layout(_spec_of(bindings))
-    reader = ParquetReader(
-        opened,
-        bindings,
-        batch_size=read.batch_size,
-        drop_remainder=read.drop_remainder,
-        ahead=read.num_parallel_files,
-        window=read.shuffle_rows,
-        shard=(num_shards, shard_index),
-        skip=skip,
+    return reader_dataset(
+        opened, bindings, read, (num_shards, shard_index), skip
     )
-
-    def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        seed = tf.cast(seed, tf.int64)
-
-        @tf.autograph.experimental.do_not_convert
-        def batch(position: Any, _: Any) -> Any:
-            chunk, row, rows, *arrays = tf.numpy_function(
-                reader.next_batch,
-                [order, seed, *position],
-                [tf.int64, tf.int64, tf.int64, *reader.packer.dtypes],
-                stateful=False,
-            )
-            for number in (chunk, row, rows):
-                number.set_shape([])
-            return (chunk, row), (rows, *arrays)
-
-        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        batches = tf.data.Dataset.counter().scan(start, batch)
-        if skip is None:
-            return batches.take(reader.num_batches)
-        return batches.take_while(lambda rows, *_: rows > 0)
-
-    def finish(*arrays: tf.Tensor) -> Any:
-        return layout.features_and_label(*reader.packer.unpack(*arrays))
-
-    dataset = epochs(range(len(opened)), epoch, finish, read)
-    # TensorFlow keeps the function, and so the reader, as long as the process.
-    weakref.finalize(dataset, reader.close).atexit = False
-    return dataset
 
 
 def parquet_slots(
@@ -176,22 +137,11 @@ def parquet_slots(
     """
     paths = expand(as_paths(files))
     metadata = read_metadata(metadata_path(paths[0]))
-    return _spec_of(_bind(_open(paths, metadata, None), None, metadata))
-
-
-def _skip(read: ReadOptions) -> _Skip | None:
-    """What notes rows that are left out; None if errors are raised."""
-    if read.on_error == "raise":
-        return None
-    if read.skipped is not None:
-        return read.skipped.add
-    return lambda message, count: tf.get_logger().warning(
-        "skipped %d rows: %s", count, message
-    )
+    return spec_of(_bind(_open(paths, metadata, None), None, metadata))
 
 
 def _open(
-    paths: list[str], metadata: ParquetMetadata | None, skip: _Skip | None
+    paths: list[str], metadata: ParquetMetadata | None, skip: Skip | None
 ) -> list[ParquetFile]:
     opened = []
     counted: dict[str, ParquetMetadata | None] = {}
@@ -237,16 +187,12 @@ def _bind(
     return bind_schema(first)
 
 
-def _spec_of(bindings: list[Binding]) -> SlotSpec:
-    return SlotSpec(binding.slot for binding in bindings)
-
-
 def _same_schema(
     opened: list[ParquetFile],
     bindings: list[Binding],
     spec: SlotSpec | None,
     metadata: ParquetMetadata | None,
-    skip: _Skip | None,
+    skip: Skip | None,
 ) -> list[ParquetFile]:
     """The files whose columns are those of the first one."""
     same = []

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.parquet.parquet_files import ParquetFile
 from lodestar.data.parquet.parquet_rows import Rows, read_row_group
-from lodestar.data.parquet.parquet_schema import Binding
+from lodestar.data.parquet.parquet_schema import Binding, RowGroups
 from lodestar.data.sample_columns import concat
 
 _MAX_CHUNKS = 4  # of iterators that were left before their end
+ReadRows = Callable[[Any, int, Sequence[Binding]], Rows]
 
 
 class _Piece(NamedTuple):
@@ -35,7 +35,8 @@ class _Plan:
 
     A chunk is what there is of a row group; or with a window, so many
     consecutive rows, which are then shuffled. The first window of an epoch is
-    smaller by chance, so that other rows meet in every epoch.
+    smaller by chance, so that other rows meet in every epoch, but where one
+    window holds all rows.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class _Plan:
         self._first = total
         self.num_chunks = len(pieces)
         if window:
-            self._first = 1 + int(_random(seed, 0, 1)[0] % np.uint64(window))
+            if window < total:
+                first = _random(seed, 0, 1)[0] % np.uint64(window)
+                self._first = 1 + int(first)
             later = max(total - self._first, 0)
             self.num_chunks = bool(total) + -(-later // window)
         self._total = total
@@ -101,7 +104,7 @@ class ParquetReader:
 
     def __init__(
         self,
-        files: Sequence[ParquetFile],
+        files: Sequence[RowGroups],
         bindings: Sequence[Binding],
         *,
         batch_size: int,
@@ -110,6 +113,7 @@ class ParquetReader:
         window: int,
         shard: tuple[int, int],
         skip: Callable[[str, int], None] | None,
+        read_rows: ReadRows = read_row_group,
     ):
         """Takes what ParquetDataset was given.
 
@@ -123,7 +127,10 @@ class ParquetReader:
             shard: Number of readers that share the rows, and which this one is.
             skip: Called with a message and a number of rows for each row, or
                 row group, that cannot be used; None raises there.
+            read_rows: Called with one of the files, the number of a row group
+                and the bindings.
         """
+        self._read_rows = read_rows
         self._files = files
         self._bindings = bindings
         self._batch_size = batch_size
@@ -285,7 +292,7 @@ class ParquetReader:
                 key = (piece.file, piece.group)
                 if key not in self._groups:
                     self._groups[key] = self._pool.submit(
-                        read_row_group,
+                        self._read_rows,
                         self._files[piece.file],
                         piece.group,
                         self._bindings,
@@ -303,7 +310,7 @@ class ParquetReader:
 
 
 def _shard(
-    files: Sequence[ParquetFile], num: int, index: int
+    files: Sequence[RowGroups], num: int, index: int
 ) -> list[list[_Piece]]:
     """Of each file the pieces of one of `num` even runs of all rows."""
     total = sum(file.num_rows for file in files)

@@ -65,18 +65,32 @@ def read_row_group(
     table = _read(file, group, names)
     first = sum(file.row_groups[:group])
     rows = file.row_groups[group]
-    columns: dict[int, np.ndarray | Column] = {}
-    faults = Faults(group, first)
-    for number, binding in enumerate(bindings):
-        array = table.column(table.schema.get_field_index(binding.column))
-        if len(array) != rows:
+    for name in names:
+        found = len(table.column(name))
+        if found != rows:
             raise DataError(
-                f"{file.path}: row group {group}: column {binding.column!r}: "
-                f"found {len(array)} rows, wanted {rows} as the footer counts"
+                f"{file.path}: row group {group}: column {name!r}: "
+                f"found {found} rows, wanted {rows} as the footer counts"
             )
-        columns[number] = decode_column(binding, array, faults)
+    return decode_rows(bindings, table, Faults(first, group))
+
+
+def decode_rows(
+    bindings: Sequence[Binding], table: Any, faults: "Faults"
+) -> Rows:
+    """The bound columns of a `pyarrow.Table`, checked.
+
+    Args:
+        bindings: The columns, each once in the table and of the binding's type.
+        table: The rows.
+        faults: Where bad rows are noted; some may be already.
+    """
+    columns = {
+        number: decode_column(binding, table.column(binding.column), faults)
+        for number, binding in enumerate(bindings)
+    }
     _check_weights(bindings, columns, faults)
-    return Rows(rows, columns, faults.found)
+    return Rows(table.num_rows, columns, faults.found)
 
 
 def _read(file: ParquetFile, group: int, names: list[str]) -> Any:
@@ -103,9 +117,10 @@ def _broken_column(file: ParquetFile, group: int, names: list[str]) -> str:
 
 
 class Faults:
-    """The bad rows of a row group, each with what was found first."""
+    """The bad rows of some, each with what was found first."""
 
-    def __init__(self, group: int, first_row: int):
+    def __init__(self, first_row: int, group: int | None = None):
+        """Takes where the rows begin, and the row group that they are, if any."""
         self._group = group
         self._first_row = first_row
         self.found: dict[int, str] = {}
@@ -115,12 +130,12 @@ class Faults:
     ) -> None:
         """Adds rows; `describe` says of one what was found and wanted."""
         for row in np.unique(rows).tolist():
-            where = (
-                f"row {self._first_row + row} (row group {self._group}, its row "
-                f"{row}): column {column!r}"
-            )
-            if row not in self.found:
-                self.found[row] = f"{where}: {describe(row)}"
+            if row in self.found:
+                continue
+            where = f"row {self._first_row + row}"
+            if self._group is not None:
+                where += f" (row group {self._group}, its row {row})"
+            self.found[row] = f"{where}: column {column!r}: {describe(row)}"
 
 
 def decode_column(

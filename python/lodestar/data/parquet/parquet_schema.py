@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from lodestar._errors import DataError
 from lodestar.data.hugectr.slot_sizes import slot_offsets
@@ -79,7 +79,27 @@ def column_type(arrow_type: Any) -> ColumnType | None:
     return ColumnType(name, is_list, width)
 
 
-def bind_slots(spec: SlotSpec, file: ParquetFile) -> list[Binding]:
+class RowGroups(Protocol):
+    """What has columns and row groups: a ParquetFile, or a table in memory."""
+
+    @property
+    def path(self) -> str:
+        """What errors call it."""
+
+    @property
+    def schema(self) -> Any:
+        """A `pyarrow.Schema`."""
+
+    @property
+    def row_groups(self) -> tuple[int, ...]:
+        """The rows of each row group."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+
+
+def bind_slots(spec: SlotSpec, file: RowGroups) -> list[Binding]:
     """Gives each used slot the column of its name.
 
     Raises:
@@ -153,6 +173,11 @@ def bind_schema(file: ParquetFile) -> list[Binding]:
     return bindings
 
 
+def spec_of(bindings: Sequence[Binding]) -> SlotSpec:
+    """The slots that are filled."""
+    return SlotSpec(binding.slot for binding in bindings)
+
+
 def check_same_columns(
     bindings: Sequence[Binding], file: ParquetFile, first: ParquetFile
 ) -> None:
@@ -215,7 +240,7 @@ def _wanted(slot: Slot) -> str:
     return _KEYS_WANTED
 
 
-def _check_type(file: ParquetFile, binding: Binding) -> None:
+def _check_type(file: RowGroups, binding: Binding) -> None:
     slot, found = binding.slot, binding.type
     is_float = found.element == FLOAT
     # A writer stores any label as a float.
@@ -237,7 +262,7 @@ def _check_type(file: ParquetFile, binding: Binding) -> None:
         )
 
 
-def _type_of(file: ParquetFile, column: str, wanted: str) -> ColumnType:
+def _type_of(file: RowGroups, column: str, wanted: str) -> ColumnType:
     count = file.schema.names.count(column)
     if count != 1:
         raise DataError(
@@ -250,7 +275,7 @@ def _type_of(file: ParquetFile, column: str, wanted: str) -> ColumnType:
     return found
 
 
-def _wrong_type(file: ParquetFile, column: str, wanted: str) -> DataError:
+def _wrong_type(file: RowGroups, column: str, wanted: str) -> DataError:
     found = file.schema.field(column).type
     return DataError(
         f"{file.path}: column {column!r}: found {found}, wanted {wanted}"

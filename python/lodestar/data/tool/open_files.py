@@ -15,6 +15,7 @@ from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 from lodestar.data.source import Source
+from lodestar.data.table.table_dataset import TableDataset, is_table
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import FORMATS, Format, Options
 from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
@@ -24,25 +25,27 @@ _INFERRING = ("label", "categorical", "numeric")
 
 
 def open_dataset(
-    files: StrPaths,
+    files: Any,
     slots: Slots | None = None,
     batch_size: int | None = None,
     *,
     format: str | None = None,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Batches of `(features, label)` from files of whichever format.
+    """Batches of `(features, label)` from files of whichever format, or a table.
 
     `MultiSlotDataset`, `NormDataset`, `RawDataset` or `ParquetDataset`, as the
-    files are. CSV and TSV are read line by line in Python; their iterators cannot
-    be saved, and `prepare_files` makes what is read faster.
+    files are; `TableDataset` of a table in memory. CSV and TSV are read line by
+    line in Python; their iterators cannot be saved, and `prepare_files` makes
+    what is read faster.
 
     >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP
 
     Args:
         files: One path or several, all of one format; folders and file lists
-            stand for the files in them.
+            stand for the files in them. Or a pandas or polars DataFrame, or a
+            pyarrow Table.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s. None
             takes the slot file beside the files, `PATH.slots.yaml` or
             `slots.yaml`; Parquet and CSV do without.
@@ -63,6 +66,10 @@ def open_dataset(
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
+    if is_table(files):
+        if format is not None:
+            raise ValueError(f"`format`={format!r} is no option of a table.")
+        return TableDataset(files, slots, batch_size, **options)
     if opens_by_command(slots, format, options):
         paths, found = as_paths(files), _format_called(format)
     else:

@@ -1,0 +1,92 @@
+"""The dataset of a ParquetReader: its batches as `(features, label)`."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
+from lodestar.data.parquet.parquet_rows import read_row_group
+from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
+from lodestar.data.record_dataset import ReadOptions, epochs
+
+Skip = Callable[[str, int], None]
+
+
+def skip_of(read: ReadOptions) -> Skip | None:
+    """What notes rows that are left out; None if errors are raised."""
+    if read.on_error == "raise":
+        return None
+    if read.skipped is not None:
+        return read.skipped.add
+    return lambda message, count: tf.get_logger().warning(
+        "skipped %d rows: %s", count, message
+    )
+
+
+def reader_dataset(
+    files: Sequence[RowGroups],
+    bindings: Sequence[Binding],
+    read: ReadOptions,
+    shard: tuple[int, int],
+    skip: Skip | None,
+    read_rows: ReadRows = read_row_group,
+) -> tf.data.Dataset:
+    """Batches of the rows of files, or of a table, as ReadOptions has them.
+
+    Args:
+        files: What has row groups, at least one.
+        bindings: The columns to read.
+        read: The options.
+        shard: As ParquetReader takes it.
+        skip: As ParquetReader takes it.
+        read_rows: Reads a row group.
+    """
+    layout = read.layout(spec_of(bindings))
+    reader = ParquetReader(
+        files,
+        bindings,
+        batch_size=read.batch_size,
+        drop_remainder=read.drop_remainder,
+        ahead=read.num_parallel_files,
+        window=read.shuffle_rows,
+        shard=shard,
+        skip=skip,
+        read_rows=read_rows,
+    )
+
+    def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        seed = tf.cast(seed, tf.int64)
+
+        @tf.autograph.experimental.do_not_convert
+        def batch(position: Any, _: Any) -> Any:
+            chunk, row, rows, *arrays = tf.numpy_function(
+                reader.next_batch,
+                [order, seed, *position],
+                [tf.int64, tf.int64, tf.int64, *reader.packer.dtypes],
+                stateful=False,
+            )
+            for number in (chunk, row, rows):
+                number.set_shape([])
+            return (chunk, row), (rows, *arrays)
+
+        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        batches = tf.data.Dataset.counter().scan(start, batch)
+        if skip is None:
+            return batches.take(reader.num_batches)
+        return batches.take_while(lambda rows, *_: rows > 0)
+
+    def finish(*arrays: tf.Tensor) -> Any:
+        return layout.features_and_label(*reader.packer.unpack(*arrays))
+
+    dataset = epochs(
+        range(len(files)),
+        epoch,
+        finish,
+        read,
+        None if skip else reader.num_batches,
+    )
+    # TensorFlow keeps the function, and so the reader, as long as the process.
+    weakref.finalize(dataset, reader.close).atexit = False
+    return dataset

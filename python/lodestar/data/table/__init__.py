@@ -1,0 +1,1 @@
+"""Tables in memory: data frames, and Arrow tables."""

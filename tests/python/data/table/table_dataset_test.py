@@ -1,0 +1,476 @@
+"""lodestar.data.TableDataset: pandas, polars and Arrow tables as batches."""
+
+import datetime
+import decimal
+
+import keras
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import (
+    ParquetDataset,
+    SkippedRecords,
+    Slot,
+    SlotSpec,
+    TableDataset,
+    describe_error,
+    hash_ids,
+    open_dataset,
+)
+
+SPEC = SlotSpec(
+    [
+        Slot.label("click"),
+        Slot.dense("age"),
+        Slot.sparse("user"),
+        Slot.sparse("city"),
+        Slot.sparse("tags"),
+        Slot.one_hot("day", 7),
+    ]
+)
+
+
+def columns(rows):
+    return {
+        "click": [i % 2 for i in range(rows)],
+        "age": [i / 2 for i in range(rows)],
+        "user": list(range(rows)),
+        "city": ["Oslo" if i % 3 else "Łódź" for i in range(rows)],
+        "tags": [[f"t{k}" for k in range(i % 3)] for i in range(rows)],
+        "day": [i % 7 for i in range(rows)],
+    }
+
+
+def tables(rows=20):
+    data = columns(rows)
+    arrow = pa.table(data)
+    categories = pandas.DataFrame(data).astype({"city": "category"})
+    polars_categories = polars.DataFrame(data).with_columns(
+        polars.col("city").cast(polars.Categorical)
+    )
+    return {
+        "pandas": pandas.DataFrame(data),
+        "pandas-category": categories,
+        "polars": polars.DataFrame(data),
+        "polars-category": polars_categories,
+        "arrow": arrow,
+        "arrow-chunks": pa.concat_tables([arrow[:7], arrow[7:8], arrow[8:]]),
+        "record-batch": arrow.combine_chunks().to_batches()[0],
+    }
+
+
+def lists(values):
+    values = values.numpy()
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+@pytest.mark.parametrize("kind", tables(1))
+def test_every_kind_of_table_gives_the_same_batches(kind):
+    data = columns(20)
+    batches = list(TableDataset(tables()[kind], SPEC, 8))
+    assert [len(label) for _, label in batches] == [8, 8, 4]
+    found = {
+        name: sum((x[name].to_list() for x, _ in batches), [])
+        for name in ("user", "city", "tags")
+    }
+    assert found["user"] == [[i] for i in range(20)]
+    for name in ("city", "tags"):
+        texts = [t if name == "tags" else [t] for t in data[name]]
+        assert found[name] == [hash_ids(name, t).tolist() for t in texts]
+    ages = np.concatenate([x["age"] for x, _ in batches])
+    np.testing.assert_array_equal(ages[:, 0], data["age"])
+    days = np.concatenate([x["day"] for x, _ in batches])
+    np.testing.assert_array_equal(days.argmax(1), data["day"])
+    labels = np.concatenate([label for _, label in batches])
+    np.testing.assert_array_equal(labels[:, 0], data["click"])
+
+
+def test_elements_are_those_of_parquet(tmp_path):
+    data = columns(20)
+    data["click"] = pa.array(data["click"], pa.float32())
+    data["age"] = pa.array(data["age"], pa.float32())
+    for name in ("city", "tags"):
+        del data[name]
+    spec = SlotSpec(slot for slot in SPEC if slot.name in data)
+    pa.parquet.write_table(pa.table(data), tmp_path / "0.parquet")
+    options = {"shuffle_rows": 6, "seed": 3, "repeat": 2}
+    wanted = ParquetDataset(tmp_path / "0.parquet", spec, 8, **options)
+    found = TableDataset(pa.table(data), spec, 8, **options)
+    assert found.element_spec == wanted.element_spec
+    for a, b in zip(found, wanted, strict=True):
+        tf.nest.map_structure(
+            np.testing.assert_array_equal,
+            tf.nest.flatten(a, expand_composites=True),
+            tf.nest.flatten(b, expand_composites=True),
+        )
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        (pa.int8(), None),
+        (pa.uint16(), None),
+        (pa.uint64(), None),
+        (pa.bool_(), None),
+        (pa.dictionary(pa.int8(), pa.int64()), None),
+        (pa.float64(), "found double"),
+        (pa.date32(), "found date32"),
+        (pa.struct([("a", pa.int64())]), "found struct"),
+    ],
+)
+def test_types_of_ids(type_, text):
+    if isinstance(type_, pa.StructType):
+        values = pa.array([{"a": 1}, {"a": 0}], type_)
+    elif type_ == pa.date32():
+        values = pa.array([datetime.date(2020, 1, 1)] * 2)
+    else:
+        values = pa.array([1, 0], pa.int64())
+        if isinstance(type_, pa.DictionaryType):
+            values = values.dictionary_encode()
+        else:
+            values = values.cast(type_)
+    table = pa.table({"c": values})
+    if text:
+        with pytest.raises(
+            ValueError, match=f"column 'c': {text}.*, wanted int"
+        ):
+            TableDataset(table, [Slot.sparse("c")], 2)
+        return
+    (features,) = TableDataset(table, [Slot.sparse("c")], 2)
+    assert features["c"].to_list() == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1, 0], pa.int8()),
+        pa.array([True, False]),
+        pa.array([1.0, 0.0], pa.float64()),
+        pa.array([1.0, 0.0], pa.float16()),
+        pa.array([decimal.Decimal("1"), decimal.Decimal("0")]),
+    ],
+)
+def test_types_of_numbers(values):
+    table = pa.table({"x": values, "label": values})
+    ((features, label),) = TableDataset(
+        table, [Slot.label("label"), Slot.dense("x")], 2
+    )
+    assert features["x"].dtype == tf.float32
+    assert features["x"].numpy().tolist() == [[1.0], [0.0]]
+    assert label.numpy().tolist() == [[1.0], [0.0]]
+
+
+def test_lists_of_a_slice():
+    whole = pa.table(
+        {
+            "f": pa.array([[1.0, 2.0]] * 5, pa.list_(pa.float64(), 2)),
+            "s": pa.array([["a"], None, ["b", "c"], [], ["d"]]),
+        }
+    )
+    slots = [Slot.dense("f", (2,)), Slot.sparse("s")]
+    (features,) = TableDataset(whole[2:4], slots, 4)
+    assert features["f"].shape == (2, 2)
+    assert features["s"].to_list() == [hash_ids("s", ["b", "c"]).tolist(), []]
+
+
+def test_slots_by_type():
+    table = pa.table(
+        {
+            "label": [3, 1],
+            "floats": [0.5, 1.5],
+            "flag": [True, False],
+            "vector": pa.array([[1.0], [2.0]], pa.list_(pa.float32(), 1)),
+            "text": ["a", "b"],
+            "list": [[1, 2], []],
+            "weights": [[0.5, 1.5], []],
+            "user_id": [5, 5],
+            "age": [31, 42],
+        }
+    )
+    with pytest.warns(
+        UserWarning, match="pyarrow.Table: column user_id: whole"
+    ):
+        dataset = TableDataset(table, batch_size=2)
+    features, _ = dataset.element_spec
+    sparse = ["text", "list", "weights", "user_id"]
+    assert list(features) == [
+        "floats",
+        "flag",
+        "vector",
+        *sparse[:3],
+        "user_id",
+        "age",
+    ]
+    for name, spec in features.items():
+        assert isinstance(spec, tf.RaggedTensorSpec) == (name in sparse), name
+    assert features["weights"].dtype == tf.float32
+    ((_, label),) = dataset
+    assert label.numpy().tolist() == [[3.0], [1.0]]
+
+
+def test_options_that_say_what_columns_are():
+    table = pa.table({"a": [1, 1], "user_id": [5, 5], "y": ["no", "yes."]})
+    dataset = TableDataset(
+        table,
+        batch_size=2,
+        label="y=yes",
+        categorical=["a"],
+        numeric=["user_id"],
+    )
+    ((features, label),) = dataset
+    assert features["a"].to_list() == [[1], [1]]
+    assert features["user_id"].numpy().tolist() == [[5.0], [5.0]]
+    assert label.numpy().tolist() == [[0.0], [1.0]]
+
+
+def test_missing_values():
+    frame = pandas.DataFrame(
+        {
+            "x": [1.5, np.nan, 2.5],
+            "c": ["a", None, "?"],
+            "i": pandas.array([7, None, 8], "Int64"),
+            "l": [["a"], None, ["?", "b"]],
+        }
+    )
+    slots = [Slot.dense("x"), *(Slot.sparse(name) for name in "cil")]
+    (features,) = TableDataset(frame, slots, 3, missing=["?"])
+    assert features["x"].numpy().tolist() == [[1.5], [0.0], [2.5]]
+    assert features["c"].to_list() == [hash_ids("c", ["a"]).tolist(), [], []]
+    assert features["i"].to_list() == [[7], [], [8]]
+    of_lists = [hash_ids("l", [text]).tolist() for text in "ab"]
+    assert features["l"].to_list() == [of_lists[0], [], of_lists[1]]
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(TableDataset(frame, slots, 3))
+    assert describe_error(error.value) == (
+        "pandas.DataFrame: row 1: column 'x': found null, wanted float"
+    )
+
+
+def test_nulls_within_lists_are_errors():
+    table = pa.table({"l": [["a"], [None, "b"]]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="null in a list"):
+        list(TableDataset(table, [Slot.sparse("l")], 3))
+
+
+def test_a_null_label_is_an_error():
+    table = pa.table({"y": ["yes", None], "x": [1.0, 2.0]})
+    dataset = TableDataset(table, batch_size=2, label="y=yes", missing=[])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="row 1.*'y'.*null"
+    ):
+        list(dataset)
+
+
+def test_bad_rows_are_left_out():
+    table = pa.table({"day": list(range(9)), "label": [1.0] * 9})
+    slots = [Slot.label("label"), Slot.one_hot("day", 7)]
+    skipped = SkippedRecords()
+    dataset = TableDataset(
+        table, slots, 4, on_error="skip", skipped=skipped, shuffle_rows=3
+    )
+    assert sum(len(label) for _, label in dataset) == 7
+    assert skipped.messages == [
+        f"pyarrow.Table: row {row}: column 'day': found {row}, wanted a whole "
+        "number from 0 to 6"
+        for row in (7, 8)
+    ]
+    assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
+
+
+def test_weights_and_slot_size_array():
+    table = pa.table({"c": [[1, 2], []], "w": [[0.5, 1.0], []], "d": [3, 4]})
+    slots = [
+        Slot.sparse("c"),
+        Slot.sparse("w", dtype="float"),
+        Slot.sparse("d"),
+    ]
+    (features,) = TableDataset(
+        table, slots, 2, weights={"c": "w"}, slot_size_array=[10, 5]
+    )
+    assert features["c"].to_list() == [[1, 2], []]
+    assert features["d"].to_list() == [[13], [14]]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, 7),
+        ({"drop_remainder": True}, 6),
+        ({"repeat": 3}, 21),
+        ({"shuffle_rows": 5}, 7),
+        ({"shuffle_rows": 5, "repeat": 3, "drop_remainder": True}, 18),
+        ({"shuffle_rows": 5, "repeat": None}, tf.data.INFINITE_CARDINALITY),
+        ({"repeat": None}, tf.data.INFINITE_CARDINALITY),
+        ({"shard": (2, 1)}, 4),
+    ],
+)
+def test_cardinality_is_the_number_of_batches(options, wanted):
+    dataset = TableDataset(tables(20)["arrow"], SPEC, 3, **options, prefetch=0)
+    assert dataset.cardinality() == wanted
+    if wanted > 0:
+        assert sum(1 for _ in dataset) == wanted
+
+
+def test_a_window_of_all_rows_shuffles_them_all():
+    table = pa.table({"i": pa.array(range(300), pa.int64())})
+    dataset = TableDataset(
+        table, [Slot.sparse("i")], 300, shuffle_rows=300, seed=1
+    )
+    orders = [
+        tuple(x["i"].values.numpy().tolist()) for _ in range(2) for x in dataset
+    ]
+    assert len(set(orders)) == 2
+    for order in orders:
+        assert sorted(order) == list(range(300))
+        # In two windows one of them would have the upper half alone.
+        assert {i // 150 for i in order[:20]} == {0, 1}
+        assert {i // 150 for i in order[-20:]} == {0, 1}
+
+
+def test_a_saved_iterator_goes_on(tmp_path):
+    def opened():
+        return iter(
+            TableDataset(tables(20)["polars"], SPEC, 3, shuffle_rows=7, seed=1)
+        )
+
+    iterator = opened()
+    for _ in range(3):
+        next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "c"))
+    rest = [x["user"].to_list() for x, _ in iterator]
+    again = opened()
+    tf.train.Checkpoint(iterator=again).restore(path)
+    assert [x["user"].to_list() for x, _ in again] == rest
+    assert len(rest) == 4
+
+
+def test_no_rows():
+    table = tables(1)["arrow"][:0]
+    assert list(TableDataset(table, SPEC, 3, shuffle_rows=2)) == []
+
+
+def test_model_fit_knows_the_steps_of_an_epoch():
+    frame = tables(20)["pandas"]
+    inputs = lodestar.data.inputs_of_slots(SPEC)
+    rows = [
+        lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs[name])
+        for name in ("user", "city", "tags")
+    ]
+    score = keras.layers.Dense(1, activation="sigmoid")(
+        keras.layers.concatenate([*rows, inputs["age"], inputs["day"]])
+    )
+    model = keras.Model(inputs, score)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        "binary_crossentropy",
+    )
+    steps = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: seen.append(steps.params["steps"])
+    )
+    seen = []
+    dataset = open_dataset(frame, SPEC, 8, shuffle_rows=20)
+    history = model.fit(dataset, epochs=2, verbose=0, callbacks=[steps])
+    assert seen == [3]
+    assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "error", "text"),
+    [
+        ({"a": [1]}, {}, TypeError, "must be a pandas or polars DataFrame"),
+        (polars.LazyFrame({"a": [1]}), {}, TypeError, "collect\\(\\) it first"),
+        (pa.table({}), {}, ValueError, "pyarrow.Table: has no columns"),
+        (
+            pandas.DataFrame({"a": [1, "b", [2]]}),
+            {},
+            ValueError,
+            "pandas.DataFrame: cannot be an Arrow table",
+        ),
+        (
+            polars.DataFrame({"a": [1.0]}),
+            {"label": "b"},
+            ValueError,
+            "polars.DataFrame: unknown column 'b'; the columns are a",
+        ),
+        (
+            pa.table({"y": ["a", "b"], "x": [1.0, 2.0]}),
+            {"label": "y"},
+            ValueError,
+            "found texts, wanted numbers, or `label`='y=POSITIVE'",
+        ),
+        (
+            pa.table({"y": ["a", "b"], "x": [1.0, 2.0]}),
+            {"label": "y=c"},
+            ValueError,
+            "no label is 'c'; found 'a', 'b'",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"numeric": ["x"], "categorical": ["x"]},
+            ValueError,
+            "'x' is both categorical and numeric",
+        ),
+        (
+            pa.table({"x": [1.0], "y": [1.0]}),
+            {"label": "y", "numeric": ["y"]},
+            ValueError,
+            "column 'y' is the label",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"slots": [Slot.dense("x")], "numeric": ["x"]},
+            ValueError,
+            "`slots` says what each column is",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"slots": [Slot.dense("x")], "label": "x"},
+            ValueError,
+            "`label`='x': is no label of `slots`",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"slots": [Slot.dense("z")]},
+            ValueError,
+            "column 'z': found 0 of that name, wanted one",
+        ),
+        (
+            pa.table({"x": [1.0, 1e300]}),
+            {},
+            ValueError,
+            "column 'x': value 1: found 1e\\+300, wanted a float32",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"shuffle_files": True},
+            ValueError,
+            "`shuffle_files` is no option of a table",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"missing": "?"},
+            ValueError,
+            "`missing` must be a list of texts",
+        ),
+        (
+            pa.table({"x": [1.0]}),
+            {"batch_size": None},
+            ValueError,
+            "`batch_size` is missing",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(table, options, error, text):
+    with pytest.raises(error, match=text):
+        TableDataset(table, **{"batch_size": 2, **options})
+
+
+def test_a_format_is_none_of_a_table():
+    with pytest.raises(ValueError, match="`format`='csv' is no option"):
+        open_dataset(pa.table({"x": [1.0]}), batch_size=1, format="csv")
