@@ -583,7 +583,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             unique_ratio and padding_share (0 without ids); hits and misses
             (distinct ids with and without a row), inserts, admitted, refused,
             evicted, removed, gradients_dropped (for ids without a row),
-            nonfinite_gradients.
+            nonfinite_gradients; read_hits and read_misses (ids but padding,
+            with and without a row, that were only read, as in serving).
         """
         check_eager("stats")
         values, shards = gen_ops.lodestar_embedding_stats(

@@ -26,6 +26,8 @@ _VALUES = (
     "removed",
     "gradients_dropped",
     "nonfinite_gradients",
+    "read_hits",
+    "read_misses",
 )
 
 

@@ -112,6 +112,31 @@ std::vector<double> Reference(const Bags& bags, const std::vector<float>& rows,
   return pooled;
 }
 
+TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
+  auto store = MakeStore();
+  const std::vector<int64_t> ids = {1, 1000, 7, 1};
+  const std::vector<int64_t> splits = {0, 3, 3, 4};
+  const std::vector<int64_t> known = {1};
+  const std::vector<float> row(kDim, 1.0f);
+  ASSERT_TRUE(store->RemoveAll().ok());
+  ASSERT_TRUE(store->InsertOrAssign(known, row.data(), nullptr).ok());
+  const int64_t padding = 7;
+  const int64_t of_empty = 1;
+  Bags bags;
+  bags.ids = ids;
+  bags.row_splits = splits;
+  bags.padding_id = &padding;
+  bags.default_id = &of_empty;
+  std::vector<float> pooled(bags.size() * kDim);
+  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
+  EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
+  EXPECT_EQ(store->Stats().count(Event::kReadMisses), 1);
+  const std::vector<int64_t> positions = {0, 1, kNoPosition, 0};
+  const std::vector<RowRef> refs(2);
+  PoolFound(*store, bags, positions, refs, Missing(), pooled.data(), nullptr);
+  EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
+}
+
 TEST(EmbeddingPoolTest, AllWaysAgreeWithTheDefinition) {
   auto store = MakeStore();
   const int64_t padding = 7;

@@ -61,6 +61,35 @@ Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
                       -1, nullptr);
 }
 
+TEST(EmbeddingStoreThreadsTest, EachReadIsCountedOnce) {
+  auto store = MakeStore();
+  std::vector<int64_t> ids(100);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
+  const Span<const int64_t> known(ids.data(), 60);
+  const std::vector<float> ones(known.size() * kDim, 1.0f);
+  ASSERT_TRUE(store->InsertOrAssign(known, ones.data(), nullptr).ok());
+  const int64_t padding = 0;
+  constexpr int kRounds = 200;
+  RunCallers([&](int) {
+    std::vector<float> rows(ids.size() * kDim);
+    for (int i = 0; i < kRounds; ++i) {
+      const ReadCounts reads =
+          store->Find(ids, &padding, Missing(), rows.data(), nullptr, nullptr);
+      ASSERT_EQ(reads.hits, 59);
+      ASSERT_EQ(reads.misses, 40);
+      store->CountReads(reads);
+    }
+  });
+  EmbeddingStats stats = store->Stats();
+  EXPECT_EQ(stats.count(Event::kReadHits), 59 * kRounds * kCallers);
+  EXPECT_EQ(stats.count(Event::kReadMisses), 40 * kRounds * kCallers);
+  EXPECT_EQ(stats.count(Event::kHits), 0);
+  store->SubtractEvents(stats);
+  stats = store->Stats();
+  EXPECT_EQ(stats.count(Event::kReadHits), 0);
+  EXPECT_EQ(stats.count(Event::kReadMisses), 0);
+}
+
 TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
   auto store = MakeStore();
   std::vector<int64_t> ids(64);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 namespace lodestar {
@@ -18,6 +19,26 @@ TEST(TableEventsTest, EachIsCountedForItself) {
     const Event event = static_cast<Event>(e);
     EXPECT_EQ(copy.count(event), event == Event::kInserts ? e - 2 : e);
   }
+}
+
+TEST(TableEventsTest, ReadsOfAllThreadsAreSummed) {
+  TableEvents events;
+  constexpr int kReaders = 20;  // more than there are lines
+  std::vector<std::thread> readers;
+  for (int r = 0; r < kReaders; ++r) {
+    readers.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) events.AddReads({2, 3});
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(events.count(Event::kReadHits), kReaders * 2000);
+  EXPECT_EQ(events.count(Event::kReadMisses), kReaders * 3000);
+  EXPECT_EQ(events.count(Event::kHits), 0);
+  events.Add(Event::kReadMisses, -kReaders * 3000);
+  EXPECT_EQ(events.count(Event::kReadMisses), 0);
+  TableEvents copy;
+  copy.CopyFrom(events);
+  EXPECT_EQ(copy.count(Event::kReadHits), kReaders * 2000);
 }
 
 TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {

@@ -1,5 +1,6 @@
 """Tests of EmbeddingVariable as a table: rows, ids, export, checkpoints."""
 
+import concurrent.futures
 import copy
 import gc
 
@@ -299,6 +300,34 @@ def test_stats():
     assert (stats["rows"], stats["inserts"]) == (2, 2)
     assert stats["hits"] >= 1 and stats["misses"] >= 1
     assert stats["slot_bytes"] == 0
+
+
+def test_look_ups_that_only_read_are_counted():
+    t = table()
+    t.lookup([1, 2], training=True)
+    before = t.stats()
+    assert (before["read_hits"], before["read_misses"]) == (0, 0)
+    t.lookup([1, 1, 0, 7], training=False, padding_id=0)
+    bags = tf.ragged.constant([[1, 0, 2], [], [8, 9]], tf.int64)
+    tf.function(lambda ids: t.lookup(ids, combiner="sum", padding_id=0))(bags)
+    t.find([0, 2])  # of which 0 is an id like any other
+    stats = t.stats(reset=True)
+    assert (stats["read_hits"], stats["read_misses"]) == (2 + 2 + 1, 1 + 2 + 1)
+    for name in ("ids", "hits", "misses", "rows"):
+        assert stats[name] == before[name], name
+    after = t.stats()
+    assert (after["read_hits"], after["read_misses"]) == (0, 0)
+
+
+def test_reads_of_many_threads_are_counted():
+    t = table()
+    t.lookup(list(range(100)), training=True)
+    ids = tf.range(150, dtype=tf.int64)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for call in [pool.submit(t.lookup, ids) for _ in range(40)]:
+            call.result()
+    stats = t.stats()
+    assert (stats["read_hits"], stats["read_misses"]) == (4000, 2000)
 
 
 def test_checkpoint_restores_everything_into_any_shard_count(tmp_path):

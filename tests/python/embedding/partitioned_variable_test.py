@@ -320,9 +320,14 @@ def test_admission_is_the_same(admission, rng):
     for t in (one, several):
         t.lookup([500, 501], training=True, admit=False)
     assert_same(one, several)
+    for t in (one, several):
+        t.lookup([99, 99, 1234], training=False)
     a, b = one.stats(), several.stats()
     for name in ("rows", "pending", "admitted", "misses", "hits", "inserts"):
         assert a[name] == b[name], name
+    assert (a["read_hits"], a["read_misses"]) == (2, 1)
+    # Each part is asked for distinct ids.
+    assert (b["read_hits"], b["read_misses"]) == (1, 1)
     assert (
         one.inspect([500, 99, 1234]).states
         == several.inspect([500, 99, 1234]).states

@@ -236,9 +236,9 @@ void CollectionBatch::LookUpRows(const Task& task, const Table& table,
     table.store->ReadRows(part.bags.ids, positions, table.refs, task.begin,
                           task.end, table.missing, rows);
   } else {
-    table.store->Find(part.bags.ids.subspan(task.begin, task.end - task.begin),
-                      part.bags.padding_id, table.missing, rows, nullptr,
-                      nullptr);
+    table.store->CountReads(table.store->Find(
+        part.bags.ids.subspan(task.begin, task.end - task.begin),
+        part.bags.padding_id, table.missing, rows, nullptr, nullptr));
   }
 }
 

@@ -240,11 +240,14 @@ void PoolFetched(const FetchedRows& fetched, const Bags& bags,
 
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
               const Missing& missing, void* pooled, int64_t* winners) {
+  ReadCounts counts;
   PoolStore(store, bags, missing, pooled, winners,
             [&](int64_t begin, int64_t count, void* rows) {
-              store.Find(bags.ids.subspan(begin, count), bags.padding_id,
-                         missing, rows, nullptr, nullptr);
+              counts +=
+                  store.Find(bags.ids.subspan(begin, count), bags.padding_id,
+                             missing, rows, nullptr, nullptr);
             });
+  store.CountReads(counts);
 }
 
 }  // namespace lodestar

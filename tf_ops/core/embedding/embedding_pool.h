@@ -125,7 +125,8 @@ void PoolFetched(const FetchedRows& fetched, const Bags& bags,
                  Span<const int64_t> positions, const void* default_row,
                  void* pooled, int64_t* winners);
 
-// Pools rows that are looked up on the way; read only.
+// Pools rows that are looked up on the way, and counts them as reads; changes
+// no row.
 // REQUIRES: CheckBags(bags).
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
               const Missing& missing, void* pooled, int64_t* winners);

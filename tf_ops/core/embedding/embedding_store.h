@@ -123,10 +123,14 @@ class EmbeddingStore {
   int64_t row_bytes() const { return table_.rows.row_bytes(); }
 
   // Rows of `ids` ([N, D], any ids, repeats allowed), and whether each was
-  // found if `found` is not null. Ids equal to *padding_id read zeros.
-  void Find(Span<const int64_t> ids, const int64_t* padding_id,
-            const Missing& missing, void* rows, bool* found,
-            const ParallelFor* parallel) const;
+  // found if `found` is not null. Ids equal to *padding_id read zeros. Returns
+  // what a caller who serves gives to CountReads.
+  ReadCounts Find(Span<const int64_t> ids, const int64_t* padding_id,
+                  const Missing& missing, void* rows, bool* found,
+                  const ParallelFor* parallel) const;
+  void CountReads(const ReadCounts& reads) const {
+    table_.events.AddReads(reads);
+  }
 
   // Where the rows of ids are that have one.
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,

@@ -1,6 +1,7 @@
 // Look-ups, and those that make rows and count sightings.
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -78,11 +79,12 @@ void EmbeddingStore::ReadRows(Span<const int64_t> ids,
   }
 }
 
-void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
-                          const Missing& missing, void* rows, bool* found,
-                          const ParallelFor* parallel) const {
-  const auto visit = [&](int64_t first, Span<const int64_t> run,
-                         Probe* probes) {
+ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
+                                const int64_t* padding_id,
+                                const Missing& missing, void* rows, bool* found,
+                                const ParallelFor* parallel) const {
+  const auto visit = [&](int64_t first, Span<const int64_t> run, Probe* probes,
+                         ReadCounts* counts) {
     for (int i = 0; i < run.size(); ++i) {
       Probe& probe = probes[i];
       char* row = static_cast<char*>(rows) + (first + i) * row_bytes();
@@ -99,18 +101,25 @@ void EmbeddingStore::Find(Span<const int64_t> ids, const int64_t* padding_id,
           is_found = probe.shard->ReadAgain(probe.tag, run[i], row);
         }
         if (!is_found) ReadMissing(run[i], missing, row);
+        ++(is_found ? counts->hits : counts->misses);
       }
       if (found != nullptr) found[first + i] = is_found;
     }
   };
+  std::atomic<int64_t> hits{0};
+  std::atomic<int64_t> misses{0};
   RunParallel(parallel, ids.size(), RowCost(dim()),
               [&](int64_t begin, int64_t end) {
+                ReadCounts counts;
                 table_.rows.ForEachRun(
                     ids.subspan(begin, end - begin), LoadRow,
                     [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-                      visit(begin + first, run, probes);
+                      visit(begin + first, run, probes, &counts);
                     });
+                hits.fetch_add(counts.hits, std::memory_order_relaxed);
+                misses.fetch_add(counts.misses, std::memory_order_relaxed);
               });
+  return {hits, misses};
 }
 
 void EmbeddingStore::Frequency(Span<const int64_t> ids,

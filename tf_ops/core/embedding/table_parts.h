@@ -5,7 +5,10 @@
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_PARTS_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <thread>
 
 #include "tf_ops/core/embedding/optimizer_binding.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
@@ -20,7 +23,8 @@ namespace lodestar {
 // What a table counts of what happens to it, in the order in which the op
 // EmbeddingStats gives it out. Of training look-ups: ids, distinct ids of a
 // batch, padding; and distinct ids with and without a row when they were looked
-// up.
+// up. Of look-ups that only read: each id that is no padding, with and without
+// a row.
 enum class Event {
   kIds,
   kUniqueIds,
@@ -34,8 +38,21 @@ enum class Event {
   kRemoved,
   kGradientsDropped,
   kNonfiniteGradients,
+  kReadHits,
+  kReadMisses,
 };
-constexpr int kNumEvents = 12;
+constexpr int kNumEvents = 14;
+
+// Ids of a look-up that only reads.
+struct ReadCounts {
+  int64_t hits = 0;
+  int64_t misses = 0;
+  ReadCounts& operator+=(const ReadCounts& other) {
+    hits += other.hits;
+    misses += other.misses;
+    return *this;
+  }
+};
 
 // Thread-safe.
 class TableEvents {
@@ -44,9 +61,27 @@ class TableEvents {
     counts_[static_cast<int>(event)].fetch_add(count,
                                                std::memory_order_relaxed);
   }
-  int64_t count(Event event) const {
-    return counts_[static_cast<int>(event)].load(std::memory_order_relaxed);
+  // Once a batch. Many threads read one table at once, so each adds to a cache
+  // line that it shares with few.
+  void AddReads(const ReadCounts& reads) {
+    static thread_local const size_t line =
+        std::hash<std::thread::id>()(std::this_thread::get_id()) % kLines;
+    reads_[line].hits.fetch_add(reads.hits, std::memory_order_relaxed);
+    reads_[line].misses.fetch_add(reads.misses, std::memory_order_relaxed);
   }
+  int64_t count(Event event) const {
+    int64_t count =
+        counts_[static_cast<int>(event)].load(std::memory_order_relaxed);
+    for (const Reads& line : reads_) {
+      if (event == Event::kReadHits) {
+        count += line.hits.load(std::memory_order_relaxed);
+      } else if (event == Event::kReadMisses) {
+        count += line.misses.load(std::memory_order_relaxed);
+      }
+    }
+    return count;
+  }
+  // REQUIRES: nothing was read here yet.
   void CopyFrom(const TableEvents& other) {
     for (int e = 0; e < kNumEvents; ++e) {
       counts_[e].store(other.count(static_cast<Event>(e)),
@@ -55,7 +90,14 @@ class TableEvents {
   }
 
  private:
+  static constexpr int kLines = 16;
+  struct alignas(64) Reads {
+    std::atomic<int64_t> hits{0};
+    std::atomic<int64_t> misses{0};
+  };
+
   std::atomic<int64_t> counts_[kNumEvents] = {};
+  Reads reads_[kLines];
 };
 
 // What sightings are dated by. Thread-safe.
@@ -102,7 +144,7 @@ struct TableParts {
   const TablePolicies policies;
   const RowInitializer initializer;
   TableStep step;
-  TableEvents events;
+  mutable TableEvents events;  // who only reads counts, too
   ShardedRows rows;
   OptimizerBinding optimizer;
   Sightings sightings;

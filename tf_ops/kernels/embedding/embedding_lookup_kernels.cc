@@ -98,8 +98,9 @@ class EmbeddingFindOp : public EmbeddingKernel {
     Tensor* found = nullptr;
     LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    store->Find(FlatSpan<int64_t>(ids), lookup_.padding_id(), missing, rows,
-                found->flat<bool>().data(), &parallel);
+    store->CountReads(store->Find(FlatSpan<int64_t>(ids), lookup_.padding_id(),
+                                  missing, rows, found->flat<bool>().data(),
+                                  &parallel));
     return absl::OkStatus();
   }
 

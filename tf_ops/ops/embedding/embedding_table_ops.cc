@@ -153,7 +153,7 @@ REGISTER_OP("Lodestar>EmbeddingStats")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      c->set_output(0, c->Vector(20));
+      c->set_output(0, c->Vector(22));
       c->set_output(1, c->Matrix(c->UnknownDim(), 2));
       return absl::OkStatus();
     })
@@ -164,7 +164,9 @@ stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes,
   policy_bytes (of admission and eviction), capacity (rows that fit the memory
   there is), max_rows (0: no cap), pending; then events: ids, unique_ids and
   padding of training look-ups; hits, misses, inserts, admitted, refused,
-  evicted, removed, gradients_dropped, nonfinite_gradients.
+  evicted, removed, gradients_dropped, nonfinite_gradients; read_hits and
+  read_misses: ids, all but padding, that look-ups without sightings found or
+  did not find.
 shards: [S, 2], rows and bytes of each shard.
 reset: Events count from 0 again.
 )doc");
