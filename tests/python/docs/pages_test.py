@@ -51,12 +51,14 @@ def test_the_tutorial_comes_to_what_it_says(run, tmp_path):
     effect = names["effect"]
     steps = ("9th", "HS-grad", "Bachelors", "Masters", "Doctorate")
     assert [effect[s] for s in steps] == sorted(effect[s] for s in steps)
-    common = names["seen"] > 60
-    far = names["length"] > 0.14
-    assert far[common].any() and not far[~common].any()
+    rows = names["rows"]
+    far = rows["length"] > 0.14
+    typical = rows["frequency"].median()
+    assert rows["frequency"][far].median() > 3 * typical
+    assert rows["length"][~far].mean() == pytest.approx(0.08, abs=0.02)
     assert 0 < len(names["unseen"])
     known = names["rows_on_monday"] + len(names["unseen"])
-    assert int(names["job"].size()) == known
+    assert int(names["table"].size()) == known
     full, delta = names["full"], names["delta"]
     assert (full.kind, delta.kind) == ("full", "delta")
     assert full.rows / 2 < delta.rows < full.rows
