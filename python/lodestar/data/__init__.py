@@ -5,6 +5,7 @@ The generator of click logs is in `lodestar.testing`, and `exact_auc` in
 """
 
 from lodestar._errors import DataError, describe_error
+from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
@@ -63,6 +64,7 @@ from lodestar.testing.click_log import (
 __all__ = [
     "ClickLog",
     "Column",
+    "CsvDataset",
     "CsvWriter",
     "DataError",
     "DataFeedDesc",

@@ -382,7 +382,7 @@ def test_readers_that_open_files_otherwise_refuse_it(tmp_path):
     with pytest.raises(ValueError, match="no option of ParquetDataset: .*copy"):
         data.ParquetDataset("a.parquet", batch_size=2, open_command=command)
     (tmp_path / "a.csv").write_text("click,C\n1,2\n")
-    with pytest.raises(ValueError, match="`open_command` is no option here"):
+    with pytest.raises(ValueError, match="`open_command` is no option of CsvD"):
         data.open_dataset(
             tmp_path / "a.csv", SPEC, 2, format="csv", open_command=command
         )

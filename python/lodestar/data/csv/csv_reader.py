@@ -88,7 +88,8 @@ class CsvReader:
 
         Raises:
             DataError: A row has not as many fields as the header, the file is
-                not text, or has no row; names path and line.
+                not text, or has no row; names path and line. Or the file was
+                written to meanwhile.
         """
         wanted = len(self.columns)
         rows = self._records()
@@ -166,6 +167,7 @@ class CsvReader:
     def _lines(self) -> Iterator[str]:
         self.line_number = 0
         blank = 0
+        found = self._state()
         with reading(self.path), open_input(self.path) as file:
             stream = _files.gzip_reader(self.path, file)
             while raw := stream.readline():
@@ -180,6 +182,14 @@ class CsvReader:
                 yield self._decode(raw)
                 if self._on_progress is not None:
                     self._on_progress(len(raw))
+        if self._state() != found:
+            raise DataError(f"{self.path}: changed while it was read")
+
+    def _state(self) -> tuple[int, int]:
+        """What shows that a file was written to: its bytes, and when."""
+        with reading(self.path):
+            state = tf.io.gfile.stat(self.path)
+        return state.length, state.mtime_nsec
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self.line_number}: not text: "

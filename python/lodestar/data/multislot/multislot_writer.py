@@ -1,8 +1,6 @@
 """MultiSlotWriter: samples to MultiSlot text."""
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,25 +20,6 @@ class MultiSlotWriter(SampleWriter):
 
     def _put(self, columns: list[Column], begin: int, end: int) -> None:
         self._file.write(_format(self._spec, columns, begin, end))
-
-
-def multislot_lines(spec: SlotSpec, columns: Mapping[str, Any]) -> list[str]:
-    """The lines of samples that are known to be good, without line ends.
-
-    Args:
-        spec: The slots.
-        columns: Of all slots, as arrays or pairs of values and row_splits.
-    """
-    ready = []
-    for slot in spec:
-        column = columns[slot.name]
-        if not isinstance(column, tuple):
-            rows = column.reshape(len(column), -1)
-            splits = np.arange(len(rows) + 1) * rows.shape[1]
-            column = (rows.reshape(-1), splits)
-        ready.append(Column(*column))
-    num_rows = len(ready[0].splits) - 1
-    return _format(spec, ready, 0, num_rows).decode().splitlines()
 
 
 def number_texts(slot: Slot, values: np.ndarray) -> list[str]:

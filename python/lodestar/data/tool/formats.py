@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.hugectr.norm_dataset import NormDataset
@@ -172,9 +173,9 @@ class Format:
         open: Takes (paths, slots or None, skipped, on_progress, **options);
             returns a `Source`.
         make: Takes (path, slots, **options); returns a `SampleWriter`.
+        dataset: The format's dataset function.
         reads: The options of reading.
         writes: The options of writing.
-        dataset: The format's dataset function, if it has one.
         finds_slots: Whether files without a slot file can be read.
         listed: Whether HugeCTR reads several of them by a file list.
     """
@@ -183,9 +184,9 @@ class Format:
     suffixes: tuple[str, ...]
     open: Callable[..., Source]
     make: Callable[..., SampleWriter]
+    dataset: Callable[..., tf.data.Dataset]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    dataset: Callable[..., tf.data.Dataset] | None = None
     finds_slots: bool = False
     listed: bool = False
 
@@ -238,6 +239,7 @@ FORMATS = {
             (".csv",),
             CsvTable,
             CsvWriter,
+            CsvDataset,
             reads=_CSV,
             writes=("delimiter",),
             finds_slots=True,
@@ -247,6 +249,7 @@ FORMATS = {
             (".tsv",),
             functools.partial(CsvTable, delimiter="\t"),
             functools.partial(CsvWriter, delimiter="\t"),
+            functools.partial(CsvDataset, delimiter="\t"),
             reads=_CSV,
             writes=("delimiter",),
             finds_slots=True,

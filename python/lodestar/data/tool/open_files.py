@@ -1,7 +1,7 @@
 """Files of any format: as a dataset, or as a source of columns."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._typing import StrPaths
-from lodestar.data.multislot.generated_dataset import generated_dataset
-from lodestar.data.multislot.multislot_writer import multislot_lines
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -34,10 +32,8 @@ def open_dataset(
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from files of whichever format, or a table.
 
-    `MultiSlotDataset`, `NormDataset`, `RawDataset` or `ParquetDataset`, as the
-    files are; `TableDataset` of a table in memory. CSV and TSV are read line by
-    line in Python; their iterators cannot be saved, and `prepare_files` makes
-    what is read faster.
+    `MultiSlotDataset`, `NormDataset`, `RawDataset`, `ParquetDataset` or
+    `CsvDataset`, as the files are; `TableDataset` of a table in memory.
 
     >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP
@@ -53,11 +49,9 @@ def open_dataset(
         format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"csv"` or `"tsv"`;
             None finds it by the files' first bytes, Raw by the name's end, `.raw`
             or `.bin`.
-        **options: Those of the format's own dataset function. Of CSV those of
-            `open_source` (`label`, `categorical`, ...), and of `ReadOptions` but
-            `num_parallel_files`, `deterministic`, `on_error`, `skipped` and
-            `open_command`. With `open_command` nothing is looked for: it needs
-            `slots` and `format`, and each path is a file.
+        **options: Those of the format's own dataset function. With `open_command`
+            nothing is looked for: it needs `slots` and `format`, and each path is
+            a file.
 
     Raises:
         DataError: The format or the slots cannot be found, or the files are of
@@ -75,8 +69,6 @@ def open_dataset(
     else:
         paths, found = _format(as_paths(files), format)
     spec = slots_of(paths, found, slots, options)
-    if found.dataset is None:
-        return _read_by_python(paths, found, spec, batch_size, options)
     return found.dataset(paths, spec, batch_size, **options)
 
 
@@ -89,24 +81,6 @@ def opens_by_command(
     if slots is None or format is None:
         raise ValueError("`open_command` needs `slots` and `format`.")
     return True
-
-
-def _read_by_python(
-    paths: list[str],
-    found: Format,
-    spec: SlotSpec | None,
-    batch_size: int,
-    options: dict[str, Any],
-) -> tf.data.Dataset:
-    """The dataset of a format that no op reads."""
-    reading = {n: options.pop(n) for n in found.reads if n in options}
-    source = found.open(paths, spec, None, None, **reading)
-
-    def texts(path: str) -> Iterator[str]:
-        for columns in source.batches(path):
-            yield from multislot_lines(source.spec, columns)
-
-    return generated_dataset(texts, paths, source.spec, batch_size, **options)
 
 
 def open_source(

@@ -93,8 +93,8 @@ def test_csv_needs_no_slots(tmp_path):
     assert label.numpy().ravel().tolist() == [1, 0, 1]
     assert features["price"].numpy().ravel().tolist() == [1.5, 0, 2]
     assert features["word"].row_lengths().numpy().tolist() == [1, 1, 0]
-    with pytest.raises(ValueError, match="`on_error` is no option here"):
-        open_dataset(path, batch_size=3, label="bought=yes", on_error="skip")
+    with pytest.raises(ValueError, match="`deterministic` is no option of Csv"):
+        open_dataset(path, batch_size=3, label="bought=yes", deterministic=True)
     path.write_text("bought,price\nyes,1\nno,1,2\n")
     with pytest.raises(Exception, match="in.csv:3: found 3 fields, wanted 2"):
         list(open_dataset(path, batch_size=3, label="bought=yes"))
