@@ -52,7 +52,7 @@ _ROOMS = {
         *("embedding", "export.stock", "layers", "lookup", "ops"),
         "ragged",
     ),
-    "serving": ("export", "lookup", "ops", "snapshot"),
+    "serving": ("embedding", "export", "lookup", "ops", "snapshot"),
 }
 # Of a folder: what it is to those outside, made of all that is in it.
 _FRONTS = ("__init__", "__main__")

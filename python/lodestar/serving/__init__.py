@@ -1,7 +1,13 @@
-"""Served models that follow training."""
+"""Served models: that follow training, are watched, and are warm at once."""
 
 from lodestar.serving.live_model import LiveModel
+from lodestar.serving.open_metrics import openmetrics
+from lodestar.serving.table_numbers import stats
+from lodestar.serving.warm_up import write_warm_up
 
 __all__ = [
     "LiveModel",
+    "openmetrics",
+    "stats",
+    "write_warm_up",
 ]

@@ -34,6 +34,11 @@ class Copies:
         return len(self._contents) == 1
 
     @property
+    def contents(self) -> tuple[ServedContent, ...]:
+        """All, to read what others may be writing."""
+        return self._contents
+
+    @property
     def serving(self) -> ServedContent:
         """What serves now; `run` keeps it from being written to."""
         return self._contents[self._serving]

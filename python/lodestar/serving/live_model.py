@@ -21,6 +21,7 @@ from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.live_function import LiveFunction
 from lodestar.serving.served_content import ServedContent, Taken
+from lodestar.serving.table_numbers import summed
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
@@ -228,19 +229,25 @@ class LiveModel(NotCopied):
         Returns:
             What is: version (None: what the SavedModel holds), step,
             snapshot_time (when it was taken, UTC) and metadata of the
-            snapshot, seconds_since_update, rows (table -> number), pinned,
-            following (whether a thread looks for versions), newest_version (in
-            the folder, at the last poll) and lag_versions (how many of those
-            there are newer than what is served).
-            Events since the model was made: polls, failures (to take a version
-            in), updates (versions taken in), full_updates (those that replaced
-            whole tables), rows_written, rows_removed, bytes (of files read),
-            last_update_seconds (how long the last one took), last_error (why
-            the newest version is not served; None: nothing is wrong).
+            snapshot, seconds_since_update, rows (table -> number), memory
+            (table -> bytes, of both copies), pinned, following (whether a
+            thread looks for versions), newest_version (in the folder, at the
+            last poll) and lag_versions (how many of those there are newer than
+            what is served).
+            Events since the model was made: hits and misses (table -> ids,
+            padding aside, that were looked up and had a row, or had none),
+            polls, failures (to take a version in), updates (versions taken
+            in), full_updates (those that replaced whole tables), rows_written,
+            rows_removed, bytes (of files read), last_update_seconds (how long
+            the last one took), last_error (why the newest version is not
+            served; None: nothing is wrong).
         """
         # Not under the lock: an update may take its time.
         served, rows = self._copies.run(
-            lambda content: (content.served, content.rows())
+            lambda content: (content.served, content.table_stats()["rows"])
+        )
+        tables = summed(
+            content.table_stats() for content in self._copies.contents
         )
         failures, since = self._failures, self._since
         error = self._folder_error
@@ -255,6 +262,7 @@ class LiveModel(NotCopied):
             "snapshot_time": served.time if known else None,
             "metadata": dict(served.metadata) if known else None,
             "seconds_since_update": age if known else None,
+            **tables,
             "rows": rows,
             "pinned": self._pinned,
             "following": self._thread is not None and not self._closed.is_set(),

@@ -14,6 +14,7 @@ from lodestar._library import gen_ops
 from lodestar.ops import snapshot_ops
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
+from lodestar.serving.table_numbers import TableNumbers, of_tables
 from lodestar.snapshot import blobs, model_variables
 from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
@@ -99,12 +100,11 @@ class ServedContent:
         # Whether an update broke off halfway.
         self.torn = False
 
-    def rows(self) -> dict[str, int]:
-        """Table -> how many rows it has."""
-        return {
-            key: int(gen_ops.lodestar_embedding_size(handle))
-            for key, (handle, _) in self._tables.items()
-        }
+    def table_stats(self) -> TableNumbers:
+        """What `lodestar.serving.stats` gives."""
+        return of_tables(
+            {key: handle for key, (handle, _) in self._tables.items()}
+        )
 
     def position(self, chain: Sequence[Manifest]) -> int | None:
         """Where in a chain that is which was taken in."""

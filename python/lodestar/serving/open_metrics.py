@@ -1,0 +1,204 @@
+"""Statistics of served models as OpenMetrics text, which monitoring collects.
+
+https://github.com/prometheus/OpenMetrics, version 1.0
+"""
+
+import datetime
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class _Metric(NamedTuple):
+    name: str
+    type: str
+    help: str
+    unit: str = ""
+
+
+# Of a key of `stats`. A family ends in its unit, a counter's sample in _total.
+_METRICS = {
+    "rows": _Metric("table_rows", "gauge", "Rows of the table that serves."),
+    "hits": _Metric(
+        "table_hits", "counter", "Ids looked up that had a row, repeats too."
+    ),
+    "misses": _Metric(
+        "table_misses", "counter", "Ids looked up that had no row, repeats too."
+    ),
+    "memory": _Metric(
+        *("table_memory_bytes", "gauge"),
+        *("Memory of the table, in all copies.", "bytes"),
+    ),
+    "version": _Metric(
+        "model_version", "gauge", "The snapshot that is served."
+    ),
+    "step": _Metric("model_step", "gauge", "Training step of the snapshot."),
+    "snapshot_time": _Metric(
+        *("model_snapshot_time_seconds", "gauge"),
+        *("When the snapshot was taken, of the Unix epoch.", "seconds"),
+    ),
+    "seconds_since_update": _Metric(
+        *("model_since_update_seconds", "gauge"),
+        *("Since the last version was taken in.", "seconds"),
+    ),
+    "last_update_seconds": _Metric(
+        *("model_last_update_seconds", "gauge"),
+        *("How long the last version took to be taken in.", "seconds"),
+    ),
+    "newest_version": _Metric(
+        "model_newest_version", "gauge", "The newest snapshot at the last poll."
+    ),
+    "lag_versions": _Metric(
+        "model_lag_versions", "gauge", "Snapshots newer than what is served."
+    ),
+    "pinned": _Metric(
+        "model_pinned", "gauge", "1: a rollback holds the version."
+    ),
+    "following": _Metric(
+        "model_following", "gauge", "1: new snapshots are looked for."
+    ),
+    "last_error": _Metric(
+        "model_failing", "gauge", "1: the newest snapshot cannot be served."
+    ),
+    "polls": _Metric(
+        "model_polls", "counter", "Looks into the folder of snapshots."
+    ),
+    "failures": _Metric(
+        "model_failures", "counter", "Snapshots that could not be taken in."
+    ),
+    "updates": _Metric("model_updates", "counter", "Snapshots taken in."),
+    "full_updates": _Metric(
+        "model_full_updates", "counter", "Those that replaced whole tables."
+    ),
+    "rows_written": _Metric(
+        "model_rows_written", "counter", "Rows written by updates."
+    ),
+    "rows_removed": _Metric(
+        "model_rows_removed", "counter", "Rows removed by updates."
+    ),
+    "bytes": _Metric(
+        *("model_read_bytes", "counter"),
+        *("Bytes of the files that updates read.", "bytes"),
+    ),
+}
+# No numbers.
+_LEFT_OUT = ("metadata",)
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def openmetrics(
+    stats: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> str:
+    r"""Writes `LiveModel.stats()`, or `stats(loaded)`, as OpenMetrics text.
+
+    Serve it as the content type
+    `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+
+    >>> print(lodestar.serving.openmetrics({"hits": {"user": 3}}), end="")
+    # TYPE lodestar_table_hits counter
+    # HELP lodestar_table_hits Ids looked up that had a row, repeats too.
+    lodestar_table_hits_total{table="user"} 3
+    # EOF
+
+    Args:
+        stats: Of these functions, or some keys of it. What is None has no
+            sample. `last_error` becomes 1, or 0 for None; its text, and
+            `metadata`, are left out.
+        labels: Name -> value, of each sample: `{"model": "ranker"}`.
+
+    Returns:
+        Lines, the last one `# EOF`. A table's name is the label `table`.
+
+    Raises:
+        ValueError: A key is none of theirs, a counter is negative or no finite
+            number, or a label's name is not as
+            `[a-zA-Z_][a-zA-Z0-9_]*`, begins with `__`, or is `table`.
+        TypeError: A value is no number, or a label's value no text.
+    """
+    own = _checked_labels(labels or {})
+    unknown = [k for k in stats if k not in _METRICS and k not in _LEFT_OUT]
+    if unknown:
+        raise ValueError(
+            f"`stats` has {unknown}, for which there is no metric; wanted keys "
+            "of LiveModel.stats()."
+        )
+    lines = []
+    for key, metric in _METRICS.items():
+        if key not in stats:
+            continue
+        samples = list(_samples(key, metric, stats[key], own))
+        if samples:
+            name = f"lodestar_{metric.name}"
+            lines.append(f"# TYPE {name} {metric.type}")
+            if metric.unit:
+                lines.append(f"# UNIT {name} {metric.unit}")
+            lines += [f"# HELP {name} {metric.help}", *samples]
+    return "\n".join([*lines, "# EOF\n"])
+
+
+def _samples(
+    key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
+) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for table, number in value.items():
+            yield from _samples(
+                key, metric, number, {**labels, "table": str(table)}
+            )
+        return
+    if key == "last_error":
+        value = value is not None
+    elif value is None:
+        return
+    elif key == "snapshot_time":
+        value = datetime.datetime.fromisoformat(value).timestamp()
+    name = f"lodestar_{metric.name}"
+    if metric.type == "counter":
+        name += "_total"
+    braces = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
+    number = _number(key, value, metric.type == "counter")
+    yield f"{name}{{{braces}}} {number}" if braces else f"{name} {number}"
+
+
+def _number(key: str, value: Any, counts: bool) -> str:
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(
+            f"`stats[{key!r}]` is {value!r}, of {type(value).__name__}; wanted "
+            "a number."
+        )
+    if counts and not 0 <= value < float("inf"):
+        raise ValueError(
+            f"`stats[{key!r}]` is {value}; a counter is 0 or more, and finite."
+        )
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(int(value) if isinstance(value, bool) else value)
+
+
+def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    for name, value in labels.items():
+        if name == "table" or not _LABEL.fullmatch(name):
+            raise ValueError(
+                f"`labels` has the name {name!r}; wanted letters of ASCII, "
+                "digits and `_`, no digit and no `__` at the start, and not "
+                "'table', which is the tables' own."
+            )
+        if not isinstance(value, str):
+            raise TypeError(
+                f"`labels[{name!r}]` is {value!r}, of {type(value).__name__}; "
+                "wanted text."
+            )
+    return dict(labels)
+
+
+def _escaped(text: str) -> str:
+    """A label's value between quotes; what is no Unicode becomes `?`."""
+    text = text.encode("utf-8", "replace").decode()
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
