@@ -1,0 +1,217 @@
+"""Writes the wheel: `bazel run //:wheel [-- --with PATH... --output DIR]`."""
+
+import argparse
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from auditwheel.architecture import Architecture
+from auditwheel.elfutils import elf_find_versioned_symbols
+from auditwheel.libc import Libc
+from auditwheel.policy import Policy, WheelPolicies
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+
+# Not resolved: under Bazel what the wheel is made of lies beside the link.
+ROOT = pathlib.Path(os.path.abspath(__file__)).parents[1]
+MOST_BYTES = 8_000_000
+_NAME = "_lodestar_ops.so"
+_MARKER = re.compile(rb"LODESTAR_BUILT_FOR_TENSORFLOW=(\d+\.\d+)[^\0]*\0")
+_METADATA = ("LICENSE", "NOTICE", "README.md", "pyproject.toml", "setup.py")
+# TensorFlow's own package has the first, and loads it before ours; glibc's loader
+# is there where any program is.
+_ALWAYS_THERE = ("libtensorflow_framework.so.2", "ld-linux-x86-64.so.2")
+# The first day that a zip file can name.
+_EPOCH = "315532800"
+
+
+class WheelError(Exception):
+    """No wheel can be made; the text says of what and why."""
+
+
+def own_library() -> pathlib.Path:
+    """The library that was built in this checkout."""
+    for folder in ("tf_ops", "bazel-bin/tf_ops"):
+        path = ROOT / folder / _NAME
+        if path.exists():
+            return path
+    raise WheelError(
+        f"{_NAME} is not built: `.venv/bin/bazel build //tf_ops:{_NAME}`"
+    )
+
+
+def by_release(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Returns {minor release of TensorFlow, as "2.21": its library}.
+
+    Raises:
+        WheelError: A file is not Lodestar's library, or two are of one release.
+    """
+    found: dict[str, pathlib.Path] = {}
+    for path in paths:
+        try:
+            marker = _MARKER.search(path.read_bytes())
+        except OSError as error:
+            raise WheelError(f"{path}: {error.strerror}") from error
+        if marker is None:
+            raise WheelError(f"{path}: is not Lodestar's library")
+        release = marker[1].decode()
+        if release in found:
+            raise WheelError(
+                f"{path}: is for TensorFlow {release}, as {found[release]} is"
+            )
+        found[release] = path
+    return found
+
+
+def policy_of(paths: list[pathlib.Path]) -> Policy:
+    """The oldest platform that has all that these libraries need.
+
+    Its name is that of the wheel's tag, as "manylinux_2_35_x86_64"; it holds
+    releases of glibc and of libstdc++.
+
+    Raises:
+        WheelError: No platform promises what a library needs; names it.
+    """
+    needed: dict[str, set[str]] = collections.defaultdict(set)
+    libraries: dict[str, pathlib.Path] = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                elf = ELFFile(file)
+                for name, version in elf_find_versioned_symbols(elf):
+                    needed[name].add(version)
+                for section in elf.iter_sections():
+                    if isinstance(section, DynamicSection):
+                        for tag in section.iter_tags("DT_NEEDED"):
+                            libraries[tag.needed] = path
+        except ELFError as error:
+            raise WheelError(f"{path}: is no whole library: {error}") from error
+    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
+    policy = policies.versioned_symbols_policy(needed)
+    if policy == policies.linux:
+        raise WheelError(
+            "no platform's tag allows the symbols of "
+            f"{', '.join(map(str, paths))}: {dict(needed)}"
+        )
+    for name, path in libraries.items():
+        if name not in policy.whitelist and name not in _ALWAYS_THERE:
+            raise WheelError(
+                f"{path}: needs {name}, which {policy.name} does not promise"
+            )
+    return policy
+
+
+def _run(command: list[str], **options: object) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise WheelError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    # A file's mode goes into the wheel.
+    target.chmod(0o644)
+
+
+def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
+    """Copies what the wheel is made of."""
+    for name in _METADATA:
+        _copy(ROOT / name, folder / name)
+    package = ROOT / "python" / "lodestar"
+    for suffix in ("*.py", "*.pyi", "*.csv.gz", "py.typed"):
+        for path in package.rglob(suffix):
+            _copy(path, folder / path.relative_to(ROOT))
+    for release, path in libraries.items():
+        ops = folder / "python" / "lodestar" / "_ops"
+        target = ops / f"tf{release}" / _NAME
+        _copy(path, target)
+        _run(["strip", "--strip-unneeded", str(target)])
+
+
+def build_wheel(
+    paths: list[pathlib.Path], output: pathlib.Path, most: int = MOST_BYTES
+) -> pathlib.Path:
+    """Writes the wheel; the same libraries give the same bytes.
+
+    Args:
+        paths: Libraries, each built for another minor release of TensorFlow.
+        output: The folder, which is made if need be.
+        most: Bytes that the wheel may have.
+
+    Returns:
+        The wheel.
+
+    Raises:
+        WheelError: A library is none of ours or cannot be shipped, or the wheel
+            would be too large.
+    """
+    libraries = by_release(paths)
+    platform = policy_of(paths).name
+    with tempfile.TemporaryDirectory() as folder:
+        staged = pathlib.Path(folder, "staged")
+        _stage(staged, libraries)
+        made = pathlib.Path(folder, "made")
+        made.mkdir()
+        options = {"--build-option": ["--plat-name", platform]}
+        backend = (
+            "from setuptools import build_meta\n"
+            f"build_meta.build_wheel({str(made)!r}, {options!r})"
+        )
+        _run(
+            [sys.executable, "-c", backend],
+            cwd=staged,
+            umask=0o022,
+            env={"SOURCE_DATE_EPOCH": _EPOCH, **os.environ},
+        )
+        (wheel,) = made.iterdir()
+        size = wheel.stat().st_size
+        if size > most:
+            raise WheelError(
+                f"{wheel.name} would have {size:,} bytes, wanted {most:,} at "
+                f"most, with libraries for {', '.join(libraries)}"
+            )
+        output.mkdir(parents=True, exist_ok=True)
+        return pathlib.Path(shutil.copy(wheel, output))
+
+
+def main() -> None:
+    """Builds the wheel as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--with",
+        dest="others",
+        nargs="+",
+        type=pathlib.Path,
+        default=[],
+        metavar="PATH",
+        help="libraries that were built for other minor releases of TensorFlow",
+    )
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="the folder (default: dist of the checkout)",
+    )
+    options = parser.parse_args()
+    # Where the user is, not where Bazel runs.
+    start = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", os.getcwd()))
+    checkout = os.environ.get("BUILD_WORKSPACE_DIRECTORY", ROOT)
+    output = start / (options.output or pathlib.Path(checkout, "dist"))
+    paths = [own_library(), *(start / path for path in options.others)]
+    try:
+        wheel = build_wheel(paths, output)
+    except WheelError as error:
+        raise SystemExit(f"build_wheel: {error}") from None
+    releases = ", ".join(by_release(paths))
+    print(f"{wheel}: {wheel.stat().st_size:,} bytes, TensorFlow {releases}")
+
+
+if __name__ == "__main__":
+    main()
