@@ -25,11 +25,16 @@ def filled(keys, dim):
     """An embedding variable and the matrix it was filled from."""
     rng = np.random.default_rng(2)
     matrix = rng.random((len(keys), dim), np.float32)
-    variable = lodestar.EmbeddingVariable(dim)
+    return filled_with(keys, matrix), matrix
+
+
+def filled_with(keys, matrix):
+    """An embedding variable with the rows of a matrix."""
+    variable = lodestar.EmbeddingVariable(matrix.shape[1])
     for begin in range(0, len(keys), 2**20):
         part = slice(begin, begin + 2**20)
         variable.insert_or_assign(keys[part], matrix[part])
-    return variable, matrix
+    return variable
 
 
 def compare_bags(variable, dense, feeds, place_feeds, runs):

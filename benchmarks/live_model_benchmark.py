@@ -10,11 +10,11 @@ import threading
 import time
 
 import keras
-import measure
 import numpy as np
 import tensorflow as tf
 
 import lodestar
+from benchmarks import measure
 
 _DIM = 32
 _BATCH = 512

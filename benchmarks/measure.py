@@ -12,10 +12,21 @@ import numpy as np
 
 
 def arguments(
-    description: str, works: Sequence[str] = ()
+    description: str, works: Sequence[str] = (), **options: str
 ) -> argparse.Namespace:
-    """Parses what every benchmark takes: --runs, --small and some of `works`."""
+    """Parses what every benchmark takes: --runs, --small and some of `works`.
+
+    Args:
+        description: The program's.
+        works: Names that may be given; without one, all are.
+        **options: Further options that take a string, and the help of each.
+
+    Returns:
+        The values, with one of each option (None without).
+    """
     parser = argparse.ArgumentParser(description=description)
+    for option, meaning in options.items():
+        parser.add_argument(option, help=meaning)
     if works:
         names = ", ".join(works)
         parser.add_argument(

@@ -3,8 +3,8 @@
 Each side is a process of its own that trains one model, alone or with a cluster
 on loopback, one worker and some servers; they take turns. Prints a JSON line
 of the bytes that a look-up moves, and lines of training steps. `calibrate`
-prints what scale_simulation.py computes with, and what its predictions are held
-against; scale_figures.jsonl is such an output.
+prints what scale/simulation.py computes with, and what its predictions are held
+against; scale/figures.jsonl is such an output.
 """
 
 import functools

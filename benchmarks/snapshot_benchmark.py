@@ -11,11 +11,11 @@ import subprocess
 import tempfile
 
 import keras
-import measure
 import numpy as np
 import tensorflow as tf
 
 import lodestar
+from benchmarks import measure
 from lodestar import snapshot
 
 _DIM = 32

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import scale_plot, scale_tables
-from benchmarks import scale_simulation as scale
+from benchmarks.scale import plot, tables
+from benchmarks.scale import simulation as scale
 from lodestar.ops import id_hash
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -167,11 +167,11 @@ def test_predictions_beside_measured_steps():
 
 def test_the_page_shows_what_the_simulation_prints():
     page = (DOCS / "scale.md").read_text()
-    for table in scale_tables.tables():
+    for table in tables.tables():
         assert "\n".join(table) in page
 
 
 def test_the_picture_shows_it_too():
     lines = scale.read_lines()
-    picture = scale_plot.draw(scale.held_against(lines, scale.fitted(lines)))
+    picture = plot.draw(scale.held_against(lines, scale.fitted(lines)))
     assert (DOCS / "scale.svg").read_text() == picture + "\n"

@@ -4,10 +4,10 @@ Simulates steps of workers that each look up a batch of ids of Zipf's law and
 send gradients back: how the distinct ids fall on the parts of the table, how
 many servers a step asks, how much busier than the mean the busiest is, and how
 long a step waits for the slowest. Costs are those that `server_benchmark.py
-calibrate` has measured and written to scale_figures.jsonl. Seeded, so that a
+calibrate` has measured and written to figures.jsonl. Seeded, so that a
 run prints the same again.
 
-    scale_simulation.py [FIGURES]
+    python -m benchmarks.scale.simulation [FIGURES]
 
 prints one JSON line of the figures, one a number of servers, and one for each
 measured step that none of the figures comes from.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-FIGURES = Path(__file__).with_name("scale_figures.jsonl")
+FIGURES = Path(__file__).with_name("figures.jsonl")
 SERVERS = (8, 16, 64, 256, 1024)
 _HEAD = 1 << 20  # places whose frequencies are summed one by one
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

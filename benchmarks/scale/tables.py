@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks import scale_simulation as scale
+from benchmarks.scale import simulation as scale
 
 _BUDGET_SERVERS = 16
 _HELD = {

@@ -1,12 +1,12 @@
-"""Draws what scale_simulation predicts of measured steps beside what they took.
+"""Draws what the simulation predicts of measured steps beside what they took.
 
-scale_plot.py > docs/scale.svg
+python -m benchmarks.scale.plot > docs/scale.svg
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import scale_simulation as scale
+from benchmarks.scale import simulation as scale
 
 _WIDTH, _HEIGHT = 150, 200  # of a panel, without its margins
 _LEFT, _TOP, _BETWEEN = 50, 40, 60

@@ -1,0 +1,96 @@
+"""TensorFlow Recommenders Addons' side of peers_benchmark.
+
+It needs a TensorFlow that Lodestar's process does not have, so it runs in an
+interpreter of its own, which peers_benchmark starts:
+
+    python -m benchmarks.peer_tfra DATA.npz
+
+It prints one line of JSON when it is ready, and then, for each work that is
+named on a line of its input, the seconds of each call.
+"""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_recommenders_addons as tfra
+from tensorflow_recommenders_addons import dynamic_embedding as de
+from tf_keras.optimizers.legacy import Adagrad
+
+from benchmarks import measure
+
+_PART = 2**18  # rows of one call that fills a table
+
+
+def _variable(name: str, keys: np.ndarray, matrix: np.ndarray) -> de.Variable:
+    """A table that holds `matrix`; others' rows are zeros, its fastest way."""
+    variable = de.get_variable(
+        name,
+        key_dtype=tf.int64,
+        value_dtype=tf.float32,
+        dim=matrix.shape[1],
+        devices=["/CPU:0"],
+        initializer=0.0,
+    )
+    for begin in range(0, len(keys), _PART):
+        part = slice(begin, begin + _PART)
+        variable.upsert(tf.constant(keys[part]), tf.constant(matrix[part]))
+    return variable
+
+
+def _step(variable: de.Variable, keys: np.ndarray, upstream: np.ndarray):
+    """Look-up, gradient and Adagrad, every row's slot there already."""
+    dim = upstream.shape[1]
+    shadow = de.shadow_ops.ShadowVariable(variable, name="shadow")
+    adagrad = Adagrad(0.01, initial_accumulator_value=0.1, epsilon=1e-7)
+    optimizer = de.DynamicEmbeddingOptimizer(adagrad)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def step(ids):
+        with tf.GradientTape() as tape:
+            rows = de.shadow_ops.embedding_lookup_unique(shadow, ids, dim)
+        gradients = tape.gradient(rows, [shadow], upstream)
+        optimizer.apply_gradients(zip(gradients, [shadow]))
+        return rows
+
+    # The slots' table is made by a step, which must not change the rows.
+    before = variable.lookup(tf.constant(keys[:1]))
+    step(tf.fill([len(upstream)], tf.constant(keys[0])))
+    variable.upsert(tf.constant(keys[:1]), before)
+    slots = shadow._optimizer_vars
+    for slot in getattr(slots, "value", slots):
+        for begin in range(0, len(keys), _PART):
+            part = tf.constant(keys[begin : begin + _PART])
+            slot.upsert(part, tf.fill([len(part), dim], 0.1))
+    return step
+
+
+def main() -> None:
+    """Says that it is ready, then times what its input names."""
+    data = np.load(sys.argv[1])
+    keys, matrix = data["keys"], data["matrix"]
+    table = _variable("looked_up", keys, matrix)
+    works = {
+        "look-up": tf.function(
+            table.lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
+        ),
+        "step": _step(
+            _variable("trained", keys, matrix), keys, data["upstream"]
+        ),
+    }
+    feeds = [tf.constant(ids) for ids in data["ids"]]
+    measure.print_line(
+        checksums={
+            name: measure.checksum(work(feeds[0]).numpy())
+            for name, work in works.items()
+        },
+        name=f"TFRA {tfra.__version__} (TensorFlow {tf.__version__})",
+    )
+    for line in sys.stdin:
+        seconds = measure.call_seconds(works[line.strip()], feeds)
+        print(json.dumps(seconds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

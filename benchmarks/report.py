@@ -1,0 +1,459 @@
+"""Runs benchmark programs, keeps what they print, and draws it.
+
+    python -m benchmarks.report list
+    python -m benchmarks.report run NAME... [--small]
+    python -m benchmarks.report run --all [--budget SECONDS] [--tfra-python P]
+    python -m benchmarks.report draw
+
+`run` writes docs/benchmarks/NAME.json: the lines of the program, and on which
+machine, with which versions, commit and load they came. `draw` makes the plots
+and docs/benchmarks/figures.md from these files alone. Programs of core are
+those that `bazel build //benchmarks/...` has built.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(
+    os.environ.get(
+        "BUILD_WORKSPACE_DIRECTORY", Path(__file__).absolute().parents[1]
+    )
+)
+FOLDER = ROOT / "docs" / "benchmarks"
+
+
+class ReportError(RuntimeError):
+    """A program or a file that is not as it must be."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """How a benchmark program is run.
+
+    Attributes:
+        seconds: About how long it takes on two cores.
+        arguments: What it gets; "{folder}" is an empty folder.
+        small: What it gets in their place for small sizes.
+        native: Whether it is one of core, built by Bazel.
+        tfra: Whether it takes --tfra-python.
+    """
+
+    seconds: int
+    arguments: tuple[str, ...] = ()
+    small: tuple[str, ...] = ("--small",)
+    native: bool = False
+    tfra: bool = False
+
+    def command(
+        self, name: str, small: bool, tfra_python: str | None
+    ) -> list[str]:
+        """Returns the command line, "{folder}" still in it."""
+        start = [sys.executable, "-m", f"benchmarks.{name}"]
+        if self.native:
+            start = [str(ROOT / "bazel-bin" / "benchmarks" / name)]
+        tfra = self.tfra and tfra_python
+        return [
+            *start,
+            *(self.small if small else self.arguments),
+            *(["--tfra-python", str(tfra_python)] if tfra else []),
+        ]
+
+
+PROGRAMS = {
+    "callers_benchmark": Program(60, small=(), native=True),
+    "collection_benchmark": Program(60),
+    "embedding_benchmark": Program(240, ("--runs", "7")),
+    "embedding_snapshot_benchmark": Program(
+        60, ("{folder}",), ("--small", "{folder}"), native=True
+    ),
+    "embedding_store_benchmark": Program(60, native=True),
+    "eviction_benchmark": Program(60, native=True),
+    "feeding_benchmark": Program(180, ("--small", "--runs", "15")),
+    "growth_benchmark": Program(90, (), ("200000",), native=True),
+    "hogwild_benchmark": Program(240, ("--runs", "7")),
+    "id_table_benchmark": Program(180),
+    "live_model_benchmark": Program(90),
+    "parquet_benchmark": Program(120),
+    "peers_benchmark": Program(120, tfra=True),
+    "reader_benchmark": Program(180),
+    "second_core_benchmark": Program(240),
+    "sequence_benchmark": Program(240),
+    "sequence_parts_benchmark": Program(180),
+    "server_benchmark": Program(300, ("look-up", "step")),
+    "snapshot_benchmark": Program(240),
+    "snapshot_load_benchmark": Program(
+        30,
+        ("{folder}/rows.snapshot", "1000000"),
+        ("{folder}/rows.snapshot", "20000"),
+        native=True,
+    ),
+    "training_benchmark": Program(120),
+}
+
+
+def machine() -> dict[str, Any]:
+    """Returns what this machine is: processor, cores, memory, kernel."""
+    found = re.search(
+        r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M
+    )
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": found[1] if found else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(pages / 2**30, 1),
+        "kernel": platform.release(),
+    }
+
+
+def _package_version(*names: str) -> str:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "none"
+
+
+def _compiler() -> str:
+    """What built the library, as it says itself."""
+    library = ROOT / "bazel-bin" / "tf_ops" / "_lodestar_ops.so"
+    if not library.exists():
+        return "none"
+    found = re.search(
+        rb"(GCC: |clang version )[\x20-\x7e]+", library.read_bytes()
+    )
+    return found[0].decode() if found else "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of what runs, by name."""
+    ours = (ROOT / "python/lodestar/version.py").read_text()
+    found = re.search(r'__version__ = "(.*)"', ours)
+    return {
+        "lodestar": found[1] if found else "unknown",
+        "tensorflow": _package_version("tensorflow-cpu", "tensorflow"),
+        "keras": _package_version("keras"),
+        "numpy": _package_version("numpy"),
+        "python": platform.python_version(),
+        "compiler": _compiler(),
+    }
+
+
+def commit() -> str:
+    """Returns the commit of the sources, with + where they differ from it."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    sources = ("python", "tf_ops", "benchmarks")
+    changed = git("status", "--porcelain", "--", *sources)
+    head = git("rev-parse", "--short=10", "HEAD")
+    return (head or "unknown") + ("+" if changed else "")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def _output(name: str, command: list[str], limit: float) -> str:
+    """Returns what a program prints, and shows what it says beside."""
+    path = [str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    with tempfile.TemporaryFile("w+") as errors:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={
+                    "TF_CPP_MIN_LOG_LEVEL": "3",
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, path)),
+                },
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise ReportError(
+                f"{name}: there is no {command[0]}; build it: "
+                f".venv/bin/bazel build //benchmarks:{name}"
+            ) from error
+        try:
+            printed, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            raise ReportError(
+                f"{name} did not end within {limit:.0f} seconds."
+            ) from error
+        finally:
+            if process.poll() is None:  # and what it has started
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        errors.seek(0)
+        said = errors.read()
+    if process.returncode:
+        raise ReportError(
+            f"{name} ended with status {process.returncode}: "
+            f"{_last_line(said or printed)}"
+        )
+    return printed
+
+
+def lines_of(name: str, printed: str) -> list[dict[str, Any]]:
+    """Returns the lines of JSON of what a program printed.
+
+    Args:
+        name: The program's.
+        printed: All that it printed; lines without JSON are passed over.
+
+    Raises:
+        ReportError: A line begins as JSON and is none, or there is none.
+    """
+    lines = []
+    for number, line in enumerate(printed.splitlines(), 1):
+        if not line.startswith("{"):
+            continue
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            raise ReportError(
+                f"{name}: line {number} of what it printed is no JSON: "
+                f"{line[:80]!r}"
+            ) from error
+    if not lines:
+        raise ReportError(f"{name} printed no line of JSON.")
+    return lines
+
+
+def run(
+    name: str,
+    program: Program,
+    folder: Path = FOLDER,
+    *,
+    small: bool = False,
+    tfra_python: str | None = None,
+    limit: float | None = None,
+) -> dict[str, Any]:
+    """Runs one program and writes its file.
+
+    Args:
+        name: The program's; the file is NAME.json.
+        program: How to run it.
+        folder: Where the file goes; made if it is not there.
+        small: Small sizes, which show that the program works.
+        tfra_python: An interpreter that has TensorFlow Recommenders Addons.
+        limit: Seconds after which it is ended; by default five times as many
+            as it should take, and at least 600.
+
+    Returns:
+        What the file holds.
+
+    Raises:
+        ReportError: The program is not there, failed, took too long or
+            printed no JSON. The file stays as it was.
+    """
+    command = program.command(name, small, tfra_python)
+    load = [round(value, 2) for value in os.getloadavg()]
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        printed = _output(
+            name,
+            [part.replace("{folder}", scratch) for part in command],
+            limit or max(600, 5 * program.seconds),
+        )
+    record = {
+        "program": name,
+        "arguments": list(program.small if small else program.arguments),
+        "small": small,
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
+        "load_before": load,
+        "seconds": round(time.monotonic() - begin, 1),
+        "lines": lines_of(name, printed),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    new = path.with_suffix(".new")
+    new.write_text(_text(record))
+    new.replace(path)
+    return record
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    """JSON with one line a field and one line a line of the program."""
+    fields = [
+        f" {json.dumps(name)}: {json.dumps(value)}"
+        for name, value in record.items()
+        if name != "lines"
+    ]
+    lines = ",\n".join(f"  {json.dumps(line)}" for line in record["lines"])
+    return "{\n" + ",\n".join(fields) + f',\n "lines": [\n{lines}\n ]\n}}\n'
+
+
+def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """Returns {program: what its file holds}, sorted by name.
+
+    Raises:
+        ReportError: A file is no JSON, or lacks a field.
+    """
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text())
+        except ValueError as error:
+            raise ReportError(f"{path} is no JSON: {error}.") from error
+        fields = ("program", "machine", "versions", "commit", "date", "lines")
+        for field in ("small", "load_before", "seconds", *fields):
+            if not isinstance(record, dict) or field not in record:
+                raise ReportError(f"{path} has no {field!r}.")
+        found[record["program"]] = record
+    return found
+
+
+def expected_seconds(
+    name: str, program: Program, records: Mapping[str, Mapping[str, Any]]
+) -> float:
+    """Returns what the last whole run took, or else the estimate."""
+    record = records.get(name)
+    return (
+        record["seconds"] if record and not record["small"] else program.seconds
+    )
+
+
+def order(
+    programs: Mapping[str, Program],
+    records: Mapping[str, Mapping[str, Any]],
+    budget: float | None,
+) -> tuple[list[str], list[str]]:
+    """Returns which programs to run, in order, and which are left out.
+
+    Those without figures come first, then those with the oldest. Within a
+    budget of seconds, one that takes too long is passed over.
+    """
+
+    def age(name: str) -> str:
+        record = records.get(name)
+        return "" if not record or record["small"] else record["date"]
+
+    taken, left = [], []
+    for name in sorted(programs, key=lambda name: (age(name), name)):
+        seconds = expected_seconds(name, programs[name], records)
+        if budget is not None and seconds > budget:
+            left.append(name)
+            continue
+        taken.append(name)
+        if budget is not None:
+            budget -= seconds
+    return taken, left
+
+
+def _run_all(names: Iterable[str], options: argparse.Namespace) -> list[str]:
+    """Runs programs one after another; returns the errors."""
+    errors = []
+    for name in names:
+        print(f"{name} ...", end=" ", flush=True)
+        try:
+            record = run(
+                name,
+                PROGRAMS[name],
+                options.folder,
+                small=options.small,
+                tfra_python=options.tfra_python,
+            )
+        except ReportError as error:
+            errors.append(str(error))
+            print(f"failed: {error}", flush=True)
+        else:
+            count = len(record["lines"])
+            print(f"{count} lines, {record['seconds']} s", flush=True)
+    return errors
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="default: %(default)s"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="run programs, keep their lines")
+    runs.add_argument("names", nargs="*", metavar="NAME")
+    runs.add_argument("--all", action="store_true", help="every program")
+    runs.add_argument(
+        "--budget",
+        type=float,
+        help="seconds that the programs may take together, by their estimates",
+    )
+    runs.add_argument("--small", action="store_true", help="small sizes")
+    runs.add_argument(
+        "--tfra-python", help="an interpreter that has TFRA, for the peers"
+    )
+    commands.add_parser("draw", help="plots and figures.md from the files")
+    commands.add_parser("list", help="programs, and the seconds that they take")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        records = load(options.folder)
+        if options.command == "draw":
+            # Only drawing needs matplotlib.
+            from benchmarks import report_plots, report_tables
+
+            report_tables.write(records, options.folder)
+            for path in report_plots.write(records, options.folder):
+                print(path)
+            return 0
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.command == "list":
+        for name, program in PROGRAMS.items():
+            seconds = expected_seconds(name, program, records)
+            date = records[name]["date"] if name in records else "no figures"
+            print(f"{name:30} {seconds:5.0f} s   {date}")
+        return 0
+    for name in options.names:
+        if name not in PROGRAMS:
+            parser.error(f"there is no program {name!r}: `list` names them")
+    if bool(options.names) == options.all:
+        parser.error("name programs, or --all")
+    names = PROGRAMS if options.all else dict.fromkeys(options.names)
+    taken, left = order(
+        {name: PROGRAMS[name] for name in names}, records, options.budget
+    )
+    errors = _run_all(taken, options)
+    if left:
+        print("left out, for the budget: " + ", ".join(left))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    # So that the program under way is ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The report: running programs, their files, and what is drawn from them."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from benchmarks import report, report_plots, report_tables
+
+FIGURES = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
+NATIVE = report.Program(1, native=True)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """An empty checkout; returns what adds a built program to it."""
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    version = tmp_path / "python/lodestar/version.py"
+    version.parent.mkdir(parents=True)
+    version.write_text('__version__ = "1.2.3"\n')
+    programs = tmp_path / "bazel-bin/benchmarks"
+    programs.mkdir(parents=True)
+
+    def add(name, text):
+        path = programs / name
+        path.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
+        path.chmod(0o755)
+
+    return add
+
+
+def record_of(lines, **fields):
+    record = {
+        "program": "x_benchmark",
+        "arguments": [],
+        "small": False,
+        "machine": {"cpu": "Some CPU", "cores": 2, "memory_gb": 8.0},
+        "versions": {"tensorflow": "2.0"},
+        "commit": "abc",
+        "date": "2026-01-01 00:00",
+        "load_before": [0.5, 0.0, 0.0],
+        "seconds": 2.0,
+        "lines": lines,
+    }
+    return record | fields
+
+
+def test_files_have_what_they_need():
+    records = report.load(FIGURES)
+    assert {program for program, _ in report_plots.PLOTS.values()} <= set(
+        records
+    )
+    for name, record in records.items():
+        assert name in report.PROGRAMS
+        assert set(record["machine"]) == {"cpu", "cores", "memory_gb", "kernel"}
+        assert set(record["versions"]) == {
+            *("lodestar", "tensorflow", "keras", "numpy", "python"),
+            "compiler",
+        }
+        assert record["lines"] and all("work" in x for x in record["lines"])
+        assert len(record["load_before"]) == 3
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", record["date"])
+
+
+def test_plots_and_tables_are_drawn_from_the_files(tmp_path):
+    records = report.load(FIGURES)
+    assert (FIGURES / "figures.md").read_text() == report_tables.text(records)
+    drawn = report_plots.write(records, tmp_path)
+    assert [path.stem for path in drawn] == list(report_plots.PLOTS)
+    for path in drawn:
+        kept = (FIGURES / path.name).read_text()
+        if f"Matplotlib v{matplotlib.__version__}," in kept:
+            assert path.read_text() == kept, path.name
+
+
+def test_what_a_program_prints_is_kept(checkout, tmp_path):
+    checkout(
+        "tiny",
+        "print('made {} files')\nprint('{\"work\": \"w\"}')\n"
+        "print('noise', file=sys.stderr)\n"
+        "import json, os\n"
+        "print(json.dumps({'work': 'a', 'list': os.listdir(sys.argv[1])}))",
+    )
+    program = report.Program(1, ("{folder}",), native=True)
+    folder = tmp_path / "a" / "ü b"
+    record = report.run("tiny", program, folder)
+    assert record["lines"] == [{"work": "w"}, {"work": "a", "list": []}]
+    assert record["versions"]["lodestar"] == "1.2.3"
+    assert record["versions"]["compiler"] == "none"
+    assert record["commit"] == "unknown" and not record["small"]
+    assert record["arguments"] == ["{folder}"]
+    assert report.load(folder) == {"tiny": record}
+    # The old file stays where the program fails.
+    checkout("tiny", "sys.exit(1)")
+    with pytest.raises(report.ReportError):
+        report.run("tiny", program, folder)
+    assert report.load(folder) == {"tiny": record}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "print('{}')\nsys.exit('no such disk')",
+            "tiny ended with status 1: no such disk",
+        ),
+        ("sys.exit(7)", "tiny ended with status 7: it said nothing"),
+        ("print('done')", "tiny printed no line of JSON."),
+        (
+            "print('a\\n{\"work\": 1')",
+            "tiny: line 2 of what it printed is no JSON: '{\"work\": 1'",
+        ),
+    ],
+)
+def test_errors_of_programs(checkout, tmp_path, text, message):
+    checkout("tiny", text)
+    with pytest.raises(report.ReportError) as error:
+        report.run("tiny", NATIVE, tmp_path)
+    assert str(error.value) == message
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_program_that_is_not_built(checkout, tmp_path):
+    message = r"tiny: there is no .*bazel-bin/benchmarks/tiny; build it: "
+    with pytest.raises(report.ReportError, match=message):
+        report.run("tiny", NATIVE, tmp_path)
+
+
+def test_a_program_that_does_not_end(checkout, tmp_path):
+    checkout("tiny", "import time\ntime.sleep(3600)")
+    with pytest.raises(report.ReportError, match="did not end within 1 sec"):
+        report.run("tiny", NATIVE, tmp_path, limit=1)
+
+
+def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # A module that is no program: it is found, and prints nothing.
+    with pytest.raises(report.ReportError, match="^measure printed no line"):
+        report.run("measure", report.Program(1), tmp_path)
+
+
+def test_commands():
+    program = report.Program(1, ("--runs", "7"), tfra=True)
+    start = [sys.executable, "-m", "benchmarks.x"]
+    assert program.command("x", False, None) == [*start, "--runs", "7"]
+    assert program.command("x", True, "/p/python") == [
+        *(*start, "--small"),
+        *("--tfra-python", "/p/python"),
+    ]
+    assert report.Program(1).command("x", False, "/p") == start
+
+
+@pytest.mark.parametrize(
+    ("line", "reached"),
+    [
+        ({"ratio": 2.0, "wanted": 2}, True),
+        ({"ratio": 1.9, "wanted": 2}, False),
+        ({"ratio": 9.0, "wanted": "<= 10"}, True),
+        ({"ratio": 0.04, "wanted": "< 0.03"}, False),
+        ({"time_ratio": 2.1, "ratio": 0.1, "wanted": "at most 2"}, False),
+        ({"a": 1.04, "ratio": 3.0, "wanted": "a <= 1.05"}, True),
+        ({"time_share": 0.04, "wanted": 0.03}, False),
+        ({"gigabytes_a_second": 1.2, "wanted": 1.0}, True),
+        ({"ratio": 1.0, "wanted": "none"}, None),
+        ({"ratio": 1.0, "wanted": "10 x TFRA"}, None),
+        ({"ratio": 1.0}, None),
+        ({"wanted": 1.0}, None),
+    ],
+)
+def test_what_is_reached(line, reached):
+    assert report_tables.reached(line) is reached
+
+
+def test_tables():
+    lines = [
+        {"work": "a|b", "ratio": 1.5, "wanted": 1, "checksum": "0"},
+        {"work": "c", "ratio": 0.5, "wanted": 1, "checksum": "1"},
+        {"work": "d", "ms": 3, "points": [1, 2]},
+    ]
+    found = report_tables.text({"x_benchmark": record_of(lines)})
+    assert "2 lines want something; 1 of them do not reach it:" in found
+    assert "- [x_benchmark](#x_benchmark): c\n" in found
+    assert "Some CPU, 2 cores, 8 GB; TensorFlow 2.0; commit abc" in found
+    assert "load before 0.5.\n" in found
+    small = report_tables.text({"x_benchmark": record_of(lines, small=True)})
+    assert "load before 0.5; small sizes.\n" in small
+    assert "0 lines want something" in small and "reached" not in small
+    assert found.endswith(
+        "| work | ratio | wanted | reached |\n"
+        "| --- | --- | --- | --- |\n"
+        "| a\\|b | 1.5 | 1 | yes |\n"
+        "| c | 0.5 | 1 | **no** |\n"
+        "\n"
+        "| work | ms |\n"
+        "| --- | --- |\n"
+        "| d | 3 |\n"
+    )
+
+
+def test_order_and_budget():
+    programs = {name: report.Program(10) for name in "abcd"}
+    records = {
+        "a": record_of([], date="2026-02-01 00:00", seconds=20.0),
+        "b": record_of([], date="2026-01-01 00:00", seconds=5.0),
+        "c": record_of([], small=True, seconds=1.0),
+    }
+    assert report.order(programs, records, None) == (list("cdba"), [])
+    assert report.order(programs, records, 26) == (list("cdb"), ["a"])
+    assert report.order(programs, records, 0) == ([], list("cdba"))
+
+
+def test_files_that_are_none(tmp_path):
+    path = tmp_path / "x_benchmark.json"
+    path.write_text("{")
+    with pytest.raises(
+        report.ReportError, match=r"x_benchmark.json is no JSON"
+    ):
+        report.load(tmp_path)
+    whole = record_of([{"work": "a"}])
+    for field in ("lines", "machine", "small"):
+        path.write_text(
+            json.dumps({k: v for k, v in whole.items() if k != field})
+        )
+        with pytest.raises(report.ReportError, match=f"has no '{field}'"):
+            report.load(tmp_path)
+    path.write_text("[]")
+    with pytest.raises(report.ReportError, match="has no"):
+        report.load(tmp_path)
+
+
+def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "PROGRAMS", {"tiny": NATIVE, "bad": NATIVE})
+    checkout("tiny", 'print(\'{"work": "w"}\')')
+    checkout("bad", "sys.exit('broken')")
+    at = ["--folder", str(tmp_path / "figures")]
+    assert report.main([*at, "run", "--all"]) == 1
+    printed = capsys.readouterr().out
+    assert "bad ... failed: bad ended with status 1: broken" in printed
+    assert "tiny ... 1 lines" in printed
+    assert report.main([*at, "run", "tiny", "tiny", "--budget", "0"]) == 0
+    assert "left out, for the budget: tiny" in capsys.readouterr().out
+    assert report.main([*at, "list"]) == 0
+    assert "no figures" in capsys.readouterr().out
+    assert report.main([*at, "draw"]) == 0
+    assert "| w |" in (tmp_path / "figures/figures.md").read_text()
+    for wrong, message in (
+        (["run", "tinny"], "there is no program 'tinny'"),
+        (["run"], "name programs, or --all"),
+        (["run", "--all", "tiny"], "name programs, or --all"),
+    ):
+        with pytest.raises(SystemExit):
+            report.main([*at, *wrong])
+        assert message in capsys.readouterr().err
+    (tmp_path / "figures/tiny.json").write_text("")
+    assert report.main([*at, "draw"]) == 1
+    assert "tiny.json is no JSON" in capsys.readouterr().err
