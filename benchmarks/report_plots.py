@@ -28,7 +28,8 @@ _STYLE: Any = {
     "savefig.facecolor": "white",
     # The same file from the same figures.
     "svg.hashsalt": "lodestar",
-    "svg.fonttype": "none",
+    # As wide as it was laid out, whatever fonts a reader has.
+    "svg.fonttype": "path",
 }
 
 
