@@ -16,7 +16,9 @@ class DataError(ValueError):
 
 # What TensorFlow puts around an op's own message.
 _DECORATION = re.compile(
-    r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?"
+    r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?|"
+    r"Error in user-defined function passed to \S+ transformation with "
+    r"iterator: \S+: "
 )
 
 

@@ -38,10 +38,11 @@ _ROOMS = {
     "data.multislot": ("data",),
     "data.parquet": ("data", "data.hugectr"),
     "data.csv": ("data", "data.multislot", "string_ids"),
+    "data.example": ("data", "string_ids"),
     "data.table": ("data", "data.csv", "data.parquet"),
     "data.tool": (
-        *("data", "data.csv", "data.hugectr", "data.multislot"),
-        *("data.parquet", "data.table"),
+        *("data", "data.csv", "data.example", "data.hugectr"),
+        *("data.multislot", "data.parquet", "data.table"),
     ),
     "train": ("data.multislot", "data.tool", "embedding", "optimizers"),
     "testing": ("data", "data.multislot", "metrics", "sequence"),

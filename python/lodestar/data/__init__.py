@@ -10,6 +10,8 @@ from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 from lodestar.data.data_feed_desc import DataFeedDesc
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.file_list_server import FileListServer
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.hugectr.file_list import read_file_list, write_file_list
@@ -68,6 +70,8 @@ __all__ = [
     "CsvWriter",
     "DataError",
     "DataFeedDesc",
+    "ExampleDataset",
+    "ExampleWriter",
     "FileDataset",
     "FileListServer",
     "InMemoryDataset",

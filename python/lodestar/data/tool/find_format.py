@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from lodestar import _files
 from lodestar._errors import DataError, reading
@@ -22,6 +23,8 @@ from lodestar.data.tool.output import FILE_LIST
 
 _NO_DATA = (".yaml", ".npy", ".json")
 _HEAD_BYTES = 1 << 16
+_RECORD_HEAD_BYTES = 12  # the record's length, and its checksum
+_MAX_RECORD = 1 << 31
 _MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
 
 
@@ -59,6 +62,8 @@ def find_format(path: str) -> str:
         return "parquet"
     if _is_norm(head):
         return "norm"
+    if _is_example(head):
+        return "tfrecord"
     by_name = format_of_name(path)
     if by_name == "raw":
         return by_name
@@ -146,6 +151,21 @@ def _is_norm(head: bytes) -> bool:
         and all(0 <= dim <= _MAX_DIM for dim in dims[:3])
         and dims[3:] == [0, 0, 0]
     )
+
+
+def _is_example(head: bytes) -> bool:
+    """Whether a record of a TFRecord file stands first, and is a tf.Example."""
+    length = int.from_bytes(head[:8], "little")
+    record = head[_RECORD_HEAD_BYTES:][:length]
+    if not 0 < length < _MAX_RECORD or record[:1] != b"\n":
+        return False
+    if len(record) < length:  # longer than what has been read
+        return len(head) == _HEAD_BYTES
+    try:
+        tf.train.Example.FromString(record)
+    except DecodeError:
+        return False
+    return True
 
 
 def _text_format(head: bytes) -> str | None:

@@ -16,6 +16,8 @@ from lodestar._errors import DataError
 from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.hugectr.norm_dataset import NormDataset
 from lodestar.data.hugectr.norm_writer import NormWriter, norm_header
 from lodestar.data.hugectr.raw_dataset import RawDataset
@@ -233,6 +235,14 @@ FORMATS = {
             writes=("row_group_size", "compression"),
             finds_slots=True,
             listed=True,
+        ),
+        Format(
+            "tfrecord",
+            (".tfrecord", ".tfrecords"),
+            functools.partial(_DatasetSource, dataset=ExampleDataset),
+            ExampleWriter,
+            ExampleDataset,
+            reads=("texts",),
         ),
         Format(
             "csv",

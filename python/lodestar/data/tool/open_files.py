@@ -32,8 +32,9 @@ def open_dataset(
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from files of whichever format, or a table.
 
-    `MultiSlotDataset`, `NormDataset`, `RawDataset`, `ParquetDataset` or
-    `CsvDataset`, as the files are; `TableDataset` of a table in memory.
+    `MultiSlotDataset`, `NormDataset`, `RawDataset`, `ParquetDataset`,
+    `ExampleDataset` or `CsvDataset`, as the files are; `TableDataset` of a table
+    in memory.
 
     >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
     >>> model.fit(dataset)  # doctest: +SKIP
@@ -46,9 +47,9 @@ def open_dataset(
             takes the slot file beside the files, `PATH.slots.yaml` or
             `slots.yaml`; Parquet and CSV do without.
         batch_size: Samples a batch.
-        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"csv"` or `"tsv"`;
-            None finds it by the files' first bytes, Raw by the name's end, `.raw`
-            or `.bin`.
+        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
+            `"csv"` or `"tsv"`; None finds it by the files' first bytes, Raw by the
+            name's end, `.raw` or `.bin`.
         **options: Those of the format's own dataset function. With `open_command`
             nothing is looked for: it needs `slots` and `format`, and each path is
             a file.

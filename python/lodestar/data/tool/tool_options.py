@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = command_line.Parser(
         prog="python -m lodestar.data",
         description="Click-log files: MultiSlot text, HugeCTR's Norm, Raw and "
-        "Parquet, CSV and TSV.",
+        "Parquet, TFRecord of tf.Example, CSV and TSV.",
     )
     commands = parser.add_subparsers(
         required=True, metavar="COMMAND", dest="command"
@@ -285,6 +285,13 @@ def add_read_arguments(reading: Any) -> None:
     )
     reading.add_argument(
         "--delimiter", type=_delimiter, help="csv: default: found in the header"
+    )
+    reading.add_argument(
+        "--texts",
+        type=command_line.names,
+        metavar="A,B",
+        help="tfrecord: id slots of bytes, to hash (default: as the first "
+        "records have them)",
     )
     _add_key_options(reading)
     reading.add_argument(

@@ -1,0 +1,200 @@
+"""ExampleDataset: TFRecord files of tf.Example as a tf.data.Dataset."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from lodestar._errors import DataError, describe_error, reading
+from lodestar._typing import StrPaths
+from lodestar.data.example.parse_examples import parse_examples
+from lodestar.data.paths import as_input
+from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.skipped_records import SkippedRecords
+from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
+
+_SEEN_RECORDS = 1000
+# Records that are parsed together to see whether all are good.
+_CHECKED_RECORDS = 256
+
+
+def ExampleDataset(
+    files: StrPaths,
+    slots: Slots,
+    batch_size: int,
+    *,
+    texts: Collection[str] | None = None,
+    weights: Mapping[str, str] | None = None,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Batches of `(features, label)` from TFRecord files of tf.Example.
+
+    The elements are those of `MultiSlotDataset`. Each slot is the feature of its
+    name; other features are left alone. A sparse slot is a list of any length,
+    and empty where it is missing: of int64, of floats where it is declared so, or
+    of bytes, which become the ids that `hash_ids(column, text)` gives. A label or
+    a dense slot has its values, int64 where it is declared uint64, else floats.
+
+    Records are read and parsed by TensorFlow's own ops, so that workers can read
+    for themselves, and an iterator that does not shuffle rows can be saved.
+
+    >>> dataset = ExampleDataset("a.tfrecord", slots, 1024)  # doctest: +SKIP
+    >>> model.fit(dataset)  # doctest: +SKIP
+
+    Args:
+        files: One path or several, of any scheme that `tf.io.gfile` knows; one
+            that ends in `.gz` is decompressed.
+        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        batch_size: Samples a batch.
+        texts: The sparse slots of ids that are bytes. None looks for them in the
+            first 1,000 records.
+        weights: As `MultiSlotDataset`.
+        **options: Those of `ReadOptions` but for `open_command`. With
+            `deterministic=False` `num_parallel_files` files are read at a time;
+            in order it means nothing.
+
+    Raises:
+        ValueError: An option is out of range, or `texts` names no sparse slot of
+            ids; with the class `DataError`, the first file cannot be read, or its
+            first records are no tf.Examples.
+        tf.errors.InvalidArgumentError: While reading: a record is not as declared
+            ("Name: a.tfrecord: record 17, Feature: y ...", records count from 0).
+        tf.errors.DataLossError: While reading: a file is damaged; gives the byte,
+            but not the file.
+    """
+    read = ReadOptions(batch_size, **options)
+    if read.open_command:
+        raise ValueError("`open_command` is no option of ExampleDataset.")
+    spec = as_slot_spec(slots, weights)
+    paths = [as_input(path) for path in as_paths(files)]
+    with tf.init_scope():  # of a function that opens it
+        hashed = _text_slots(paths[0], spec, texts)
+    layout = read.layout(spec)
+    paths, num_shards, shard_index = read.shard_of(paths)
+
+    def records(path: tf.Tensor) -> tf.data.Dataset:
+        is_gzip = tf.strings.regex_full_match(path, r"(?s).*\.gz")
+        found = tf.data.TFRecordDataset(
+            path, compression_type=tf.where(is_gzip, "GZIP", "")
+        ).enumerate()
+        if num_shards > 1:
+            found = found.shard(num_shards, shard_index)
+        return found.map(lambda number, record: (path, number, record))
+
+    def parse(
+        paths: tf.Tensor, numbers: tf.Tensor, examples: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        names = _names(paths, numbers)
+        tensors = parse_examples(spec, hashed, names, examples)
+        return tuple(
+            tf.ensure_shape(tensor, wanted.shape)
+            for tensor, wanted in zip(tensors, layout.tensor_specs, strict=True)
+        )
+
+    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        found = tf.data.Dataset.from_tensor_slices(files)
+        if read.deterministic:
+            found = found.flat_map(records)
+        else:
+            found = found.interleave(
+                records,
+                cycle_length=read.num_parallel_files,
+                num_parallel_calls=read.num_parallel_files,
+                deterministic=False,
+            )
+        if read.on_error == "skip":
+            skipped = read.skipped or SkippedRecords()
+            found = _good_records(found, spec, hashed, skipped)
+        if read.shuffle_rows:
+            found = found.shuffle(read.shuffle_rows, seed=seed)
+        found = found.batch(batch_size, drop_remainder=read.drop_remainder)
+        return found.map(parse)
+
+    return epochs(paths, epoch, layout.features_and_label, read)
+
+
+def _names(paths: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    return tf.strings.join([paths, ": record ", tf.as_string(numbers)])
+
+
+@tf.autograph.experimental.do_not_convert
+def _text_slots(
+    path: str, spec: SlotSpec, texts: Collection[str] | None
+) -> list[str]:
+    """The sparse slots of ids that are bytes, as given or as records have them."""
+    ids = [
+        slot.name
+        for slot in spec.used
+        if slot.kind == "sparse" and slot.dtype != "float"
+    ]
+    if isinstance(texts, str) or not set(texts or ()) <= set(ids):
+        raise ValueError(
+            f"`texts` must be a list of sparse slots of ids, found {texts!r}; "
+            f"there are {', '.join(ids) or 'none'}."
+        )
+    found = set(texts or ())
+    unknown = set(ids) if texts is None else set()
+    compression = "GZIP" if path.endswith(".gz") else ""
+    with reading(path):
+        records = tf.data.TFRecordDataset(path, compression_type=compression)
+        for number, record in enumerate(records.take(_SEEN_RECORDS)):
+            try:
+                example = tf.train.Example.FromString(record.numpy())
+            except DecodeError as error:
+                raise DataError(
+                    f"{path}: record {number}: is no tf.Example"
+                ) from error
+            for name in list(unknown):
+                feature = example.features.feature.get(name)
+                kind = feature and feature.WhichOneof("kind")
+                if kind and len(getattr(feature, kind).value):
+                    unknown.remove(name)
+                    if kind == "bytes_list":
+                        found.add(name)
+            if not unknown:
+                break
+    return [name for name in ids if name in found]
+
+
+def _good_records(
+    records: tf.data.Dataset,
+    spec: SlotSpec,
+    texts: Collection[str],
+    skipped: SkippedRecords,
+) -> tf.data.Dataset:
+    """The records that can be parsed; the others are noted."""
+
+    def fault(paths: Any, numbers: Any, examples: Any) -> str | None:
+        try:
+            names = _names(tf.constant(paths), tf.constant(numbers))
+            parse_examples(spec, texts, names, tf.constant(examples))
+        except tf.errors.InvalidArgumentError as error:
+            return describe_error(error)
+        except UnicodeDecodeError:  # of an error that holds the record
+            path = paths[0].decode(errors="replace")
+            return f"{path}: record {numbers[0]}: is no tf.Example"
+        return None
+
+    def good(paths: Any, numbers: Any, examples: Any) -> tuple[Any, ...]:
+        kept = np.ones(len(numbers), bool)
+        if fault(paths, numbers, examples) is not None:
+            for i in range(len(numbers)):
+                part = slice(i, i + 1)
+                text = fault(paths[part], numbers[part], examples[part])
+                if text is not None:
+                    skipped.add(text)
+                    kept[i] = False
+        return paths[kept], numbers[kept], examples[kept]
+
+    @tf.autograph.experimental.do_not_convert
+    def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        found = tf.numpy_function(
+            good, columns, [tf.string, tf.int64, tf.string], stateful=False
+        )
+        for tensor in found:
+            tensor.set_shape([None])
+        return tuple(found)
+
+    return records.batch(_CHECKED_RECORDS).map(filtered).unbatch()

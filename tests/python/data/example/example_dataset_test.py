@@ -1,0 +1,275 @@
+"""lodestar.data.ExampleDataset and ExampleWriter: TFRecord of tf.Example."""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import (
+    DataError,
+    ExampleDataset,
+    ExampleWriter,
+    MultiSlotDataset,
+    MultiSlotWriter,
+    SkippedRecords,
+    Slot,
+    SlotSpec,
+    describe_error,
+    hash_ids,
+    one_format,
+    open_dataset,
+)
+
+SPEC = SlotSpec(
+    [
+        Slot.label("y"),
+        Slot.label("rating", dtype="float", binary=False),
+        Slot.dense("x", (2,)),
+        Slot.dense("free", (-1, 2)),
+        Slot.dense("n", (1,), dtype="uint64"),
+        Slot.sparse("C"),
+        Slot.sparse("w", dtype="float", weights_of="C"),
+        Slot.one_hot("day", 7),
+        Slot.sparse("unused", used=False),
+    ]
+)
+ROWS = 50
+
+
+def write(path, rows=ROWS, writer=ExampleWriter):
+    with writer(path, SPEC) as out:
+        for i in range(rows):
+            ids = [2**64 - 1 - i, i][: i % 3]
+            out.write(
+                {
+                    "y": i % 2,
+                    "rating": i / 2,
+                    "x": [i / 4, -i],
+                    "free": [[1, 2], [3, i]],
+                    "n": i,
+                    "C": ids,
+                    "w": [0.5] * len(ids),
+                    "day": i % 7,
+                    "unused": [i],
+                }
+            )
+    return path
+
+
+def feature(values):
+    values = values if isinstance(values, list) else [values]
+    if any(isinstance(v, (bytes, str)) for v in values):
+        values = [v.encode() if isinstance(v, str) else v for v in values]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if any(isinstance(v, float) for v in values):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def records(path, *examples):
+    with tf.io.TFRecordWriter(str(path)) as out:
+        for example in examples:
+            if not isinstance(example, bytes):
+                features = {k: feature(v) for k, v in example.items()}
+                example = tf.train.Example(
+                    features=tf.train.Features(feature=features)
+                ).SerializeToString()
+            out.write(example)
+    return path
+
+
+def flat(dataset):
+    return [tf.nest.flatten(x, expand_composites=True) for x in dataset]
+
+
+def order(dataset):
+    return [i for x, _ in dataset for i in x["n"].numpy().ravel().tolist()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"drop_remainder": True},
+        {"sparse": "lod"},
+        {"sparse": "csr"},
+        {"columns": True},
+        {"repeat": 2, "prefetch": 0},
+    ],
+)
+def test_elements_are_those_of_multislot_text(tmp_path, options):
+    files, text = [], []
+    for name, rows in (("a", 9), ("b.gz", 4)):
+        files.append(write(tmp_path / f"tfrecord-{name}", rows))
+        text.append(write(tmp_path / f"text-{name}", rows, MultiSlotWriter))
+    found = ExampleDataset(files, SPEC, 4, **options)
+    wanted = MultiSlotDataset(text, SPEC, 4, **options)
+    assert found.element_spec == wanted.element_spec
+    for got, want in zip(flat(found), flat(wanted), strict=True):
+        for a, b in zip(got, want, strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+
+
+def test_the_writer_s_file_is_tensorflow_s(tmp_path):
+    path = write(tmp_path / "a.tfrecord.gz", 5000)
+    found = tf.data.TFRecordDataset(str(path), compression_type="GZIP")
+    examples = [tf.train.Example.FromString(r.numpy()) for r in found]
+    assert len(examples) == 5000
+    features = examples[5].features.feature
+    assert features["C"].int64_list.value == [-6, 5]
+    assert features["x"].float_list.value == [1.25, -5.0]
+    assert sorted(features) == sorted(SPEC.names())
+    with gzip.open(path) as file:
+        assert len(file.read(100)) == 100
+
+
+@pytest.mark.parametrize("texts", [None, ["city"]])
+def test_bytes_are_hashed(tmp_path, texts):
+    path = records(
+        tmp_path / "a.tfrecord",
+        {"user": 7},
+        {"city": ["Oslo", "Łódź"], "user": [8, 9]},
+        {"city": b"Oslo"},
+    )
+    slots = [Slot.sparse("city"), Slot.sparse("user"), Slot.sparse("none")]
+    (features,) = ExampleDataset(path, slots, 4, texts=texts)
+    ids = hash_ids("city", ["Oslo", "Łódź"]).tolist()
+    assert features["city"].to_list() == [[], ids, ids[:1]]
+    assert features["user"].to_list() == [[7], [8, 9], []]
+    assert features["none"].to_list() == [[], [], []]
+
+
+def test_orders(tmp_path):
+    files = [write(tmp_path / f"{i}.tfrecord") for i in range(2)]
+    assert order(ExampleDataset(files, SPEC, 8)) == 2 * list(range(ROWS))
+    for options in (
+        {"shuffle_rows": 20, "seed": 1},
+        {"deterministic": False},
+    ):
+        found = order(ExampleDataset(files, SPEC, 8, **options))
+        assert sorted(found) == sorted(2 * list(range(ROWS)))
+    parts = [
+        order(ExampleDataset(files[0], SPEC, 8, shard=(3, i))) for i in range(3)
+    ]
+    assert parts == [list(range(ROWS))[i::3] for i in range(3)]
+
+
+def test_a_saved_iterator_goes_on(tmp_path):
+    path = write(tmp_path / "a.tfrecord")
+
+    def opened():
+        return iter(ExampleDataset(path, SPEC, 8))
+
+    iterator = opened()
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "c"))
+    rest = order(iterator)
+    again = opened()
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert order(again) == rest
+    assert len(rest) == ROWS - 8
+
+
+GOOD = {"y": 1, "f": [0.5, 1.0], "c": [1], "w": [0.5], "d": 3}
+SLOTS = [
+    Slot.label("y"),
+    Slot.dense("f", (-1, 2)),
+    Slot.sparse("c"),
+    Slot.sparse("w", dtype="float", weights_of="c"),
+    Slot.one_hot("d", 7),
+]
+BAD = [
+    ({"y": 2}, "record 1: slot y: found 2, wanted 0 to 1"),
+    ({"y": 0.5}, "record 1, Key: y.*Data types don't match"),
+    ({"y": [1, 1]}, "record 1, Key: y.*Number of int64 values"),
+    ({"y": None}, "record 1, Feature: y .* is required"),
+    ({"f": [0.5]}, "record 1: slot f: found 1, wanted values a multiple"),
+    (
+        {"c": [1, 2]},
+        "record 1: slot w: found 1, wanted weights, one for each",
+    ),
+    ({"c": b"x"}, "record 1, Key: c.*Data types don't match"),
+    ({"d": 7}, "record 1: slot d: found 7, wanted 0 to 6"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), BAD)
+def test_errors_name_file_and_record(tmp_path, change, text):
+    bad = {k: v for k, v in {**GOOD, **change}.items() if v is not None}
+    path = records(tmp_path / "a.tfrecord", GOOD, bad)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(ExampleDataset(path, SLOTS, 4))
+    said = describe_error(error.value)
+    for before in ("Name: ", "assertion failed: ["):
+        said = said.removeprefix(before)
+    assert said.startswith(f"{path}: record 1")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        list(ExampleDataset(path, SLOTS, 4))
+
+
+def test_bad_records_are_left_out(tmp_path):
+    bad = [
+        {k: v for k, v in {**GOOD, **change}.items() if v is not None}
+        for change, _ in BAD
+    ]
+    path = records(
+        tmp_path / "a.tfrecord", GOOD, *bad, b"\xff\xffno proto", GOOD
+    )
+    skipped = SkippedRecords()
+    ((_, label),) = ExampleDataset(
+        path, SLOTS, 4, on_error="skip", skipped=skipped
+    )
+    assert len(label) == 2
+    assert skipped.count == len(BAD) + 1
+    for number, message in enumerate(skipped.messages, 1):
+        assert f"{path}: record {number}" in message
+
+
+def test_damaged_and_other_files(tmp_path):
+    path = write(tmp_path / "a.tfrecord")
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(tf.errors.DataLossError, match="corrupted record"):
+        list(ExampleDataset(path, SPEC, 8))
+    with pytest.raises(DataError, match="missing: No such file"):
+        ExampleDataset(tmp_path / "missing", SPEC, 8)
+    other = records(tmp_path / "b.tfrecord", b"\xff\xffno proto")
+    with pytest.raises(DataError, match="record 0: is no tf.Example"):
+        ExampleDataset(other, SPEC, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"texts": ["y"]}, "`texts` must be a list of sparse slots of ids"),
+        ({"texts": "c"}, "`texts` must be a list of sparse slots of ids"),
+        ({"open_command": ["cat", "{path}"]}, "`open_command` is no option"),
+        ({"batch_size": 0}, "`batch_size`"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, options, text):
+    path = records(tmp_path / "a.tfrecord", GOOD)
+    with pytest.raises(ValueError, match=text):
+        ExampleDataset(path, SLOTS, **{"batch_size": 2, **options})
+
+
+def test_the_format_is_found(tmp_path):
+    path = write(tmp_path / "train-00000-of-00001")
+    assert one_format([str(path)]) == "tfrecord"
+    assert order(open_dataset(path, SPEC, 8)) == list(range(ROWS))
+
+
+def test_inside_a_function(tmp_path):
+    path = str(write(tmp_path / "a.tfrecord"))
+
+    @tf.function
+    def total():
+        result = tf.constant(0, tf.int64)
+        for features, _ in ExampleDataset(path, SPEC, 8):
+            result += tf.reduce_sum(features["n"])
+        return result
+
+    assert total().numpy() == sum(range(ROWS))
