@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
-from typing import IO, Self
+from typing import IO, Self, cast
 
 import tensorflow as tf
 
@@ -43,7 +43,9 @@ def as_path(path: str | bytes | os.PathLike[str]) -> str:
 
 def gzip_reader(path: str, file: IO[bytes]) -> IO[bytes]:
     """Reads what `file`, opened at `path`, holds; decompressed if `.gz`."""
-    return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+    if not path.endswith(".gz"):
+        return file
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
 
 
 def gzip_writer(file: IO[bytes]) -> IO[bytes]:
@@ -51,7 +53,10 @@ def gzip_writer(file: IO[bytes]) -> IO[bytes]:
 
     Without a time stamp, so that equal content gives equal bytes.
     """
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    return cast(
+        IO[bytes],
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
+    )
 
 
 class AtomicFile:

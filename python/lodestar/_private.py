@@ -17,10 +17,10 @@ except ImportError:
 try:
     # The class of all that Keras looks for in attributes when it writes files;
     # public ones that have it as a base are layers, metrics and optimizers.
-    from keras.src.saving.keras_saveable import KerasSaveable
+    from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable
 except ImportError:
 
-    class KerasSaveable:
+    class KerasSaveable:  # type: ignore[no-redef]
         """Stands for Keras's own."""
 
 

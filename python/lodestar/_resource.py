@@ -5,7 +5,7 @@ import copy
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import tensorflow as tf
 
@@ -87,7 +87,9 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     def __copy__(self) -> "SharedResource":
         copied = type(self).__new__(type(self))
         # No assignment: an attribute is a part where Keras tracks them.
-        vars(copied).update(vars(self), _copied_from=self._copied_from or self)
+        copied.__dict__.update(
+            self.__dict__, _copied_from=self._copied_from or self
+        )
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedResource":
@@ -97,7 +99,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         memo[id(self)] = copied
         begin, _, _ = self._shared_name.rpartition("_")
         SharedResource.__init__(copied, begin, self._lies_on)
-        made = vars(copied)
+        made = copied.__dict__
         for name, value in vars(self).items():
             # Those of TensorFlow's say what is tracked: made anew with it.
             if name not in made and not name.startswith("_self_"):
@@ -121,7 +123,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         """Makes the content of `other`, of the same arguments, this one's."""
         self._restore_from_tensors(other._serialize_to_tensors())
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
             f"{self!r} cannot be pickled: its content is not Python's. Save it "
             "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
@@ -166,7 +168,7 @@ class OwnedName:
         self._kind = kind
         weakref.finalize(self, forget, self.text)
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
             f"{self._kind} cannot be deep-copied or pickled: its content is "
             "not Python's."
@@ -178,7 +180,7 @@ class NotCopied:
 
     _instead_of_copy: str
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
             f"{type(self).__name__} cannot be copied or pickled: "
             f"{self._instead_of_copy}"

@@ -314,7 +314,7 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     folder, name = os.path.split(prefix)
     folder = folder or "."
     entries = set(gfile.listdir(folder)) if gfile.isdir(folder) else set()
-    found: dict[tuple[int, int, int, int], str] = {}
+    found: dict[tuple[int, ...], str] = {}
     for entry in entries:
         for end in (_KEYS, _VALUES):
             if entry.startswith(name) and entry.endswith(end):

@@ -105,7 +105,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self._restores = restore_best_weights
         self._directory = directory
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._manager: tf.train.CheckpointManager | None = None
+        self._manager: tf.train.CheckpointManager = None
         # Of `fit` of a Snapshot.
         self.keeper: BestEpochs | None = None
         self.kept: int | None = None  # where; 0: in what is being written

@@ -59,7 +59,7 @@ class OneTraining(Phases):
         # What a BackupAndRestore would restore here is of another moment, and
         # it does nothing else here.
         callbacks = self.callbacks
-        self.callbacks = [
+        self.callbacks: list[keras.callbacks.Callback] = [
             callback
             for callback in callbacks
             if not isinstance(callback, keras.callbacks.BackupAndRestore)
@@ -139,7 +139,7 @@ class OneTraining(Phases):
         if not problem and (
             len(pairs) != len(saved)
             or any(
-                array.shape != tuple(variable.shape)
+                array is None or array.shape != tuple(variable.shape)
                 for variable, array in pairs
             )
         ):

@@ -29,7 +29,6 @@ from lodestar.snapshot.model import (
 )
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
-from lodestar.snapshot.saving import PendingSnapshot
 from lodestar.snapshot.together import Together
 from lodestar.train.shared_out import (
     SharedOut,
@@ -106,7 +105,9 @@ class Snapshot(keras.callbacks.Callback):
         super().__init__()
         self._folder = SnapshotFolder(path)
         if every_n_steps != "epoch" and (
-            not is_integer(every_n_steps) or every_n_steps < 1
+            isinstance(every_n_steps, str)
+            or not is_integer(every_n_steps)
+            or every_n_steps < 1
         ):
             raise ValueError(
                 f"`every_n_steps`={every_n_steps!r} is not 'epoch' or a number "
@@ -117,17 +118,17 @@ class Snapshot(keras.callbacks.Callback):
                 f"`deltas_per_full`={deltas_per_full!r} is not 0 or more."
             )
         check_choice("on_error", on_error, ("raise", "warn"))
-        self._every_n_steps = every_n_steps
+        self._every_n_steps: Any = every_n_steps
         self._deltas_per_full = deltas_per_full
         self._keep = None if keep is None else check_least("keep", keep, 1)
         self._iterator = iterator
         self._metadata = metadata
         self._on_error = on_error
-        self._writing: PendingSnapshot | None = None
+        self._writing: Any = None  # PendingSnapshot
         self._steps = 0  # since the last snapshot
         self._due = False
         # What was trained last; None: not known.
-        self._place: dict[str, Any] | None = dict(_START)
+        self._place: Any = dict(_START)
         self._first_batch = 0  # of the next epoch
         self._fresh = True  # the model is not where `_place` says
         self._passes = False  # an epoch is a pass over the data
@@ -533,17 +534,18 @@ class Snapshot(keras.callbacks.Callback):
         self._newest = version
         for callback in best:
             callback.kept = version
-        if self._keep is None:
+        keep = self._keep
+        if keep is None:
             return
         try:
-            _together(self.model).of_first(self._remove_old)
+            _together(self.model).of_first(lambda: self._remove_old(keep))
         except Exception as error:
             self._failed(error)
 
-    def _remove_old(self) -> None:
+    def _remove_old(self, keep: int) -> None:
         # Another writer does so, or the next snapshot will.
         with contextlib.suppress(SnapshotLockedError), self._folder.lock():
-            remove_old(self._folder, self._keep, self._kept_in_writing)
+            remove_old(self._folder, keep, self._kept_in_writing)
 
     def _failed(self, error: Exception) -> None:
         if self._on_error == "raise":

@@ -50,8 +50,8 @@ class TableStats(keras.callbacks.Callback):
                 "batches, at least 1."
             )
         self._log_dir = str(log_dir)
-        self._update_freq = update_freq
-        self._writer: tf.summary.SummaryWriter | None = None
+        self._update_freq: Any = update_freq
+        self._writer: tf.summary.SummaryWriter = None
         self._batches = 0
 
     def on_train_begin(self, logs: Any = None) -> None:

@@ -49,7 +49,9 @@ def column_dataset(
 
     def batches(files: np.ndarray, seed: int) -> Iterator[tuple[Any, ...]]:
         # Nothing keeps the pieces behind the one that is read.
-        found = (p for path in files for p in pieces(os.fsdecode(path)))
+        found: Iterator[Columns] = (
+            p for path in files for p in pieces(os.fsdecode(path))
+        )
         if options.shuffle_rows > 1:
             found = _shuffled(found, options.shuffle_rows, int(seed))
         size = options.batch_size

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -17,6 +17,9 @@ from lodestar.data.slot_layout import SlotLayout
 from lodestar.data.slot_spec import SlotSpec
 
 ON_ERROR = ("raise", "skip")
+
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +110,7 @@ class ReadOptions:
             if self.on_error != "skip":
                 raise ValueError("`skipped` needs `on_error`='skip'.")
 
-    def shard_of(self, files: list[str]) -> tuple[list[str], int, int]:
+    def shard_of(self, files: list[_T]) -> tuple[list[_T], int, int]:
         """The files that this shard reads, and as the op takes it the shard."""
         num, index = self.shard or (1, 0)
         if len(files) >= num:
@@ -183,10 +186,12 @@ def record_dataset(
     """
     layout = options.layout(spec, fields)
     num_shards, shard_index = 1, 0
+    given: SharedFileList | list[str]
     if isinstance(files, SharedFileList):
         _check_shared(options)
+        given = files
     else:
-        files, num_shards, shard_index = options.shard_of(as_paths(files))
+        given, num_shards, shard_index = options.shard_of(as_paths(files))
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         variant = op(
@@ -194,7 +199,7 @@ def record_dataset(
         )
         return tf.data.experimental.from_variant(variant, layout.tensor_specs)
 
-    return epochs(files, epoch, layout.features_and_label, options)
+    return epochs(given, epoch, layout.features_and_label, options)
 
 
 def epochs(
@@ -216,8 +221,11 @@ def epochs(
         options: Those of the dataset.
         num_batches: Of an epoch, where that is known.
     """
-    shared = files.dataset() if isinstance(files, SharedFileList) else None
-    paths = None if shared else tf.convert_to_tensor(list(files))
+    shared = paths = None
+    if isinstance(files, SharedFileList):
+        shared = files.dataset()
+    else:
+        paths = tf.convert_to_tensor(list(files))
     # AutoGraph finds nothing to rewrite in these, and takes its time.
     as_is = tf.autograph.experimental.do_not_convert
 
@@ -265,9 +273,7 @@ def _with_cardinality(
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 
-def as_paths(
-    files: StrPaths,
-) -> list[str]:
+def as_paths(files: Any) -> list[str]:
     """The paths as strings; raises ValueError if there is none."""
     if tf.is_symbolic_tensor(files):  # of a function that opens many
         return [files]

@@ -124,9 +124,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         self,
         dim: int,
         *positional: Any,
-        initializer: str
-        | dict[str, Any]
-        | keras.initializers.Initializer = "uniform",
+        initializer: initializers.Initializer = "uniform",
         seed: int | None = None,
         init_salt: int | None = None,
         missing: str
@@ -403,10 +401,10 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         hook, missing_row, missing = self.collection_inputs()
         if feature.combiner is None:
             of_ids = (self.resource_handle, hook, inputs.ids, missing_row)
-            misses = {"missing": missing, "padding_id": feature.padding_id}
+            misses: Any = {"missing": missing, "padding_id": feature.padding_id}
             if options["insert"] or options["count"]:
                 return embedding_ops.find_or_insert(
-                    *of_ids, **options, **misses
+                    *of_ids, **(options | misses)
                 )
             return embedding_ops.find(*of_ids, **misses)[0]
         (pooled,) = collection_ops.collection_lookup(

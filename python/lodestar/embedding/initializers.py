@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 
@@ -30,6 +30,10 @@ _KERAS_NAMES = {
 }
 
 
+# A name of Keras, what it serializes one to, or one.
+Initializer: TypeAlias = str | dict[str, Any] | keras.initializers.Initializer
+
+
 class InitializerAttrs(NamedTuple):
     """`initializer`, `initializer_a`, `initializer_b` of the variable op."""
 
@@ -39,7 +43,7 @@ class InitializerAttrs(NamedTuple):
 
 
 def initializer_attrs(
-    initializer: str | dict[str, Any] | keras.initializers.Initializer,
+    initializer: Initializer,
 ) -> InitializerAttrs:
     """Returns the op attributes of `initializer`.
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -23,6 +23,7 @@ def _check_between(
         raise ValueError(f"`{name}`={value!r} of {owner} is not {wanted}.")
 
 
+@dataclasses.dataclass(frozen=True)
 class _Policy:
     """Serialization of policies, which are frozen dataclasses."""
 
@@ -30,7 +31,7 @@ class _Policy:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "_Policy":
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
         return cls(**config)
 
 

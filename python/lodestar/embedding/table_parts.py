@@ -80,9 +80,7 @@ class TablePart(SharedResource):
             )
 
 
-def shares(
-    policy: policies.Eviction | None, count: int
-) -> list[policies.Eviction | None]:
+def shares(policy: Any, count: int) -> list[Any]:
     """`policy` of a table for each of its parts: those of MaxRows sum to n.
 
     Raises:

@@ -93,7 +93,7 @@ def load_tables(
     before: list[tuple[Table, Mapping[str, tf.Tensor]]] = []
     try:
         for table, prefix, header in zip(tables, prefixes, headers):
-            old = {}
+            old: Mapping[str, tf.Tensor] = {}
             if table is not tables[-1]:  # that one is loaded whole or not
                 old = table.export_all()
             try:

@@ -29,7 +29,7 @@ class TrackedTable(keras.layers.Layer):
         )
         self.name = name
         self._row_dtype = dtype
-        self._file = None
+        self._file: weakref.ref[Any] | None = None
         self._kept = False
         self.supports_jit = False
         self.built = True

@@ -16,6 +16,7 @@ from lodestar.embedding import (
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
+from lodestar.embedding.workers import Workers
 from lodestar.ops import embedding_partition_ops
 
 _FIRST_VALUES = struct.Struct("<qq")
@@ -41,6 +42,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     """
 
     counts_occurrences = False
+    workers: Workers
 
     def _make_rows(self) -> None:
         attributes = self._attributes()
@@ -63,7 +65,9 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
                     f"The table '{self.name}' has {given!r}, {why}. Under "
                     f"MultiWorkerMirroredStrategy use {instead}."
                 )
-        self.workers = workers.of_strategy()
+        found = workers.of_strategy()
+        assert found is not None
+        self.workers = found
         if self.workers.replicas > 1:
             raise NotImplementedError(
                 f"The table '{self.name}' is made under workers of "

@@ -33,8 +33,8 @@ class Workers(NamedTuple):
         replicas: Of each.
     """
 
-    count: int
-    index: int
+    count: int  # type: ignore[assignment]
+    index: int  # type: ignore[assignment]
     replicas: int
 
     def own_part(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -175,6 +175,8 @@ def numbers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
 
 @functools.cache
 def _numbers(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
+    replicas = len(strategy.extended.worker_devices)
+
     def replica(number: tf.Tensor) -> tf.Tensor:
         # What is made in a replica has its device, which gathering asks for.
         return tf.distribute.get_replica_context().all_gather(
@@ -187,7 +189,7 @@ def _numbers(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
     def run(number: tf.Tensor) -> tf.Tensor:
         said = strategy.run(replica, args=(number,))
         said = strategy.experimental_local_results(said)[0]
-        return said[:: of(strategy).replicas]
+        return said[::replicas]
 
     return run
 
@@ -211,6 +213,7 @@ def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
 
     def replica(text: tf.Tensor) -> Any:
         workers = of_strategy()
+        assert workers is not None
         context = tf.distribute.get_replica_context()
         number = int(tf.get_static_value(context.replica_id_in_sync_group))
         if number % workers.replicas:

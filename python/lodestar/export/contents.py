@@ -1,7 +1,7 @@
 """What a model reads besides its inputs: tables, vocabularies, weights."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -11,7 +11,7 @@ from lodestar.embedding.hook_variable import as_hook
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.lookup import IdTable
 
-_Resource = tf.saved_model.experimental.TrackableResource
+_Resource: TypeAlias = tf.saved_model.experimental.TrackableResource
 
 
 class ModelContents(NamedTuple):
@@ -38,7 +38,7 @@ def model_contents(model: keras.Model) -> ModelContents:
     """Finds what `model` reads; what only training needs is left out."""
     tables: dict[str, EmbeddingVariable] = {}
     id_tables: dict[str, IdTable] = {}
-    resources = []
+    resources: list[_Resource] = []
     for child in _resources(model):
         if isinstance(child, EmbeddingVariable):
             tables[_numbered(child.name, tables)] = child
@@ -62,7 +62,7 @@ def _resources(root: Any) -> Iterator[_Resource]:
     """The resources below `root`, but for those of optimizers."""
     waiting, seen = [root], {id(root)}
     for parent in waiting:
-        if isinstance(parent, _Resource):
+        if isinstance(parent, tf.saved_model.experimental.TrackableResource):
             yield parent
         for child in tf.train.TrackableView.children(parent).values():
             optimizer = isinstance(child, keras.optimizers.Optimizer)

@@ -110,7 +110,7 @@ def _without_padding(
     used = tf.reduce_any(used, list(range(rank + 1, dense.shape.rank)))
     shape = tf.shape(dense, tf.int64)
     # Innermost axis first: [B, T1, ...] lengths of what lies within.
-    nested_lengths = []
+    nested_lengths: list[tf.Tensor] = []
     for axis in range(rank, 0, -1):
         size = shape[axis]
         if spec.shape[axis] is None:

@@ -93,15 +93,16 @@ def model_inputs(
         specs = {k: _spec(t, names[k]) for k, t in structure.items()}
         return ModelInputs(specs, dict)
     tensors = keras.tree.flatten(structure)
-    names = [t.name for t in tensors]
-    arguments = argument_names(names)
+    in_order = [t.name for t in tensors]
+    arguments = argument_names(in_order)
     specs = {
-        n: _spec(t, arguments[n]) for n, t in zip(names, tensors, strict=True)
+        n: _spec(t, arguments[n])
+        for n, t in zip(in_order, tensors, strict=True)
     }
     return ModelInputs(
         specs,
         lambda features: keras.tree.pack_sequence_as(
-            structure, [features[name] for name in names]
+            structure, [features[name] for name in in_order]
         ),
     )
 
@@ -174,7 +175,9 @@ def plain_tensors(
             return input_parts.row_splits_parts(spec)
         return input_parts.lengths_parts(spec)
 
-    parts = {name: parts_of(name, spec) for name, spec in specs.items()}
+    parts: dict[Any, Any] = {
+        name: parts_of(name, spec) for name, spec in specs.items()
+    }
     names = argument_names(specs)
     # Inputs that are one tensor keep their names before parts get theirs.
     flat = {
@@ -187,9 +190,9 @@ def plain_tensors(
             if part:
                 argument = input_parts.unused(f"{names[name]}_{part}", flat)
                 flat[argument] = Argument(name, part)
-    arguments_of: dict[str, list[str]] = {name: [] for name in specs}
-    for argument, (name, _) in flat.items():
-        arguments_of[name].append(argument)
+    arguments_of: dict[Any, list[str]] = {name: [] for name in specs}
+    for argument, (owner, _) in flat.items():
+        arguments_of[owner].append(argument)
 
     def unflatten(tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -102,7 +102,7 @@ def stock_saved_model(
         **stock_ids.functions(),
         **sequences.functions(),
     }
-    inlined = contextlib.nullcontext()
+    inlined: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if inner_functions_have_our_ops(own):
         inlined = _inner_functions_inlined()
     module = tf.Module()

@@ -67,7 +67,7 @@ class CallCounter:
     """Numbers the look-ups of one call of a model, in their order."""
 
     def __init__(self) -> None:
-        self._calls = Counter()
+        self._calls: Counter[tuple[str, str | None]] = Counter()
 
     def next(self, lookup: LookUp) -> LookUpCall:
         """Which look-up the next one is."""

@@ -72,6 +72,7 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
     elif feature.max_length is not None and len(shape) > 1:
         if shape[-1] is not None:
             shape = (*shape[:-1], min(shape[-1], feature.max_length))
+    assert feature.table is not None
     return keras.KerasTensor(
         (*shape, feature.table.dim),
         dtype=dtype,
@@ -218,7 +219,8 @@ class DynamicEmbedding(TableLayer):
             default_id=default_id,
             column=column,
         )
-        self.table = self.feature.table
+        assert self.feature.table is not None
+        self.table: EmbeddingVariable = self.feature.table
         self.hook = self.hold(self.table)
         self.grow = check_flag("grow", grow)
         self.optimizer = self.hook.row_optimizer

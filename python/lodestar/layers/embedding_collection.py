@@ -104,8 +104,9 @@ class EmbeddingCollection(TableLayer):
             )
         # A tuple, which Keras leaves as it is.
         self._features = tuple(read.items())
-        tables = []
+        tables: list[EmbeddingVariable] = []
         for _, feature in self._features:
+            assert feature.table is not None
             if not any(feature.table is table for table in tables):
                 tables.append(feature.table)
         self._tables = tuple(tables)

@@ -94,6 +94,7 @@ class Feature:
         """This feature; where it has no table, with a new one of `name`."""
         if self.table is not None:
             return self
+        assert self.dim is not None
         table = EmbeddingVariable(
             self.dim,
             initializer=self.initializer,

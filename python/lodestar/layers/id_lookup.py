@@ -149,7 +149,7 @@ class IdLookup(keras.layers.Layer):
         self._row_size = vocabulary_size
         # Keys, the mask token among them, to the ids that call() gives.
         self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
-        self._keys = None
+        self._keys: tf.Variable = None  # unless `invert`
         if self.invert:
             self._keys = tf.Variable(
                 tf.zeros([0], vocabulary_dtype), shape=[None], trainable=False
@@ -252,7 +252,7 @@ class IdLookup(keras.layers.Layer):
                 `tf.data.Dataset` or another iterable of such batches.
             steps: Batches to read; all by default.
         """
-        batches = [data]
+        batches: Iterable[Any] = [data]
         if isinstance(data, tf.data.Dataset) or (
             isinstance(data, Iterable)
             and not tf.is_tensor(data)
@@ -336,7 +336,7 @@ class IdLookup(keras.layers.Layer):
             sparse=self.sparse,
         )
 
-    def _row_length(self) -> int | None:
+    def _row_length(self) -> Any:  # None without a vocabulary
         return self.max_tokens if self.pad_to_max_tokens else self._row_size
 
     def _ids_of(self, keys: tf.Tensor) -> tf.Tensor:
@@ -384,14 +384,13 @@ class IdLookup(keras.layers.Layer):
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
             return input_shape
-        if self._row_length() is None:
+        length = self._row_length()
+        if length is None:
             raise ValueError(
                 f"{self.name} has no vocabulary, so its rows have no size yet: "
                 "pass one, or call adapt() before the layer is used"
             )
-        return id_encoding.encoded_shape(
-            input_shape, self.output_mode, self._row_length()
-        )
+        return id_encoding.encoded_shape(input_shape, self.output_mode, length)
 
     def compute_output_spec(
         self, inputs: keras.KerasTensor

@@ -72,7 +72,7 @@ class TableLayer(keras.layers.Layer):
 
     def _load_own_weights(self, store: Mapping[str, Any]) -> None:
         weights = self._own_weights()
-        saved = []
+        saved: list[np.ndarray] = []
         while (key := _KEY.format(len(saved))) in store.keys():
             saved.append(np.asarray(store[key]))
         shapes = [value.shape for value in saved]
@@ -95,6 +95,7 @@ class TableLayer(keras.layers.Layer):
 
     def copy_through_file(self, memo: dict[int, Any]) -> "TableLayer":
         """A deep copy in Keras's way, which has all that the layer saves."""
-        make, arguments = self.__reduce__()
+        reduced: Any = self.__reduce__()
+        make, arguments = reduced
         memo[id(self)] = copied = make(*copy.deepcopy(arguments))
         return copied

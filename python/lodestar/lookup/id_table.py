@@ -115,12 +115,12 @@ def _contents(
         raise ValueError(f"`keys` must have rank 1, found shape {keys.shape}")
     if values is None:
         values = tf.range(tf.size(keys, out_type=tf.int64))
-    values = _int64_values(values)
-    if values.shape != keys.shape:
+    ids = _int64_values(values)
+    if ids.shape != keys.shape:
         raise ValueError(
-            f"`keys` have shape {keys.shape}, but `values` {values.shape}"
+            f"`keys` have shape {keys.shape}, but `values` {ids.shape}"
         )
-    return keys, values
+    return keys, ids
 
 
 def _int64_values(values: TensorLike) -> tf.Tensor:

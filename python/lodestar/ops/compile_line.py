@@ -31,7 +31,7 @@ def compile_line(model: Any = None, scaled: bool = False) -> str:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             scaled = True
             optimizer = optimizer.inner_optimizer
-        if optimizer in wrappers:
+        if optimizer is not None and optimizer in wrappers:
             optimizer = optimizer.inner_optimizer
         if optimizer is not None:
             inner = _optimizer_text(optimizer)

@@ -20,7 +20,7 @@ def _sequence_concat_gradient(
     )
     for value, value_gradient in zip(values, gradients, strict=True):
         value_gradient.set_shape(value.shape)
-    return [*gradients, *[None] * len(lods)]
+    return (*gradients, *[None] * len(lods))
 
 
 @tf.RegisterGradient("Lodestar>SequenceConcatGradient")
@@ -29,4 +29,4 @@ def _sequence_concat_gradient_gradient(
 ) -> Grads:
     row_splits = op.inputs[1:]
     back, _ = sequence_concat(gradients, row_splits)
-    return [back, *[None] * len(row_splits)]
+    return (back, *[None] * len(row_splits))

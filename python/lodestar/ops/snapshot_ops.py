@@ -48,7 +48,7 @@ class Block(NamedTuple):
     """A block of a snapshot file; `next` is the offset of the one behind it."""
 
     kind: int
-    count: int
+    count: int  # type: ignore[assignment]
     payload: bytes
     next: int | None
 
@@ -84,7 +84,7 @@ def begin(
     )
     left = iter(_strings(names))
     tables = [
-        BegunTable(*fields, [next(left) for _ in range(count)])
+        BegunTable._make([*fields, [next(left) for _ in range(count)]])
         for *fields, count in zip(
             whole.numpy().tolist(),
             steps.numpy().tolist(),
@@ -140,7 +140,7 @@ class SavedPart(NamedTuple):
 
     files: Sequence[str]
     part: int = 0
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]
 
 
 def load(

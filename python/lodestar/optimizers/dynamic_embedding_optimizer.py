@@ -452,6 +452,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             for optimizer, variable in zip(self._nadams, self._u_products)
         ]
         updates: dict[Any, row_optimizers.RowUpdate] = {}
+        update: row_optimizers.RowUpdate | ReplayUpdate
         seen: set[int] = set()
         applies = []
         for gradient, hook in hooks:

@@ -165,7 +165,7 @@ def _nadam_decay(number: tf.Tensor) -> tf.Tensor:
     return 1.0 - 0.5 * _power(0.96, number)
 
 
-_RULES: dict[type, Callable[[Any, Step], _Rule]] = {
+_RULES: dict[type | None, Callable[[Any, Step], _Rule]] = {
     keras.optimizers.Adadelta: _adadelta,
     keras.optimizers.Adagrad: _adagrad,
     keras.optimizers.Adam: _adam,
@@ -201,7 +201,7 @@ def _describe(optimizer: keras.optimizers.Optimizer) -> str:
 
 
 def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> NoReturn:
-    supported = ", ".join(sorted(t.__name__ for t in _RULES))
+    supported = ", ".join(sorted(t.__name__ for t in _RULES if t))
     raise NotImplementedError(
         f"{_describe(optimizer)} has no row-wise update for dynamic "
         f"embeddings: {why}. Row-wise are {supported}, and optimizers of your "

@@ -96,7 +96,7 @@ def _stage_and_commit(
     for u in updates:
         log_inputs = attempt.stage_inputs(u.table)
         if log_inputs is not None and isinstance(u.update, RowUpdate):
-            staged.append(_stage(u, nonfinite, log_inputs))
+            staged.append(_stage(u, u.update, nonfinite, log_inputs))
             continue
         # One more, whatever the steps of other workers have made of it.
         _group(others, u.table).updates.append(u._replace(next_step=-1))
@@ -114,18 +114,21 @@ def _stage_and_commit(
 
 
 def _stage(
-    u: TableUpdate, nonfinite: str, log_inputs: Sequence[tf.Tensor]
+    u: TableUpdate,
+    update: RowUpdate,
+    nonfinite: str,
+    log_inputs: Sequence[tf.Tensor],
 ) -> Any:
     with u.table.on_device():
         return gen_ops.lodestar_embedding_stage(
             u.table.resource_handle,
             tf.cast(u.gradient.indices, tf.int64),
             tf.cast(u.gradient.values, u.table.update_dtype),
-            u.update.hyperparameters,
+            update.hyperparameters,
             tf.constant(-1, tf.int64),
             *log_inputs,
-            optimizer=u.update.optimizer,
-            slot_inits=u.update.slot_inits,
+            optimizer=update.optimizer,
+            slot_inits=update.slot_inits,
             create_missing=u.create_missing,
             nonfinite=nonfinite,
         )
@@ -167,8 +170,8 @@ def _on_each_device(
     # up on several devices never wait for each other.
     applied: list[tf.Operation] = []
     for i, group in enumerate(by_device.values()):
-        first = (group.updates or group.emptied)[0]
-        table = first.table if group.updates else first
+        updates, emptied = group
+        table = updates[0].table if updates else emptied[0]
         with (
             naming_devices("An optimizer step", list(by_device)[:i]),
             table.on_device(),

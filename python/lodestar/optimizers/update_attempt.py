@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -40,7 +40,9 @@ class UpdateLogs:
         }
 
     @classmethod
-    def of(cls, strategy: tf.distribute.ParameterServerStrategy) -> Self:
+    def of(
+        cls, strategy: tf.distribute.ParameterServerStrategy
+    ) -> "UpdateLogs":
         """Those on its parameter servers."""
         # Two threads with two logs would number their updates alike.
         with _LOGS_LOCK:

@@ -40,6 +40,7 @@ class CsrBuilder:
         self._row_bound = num_rows
         self._value_bound = max_values
         self._dtype = np.dtype(dtype)
+        self._closed = False
         self.reset()
 
     @property
@@ -109,8 +110,8 @@ class CsrBuilder:
 
     def reset(self) -> None:
         """Gives up all rows."""
-        self._begins = []
-        self._values = []
+        self._begins: list[int] = []
+        self._values: list[Any] = []
         self._closed = False
 
     def build(self) -> tuple[np.ndarray, np.ndarray]:

@@ -57,7 +57,7 @@ def _convert(items: Any, dtype: tf.DType | None) -> tf.Tensor:
 
 
 def _as_tensor(
-    items: list[Any],
+    items: Sequence[Any] | np.ndarray,
     places: list[Any],
     shape: tuple[int, ...],
     dtype: tf.DType | None,

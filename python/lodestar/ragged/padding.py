@@ -19,7 +19,7 @@ def as_maxlen(maxlen: TensorLike) -> tf.Tensor:
     """Returns a number of steps, a scalar tensor or a number, as int64."""
     if isinstance(maxlen, numbers.Number):
         check_count("maxlen", maxlen, 0)
-        maxlen = int(maxlen)
+        maxlen = int(maxlen)  # type: ignore[call-overload]
     return as_int64("maxlen", maxlen, 0)
 
 

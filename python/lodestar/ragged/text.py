@@ -28,7 +28,7 @@ def nested(values: np.ndarray, levels: Sequence[np.ndarray]) -> str:
 
     def items(k: int, begin: int, end: int) -> str:
         begin, end = (min(max(int(i), 0), sizes[k]) for i in (begin, end))
-        shown = list(range(begin, end))
+        shown: list[int | None] = list(range(begin, end))
         if len(shown) > _MOST:
             shown = [*shown[:_EDGE], None, *shown[-_EDGE:]]
         texts = ["..." if i is None else item(k, i) for i in shown]

@@ -73,8 +73,9 @@ def expand(
         expanded, expanded_splits = sequence_expand_ops.sequence_expand(
             rows, units[0], levels[ref_level]
         )
-        splits = [expanded_splits] if splits else []
-        return nesting.pack_like(x, expanded, splits)
+        return nesting.pack_like(
+            x, expanded, [expanded_splits] if splits else []
+        )
 
 
 def expand_as(

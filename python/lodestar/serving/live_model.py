@@ -121,7 +121,7 @@ class LiveModel(NotCopied):
         self._signatures = {
             name: LiveFunction(
                 self._copies,
-                lambda content, name=name: content.loaded.signatures[name],
+                lambda content, name=name: content.loaded.signatures[name],  # type: ignore[misc]
             )
             for name in self.loaded.signatures
         }
@@ -253,15 +253,14 @@ class LiveModel(NotCopied):
         error = self._folder_error
         if failures:
             error = failures[max(failures)].error
-        known = served is not None
         # One copy alone shows its first version a moment before this is set.
         age = 0.0 if since is None else time.monotonic() - since
         return {
-            "version": served.version if known else None,
-            "step": served.step if known else None,
-            "snapshot_time": served.time if known else None,
-            "metadata": dict(served.metadata) if known else None,
-            "seconds_since_update": age if known else None,
+            "version": served.version if served else None,
+            "step": served.step if served else None,
+            "snapshot_time": served.time if served else None,
+            "metadata": dict(served.metadata) if served else None,
+            "seconds_since_update": age if served else None,
             **tables,
             "rows": rows,
             "pinned": self._pinned,
@@ -409,6 +408,7 @@ class LiveModel(NotCopied):
         served = self._copies.serving.served
         if self._copies.single or self._pinned or served is self._caught_up:
             return
+        assert served is not None
         with contextlib.suppress(TimeoutError):
             content = self._copies.idle(_SHORT_CALL_SECONDS)
             self._caught_up = served

@@ -118,7 +118,7 @@ class ServedContent:
 
     def renumber(self, manifest: Manifest) -> None:
         """Notes a version that holds the same, made by compaction maybe."""
-        if self.served.version != manifest.version:
+        if self.served is None or self.served.version != manifest.version:
             self.served = manifest
 
     def take_whole(

@@ -87,7 +87,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
     digest = hashlib.blake2b()
     for part, array in sorted(arrays.items()):
         digest.update(f"{part} {array.dtype} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array))  # type: ignore[arg-type]
     return digest.digest()
 
 

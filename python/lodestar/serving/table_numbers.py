@@ -38,10 +38,12 @@ def stats(loaded: Any) -> TableNumbers:
         ValueError: `loaded` has no tables that count: it is another object, or
             an export of `stock_saved_model`.
     """
-    tables = getattr(loaded, "tables", None)
+    tables: Any = getattr(loaded, "tables", None)
     handles = {
-        key: getattr(tables[key], "resource_handle", None)
-        for key in (tables if isinstance(tables, Mapping) else ())
+        key: getattr(table, "resource_handle", None)
+        for key, table in (
+            tables.items() if isinstance(tables, Mapping) else ()
+        )
     }
     if tables is None or None in handles.values():
         raise ValueError(

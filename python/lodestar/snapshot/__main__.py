@@ -205,6 +205,7 @@ def _version_lines(
         )
         for manifest in reversed(chain):
             found = manifest.table(table.name)
+            assert found is not None  # as all of the chain have
             changes = f"{_plural(found.rows, 'row')}"
             if not found.whole:
                 changes += f" changed, {found.removed} removed"
@@ -235,6 +236,7 @@ def _id_lines(table: SavedTable, found: records.IdState) -> Iterator[str]:
     if found.state == "pending":
         yield f"  sightings {found.frequency}, last seen {found.last_seen}"
         return
+    assert found.values is not None
     yield f"  values {_numbers(found.values)}"
     for name, slot in found.slots.items():
         yield f"  slot {name} {_numbers(slot)}"

@@ -35,7 +35,12 @@ from lodestar.snapshot.errors import (
     SnapshotLockedError,
     corrupt_files,
 )
-from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
+from lodestar.snapshot.manifest import (
+    FileEntry,
+    Manifest,
+    SavedTable,
+    TableEntry,
+)
 
 LOCK = "LOCK"
 _VERSION = re.compile(r"[0-9]{8,19}")
@@ -164,15 +169,15 @@ class SnapshotFolder:
             SnapshotError: As `manifest`.
         """
         found = [self.manifest(version)]
-        while found[-1].parent is not None:
+        while (parent_version := found[-1].parent) is not None:
             child = found[-1]
             path = self.manifest_path(child.version)
-            if not _exists(self.manifest_path(child.parent)):
+            if not _exists(self.manifest_path(parent_version)):
                 raise CorruptSnapshotError(
                     f"{path}: is a delta on version {child.parent}, but "
-                    f"{self.manifest_path(child.parent)} is missing"
+                    f"{self.manifest_path(parent_version)} is missing"
                 )
-            parent = self.manifest(child.parent)
+            parent = self.manifest(parent_version)
             if parent.root != child.root:
                 raise CorruptSnapshotError(
                     f"{path}: is a delta on version {parent.version} of "
@@ -191,7 +196,7 @@ class SnapshotFolder:
             before = parent.table(table.name)
             sides = [
                 None if t is None else _kind(t)
-                for t in (table, before and before.files[0])
+                for t in (table, before.files[0] if before else None)
             ]
             if sides[0] != sides[1]:
                 raise CorruptSnapshotError(
@@ -216,7 +221,7 @@ class SnapshotFolder:
                 (self.check_file(manifest, entry), entry)
                 for manifest, entry in _part_entries(chain, part)
             ]
-            for part in chain[-1].table(name).files
+            for part in _table(chain[-1], name).files
         ]
 
     def needed_files(
@@ -458,11 +463,18 @@ def _part_entries(
     """
     found: list[tuple[Manifest, TableEntry]] = []
     for manifest in reversed(chain):
-        entry = manifest.table(last.name).files[last.part]
+        entry = _table(manifest, last.name).files[last.part]
         found.append((manifest, entry))
         if entry.whole:
             break
     return found[::-1]
+
+
+def _table(manifest: Manifest, name: str) -> SavedTable:
+    """One that is known to be there."""
+    table = manifest.table(name)
+    assert table is not None
+    return table
 
 
 def _kind(table: TableEntry) -> str:

@@ -387,11 +387,11 @@ def decode(data: bytes, path: str) -> Manifest:
             table["tables"] = list_of(record("a file", entry, TableEntry))
         if number == 1:
             del table["mark"]
-        found = Manifest(**read_fields("the manifest", table, fields))
-        _check(found)
+        manifest = Manifest(**read_fields("the manifest", table, fields))
+        _check(manifest)
     except ValueError as error:
         raise CorruptSnapshotError(f"{path}: {error}") from None
-    return found
+    return manifest
 
 
 def _no_constant(name: str) -> None:

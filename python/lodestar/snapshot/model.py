@@ -126,7 +126,7 @@ def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     of_weights = check_options(None, "error", "error", "reset")
     tables = find_tables(model)
 
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         plan = Plan(folder, chain, tables, of_tables)
         variables = _Variables(folder, chain[-1], model, tables, of_weights)
 
@@ -190,7 +190,7 @@ def restore_model(
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
 
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         manifest = chain[-1]
         if checkpoint is not None:
             _check_reader(folder, manifest)

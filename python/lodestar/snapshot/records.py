@@ -7,6 +7,7 @@ The files of a table in parts are those of each part, which share no id.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,7 +39,10 @@ class TableFile:
         slot = np.dtype("f8" if dtype == np.float64 else "f4")
         # bfloat16 as its bits: NumPy cannot hold it inside of a record.
         value = dtype if dtype.kind == "f" else np.dtype(np.uint16)
-        fields = [("id", "<i8", 0), ("last_seen", "<i8", 8)]
+        fields: list[tuple[str, Any, int]] = [
+            ("id", "<i8", 0),
+            ("last_seen", "<i8", 8),
+        ]
         fields += [("frequency", "<u4", 16)]
         offset = 24
         columns = [("values", value)]
@@ -206,7 +210,7 @@ def top(
     )
     for _, rows in rows_of(parts):
         more = np.zeros(len(rows), best.dtype)
-        for name in best.dtype.names:
+        for name in best.dtype.names or ():
             more[name] = rows[name]
         best = np.concatenate([best, more])
         order = np.lexsort((best["id"], -best["frequency"].astype(np.int64)))
@@ -248,7 +252,8 @@ def difference(
     )
     shares = size // _SHARE_BYTES + 1
     counts = np.zeros(4, np.int64)  # added, removed, changed, equal
-    largest, largest_id = 0.0, None
+    largest: float = 0.0
+    largest_id: int | None = None
     for share in range(shares):
         (ids, values), (other_ids, other_values) = (
             _share(parts, share, shares) for parts in (first, second)
@@ -273,7 +278,8 @@ def difference(
             if largest_id is None or distance[place] > largest:
                 largest = float(distance[place])
                 largest_id = int(both[changed][place])
-    return Difference(*counts.tolist(), largest, largest_id)
+    found: list[Any] = [*counts.tolist(), largest, largest_id]
+    return Difference(*found)
 
 
 def _share(

@@ -141,7 +141,7 @@ def restore(
     found = find_tables(tables)
     options = check_options(rename, missing, extra, optimizer_slots)
 
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         plan = Plan(folder, chain, found, options)
         return plan.load(), plan.install
 
@@ -509,7 +509,7 @@ def load_dense(
         CorruptSnapshotError, SnapshotError: As `restore`.
     """
 
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read:
+    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         arrays = blobs.read(folder, chain[-1], DENSE)
         return None, lambda _: arrays
 

@@ -248,7 +248,7 @@ class _Outcome:
 
     def __init__(self) -> None:
         self.ended = _Latch()
-        self.info: SnapshotInfo | None = None
+        self.info: Any = None  # SnapshotInfo
         self.error: BaseException | None = None
         self.told = False
         # The collector may drop it on the thread that ends it.
@@ -313,7 +313,7 @@ class _Saving:
         self._content = content
         self._delta = delta
         self._metadata = metadata
-        self._step = step
+        self._step: Any = step  # None until `_begin`
         self._mark = new_mark()
         self._tables = content.tables.embeddings
         self._places = places_of(self._tables)
@@ -322,10 +322,10 @@ class _Saving:
         # Of the places where it has begun.
         self._snapshots: dict[Place, tf.Tensor] = {}
         self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
-        self._version: int | None = None
+        self._version: Any = None  # until it is begun
         self._file_names: Sequence[str] = ()
         self._files: list[FileEntry] = []  # beside those of tables
-        self._blobs: tuple[blobs.BlobEntry, ...] = ()
+        self._blobs: tuple[Any, ...] = ()
         self._cancelling = threading.Lock()
         self._running = False
         self._committed = False
@@ -396,7 +396,7 @@ class _Saving:
             "parent": self._parent and self._parent.version,
         }
 
-    def _find_parent(self) -> tuple[Manifest | None, str]:
+    def _find_parent(self) -> tuple[Any, str]:
         """The newest version, if it can be built on, and the folder's name."""
         root = None
         versions = self._folder.versions()

@@ -21,9 +21,10 @@ class Together:
     """
 
     def __init__(self, tables: Iterable[EmbeddingVariable]):
-        self._table = next((t for t in tables if t.workers is not None), None)
+        shared: list[Any] = [t for t in tables if t.workers is not None]
+        self._table = shared[0] if shared else None
         self.several = self._table is not None
-        self.first = not self.several or self._table.workers.index == 0
+        self.first = self._table is None or self._table.workers.index == 0
 
     def agree(self, call: Callable[[], Any]) -> list[Any]:
         """What `call` gives in each process, in all of them, as JSON has it.
@@ -33,7 +34,7 @@ class Together:
             SnapshotLockedError: What it raised in another process.
             SnapshotError: It raised something else there.
         """
-        if not self.several:
+        if self._table is None:
             return [call()]
         answer: dict[str, Any] = {}
         own: Exception | None = None

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -90,10 +91,11 @@ def _read_file(
 ) -> None:
     path = folder.check_file(manifest, entry)
     with corrupt_files():
-        if manifest.has_blocks(entry):
-            found = snapshot_ops.verify_file(path)
-        else:
-            found = snapshot_ops.file_crc(path)
+        found: Any = (
+            snapshot_ops.verify_file(path)
+            if manifest.has_blocks(entry)
+            else snapshot_ops.file_crc(path)
+        )
     if found.crc32c != entry.crc32c:
         raise CorruptSnapshotError(
             f"{path}: bytes 0 to {entry.bytes}: the checksum is "

@@ -78,8 +78,8 @@ class ClickLog:
     def best_auc(self, first: int = 0, last: int | None = None) -> float:
         """The AUC of the true probabilities on files `[first, last)`."""
         pairs = [np.load(p) for p in self.probability_files[first:last]]
-        pairs = np.concatenate(pairs)
-        return exact_auc(pairs[:, 1], pairs[:, 0])
+        found = np.concatenate(pairs)
+        return exact_auc(found[:, 1], found[:, 0])
 
 
 def generate_click_log(
@@ -236,7 +236,7 @@ class _Model:
         self, rng: np.random.Generator, time: np.ndarray
     ) -> tuple[dict[str, Any], np.ndarray]:
         rows = len(time)
-        columns = {}
+        columns: dict[str, Any] = {}
         logits = np.full(rows, self._bias)
         # Rounded as they are written, so that the logit belongs to the text.
         floats = rng.normal(size=(rows, NUM_FLOATS)).round(4)

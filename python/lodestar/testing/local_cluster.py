@@ -150,6 +150,7 @@ class LocalCluster:
 
     def _ask(self, request: Any) -> int:
         print(json.dumps(request), file=self._forks.stdin, flush=True)
+        assert self._forks.stdout is not None
         answer = self._forks.stdout.readline()
         if not answer:
             raise RuntimeError("The process that starts tasks has ended.")

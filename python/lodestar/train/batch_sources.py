@@ -1,7 +1,7 @@
 """Where the steps of an epoch have their batches from."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -46,7 +46,7 @@ class BatchSource:
                 steps = batches
         self.steps = steps
         self._dataset = dataset
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Any = None
 
     def begin(self) -> None:
         """Begins an epoch."""

@@ -19,7 +19,7 @@ class ClusterTask(NamedTuple):
 
     cluster: dict[str, list[str]]
     job: str
-    index: int
+    index: int  # type: ignore[assignment]
 
     @property
     def name(self) -> str:

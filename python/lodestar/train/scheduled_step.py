@@ -64,7 +64,7 @@ class ScheduledStep(TrainingStep):
         def train(
             read: Callable[[], Any],
             number: tf.Tensor,
-            metrics: Sequence[tf.Tensor],
+            metrics: list[tf.Tensor],
         ) -> list[tf.Tensor]:
             make = self._once(updates, number)
             metrics, gradients = _on_replica(self._gradients, read(), metrics)
@@ -79,7 +79,7 @@ class ScheduledStep(TrainingStep):
         def test(
             read: Callable[[], Any],
             number: tf.Tensor,
-            metrics: Sequence[tf.Tensor],
+            metrics: list[tf.Tensor],
         ) -> list[tf.Tensor]:
             del number
             return _on_replica(self._test_batch, read(), metrics)
@@ -113,14 +113,14 @@ class ScheduledStep(TrainingStep):
         return [tf.constant(value) for value in self._zero]
 
     def _gradients(
-        self, batch: Any, metrics: Sequence[tf.Tensor]
+        self, batch: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], Any]:
         with tf.GradientTape() as tape:
             loss, metrics, _ = self._forward(batch, metrics)
         return metrics, tape.gradient(loss, self._model.trainable_variables)
 
     def _test_batch(
-        self, batch: Any, metrics: Sequence[tf.Tensor]
+        self, batch: Any, metrics: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         return self._forward(batch, metrics, training=False)[1]
 
@@ -134,7 +134,7 @@ class ScheduledStep(TrainingStep):
         mapping = list(zip(dense, values, strict=True))
 
         def gradients_of(
-            batch: Any, metrics: Sequence[tf.Tensor]
+            batch: Any, metrics: list[tf.Tensor]
         ) -> tuple[list[tf.Tensor], list[tf.Tensor], Any]:
             with (
                 _Passing(mapping, collect_losses=True),
@@ -221,7 +221,7 @@ def _each(
     """
     if isinstance(batches, list):
         for number, batch in enumerate(batches):
-            state = function(lambda batch=batch: batch, number, state)
+            state = function(lambda batch=batch: batch, number, state)  # type: ignore[misc]
         return state
 
     def body(number: tf.Tensor, state: Any) -> Any:

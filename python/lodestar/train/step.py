@@ -92,7 +92,7 @@ class TrainingStep:
             variable.assign(value)
 
     def _compile(self, iterator: Any) -> None:
-        self._compiled = self._whole
+        self._compiled: Any = self._whole
         if not self._model.run_eagerly:
             self._compiled = _compiled(self._whole)
             # On this thread, whose state of Keras and TensorFlow it has.
@@ -132,7 +132,7 @@ class TrainingStep:
         return list(self._zero)
 
     def __call__(
-        self, iterator: Any, metrics: Sequence[tf.Tensor]
+        self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Trains on the next batch.
 
@@ -180,7 +180,7 @@ class TrainingStep:
         return [node.op for of_function in nodes for node in of_function]
 
     def _whole(
-        self, iterator: Any, metrics: Sequence[tf.Tensor]
+        self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         batch = iterator.get_next()
         # At the end of the data nothing runs, what needs no batch included:
@@ -194,7 +194,7 @@ class TrainingStep:
         return metrics, fetched
 
     def _forward(
-        self, batch: Any, metrics: Sequence[tf.Tensor], training: bool = True
+        self, batch: Any, metrics: list[tf.Tensor], training: bool = True
     ) -> tuple[tf.Tensor, list[tf.Tensor], dict[str, tf.Tensor]]:
         model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
@@ -242,7 +242,7 @@ class TrainingStep:
         model.optimizer.apply(gradients, model.trainable_variables)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable:
+def _compiled(function: Callable[..., Any]) -> Any:
     # As Keras's own steps, without AutoGraph.
     return tf.function(function, reduce_retracing=True, autograph=False)
 
@@ -286,12 +286,12 @@ class TimedStep(TrainingStep):
     def _compile(self, iterator: Any) -> None:
         self.seconds = {}
         self._lock = threading.Lock()
-        self._parts = [self._read, self._forward, self._update]
+        self._parts: list[Any] = [self._read, self._forward, self._update]
         if not self._model.run_eagerly:
             self._parts = [_compiled(part) for part in self._parts]
 
     def __call__(
-        self, iterator: Any, metrics: Sequence[tf.Tensor]
+        self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """As that of TrainingStep."""
         read, forward, update = self._parts

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -78,7 +79,7 @@ class CsvReader:
         return self._index[name]
 
     def rows(
-        self, skip: Callable[[str], None] | None = None
+        self, skip: Callable[[str], Any] | None = None
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields (line number from 1, stripped fields) of each data row.
 

@@ -106,7 +106,9 @@ class CsvTable(Source):
         Raises:
             DataError: As `convert_csv`.
         """
-        super().__init__(paths, slots, skipped, on_progress)
+        # Without slots they are found below.
+        spec: Any = slots
+        super().__init__(paths, spec, skipped, on_progress)
         self._delimiter = delimiter
         self._missing = frozenset(missing)
         self._positive: str | None = None
@@ -153,7 +155,7 @@ class CsvTable(Source):
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         """The columns of a file as `SampleWriter.write_batch` takes them."""
         reader = self._reader(path)
-        rows = reader.rows(self._skipped and self._skipped.add)
+        rows = reader.rows(self._skipped.add if self._skipped else None)
         for chunk in _chunks(rows, len(self._columns)):
             columns = self._parsed(reader, chunk)
             if num_rows(columns):
@@ -259,7 +261,7 @@ class CsvTable(Source):
         ]
         # What is left out is told when it is read again.
         skipped = self.quiet()._skipped
-        for line, fields in reader.rows(skipped and skipped.add):
+        for line, fields in reader.rows(skipped.add if skipped else None):
             faults: Faults = {}
             for i, name, parse in checked:
                 _parse_all(parse, [fields[i]], name, faults)

@@ -1,6 +1,7 @@
 """What the records of HugeCTR's Norm and Raw files have in common."""
 
 import os
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from lodestar.data.sample_writer import SampleWriter, as_int64
 from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 
 # What a key is stored as.
-KEY_DTYPES = {
+KEY_DTYPES: dict[str, np.dtype[Any]] = {
     "uint32": np.dtype("<u4"),
     "int32": np.dtype("<i4"),
     "int64": np.dtype("<i8"),

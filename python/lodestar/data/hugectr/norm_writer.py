@@ -59,7 +59,7 @@ class NormWriter(KeyRecordWriter):
             key_types=NORM_KEY_TYPES,
             header_size=_HEADER.size + _FRAME * self._sum,
         )
-        sizes = [slot.num_values for slot in self._spec]
+        sizes = [slot.num_values or 0 for slot in self._spec]
         self._label_dim = sum(sizes[i] for i in self._labels)
         self._dense_dim = sum(sizes[i] for i in self._dense)
 

@@ -82,10 +82,14 @@ def RawDataset(
     if num_samples is not None:
         check_at_least("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
-    is_shared = isinstance(files, SharedFileList)
-    if read.on_error == "raise" and not read.open_command and not is_shared:
+    if (
+        read.on_error == "raise"
+        and not read.open_command
+        and not isinstance(files, SharedFileList)
+    ):
         stride = (
-            sum(s.num_values for s in spec if s.name not in nnz) * WORD.itemsize
+            sum(s.num_values or 0 for s in spec if s.name not in nnz)
+            * WORD.itemsize
             + sum(nnz.values()) * KEY_DTYPES[key_type].itemsize
         )
         for path in as_paths(files):

@@ -96,7 +96,7 @@ class RawWriter(KeyRecordWriter):
         slots_in_order = list(self._spec)
         # Of a record's slots in order: where it is in the spec, its words.
         self._parts = [
-            (i, slots_in_order[i].num_values)
+            (i, slots_in_order[i].num_values or 0)
             for i in (*self._labels, *self._dense)
         ] + [
             (i, self._nnz[slots_in_order[i].name] * self._key_words)

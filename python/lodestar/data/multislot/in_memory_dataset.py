@@ -246,7 +246,7 @@ class InMemoryDataset:
             seed = int(_seed(seed))
         with self._changing:
             exchange = SampleExchange(
-                self._memory.text, folder, tuple(workers), timeout
+                self._memory.text, folder, (workers[0], workers[1]), timeout
             )
             exchange.run(self.num_samples, seed)
 

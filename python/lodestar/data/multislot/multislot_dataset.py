@@ -121,7 +121,7 @@ def MultiSlotDataset(
 
 
 def _in_memory(
-    files: StrPaths,
+    files: Any,
     spec: SlotSpec,
     batch_size: int,
     options: Mapping[str, Any],

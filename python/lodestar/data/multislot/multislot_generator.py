@@ -351,8 +351,7 @@ class MultiSlotGenerator:
     def _number(self, value: Any) -> tuple[int | float | None, str]:
         """The value as a number, None if it is none, and its text."""
         if isinstance(value, (int, np.integer, np.bool_)):
-            number = int(value)
-            return number, str(number)
+            return int(value), str(int(value))
         if isinstance(value, np.float32):
             return float(value), str(value)  # shorter than as a double
         if isinstance(value, (float, np.floating)):

@@ -48,17 +48,18 @@ def parse_multislot(
     """
     spec = as_slot_spec(slots, weights)
     with tf.name_scope(name or "parse_multislot"):
+        text: Any = lines
         if not tf.is_tensor(lines):
             one = isinstance(lines, (str, bytes))
-            lines = tf.constant(lines if one else list(lines), tf.string)
-        if lines.dtype != tf.string or lines.shape.rank not in (None, 1):
+            text = tf.constant(lines if one else list(lines), tf.string)
+        if text.dtype != tf.string or text.shape.rank not in (None, 1):
             raise ValueError(
                 "`lines` must be a string tensor of shape [B], found "
-                f"{lines.dtype.name} {lines.shape}."
+                f"{text.dtype.name} {text.shape}."
             )
-        rows = None if lines.shape.rank is None else lines.shape[0]
+        rows = None if text.shape.rank is None else text.shape[0]
         layout = SlotLayout(spec, sparse=sparse, rows=rows)
-        return layout.features_and_label(*parse_flat(lines, layout))
+        return layout.features_and_label(*parse_flat(text, layout))
 
 
 def parse_flat(lines: tf.Tensor, layout: SlotLayout) -> list[tf.Tensor]:

@@ -78,7 +78,9 @@ class BatchPacker:
         own = []
         for i in self._wide:
             pieces = [p.columns[i][begin:end] for p, begin, end in parts]
-            own.append(self._joined(i, pieces, [0, self._bindings[i].width]))
+            own.append(
+                self._joined(i, pieces, [0, self._bindings[i].width or 1])
+            )
         for row, i in enumerate(self._ragged):
             bounds = [p.columns[i][1][a : b + 1] for p, a, b in parts]
             _join_splits(bounds, splits[row])
@@ -123,7 +125,7 @@ class BatchPacker:
         splits = _unstacked(splits, [len(self._ragged), None])
         single = dict(zip(self._floats + self._ids, floats + ids))
         ragged = dict(zip(self._ragged, splits))
-        own = dict(zip(self._own, own))
+        of_own = dict(zip(self._own, own))
         first = self._rows
         # The splits of columns without lists.
         one_each = tf.range(count + 1, dtype=tf.int64)
@@ -133,10 +135,10 @@ class BatchPacker:
         tensors = []
         for i, binding in enumerate(self._bindings):
             slot = binding.slot
-            values = single[i] if i in single else own[i]
+            values = single[i] if i in single else of_own[i]
             shape = [first]
             if slot.kind == "sparse":
-                shape = [None if i in own else first]
+                shape = [None if i in of_own else first]
             elif slot.kind == "label":
                 shape = [first, 1]
             elif slot.kind == "dense":

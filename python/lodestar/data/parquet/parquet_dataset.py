@@ -154,9 +154,10 @@ def _open(
         rows = counts.rows_of(path) if counts else None
         if isinstance(found, tf.errors.OpError):
             raise found
-        if isinstance(found, ParquetFile) and rows not in (
-            None,
-            found.num_rows,
+        if (
+            counts is not None
+            and isinstance(found, ParquetFile)
+            and rows not in (None, found.num_rows)
         ):
             found = DataError(
                 f"{path}: found {found.num_rows} rows, wanted {rows} as "

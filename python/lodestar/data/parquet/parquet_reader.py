@@ -177,7 +177,7 @@ class ParquetReader:
     @tf.autograph.experimental.do_not_convert
     def next_batch(
         self, order: np.ndarray, seed: np.ndarray, chunk: int, row: int
-    ) -> list[np.ndarray]:
+    ) -> list[Any]:
         """The batch that begins at a row of a chunk of an epoch.
 
         Args:
@@ -200,6 +200,7 @@ class ParquetReader:
             found = self._chunk(plan, chunk)
             if row == 0:
                 for skipped in found.skipped:
+                    assert self._skip is not None
                     self._skip(*skipped)
             num_rows = found.rows.num_rows
             if row > num_rows:

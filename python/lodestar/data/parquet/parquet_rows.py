@@ -32,7 +32,7 @@ class Rows:
     """
 
     num_rows: int
-    columns: Mapping[int, np.ndarray | Column]
+    columns: Mapping[int, Any]
     bad: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> "Rows":
@@ -210,7 +210,7 @@ def _fixed(
     faults: Faults,
 ) -> np.ndarray:
     """Lists that must all have the binding's width as `[rows * width]`."""
-    width = binding.width
+    width: Any = binding.width
     counts = np.diff(offsets)
     bad = np.flatnonzero(counts != width)
     if not len(bad):
@@ -233,7 +233,7 @@ def _check_fixed(
 ) -> np.ndarray:
     """The slot's part of `[rows * width]`, checked, as `[rows, values]`."""
     slot = binding.slot
-    numbers = numbers.reshape(-1, binding.width)
+    numbers = numbers.reshape(-1, binding.width or 1)
     if binding.part is not None:
         numbers = numbers[:, binding.part : binding.part + 1]
     if slot.kind == "label" or slot.kind == "one_hot":

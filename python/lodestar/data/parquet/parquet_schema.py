@@ -105,7 +105,7 @@ def bind_slots(spec: SlotSpec, file: RowGroups) -> list[Binding]:
     Raises:
         DataError: A column is missing or its type does not fit the slot.
     """
-    bindings = []
+    bindings: list[Binding] = []
     for slot in spec.used:
         found = _type_of(file, slot.name, _wanted(slot))
         binding = Binding(slot, slot.name, found, slot.num_values)
@@ -125,7 +125,7 @@ def bind_metadata(
     Raises:
         DataError: An index is beyond the schema, or a column of another type.
     """
-    bindings = []
+    bindings: list[Binding] = []
     for group, columns in metadata.columns.items():
         for index, name in columns:
             if index >= len(file.schema):
@@ -155,7 +155,7 @@ def bind_schema(file: ParquetFile) -> list[Binding]:
     Raises:
         DataError: A column is of no type that a slot can have.
     """
-    bindings = []
+    bindings: list[Binding] = []
     for field in file.schema:
         name = field.name
         wanted = f"{_FLOATS_WANTED}, {_KEYS_WANTED}"
@@ -219,7 +219,7 @@ def limit_keys(
     """
     keys = [b.slot for b in bindings if _holds_keys(b.slot)]
     offsets = slot_offsets(keys, slot_size_array)
-    limits = {
+    limits: dict[str, dict[str, Any]] = {
         slot.name: {"offset": offset, "limit": int(size)}
         for slot, offset, size in zip(keys, offsets, slot_size_array)
     }

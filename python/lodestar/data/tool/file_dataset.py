@@ -112,8 +112,8 @@ class FileDataset:
 class _TextOpener:
     """Opens MultiSlot text."""
 
-    def __init__(self, spec: SlotSpec | None, options: dict[str, Any]):
-        self.spec = spec
+    def __init__(self, spec: Any, options: dict[str, Any]):
+        self.spec: SlotSpec | None = spec
 
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False

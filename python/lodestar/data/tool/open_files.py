@@ -180,7 +180,7 @@ def _format(files: list[str], name: str | None) -> tuple[list[str], Format]:
     return paths, found or FORMATS[one_format(paths)]
 
 
-def _format_called(name: str) -> Format:
+def _format_called(name: str | None) -> Format:
     if name not in FORMATS:
         raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
     return FORMATS[name]

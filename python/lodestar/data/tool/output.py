@@ -14,7 +14,6 @@ from lodestar._files import as_path
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
-from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.slot_spec import SlotSpec
 from lodestar.data.tool.formats import Format, Options
 
@@ -80,9 +79,9 @@ class Output:
         )
         self._suffix = target.format.suffixes[0]
         self._listed = target.format.listed
-        self._rows = None if rows is None else list(rows)
+        self._rows: Any = None if rows is None else list(rows)
         self._parts: list[str] = []
-        self._writer: SampleWriter | None = None
+        self._writer: Any = None  # SampleWriter
         self._made_folder = ""
         self.num_samples = 0
         check_target(self._target, inputs, rows is not None)

@@ -408,7 +408,9 @@ def _summary(
 ) -> tuple[int, int, list[float], list[float]]:
     """Examples, those of label 1, mean and variance of the dense values."""
     used = SlotSpec(spec.used)
-    names = [slot.name for slot in used.dense for _ in range(slot.num_values)]
+    names = [
+        slot.name for slot in used.dense for _ in range(slot.num_values or 0)
+    ]
     examples, positives = 0, 0
     sums, squares = np.zeros(len(names)), np.zeros(len(names))
 

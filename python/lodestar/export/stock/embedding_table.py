@@ -1,5 +1,7 @@
 """An embedding variable's rows as they are, for look-ups by stock ops."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from lodestar.embedding import initializers
@@ -35,8 +37,9 @@ class EmbeddingTable(tf.Module):
             read, (ids.shape[0], table.dim), table.dtype, dtype, what
         )
         _, self._missing_row, self._missing = table.collection_inputs()
-        self._shared = None
-        self._initial = None
+        # Where `missing` asks for them.
+        self._shared: Any = None
+        self._initial: Any = None
         if self._missing == "shared":
             shared = content["shared_rows"]
             self._shared = StoredRows(

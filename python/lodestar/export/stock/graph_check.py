@@ -16,7 +16,7 @@ def check_stock_ops(
     It names the one of the model's `layers` that the op is in.
     """
     layers = set(layers)
-    found = {}
+    found: dict[str, set[str]] = {}
     for node in all_nodes(function.graph):
         if node.op.startswith(_PREFIX):
             found.setdefault(_place(node.name, layers), set()).add(node.op)

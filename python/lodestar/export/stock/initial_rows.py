@@ -38,8 +38,8 @@ class InitialRows:
 
     def draw(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the rows `[M, dim]` of int64 `ids` `[M]`."""
-        kind, a, b = self._attrs
-        a, b = np.float32(a), np.float32(b)
+        kind, *numbers = self._attrs
+        a, b = map(np.float32, numbers)
         if kind in ("zeros", "ones", "constant"):
             value = {"zeros": np.float32(0), "ones": np.float32(1)}.get(kind, a)
             rows = tf.fill([tf.size(ids), self._dim], value)

@@ -92,7 +92,7 @@ class StockTables:
                 continue
             bags = _bags(batch)
             pooled = pooling.pool(
-                lambda ids, find=find: find(ids, padding_id=None)[0],
+                lambda ids, find=find: find(ids, padding_id=None)[0],  # type: ignore[misc]
                 *bags[:3],
                 feature.combiner,
                 feature.padding_id,
