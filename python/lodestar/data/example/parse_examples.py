@@ -87,10 +87,11 @@ def _checks(
                 "of a batch"
             )
             yield _check(slot, names, bad, lengths, wanted)
-        if slot.weights_of in spec and spec[slot.weights_of].used:
+        of = slot.weights_of
+        if of is not None and of in spec and spec[of].used:
             lengths = found.row_lengths()
-            bad = lengths != parsed[slot.weights_of].row_lengths()
-            wanted = f"weights, one for each id of {slot.weights_of}"
+            bad = lengths != parsed[of].row_lengths()
+            wanted = f"weights, one for each id of {of}"
             yield _check(slot, names, bad, lengths, wanted)
 
 
