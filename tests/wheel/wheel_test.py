@@ -234,7 +234,10 @@ def test_what_is_in_it(wheel, libraries):
                 assert digest == f"sha256={text}", name
     assert "lodestar/py.typed" in sizes
     package = build_wheel.ROOT / "python"
-    sources = {str(path.relative_to(package)) for path in package.rglob("*.py")}
+    sources = {
+        str(path.relative_to(package))
+        for path in (package / "lodestar").rglob("*.py")
+    }
     assert {name for name in sizes if name.endswith(".py")} == sources
     objects = [name for name in sizes if ".so" in name]
     assert sorted(objects) == sorted(
