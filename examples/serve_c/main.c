@@ -5,7 +5,8 @@
 //
 // loads Lodestar's ops and the model, runs a signature once, and prints each
 // output on a line of its own. Nothing in here knows the ops: the library
-// registers them, as any library of custom ops.
+// registers them, as any library of custom ops. A model of stock_saved_model
+// needs none, nor does one whose ops are linked in, as into serve_c_linked.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +19,13 @@
 #include "tensorflow/c/c_api.h"
 
 static const char kUsage[] =
-    "usage: serve_c --model DIR --library SO [--signature NAME]\n"
+    "usage: serve_c --model DIR [--library SO] [--signature NAME]\n"
     "               --input NAME=VALUES [--input NAME=VALUES ...]\n"
     "\n"
     "Runs a signature of a SavedModel once and prints its outputs.\n"
-    "  --model DIR      the folder that lodestar.export.saved_model wrote\n"
-    "  --library SO     Lodestar's ops: _lodestar_ops.so\n"
+    "  --model DIR      the folder that lodestar.export wrote\n"
+    "  --library SO     Lodestar's ops: _lodestar_ops.so; a stock model, or\n"
+    "                   a program with the ops linked in, needs none\n"
     "  --signature NAME default: serving_default\n"
     "  --input NAME=VALUES\n"
     "                   values of an input between commas: ids=1,2,3; with\n"
@@ -33,14 +35,14 @@ static const char kUsage[] =
 
 typedef struct {
   const char* model;
-  const char* library;
+  const char* library;  // NULL: none
   const char* signature;
   const char** inputs;  // NAME=VALUES
   size_t num_inputs;
 } Options;
 
 typedef struct {
-  TF_Library* library;
+  TF_Library* library;  // NULL: none
   TF_Graph* graph;
   TF_Session* session;
   Signature signature;
@@ -67,14 +69,15 @@ static bool parse_options(int argc, char** argv, Options* options,
     }
   }
   if (options->model == NULL) return fail(status, "--model is missing");
-  if (options->library == NULL) return fail(status, "--library is missing");
   return true;
 }
 
 // Registers the ops, then loads variables and tables into a session.
 static bool load(const Options* options, Model* model, TF_Status* status) {
-  model->library = load_ops(options->library, status);
-  if (model->library == NULL) return false;
+  if (options->library != NULL) {
+    model->library = load_ops(options->library, status);
+    if (model->library == NULL) return false;
+  }
   const char* tags[] = {"serve"};
   TF_SessionOptions* session_options = TF_NewSessionOptions();
   TF_Buffer* meta_graph = TF_NewBuffer();

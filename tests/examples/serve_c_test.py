@@ -101,6 +101,31 @@ def test_scores_are_the_models(model, start, size):
     assert_same_outputs(outputs(printed), model(features, training=False))
 
 
+def test_a_program_with_the_ops_linked_in_needs_no_library(model, path):
+    features = batch(4, 20)
+    code, printed, errors = run(
+        "--model", path, *inputs(features), name="serve_c_linked"
+    )
+    assert (code, errors) == (0, [])
+    assert_same_outputs(outputs(printed), model(features, training=False))
+
+
+@pytest.mark.parametrize("index", ["hash", "sorted"])
+def test_a_stock_model_needs_no_ops_of_ours(model, index, tmp_path):
+    stock = tmp_path / "stock"
+    lodestar.export.stock_saved_model(model, stock, index=index)
+    features = batch(4, 20)
+    code, printed, errors = run("--model", stock, *inputs(features))
+    assert (code, errors) == (0, [])
+    assert_same_outputs(outputs(printed), model(features, training=False))
+
+
+def test_without_the_ops_the_error_names_one(path):
+    code, printed, errors = run("--model", path)
+    assert (code, printed) == (1, "")
+    assert "serve_c: Op type not registered 'Lodestar>" in errors[0]
+
+
 @pytest.mark.parametrize("name", ["serve_c", "serve_c_sanitized"])
 def test_strings_of_any_length_and_commas(model, start, name):
     words = [["", "a,b"], [], ["back\\slash", "längere Wörter, " * 9]]
@@ -235,7 +260,6 @@ def test_wrong_files(path, tmp_path):
     "arguments, message",
     [
         ([], "--model is missing"),
-        (["--model", "m"], "--library is missing"),
         (["--model"], "--model has no value"),
         (["--modle", "m"], "there is no option --modle"),
     ],
@@ -250,4 +274,4 @@ def test_wrong_options(arguments, message):
 def test_help():
     code, printed, errors = run("--help")
     assert (code, errors) == (0, [])
-    assert printed.startswith("usage: serve_c --model DIR --library SO")
+    assert printed.startswith("usage: serve_c --model DIR [--library SO]")

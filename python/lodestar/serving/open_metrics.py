@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
 
 class _Metric(NamedTuple):
     name: str

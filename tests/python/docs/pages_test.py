@@ -23,6 +23,7 @@ _PAGES = [
     "layers",
     "limits",
     "optimizers",
+    "production",
     "rows",
     "saving",
     "sequences",
