@@ -1,11 +1,13 @@
-"""Statistics of embedding tables in TensorBoard."""
+"""Statistics of embedding tables in TensorBoard, and in Keras's logs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from lodestar._files import as_path
+from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.embedding_collection import EmbeddingCollection
 
@@ -16,7 +18,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 
 
 class TableStats(keras.callbacks.Callback):
-    """Writes what `stats()` says of each table as TensorBoard scalars.
+    """Writes what `stats()` says of each table as TensorBoard scalars and logs.
 
     A scalar is named `table/<name of the table>/<name of the number>`; for the
     features of an EmbeddingCollection
@@ -30,17 +32,36 @@ class TableStats(keras.callbacks.Callback):
     Scalars are read at the end of every `update_freq` batches, or of every
     epoch, and their step is the number of batches trained so far. Counters go
     on from where they were; nothing is reset. In `fit` of
-    `lodestar.callbacks.Snapshot` the step goes on over processes.
+    `lodestar.callbacks.Snapshot` the step goes on over processes. Under
+    `steps_per_execution` they are read when the call that reaches them is over.
+
+    At the end of each epoch the numbers of `logs` become entries of Keras's
+    logs, under the names of the scalars: so `History`, the progress bar, and
+    behind this callback in the list `CSVLogger`, `EarlyStopping` and trackers
+    of experiments have them.
+
+    >>> stats = lodestar.callbacks.TableStats("logs", logs=["rows", "load"])
+    >>> history = model.fit(x, y, verbose=0, callbacks=[stats])
+    >>> history.history["table/user/rows"]  # doctest: +SKIP
+    [943]
 
     Args:
-        log_dir: Directory of the event files.
+        log_dir: Directory of the event files; None writes none.
         update_freq: `"epoch"`, or a number of batches, at least 1.
+        logs: Which numbers go into the logs: the last parts of their names, as
+            `"rows"` for `table/user/rows`, or whole names; or `"all"`.
 
     Raises:
-        ValueError: `update_freq` is neither.
+        ValueError: An argument is none of these; or when training begins, a
+            name of `logs` is none that the model's tables have.
     """
 
-    def __init__(self, log_dir: str, update_freq: str | int = "epoch"):
+    def __init__(
+        self,
+        log_dir: StrPath | None,
+        update_freq: str | int = "epoch",
+        logs: str | Iterable[str] = ("rows",),
+    ):
         super().__init__()
         if update_freq != "epoch" and (
             isinstance(update_freq, (bool, str)) or update_freq < 1
@@ -49,27 +70,63 @@ class TableStats(keras.callbacks.Callback):
                 f"`update_freq`={update_freq!r} is not 'epoch' or a number of "
                 "batches, at least 1."
             )
-        self._log_dir = str(log_dir)
+        if isinstance(logs, str) and logs != "all":
+            raise ValueError(
+                f"`logs`={logs!r} is not 'all' or a list of names."
+            )
+        self._log_dir = None if log_dir is None else as_path(log_dir)
         self._update_freq: Any = update_freq
-        self._writer: tf.summary.SummaryWriter = None
+        self._logs = logs if logs == "all" else list(logs)
+        self._writer: tf.summary.SummaryWriter | None = None
         self._batches = 0
+        self._first_batch = 0  # of the call that runs
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._writer = tf.summary.create_file_writer(self._log_dir)
+        """Opens the event file, if there is to be one."""
+        numbers = model_stats(self.model)
+        for name in self._logs if numbers and self._logs != "all" else ():
+            if not any(_is_called(found, name) for found in numbers):
+                known = dict.fromkeys(n.rpartition("/")[2] for n in numbers)
+                raise ValueError(
+                    f"`logs`: {name!r} is no number of a table; there are "
+                    f"{', '.join(known)}."
+                )
+        if self._log_dir is not None:
+            self._writer = tf.summary.create_file_writer(self._log_dir)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._first_batch = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Writes every `update_freq` batches."""
-        self._batches += 1
-        if (
-            self._update_freq != "epoch"
-            and self._batches % self._update_freq == 0
-        ):
-            self._write()
+        before = self._batches
+        # A call may stand for several batches (steps_per_execution), the last of
+        # which an epoch may not have.
+        steps = (self.params or {}).get("steps")
+        last = batch if steps is None else min(batch, steps - 1)
+        self._batches += max(last - self._first_batch, 0) + 1
+        if self._update_freq != "epoch":
+            of_each = self._update_freq
+            if before // of_each < self._batches // of_each:
+                self._write(model_stats(self.model))
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Writes, if `update_freq` is `"epoch"`."""
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Adds to the logs; writes, if `update_freq` is `"epoch"`."""
+        wants_logs = logs is not None and self._logs
+        if self._update_freq != "epoch" and not wants_logs:
+            return
+        numbers = model_stats(self.model)
         if self._update_freq == "epoch":
-            self._write()
+            self._write(numbers)
+        if logs is None:
+            return
+        for name, value in numbers.items():
+            if self._logs == "all" or any(
+                _is_called(name, wanted) for wanted in self._logs
+            ):
+                logs[name] = value
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._writer is not None:
@@ -84,14 +141,20 @@ class TableStats(keras.callbacks.Callback):
         """Takes what `get_state` gave."""
         self._batches = state["batches"]
 
-    def _write(self) -> None:
+    def _write(self, numbers: Mapping[str, float]) -> None:
+        if self._writer is None:
+            return
         with self._writer.as_default(step=self._batches):
-            for name, value in model_stats(self.model).items():
+            for name, value in numbers.items():
                 # As tf.summary.scalar, which needs TensorBoard installed.
                 tf.summary.write(
                     name, tf.constant(value, tf.float32), metadata=_SCALAR
                 )
         self._writer.flush()
+
+
+def _is_called(name: str, wanted: str) -> bool:
+    return name == wanted or name.rpartition("/")[2] == wanted
 
 
 def model_stats(model: keras.Model) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Tests of the TableStats callback: what lies in the event files."""
 
+import csv as csv_lib
+
 import keras
 import numpy as np
 import pytest
@@ -106,3 +108,84 @@ def test_a_model_without_tables_writes_nothing(tmp_path):
 def test_bad_update_freq(update_freq, tmp_path):
     with pytest.raises(ValueError, match="`update_freq`="):
         TableStats(tmp_path, update_freq=update_freq)
+
+
+def test_logs_of_each_epoch(tmp_path):
+    csv = tmp_path / "log.csv"
+    history = model().fit(
+        X,
+        Y,
+        batch_size=2,
+        epochs=2,
+        verbose=0,
+        callbacks=[
+            TableStats(
+                None, update_freq=1, logs=["rows", "feature/embed/a/padding"]
+            ),
+            keras.callbacks.CSVLogger(str(csv)),
+        ],
+    )
+    names = [
+        *("table/user/rows", "table/item/rows", "table/user_1/rows"),
+        "feature/embed/a/padding",
+    ]
+    assert {name: history.history[name] for name in names} == {
+        "table/user/rows": [4, 4],
+        "table/item/rows": [5, 5],
+        "table/user_1/rows": [5, 5],
+        "feature/embed/a/padding": [3, 6],
+    }
+    assert set(history.history) == {"loss", *names}
+    with open(csv) as file:
+        first = next(iter(csv_lib.DictReader(file)))
+    assert first["table/user/rows"] == "4"
+    assert [p.name for p in tmp_path.iterdir()] == ["log.csv"]
+
+
+@pytest.mark.parametrize(
+    ("logs", "some"), [((), 0), ("all", 30), (["rows"], 3)]
+)
+def test_which_numbers_are_logged(logs, some):
+    history = model().fit(
+        X, Y, verbose=0, callbacks=[TableStats(None, logs=logs)]
+    )
+    found = [name for name in history.history if name.startswith("table/")]
+    assert len(found) == some if some < 30 else len(found) > some
+
+
+def test_a_name_that_is_none_of_the_model_s():
+    callback = TableStats(None, logs=["row"])
+    with pytest.raises(ValueError, match="`logs`: 'row' is no number.*rows"):
+        model().fit(X, Y, verbose=0, callbacks=[callback])
+    with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
+        TableStats(None, logs="rows")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "update_freq", "wanted"),
+    [
+        (2, "epoch", [7, 14]),
+        (3, "epoch", [7, 14]),
+        (3, 3, [3, 6, 10, 13]),
+        (3, 1, [3, 6, 7, 10, 13, 14]),
+        (20, 5, [7, 14]),
+    ],
+)
+def test_batches_are_counted_where_a_call_is_several(
+    tmp_path, at_once, update_freq, wanted
+):
+    m = model()
+    m.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        "mse",
+        steps_per_execution=at_once,
+    )
+    m.fit(
+        np.tile(X, (7, 1)),
+        np.tile(Y, (7, 1)),
+        batch_size=4,
+        epochs=2,
+        verbose=0,
+        callbacks=[TableStats(tmp_path, update_freq=update_freq)],
+    )
+    assert sorted(scalars(tmp_path)) == wanted

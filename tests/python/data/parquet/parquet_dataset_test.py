@@ -89,6 +89,20 @@ def test_batches_straddle_row_groups_and_files(files, batch_size, ahead):
     assert dataset.cardinality().numpy() == len(batches)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle_rows": 7, "repeat": 2},
+        {"shuffle_files": True, "drop_remainder": True},
+        {"shuffle_files": True, "shard": (2, 1), "repeat": 3},
+        {"shuffle_rows": 7, "shard": (7, 3)},
+    ],
+)
+def test_the_number_of_shuffled_batches_is_known(files, options):
+    dataset = ParquetDataset(files, SPEC, 8, **options)
+    assert dataset.cardinality().numpy() == len(read(dataset)) > 0
+
+
 def test_drop_remainder(files):
     dataset = ParquetDataset(files, SPEC, 8, drop_remainder=True)
     assert [len(n) for n in read(dataset)] == [8] * 6
