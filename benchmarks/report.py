@@ -269,6 +269,10 @@ def run(
         ReportError: The program is not there, failed, took too long or
             printed no JSON. The file stays as it was.
     """
+    try:  # before the program takes its time
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"There is no folder {folder}: {error}.") from error
     command = program.command(name, small, tfra_python)
     load = [round(value, 2) for value in os.getloadavg()]
     begin = time.monotonic()
@@ -290,7 +294,6 @@ def run(
         "seconds": round(time.monotonic() - begin, 1),
         "lines": lines_of(name, printed),
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     new = path.with_suffix(".new")
     new.write_text(_text(record))
@@ -313,8 +316,11 @@ def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     """Returns {program: what its file holds}, sorted by name.
 
     Raises:
-        ReportError: A file is no JSON, or lacks a field.
+        ReportError: There is no such folder, a file is no JSON, or it lacks
+            a field.
     """
+    if not folder.is_dir():
+        raise ReportError(f"{folder} is no folder.")
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
@@ -420,7 +426,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        records = load(options.folder)
+        new = options.command != "draw" and not options.folder.exists()
+        records = {} if new else load(options.folder)
         if options.command == "draw":
             # Only drawing needs matplotlib.
             from benchmarks import report_plots, report_tables

@@ -240,7 +240,7 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "bad ... failed: bad ended with status 1: broken" in printed
     assert "tiny ... 1 lines" in printed
-    assert report.main([*at, "run", "tiny", "tiny", "--budget", "0"]) == 0
+    assert report.main([*at, "run", "tiny", "tiny", "--budget", "-1"]) == 0
     assert "left out, for the budget: tiny" in capsys.readouterr().out
     assert report.main([*at, "list"]) == 0
     assert "no figures" in capsys.readouterr().out
@@ -254,6 +254,12 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             report.main([*at, *wrong])
         assert message in capsys.readouterr().err
+    file = str(tmp_path / "figures/tiny.json")
+    for command in (["draw"], ["list"], ["run", "tiny"]):
+        assert report.main(["--folder", file, *command]) == 1
+        assert capsys.readouterr().err == f"{file} is no folder.\n"
+    assert report.main(["--folder", f"{file}/x", "run", "tiny"]) == 1
+    assert "There is no folder" in capsys.readouterr().out
     (tmp_path / "figures/tiny.json").write_text("")
     assert report.main([*at, "draw"]) == 1
     assert "tiny.json is no JSON" in capsys.readouterr().err
