@@ -10,7 +10,7 @@ RENAMED = {"lodestar.snapshot.list": "list_snapshots"}
 # A heading or a link, which stay as they are, or a name.
 _NAME = re.compile(
     r"^#.*|\[[^][]*\](?:\([^)]*\)|\[[^]]*\])"
-    r"|(?<!`)`(lodestar(?:\.\w+)+)(?:\([^`\n]*\))?`(?!`)",
+    r"|(?<!`)`(lodestar(?:\.[A-Za-z]\w*)+)(?:\([^`\n]*\))?`(?!`)",
     re.M,
 )
 
@@ -50,17 +50,11 @@ def _all_of(path: pathlib.Path) -> list[str]:
 
 
 def linked_names(text: str) -> str:
-    """Returns Markdown in which public names in backquotes are cross-references."""
+    """Returns Markdown in which public names in backquotes are cross-references.
+
+    One that the reference does not have becomes a warning of MkDocs.
+    """
     return _NAME.sub(
-        lambda found: (
-            f"[{found[0]}][{found[1]}]" if found[1] in _LINKED else found[0]
-        ),
+        lambda found: f"[{found[0]}][{found[1]}]" if found[1] else found[0],
         text,
     )
-
-
-_LINKED = {
-    f"{module}.{name}"
-    for module, names in public_names().items()
-    for name in names
-} | set(public_names())

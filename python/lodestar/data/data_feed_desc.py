@@ -48,8 +48,8 @@ _TYPES = ("uint64", "float")
 class DataFeedDesc:
     """What a DataFeedDesc says, as MultiSlotDataset takes it.
 
-    >>> desc = DataFeedDesc.read("data.prototxt", labels="click")  # doctest: +SKIP
-    >>> MultiSlotDataset(  # doctest: +SKIP
+    >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
+    >>> MultiSlotDataset(
     ...     files, desc.slots, desc.batch_size, pipe_command=desc.pipe_command)
 
     Attributes:

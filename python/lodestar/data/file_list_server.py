@@ -23,9 +23,9 @@ class FileListServer:
     It is a tf.data service of this process, which gives out paths alone: who
     reads a file opens it.
 
-    >>> server = FileListServer(files, host="chief", port=5050)  # doctest: +SKIP
-    >>> server.address  # doctest: +SKIP
-    'chief:5050'
+    >>> server = FileListServer(files)  # or host="chief", port=5050
+    >>> server.address
+    '...:...'
 
     It serves until `stop` is called, which the end of a `with` block does too, or
     the object is gone.

@@ -15,7 +15,6 @@ def files_by_day(
     """The files of each day from `start` to `end`, both included.
 
     >>> days = files_by_day("log/%Y-%m-%d/*.txt", "2026-01-30", "2026-02-02")
-    ... # doctest: +SKIP
 
     Args:
         pattern: A path with the codes of `strftime` for the day, as `%Y%m%d`,

@@ -22,9 +22,9 @@ class SharedFileList:
     process or thread. A slow one reads fewer files. No batch holds samples of two
     files.
 
-    >>> files = SharedFileList("chief:5050")  # doctest: +SKIP
-    >>> model.fit(MultiSlotDataset(files, "slots.yaml", 1024))  # doctest: +SKIP
-    >>> for path in files.paths():  # doctest: +SKIP
+    >>> files = SharedFileList(server.address)
+    >>> model.fit(MultiSlotDataset(files, "slots.yaml", 1024))
+    >>> for path in files.paths():
     ...     memory.load(path)  # an InMemoryDataset
 
     **Passes.** The first time that a dataset is iterated over it takes part in

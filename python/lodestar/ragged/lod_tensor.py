@@ -134,8 +134,9 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Builds one from `recursive_sequence_lengths`, outermost level first.
 
         >>> absolute = [[9, 1, 5], [3, 2, 4, 1, 2, 3]]
-        >>> LoDTensor.from_lengths(range(15), absolute, absolute=True).lengths()
-        [3, 1, 2], [3, 2, 4, 1, 2, 3]
+        >>> x = LoDTensor.from_lengths(range(15), absolute, absolute=True)
+        >>> [level.numpy().tolist() for level in x.lengths()]
+        [[3, 1, 2], [3, 2, 4, 1, 2, 3]]
 
         Args:
             values: `[N, ...]`.

@@ -13,7 +13,7 @@ class ResumableDataset(tf.data.Dataset):
 
     >>> reader = lodestar.snapshot.ResumableDataset(batches.repeat())
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
-    >>> snapshots.fit(model, epochs=10, steps_per_epoch=500)
+    >>> snapshots.fit(model, epochs=2, steps_per_epoch=50)
 
     Give `model.fit` its `steps_per_epoch` and let the dataset repeat: its
     second epoch would find no data left. `fit` of the callback needs neither.

@@ -41,9 +41,8 @@ def fit(
     it, with data in the same order, and each trains on its part of each batch.
 
     >>> with strategy.scope():
-    ...     model = keras.Sequential([...])
-    ...     model.compile("adam", "mse")
-    >>> lodestar.train.fit(model, dataset, epochs=3, callbacks=[...])
+    ...     model = make_model()  # and its `compile`
+    >>> lodestar.train.fit(model, dataset, epochs=3)
 
     Args:
         model: Made and compiled in the scope of the strategy, with Keras's own

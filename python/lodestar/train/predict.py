@@ -20,6 +20,8 @@ def predict(
 ) -> Any:
     """`model.predict` of a model under a ParameterServerStrategy.
 
+    >>> with strategy.scope():
+    ...     model = make_model()
     >>> scores = lodestar.train.predict(model, dataset)
 
     Args:

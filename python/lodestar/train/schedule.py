@@ -25,7 +25,7 @@ def schedule(
     take the update once, all of it or none.
 
     >>> for _ in range(1000):
-    ...     lodestar.train.schedule(coordinator, step, args=(batches,))
+    ...     lodestar.train.schedule(coordinator, step, args=(iterator,))
     >>> lodestar.train.join(coordinator)
 
     After an error, `coordinator.join()` in place of it may leave an update on

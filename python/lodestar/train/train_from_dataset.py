@@ -50,9 +50,7 @@ def train_from_dataset(
     file by file. Each thread has metrics of its own, which are added up.
 
     >>> data = lodestar.data.FileDataset(files, "slots.yaml", 1024)
-    ... # doctest: +SKIP
     >>> lodestar.train.train_from_dataset(model, data, fetch=["loss", "auc"])
-    ... # doctest: +SKIP
 
     Args:
         model: A compiled Keras model that keeps Keras's own `train_step`. A

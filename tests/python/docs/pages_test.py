@@ -5,31 +5,28 @@ program, in an empty folder; those of text, sh, yaml and the like are not run.
 """
 
 import pathlib
+import re
 
 import keras
 import notebook
 import pytest
+from processes import Interpreter
 
-_DOCS = pathlib.Path(__file__).absolute().parents[3] / "docs"
-_PAGES = [
-    "../README",
-    "data",
-    "embedding",
-    "from_hugectr",
-    "from_keras",
-    "from_paddle",
-    "from_tfra",
-    "id_tables",
-    "layers",
-    "limits",
-    "optimizers",
-    "production",
-    "rows",
-    "saving",
-    "sequences",
-    "serving",
-    "snapshot",
-    "training",
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+_DOCS = _ROOT / "docs"
+_PAGES = {
+    str(path.relative_to(_ROOT)): path.read_text()
+    for folder, pattern in ((_ROOT, "*.md"), (_DOCS, "**/*.md"))
+    for path in sorted(folder.glob(pattern))
+}
+# Those that start clusters, which TensorFlow would have in mind until its
+# process ends.
+_CLUSTERS = [name for name, page in _PAGES.items() if "LocalCluster(" in page]
+_OTHERS = [
+    name
+    for name, page in _PAGES.items()
+    if notebook.blocks(page)
+    and name not in (*_CLUSTERS, "docs/tutorial.md")  # has a test below
 ]
 
 
@@ -39,16 +36,35 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
-    return lambda name: notebook.run(_DOCS / f"{name}.md")
+    return lambda name: notebook.run(_ROOT / name)
 
 
-@pytest.mark.parametrize("name", _PAGES)
+@pytest.mark.parametrize("name", _OTHERS)
 def test_the_python_of_a_page_runs(name, run):
     assert len(run(name)) > 1
 
 
+@pytest.mark.parametrize("name", _CLUSTERS)
+def test_the_python_of_a_page_that_starts_clusters_runs(name, tmp_path):
+    with Interpreter() as process:
+        process.run(
+            "import notebook, os, pathlib\n"
+            f"os.chdir({str(tmp_path)!r})\n"
+            f"notebook.run(pathlib.Path({str(_ROOT / name)!r}))"
+        )
+
+
+def test_pages_have_no_python_that_is_not_run():
+    fence = re.compile(r"^ *(?:```|~~~)\W*py.*", re.M | re.I)
+    prompt = re.compile(r"^ *>>> .*", re.M)
+    assert "README.md" in _OTHERS and "docs/distributed.md" in _CLUSTERS
+    for name, page in _PAGES.items():
+        assert len(fence.findall(page)) == len(notebook.blocks(page)), name
+        assert not prompt.findall(page), f"{name}: write a block of python"
+
+
 def test_the_tutorial_comes_to_what_it_says(run, tmp_path):
-    names = run("tutorial")
+    names = run("docs/tutorial.md")
     assert names["baseline"] == pytest.approx(0.70, abs=0.01)
     assert names["auc"] == pytest.approx(0.90, abs=0.02)
     effect = names["effect"]
@@ -76,16 +92,4 @@ def test_the_notebook_is_made_of_the_tutorial():
     made = notebook.notebook((_DOCS / "tutorial.md").read_text())
     assert (_DOCS / "tutorial.ipynb").read_text() == made, (
         "run: python tools/notebook.py docs/tutorial.md"
-    )
-
-
-def test_the_python_of_the_page_that_starts_clusters_runs(
-    fresh_process, tmp_path
-):
-    # TensorFlow would have their tasks in mind until its process ends.
-    blocks = notebook.blocks((_DOCS / "distributed.md").read_text())
-    assert blocks
-    fresh_process.run(
-        f"import os; os.chdir({str(tmp_path)!r})\n"
-        + "".join(text for _, text in blocks)
     )

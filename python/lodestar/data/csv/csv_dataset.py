@@ -38,9 +38,9 @@ def CsvDataset(
     `prepare_files` is the faster way to several epochs; an iterator cannot be
     saved.
 
-    >>> dataset = CsvDataset(  # doctest: +SKIP
-    ...     "adult.csv", batch_size=512, label="Salary=>50K")
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = CsvDataset(
+    ...     "clicks.csv", batch_size=512, label="click")
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows, all of

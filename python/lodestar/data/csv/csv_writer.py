@@ -26,7 +26,8 @@ class CsvWriter(SampleWriter):
     blank between them. The numbers are exact: a float32 has the fewest digits
     that read back as it.
 
-    >>> with CsvWriter(path, spec) as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> with CsvWriter("clicks.csv", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 

@@ -40,8 +40,8 @@ def ExampleDataset(
     Records are read and parsed by TensorFlow's own ops, so that workers can read
     for themselves, and an iterator that does not shuffle rows can be saved.
 
-    >>> dataset = ExampleDataset("a.tfrecord", slots, 1024)  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = ExampleDataset("clicks.tfrecord", slots, 1024)
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; one

@@ -19,7 +19,8 @@ class ExampleWriter(SampleWriter):
     Each slot is the feature of its name, a list of int64, or of floats where the
     slot is declared so.
 
-    >>> with ExampleWriter("a.tfrecord", spec) as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> with ExampleWriter("a.tfrecord", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 

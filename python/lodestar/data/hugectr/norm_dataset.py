@@ -36,8 +36,8 @@ def NormDataset(
     float32; where a slot is declared uint64 they must be whole numbers, and a
     dense slot comes as int64.
 
-    >>> dataset = NormDataset("file_list.txt", spec, 1024)  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = NormDataset("file_list.txt", spec, 1024)
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows. A

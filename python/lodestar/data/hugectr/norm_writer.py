@@ -24,7 +24,10 @@ class NormWriter(KeyRecordWriter):
     Labels and dense values are float32; integers have to be exact in it. The
     file does not say which keys it holds: a reader has to be told `key_type`.
 
-    >>> with NormWriter(path, spec) as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec(
+    ...     [Slot.label("click"), Slot.dense("I", [2]), Slot.sparse("C1")]
+    ... )
+    >>> with NormWriter("clicks.norm", spec) as writer:
     ...     writer.write({"click": 1, "I": [0.5, -2.0], "C1": [7, 8]})
     """
 

@@ -42,8 +42,8 @@ def RawDataset(
     A dense int32 x is read as log(x + 1) in float32, and must be 0 or more; by
     a slot declared uint64 as x itself.
 
-    >>> dataset = RawDataset(path, spec, 1024, layout="int")  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = RawDataset("clicks.raw", spec, 1024, layout="int")
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a

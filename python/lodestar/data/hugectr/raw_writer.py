@@ -59,7 +59,10 @@ class RawWriter(KeyRecordWriter):
 
     A float label in int32 and integers in float32 have to be exact.
 
-    >>> with RawWriter(path, spec, layout="int") as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec(
+    ...     [Slot.label("click"), Slot.dense("I", [2]), Slot.sparse("C1")]
+    ... )
+    >>> with RawWriter("clicks.raw", spec, layout="int") as writer:
     ...     writer.write({"click": 1, "I": np.log1p([0, 9]), "C1": 7})
     """
 

@@ -51,13 +51,13 @@ class MergeCounts:
 class InMemoryDataset:
     """Loads MultiSlot files, to be shuffled and read any number of times.
 
-    >>> memory = InMemoryDataset("slots.yaml", 1024)  # doctest: +SKIP
-    >>> memory.load(files_of_today)  # doctest: +SKIP
-    >>> memory.preload(files_of_tomorrow)  # doctest: +SKIP
-    >>> memory.global_shuffle()  # doctest: +SKIP
-    >>> model.fit(memory.dataset(), epochs=2)  # doctest: +SKIP
-    >>> memory.release()  # doctest: +SKIP
-    >>> memory.wait_preload()  # doctest: +SKIP
+    >>> memory = InMemoryDataset("slots.yaml", 1024)
+    >>> memory.load(files_of_today)
+    >>> memory.preload(files_of_tomorrow)
+    >>> memory.global_shuffle()
+    >>> model.fit(memory.dataset(), epochs=2)
+    >>> memory.release()
+    >>> memory.wait_preload()
 
     As in Paddle, of a sparse slot ids of 0, and floats below 1e-6 in magnitude,
     are dropped (an id and its weight both, if either is), and a slot that has no

@@ -57,8 +57,8 @@ def MultiSlotDataset(
     slot gets one 0, and epochs read memory; `shuffle_rows` is 0 or -1, which
     draws from all samples.
 
-    >>> dataset = MultiSlotDataset(files, "slots.yaml", 1024)  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = MultiSlotDataset(files, "slots.yaml", 1024)
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a

@@ -14,7 +14,8 @@ _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 class MultiSlotWriter(SampleWriter):
     """Writes MultiSlot text (docs/data.md); a context manager.
 
-    >>> with MultiSlotWriter(path, spec) as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> with MultiSlotWriter("clicks.txt", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 

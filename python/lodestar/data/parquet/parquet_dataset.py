@@ -62,8 +62,8 @@ def ParquetDataset(
     `tf.train.Checkpoint(iterator=iter(dataset))` resumes at the next row, in
     another process too.
 
-    >>> dataset = ParquetDataset("train/", batch_size=1024)  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = ParquetDataset("train/", batch_size=1024)
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows: data

@@ -38,7 +38,8 @@ class ParquetWriter(SampleWriter):
     not close at the same moment. Columns that HugeCTR knows nothing of (dense
     integers or with a free dim, sparse floats) are not listed.
 
-    >>> with ParquetWriter("train/0.parquet", spec) as writer:  # doctest: +SKIP
+    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> with ParquetWriter("day1/0.parquet", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 

@@ -27,10 +27,10 @@ class FileDataset:
     It is what `lodestar.train.train_from_dataset` reads. Its datasets all have
     one element spec, so that a step compiled for one takes batches of all.
 
-    >>> data = FileDataset(files, "slots.yaml", 1024)  # doctest: +SKIP
+    >>> data = FileDataset(files, "slots.yaml", 1024)
     >>> for day, files in files_by_day("log/%Y%m%d/*", first, last).items():
-    ...     data.set_files(files)  # doctest: +SKIP
-    ...     train_from_dataset(model, data)  # doctest: +SKIP
+    ...     data.set_files(files)
+    ...     train_from_dataset(model, data)
     """
 
     def __init__(

@@ -36,8 +36,8 @@ def open_dataset(
     `ExampleDataset` or `CsvDataset`, as the files are; `TableDataset` of a table
     in memory.
 
-    >>> dataset = open_dataset("clicks.parquet", batch_size=1024)  # doctest: +SKIP
-    >>> model.fit(dataset)  # doctest: +SKIP
+    >>> dataset = open_dataset("clicks.parquet", batch_size=1024)
+    >>> model.fit(dataset)
 
     Args:
         files: One path or several, all of one format; folders and file lists

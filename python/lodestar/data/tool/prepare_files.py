@@ -167,8 +167,8 @@ def prepare_files(
     they are. Called again, it finds the folder and reads nothing; called by
     several processes at once, one makes it and the others wait.
 
-    >>> data = prepare_files("prepared", "clicks.parquet")  # doctest: +SKIP
-    >>> model.fit(data.train_dataset(512))  # doctest: +SKIP
+    >>> data = prepare_files("prepared", "clicks.parquet")
+    >>> model.fit(data.train_dataset(512))
 
     Args:
         path: The folder to make; it appears whole or not at all.
