@@ -83,17 +83,19 @@ PROGRAMS = {
     "embedding_store_benchmark": Program(60, native=True),
     "eviction_benchmark": Program(60, native=True),
     "feeding_benchmark": Program(180, ("--small", "--runs", "15")),
-    "growth_benchmark": Program(90, (), ("200000",), native=True),
+    "growth_benchmark": Program(150, (), ("200000",), native=True),
     "hogwild_benchmark": Program(240, ("--runs", "7")),
-    "id_table_benchmark": Program(180),
+    "id_table_benchmark": Program(300),
     "live_model_benchmark": Program(90),
     "parquet_benchmark": Program(120),
     "peers_benchmark": Program(120, tfra=True),
     "reader_benchmark": Program(180),
-    "second_core_benchmark": Program(240),
+    "second_core_benchmark": Program(400),
     "sequence_benchmark": Program(240),
     "sequence_parts_benchmark": Program(180),
-    "server_benchmark": Program(300, ("look-up", "step")),
+    "server_benchmark": Program(
+        300, ("look-up", "step"), ("--small", "look-up", "step")
+    ),
     "snapshot_benchmark": Program(240),
     "snapshot_load_benchmark": Program(
         30,
