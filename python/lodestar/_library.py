@@ -5,6 +5,7 @@ import os
 import pathlib
 import struct
 import types
+from typing import TYPE_CHECKING
 
 from lodestar._startup import quiet_tools
 
@@ -192,4 +193,9 @@ def load(path: pathlib.Path) -> types.ModuleType:
 path = _find()
 
 # Every other module takes the op wrappers from here.
-gen_ops = load(path)
+if TYPE_CHECKING:
+    import lodestar._gen_ops  # types alone
+
+    gen_ops = lodestar._gen_ops
+else:
+    gen_ops = load(path)

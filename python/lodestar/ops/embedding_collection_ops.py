@@ -155,7 +155,7 @@ def feature_attrs(op: tf.Operation) -> dict[str, Any]:
 
 def split(
     tensors: Sequence[tf.Tensor], lengths: dict[str, int]
-) -> dict[str, list[tf.Tensor]]:
+) -> dict[str, Any]:
     """Inputs or outputs of an op, list by list."""
     left = iter(tensors)
     return {
@@ -176,8 +176,8 @@ def batch_lengths(attrs: dict[str, Any]) -> dict[str, int]:
 def hook_gradients(
     attrs: dict[str, Any],
     gradients: Sequence[tf.Tensor],
-    inputs: dict[str, list[tf.Tensor]],
-    uniques: dict[str, list[tf.Tensor]],
+    inputs: dict[str, Any],
+    uniques: dict[str, Any],
     *,
     deduplicated: bool = True,
 ) -> list[tf.IndexedSlices]:
@@ -300,7 +300,7 @@ def _weights_gradient_gradient(
 def weights_gradient_gradient(
     op: tf.Operation,
     attrs: dict[str, Any],
-    inputs: dict[str, list[tf.Tensor]],
+    inputs: dict[str, Any],
     grads: Sequence[tf.Tensor],
     find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:

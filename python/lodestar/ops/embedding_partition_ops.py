@@ -287,7 +287,7 @@ def _weights_gradient_gradient(
 
 
 def _positions_of_features(
-    attrs: dict[str, Any], inputs: dict[str, list[tf.Tensor]]
+    attrs: dict[str, Any], inputs: dict[str, Any]
 ) -> list[tf.Tensor]:
     """The positions of each feature, of those of its table."""
     splits = iter(inputs["row_splits"])

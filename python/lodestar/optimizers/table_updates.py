@@ -117,7 +117,7 @@ def _stage(
     u: TableUpdate,
     update: RowUpdate,
     nonfinite: str,
-    log_inputs: Sequence[tf.Tensor],
+    log_inputs: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
 ) -> Any:
     with u.table.on_device():
         return gen_ops.lodestar_embedding_stage(

@@ -67,11 +67,11 @@ def topk_avg_pooling(
     check_count("channel_num", channel_num)
     values, x_splits = nesting.flatten("x", x, FLOAT_DTYPES)
     nesting.check_one_a_row("x", values, "number")
-    row_rows, row_splits = nesting.flatten("row", row)
+    row_rows, levels = nesting.flatten("row", row)
     _, col_splits = nesting.flatten("col", col)
     with tf.name_scope(name or "sequence_topk_avg_pooling"):
         row_splits = lod_ops.lod_validate(
-            tf.shape(row_rows, out_type=tf.int64)[0], row_splits
+            tf.shape(row_rows, out_type=tf.int64)[0], levels
         )
         values = nesting.one_a_row("x", values, "number")
         index = gen_ops.lodestar_sequence_topk(

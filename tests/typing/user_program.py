@@ -1,0 +1,55 @@
+"""A user's program, as its checker of types sees it; nobody runs it."""
+
+from typing import assert_type
+
+import numpy as np
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import SlotSpec
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
+
+
+def tables(ids: tf.RaggedTensor) -> None:
+    table = lodestar.EmbeddingVariable(
+        8, admission=lodestar.MinCount(2), eviction=lodestar.MaxRows(1000)
+    )
+    assert_type(table, lodestar.EmbeddingVariable)
+    assert_type(table.dim, int)
+    layer = lodestar.layers.DynamicEmbedding(8, combiner="mean")
+    assert_type(layer.table, lodestar.EmbeddingVariable)
+    assert_type(layer.output_dim, int)
+    lodestar.EmbeddingVariable("8")  # type: ignore[arg-type]
+    lodestar.MinCount(n="2")  # type: ignore[arg-type]
+
+
+def sequences(x: lodestar.LoDTensor) -> None:
+    assert_type(lodestar.sequence.softmax(x), lodestar.LoDTensor)
+    assert_type(x.num_levels, int)
+    padded, lengths = lodestar.sequence.pad(x, maxlen=3)
+    lodestar.sequence.unpad(padded, lengths).to_list()
+    assert_type(
+        lodestar.sequence.unpad(padded, lengths, like=x), lodestar.LoDTensor
+    )
+    rows, index = lodestar.sequence.pool(x, "max", with_index=True)
+
+
+def data(folder: str) -> None:
+    spec = SlotSpec.from_yaml(f"{folder}/slots.yaml")
+    assert_type(spec, SlotSpec)
+    lodestar.data.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
+    lodestar.data.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]
+    assert_type(lodestar.data.Slot.label("click"), lodestar.data.Slot)
+
+
+def lookups() -> None:
+    table = lodestar.lookup.index_table_from_tensor(["a", "b"], 1)
+    assert_type(table, IdTable | IdTableWithHashBuckets)
+    table.lookup(np.array(["a"]))
+    table.lookup(["a"], nam="x")  # type: ignore[call-arg]
+
+
+def snapshots(folder: str, table: lodestar.EmbeddingVariable) -> None:
+    lodestar.snapshot.save(folder, {"table": table}, delta=True)
+    lodestar.snapshot.restore(folder, {"table": table})
+    lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""Writes python/lodestar/_gen_ops.pyi, the types of the library's ops.
+
+TensorFlow makes their Python when it loads the library, so that a checker of
+types cannot see it. `bazel run //tools:op_stubs` writes it anew.
+"""
+
+import inspect
+import pathlib
+import re
+import types
+
+PATH = "python/lodestar/_gen_ops.pyi"
+
+_HEAD = '''"""What TensorFlow generates of the library's ops; see tools/op_stubs.py."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+'''
+# What the generated text calls an argument or a result -> its type.
+_KINDS = {
+    r"`Tensor`": "tf.Tensor",
+    r"list .*`Tensor` objects.*": "Sequence[tf.Tensor]",
+    r"list of `ints`.*": "Sequence[int]",
+    r"list of `floats`.*": "Sequence[float]",
+    r"list of `bools`.*": "Sequence[bool]",
+    r"list of `strings`.*": "Sequence[str] | Sequence[bytes]",
+    r"list of `tf.DTypes`.*": "Sequence[tf.DType]",
+    r"list of shapes .*": "Sequence[Any]",
+    r"`int`": "int",
+    r"`float`": "float",
+    r"`bool`": "bool",
+    r"`string`": "str",
+    r"`tf.DType`": "tf.DType",
+}
+
+
+def _kind(op: str, text: str) -> str:
+    """The type of an argument or a result, by what its docstring says."""
+    found = re.match(r"An? (?:optional )?(`[\w.]+`|list .*)", text)
+    for pattern, kind in _KINDS.items():
+        if found and re.fullmatch(pattern, found[1]):
+            return kind
+    raise ValueError(f"{op}: {text!r} is of no kind that is known")
+
+
+def _described(text: str) -> dict[str, str]:
+    """Name -> first line of what is said of it, of a section's text."""
+    return dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
+
+
+def _result(op: str, text: str) -> tuple[str, str]:
+    """The type of an op's result, and the class that must be made for it."""
+    first = text.strip().split("\n")[0]
+    if first == "The created Operation.":
+        return "tf.Operation | None", ""
+    names = re.fullmatch(r"A tuple of `Tensor` objects \((.*)\)\.", first)
+    if names is None:
+        return _as_result(_kind(op, first)), ""
+    said = _described(text)
+    made = f"_{op.removeprefix('lodestar_').title().replace('_', '')}"
+    fields = ""
+    for name in names[1].split(", "):
+        fields += f"    {name}: {_as_result(_kind(op, said[name]))}\n"
+    return made, f"\n\nclass {made}(NamedTuple):\n{fields}"
+
+
+def _as_result(kind: str) -> str:
+    return kind.replace("Sequence", "list")
+
+
+def stub(gen_ops: types.ModuleType) -> str:
+    """The stub of a module of generated ops, formatted.
+
+    Raises:
+        ValueError: TensorFlow says of an argument what is not known here.
+    """
+    text = _HEAD
+    for op in sorted(vars(gen_ops)):
+        function = getattr(gen_ops, op)
+        if not op.startswith("lodestar_") or op.endswith("_eager_fallback"):
+            continue
+        arguments, _, result = function.__doc__.rpartition("\n  Returns:\n")
+        said = _described(arguments.rpartition("\n  Args:\n")[2])
+        kind_of_result, its_class = _result(op, result)
+        text += f"{its_class}\n\ndef {op}(\n"
+        for name, parameter in inspect.signature(function).parameters.items():
+            default = parameter.default
+            shown = "" if default is parameter.empty else f" = {default!r}"
+            kind = "str | None" if name == "name" else _kind(op, said[name])
+            text += f"    {name}: {kind}{shown},\n"
+        text += f") -> {kind_of_result}: ...\n"
+    return text
+
+
+if __name__ == "__main__":
+    from lodestar._library import gen_ops
+
+    # Bazel's copies of this file are links to it.
+    root = pathlib.Path(__file__).resolve().parents[1]
+    (root / PATH).write_text(stub(gen_ops))
