@@ -113,11 +113,17 @@ def openmetrics(
 
     Raises:
         ValueError: A key is none of theirs, a counter is negative or no finite
-            number, or a label's name is not as
+            number, `snapshot_time` no time, or a label's name is not as
             `[a-zA-Z_][a-zA-Z0-9_]*`, begins with `__`, or is `table`.
-        TypeError: A value is no number, or a label's value no text.
+        TypeError: An argument is no mapping, a value is no number (of `rows`,
+            `hits`, `misses` and `memory`, no mapping), or a label's no text.
     """
     own = _checked_labels(labels or {})
+    if not isinstance(stats, Mapping):
+        raise TypeError(
+            f"`stats` is a {type(stats).__name__}; wanted what "
+            "LiveModel.stats() or lodestar.serving.stats(loaded) gives."
+        )
     unknown = [k for k in stats if k not in _METRICS and k not in _LEFT_OUT]
     if unknown:
         raise ValueError(
@@ -141,24 +147,42 @@ def openmetrics(
 def _samples(
     key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
 ) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for table, number in value.items():
-            yield from _samples(
-                key, metric, number, {**labels, "table": str(table)}
+    if metric.name.startswith("table_"):
+        if not isinstance(value, Mapping):
+            raise TypeError(
+                f"`stats[{key!r}]` is {value!r}; wanted table -> number."
             )
+        for table, number in value.items():
+            of_table = {**labels, "table": str(table)}
+            yield _sample(key, metric, number, of_table)
         return
     if key == "last_error":
         value = value is not None
     elif value is None:
         return
     elif key == "snapshot_time":
-        value = datetime.datetime.fromisoformat(value).timestamp()
+        value = _seconds(value)
+    yield _sample(key, metric, value, labels)
+
+
+def _seconds(time: Any) -> float:
+    try:
+        return datetime.datetime.fromisoformat(time).timestamp()
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`stats['snapshot_time']` is {time!r}, wanted ISO 8601 text."
+        ) from None
+
+
+def _sample(
+    key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
+) -> str:
     name = f"lodestar_{metric.name}"
     if metric.type == "counter":
         name += "_total"
     braces = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
     number = _number(key, value, metric.type == "counter")
-    yield f"{name}{{{braces}}} {number}" if braces else f"{name} {number}"
+    return f"{name}{{{braces}}} {number}" if braces else f"{name} {number}"
 
 
 def _number(key: str, value: Any, counts: bool) -> str:
@@ -181,8 +205,10 @@ def _number(key: str, value: Any, counts: bool) -> str:
 
 
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(labels, Mapping):
+        raise TypeError(f"`labels` is {labels!r}; wanted name -> text.")
     for name, value in labels.items():
-        if name == "table" or not _LABEL.fullmatch(name):
+        if name == "table" or not _LABEL.fullmatch(str(name)):
             raise ValueError(
                 f"`labels` has the name {name!r}; wanted letters of ASCII, "
                 "digits and `_`, no digit and no `__` at the start, and not "

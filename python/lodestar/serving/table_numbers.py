@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_eager
 from lodestar._library import gen_ops
 from lodestar.embedding.stats import by_name
 
@@ -37,7 +38,9 @@ def stats(loaded: Any) -> TableNumbers:
     Raises:
         ValueError: `loaded` has no tables that count: it is another object, or
             an export of `stock_saved_model`.
+        RuntimeError: In a `tf.function`.
     """
+    check_eager("stats")
     tables: Any = getattr(loaded, "tables", None)
     handles = {
         key: getattr(table, "resource_handle", None)

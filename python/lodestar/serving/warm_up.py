@@ -49,7 +49,7 @@ def write_warm_up(
             dtype or shape (names it); or they are none, or above 1000; or
             `model_name` is no text.
         tf.errors.NotFoundError: There is no such folder.
-        TypeError: `examples` is one mapping.
+        TypeError: `examples` is one mapping, or one of them none.
     """
     path = os.fspath(path)
     check_text("model_name", model_name)
@@ -68,6 +68,11 @@ def write_warm_up(
     records = []
     for number, example in enumerate(examples):
         what = f"`examples[{number}]`"
+        if not isinstance(example, Mapping):
+            raise TypeError(
+                f"{what} is a {type(example).__name__}; wanted argument -> "
+                "tensor."
+            )
         if set(example) != set(arguments):
             raise ValueError(
                 f"{what} has the arguments {sorted(example)}, wanted those of "

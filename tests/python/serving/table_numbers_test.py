@@ -84,6 +84,12 @@ def test_what_has_no_tables_that_count_is_refused(model, path, tmp_path):
             stats(wrong)
 
 
+def test_it_runs_eagerly_alone(path):
+    loaded = tf.saved_model.load(path)
+    with pytest.raises(RuntimeError, match="`stats` returns Python objects"):
+        tf.function(lambda: stats(loaded))()
+
+
 @pytest.mark.parametrize("consistency", ["call", "row"])
 def test_a_live_model_counts_over_updates(tmp_path, consistency):
     trainer = Trainer(tmp_path)

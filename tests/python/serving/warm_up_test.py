@@ -136,6 +136,7 @@ def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
         ([], {}, ValueError, "`examples` has 0 requests, wanted 1 to 1000"),
         (None, {}, TypeError, "not iterable"),
         (one(), {}, TypeError, "`examples` is one mapping; wanted a list"),
+        ([one(), [1]], {}, TypeError, r"`examples\[1\]` is a list; wanted"),
         ([one()], {"signature": "other"}, ValueError, "'other', but .* has"),
         ([one()], {"signature": "serve"}, ValueError, "is 'serve', but"),
         ([one()], {"model_name": 3}, ValueError, "`model_name`=3 is not None"),
