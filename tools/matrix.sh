@@ -16,10 +16,11 @@ of ./configure.sh, and the network.
   --keras VERSION    Keras to test with (default: the newest that pip takes)
   --python PATH      interpreter to build and test with (default: python3)
   --cuda auto|on|off CUDA kernels in the libraries (default: off, for size)
-  --library PATH     a library that is built already; no copy is built for its
-                     release. May be given again
+  --library PATH     a library that is built already for the minor release of a
+                     VERSION, for which no copy is built. May be given again
   --jobs N           folders of tests that run at a time (default: 1)
-  --tests PATH       these tests alone, as tests/python/lookup. May be given again
+  --tests PATH       these tests alone, as tests/python/lookup of the checkout.
+                     May be given again
   --cache DIR        Bazel's disk cache (default: .matrix/cache)
   --help             print this
 
@@ -37,6 +38,9 @@ stop() {
 
 say() { echo "matrix: $*" >&2; }
 
+# from_start PATH: absolute, as seen from where the user is.
+from_start() { (cd "$start" && realpath -m "$1"); }
+
 parse_options() {
   package=tensorflow-cpu keras= python=python3 cuda=off jobs=1
   cache=$PWD/.matrix/cache versions=() libraries=() tests=()
@@ -50,10 +54,10 @@ parse_options() {
           --keras) keras=$2 ;;
           --python) python=$2 ;;
           --cuda) cuda=$2 ;;
-          --library) libraries+=("$(realpath "$2")") ;;
+          --library) libraries+=("$(from_start "$2")") ;;
           --jobs) jobs=$2 ;;
           --tests) tests+=("$2") ;;
-          --cache) cache=$(realpath -m "$2") ;;
+          --cache) cache=$(from_start "$2") ;;
           *) stop 2 "unknown option '$1'; see --help" ;;
         esac
         shift 2
@@ -70,6 +74,9 @@ parse_options() {
   [[ $package == tensorflow || $package == tensorflow-cpu ]] ||
     stop 2 "--package is '$package', wanted tensorflow or tensorflow-cpu"
   [[ $jobs =~ ^[1-9][0-9]*$ ]] || stop 2 "--jobs is '$jobs', wanted a number"
+  # A program in a folder; another is looked for in PATH.
+  [[ $python != */* ]] || python=$(cd "$start" && realpath -ms "$python")
+  check_releases
   local test
   for test in "${tests[@]}"; do
     [[ -e $test ]] || stop 2 "--tests: there is no '$test'"
@@ -77,6 +84,24 @@ parse_options() {
   if [[ ${#tests[@]} -eq 0 ]]; then
     mapfile -t tests < <(tests_by_folder)
   fi
+}
+
+# What the wheel would refuse after hours of building.
+check_releases() {
+  local version library release known=" "
+  for version in "${versions[@]}"; do
+    [[ $known != *" ${version%.*} "* ]] ||
+      stop 2 "$version: another version of ${version%.*} is given; a wheel has" \
+        "one library for both"
+    known+="${version%.*} "
+  done
+  for library in "${libraries[@]}"; do
+    release=$(release_of "$library") ||
+      stop 2 "--library: '$library' is not Lodestar's library"
+    [[ $known == *" $release "* ]] ||
+      stop 2 "--library: '$library' is for TensorFlow $release, which no" \
+        "VERSION is"
+  done
 }
 
 # A process for each: what one test leaves behind does not reach all others.
@@ -114,7 +139,7 @@ copy_of_checkout() {
 
 # release_of LIBRARY: "2.20".
 release_of() {
-  grep -aom1 'LODESTAR_BUILT_FOR_TENSORFLOW=[0-9]*\.[0-9]*' "$1" | sed 's/.*=//'
+  grep -saom1 'LODESTAR_BUILT_FOR_TENSORFLOW=[0-9]*\.[0-9]*' "$1" | sed 's/.*=//'
 }
 
 # build VERSION: sets `built` to its library.
@@ -197,6 +222,7 @@ PYTHON
   )
 }
 
+start=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD/.matrix
 parse_options "$@"
