@@ -100,7 +100,7 @@ def choose(folder: pathlib.Path, installed: str) -> pathlib.Path:
     raise ImportError(
         f"lodestar: TensorFlow {installed} is installed, but this wheel has "
         f"libraries for {', '.join(found)}. Install one of these: `pip install "
-        f"'tensorflow-cpu=={found[-1]}.*'`."
+        f"'tensorflow=={found[-1]}.*'`, or tensorflow-cpu if that is yours."
     )
 
 
@@ -108,7 +108,8 @@ def _find() -> pathlib.Path:
     # Not resolved: under Bazel the files beside this one are links, and the
     # object is beside the links.
     package = pathlib.Path(os.path.abspath(__file__)).parent
-    roots = [package.parents[1], pathlib.Path(__file__).resolve().parents[2]]
+    resolved = pathlib.Path(__file__).resolve().parents[2]
+    roots = dict.fromkeys([package.parents[1], resolved])
     installed = package / _INSTALLED
     if any(installed.glob(f"*/{_NAME}")):
         return choose(installed, tf.__version__)
@@ -128,7 +129,8 @@ def _find() -> pathlib.Path:
 def _again(path: pathlib.Path) -> str:
     if _INSTALLED in path.parts:
         return (
-            "Install it again with `pip install --force-reinstall tf-lodestar`."
+            "Install the wheel again, with `pip install --force-reinstall "
+            "--no-deps`."
         )
     return f"Build it again with `{_BUILD}`."
 

@@ -92,7 +92,7 @@ def test_a_wheel_has_a_library_for_each_release(tmp_path):
     assert str(error.value) == (
         "lodestar: TensorFlow 2.22.1 is installed, but this wheel has libraries "
         "for 2.9, 2.20, 2.21. Install one of these: `pip install "
-        "'tensorflow-cpu==2.21.*'`."
+        "'tensorflow==2.21.*'`, or tensorflow-cpu if that is yours."
     )
 
 
