@@ -108,7 +108,12 @@ def policy_of(paths: list[pathlib.Path]) -> Policy:
 
 
 def _run(command: list[str], **options: object) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, **options)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, **options
+        )
+    except FileNotFoundError as error:
+        raise WheelError(f"{command[0]} is not installed") from error
     if done.returncode:
         raise WheelError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 

@@ -301,6 +301,12 @@ def test_a_library_that_needs_what_no_platform_has_is_refused():
         build_wheel.policy_of([library])
 
 
+def test_without_strip_there_is_no_wheel(libraries, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build_wheel.WheelError, match="strip is not installed"):
+        build_wheel.build_wheel(libraries[:1], tmp_path / "dist")
+
+
 def test_a_wheel_that_is_too_large_is_refused(libraries, tmp_path):
     with pytest.raises(build_wheel.WheelError, match="wanted 1,000 at most"):
         build_wheel.build_wheel(libraries, tmp_path, 1000)
