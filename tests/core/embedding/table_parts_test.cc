@@ -14,7 +14,7 @@ TEST(TableEventsTest, EachIsCountedForItself) {
   events.Add(Event::kInserts, -2);
   TableEvents copy;
   copy.Add(Event::kIds, 100);
-  copy.CopyFrom(events);
+  copy.Share(events);
   for (int e = 0; e < kNumEvents; ++e) {
     const Event event = static_cast<Event>(e);
     EXPECT_EQ(copy.count(event), event == Event::kInserts ? e - 2 : e);
@@ -36,9 +36,21 @@ TEST(TableEventsTest, ReadsOfAllThreadsAreSummed) {
   EXPECT_EQ(events.count(Event::kHits), 0);
   events.Add(Event::kReadMisses, -kReaders * 3000);
   EXPECT_EQ(events.count(Event::kReadMisses), 0);
-  TableEvents copy;
-  copy.CopyFrom(events);
-  EXPECT_EQ(copy.count(Event::kReadHits), kReaders * 2000);
+}
+
+TEST(TableEventsTest, WhoTakesAPlaceMissesNoReadOfWhoHadIt) {
+  TableEvents successor;
+  {
+    TableEvents events;
+    events.AddReads({2, 3});
+    successor.Share(events);
+    events.AddReads({4, 5});  // a call that holds the old table
+    events.Add(Event::kInserts, 1);
+  }
+  successor.AddReads({1, 1});
+  EXPECT_EQ(successor.count(Event::kReadHits), 7);
+  EXPECT_EQ(successor.count(Event::kReadMisses), 9);
+  EXPECT_EQ(successor.count(Event::kInserts), 1);
 }
 
 TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {

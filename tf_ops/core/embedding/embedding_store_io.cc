@@ -165,7 +165,7 @@ void EmbeddingStore::TakeOver(const EmbeddingStore& like,
   const TableParts& old = like.table_;
   if (!rows.with_counters) table_.step.Set(old.step.value(), old.step.own());
   if (rows.shared_values.empty()) table_.shared.CopyValues(old.shared);
-  table_.events.CopyFrom(old.events);
+  table_.events.Share(old.events);
 }
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,

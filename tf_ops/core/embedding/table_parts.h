@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "tf_ops/core/embedding/optimizer_binding.h"
@@ -58,21 +59,22 @@ struct ReadCounts {
 class TableEvents {
  public:
   void Add(Event event, int64_t count) {
-    counts_[static_cast<int>(event)].fetch_add(count,
-                                               std::memory_order_relaxed);
+    counts_->of[static_cast<int>(event)].fetch_add(count,
+                                                   std::memory_order_relaxed);
   }
   // Once a batch. Many threads read one table at once, so each adds to a cache
   // line that it shares with few.
   void AddReads(const ReadCounts& reads) {
     static thread_local const size_t line =
         std::hash<std::thread::id>()(std::this_thread::get_id()) % kLines;
-    reads_[line].hits.fetch_add(reads.hits, std::memory_order_relaxed);
-    reads_[line].misses.fetch_add(reads.misses, std::memory_order_relaxed);
+    Reads& shared = counts_->reads[line];
+    shared.hits.fetch_add(reads.hits, std::memory_order_relaxed);
+    shared.misses.fetch_add(reads.misses, std::memory_order_relaxed);
   }
   int64_t count(Event event) const {
     int64_t count =
-        counts_[static_cast<int>(event)].load(std::memory_order_relaxed);
-    for (const Reads& line : reads_) {
+        counts_->of[static_cast<int>(event)].load(std::memory_order_relaxed);
+    for (const Reads& line : counts_->reads) {
       if (event == Event::kReadHits) {
         count += line.hits.load(std::memory_order_relaxed);
       } else if (event == Event::kReadMisses) {
@@ -81,13 +83,10 @@ class TableEvents {
     }
     return count;
   }
-  // REQUIRES: nothing was read here yet.
-  void CopyFrom(const TableEvents& other) {
-    for (int e = 0; e < kNumEvents; ++e) {
-      counts_[e].store(other.count(static_cast<Event>(e)),
-                       std::memory_order_relaxed);
-    }
-  }
+  // Both count as one from here on: a table that takes the place of another
+  // misses nothing that is read of the other meanwhile.
+  // REQUIRES: no other thread uses this one yet.
+  void Share(const TableEvents& other) { counts_ = other.counts_; }
 
  private:
   static constexpr int kLines = 16;
@@ -95,9 +94,12 @@ class TableEvents {
     std::atomic<int64_t> hits{0};
     std::atomic<int64_t> misses{0};
   };
+  struct Counts {
+    std::atomic<int64_t> of[kNumEvents] = {};
+    Reads reads[kLines];
+  };
 
-  std::atomic<int64_t> counts_[kNumEvents] = {};
-  Reads reads_[kLines];
+  std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };
 
 // What sightings are dated by. Thread-safe.

@@ -371,7 +371,7 @@ Status TableRestorer::MakeOrder(RowShard* shard) try {
 void TableRestorer::SetCounters() {
   table_->rows.AddToSize(rows_);
   table_->step.Set(last_.step, last_.own_step);
-  table_->events.CopyFrom(like_.parts().events);
+  table_->events.Share(like_.parts().events);
 }
 
 Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
