@@ -223,6 +223,6 @@ def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _escaped(text: str) -> str:
-    """A label's value between quotes; what is no Unicode becomes `?`."""
-    text = text.encode("utf-8", "replace").decode()
+    r"""A label's value between quotes; what is no Unicode becomes `\udcff`."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,5 +1,6 @@
 """Requests that TensorFlow Serving runs when it loads a model."""
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -66,7 +67,10 @@ def write_warm_up(
         )
     arguments = {a["name"]: a for a in known[signature]["arguments"]}
     records = []
-    for number, example in enumerate(examples):
+    # One more than are taken: a data set that repeats has no end.
+    for number, example in enumerate(
+        itertools.islice(examples, _MAX_REQUESTS + 1)
+    ):
         what = f"`examples[{number}]`"
         if not isinstance(example, Mapping):
             raise TypeError(
@@ -89,9 +93,10 @@ def write_warm_up(
             )
         )
     if not 1 <= len(records) <= _MAX_REQUESTS:
+        found = f"more than {_MAX_REQUESTS}" if records else "no"
         raise ValueError(
-            f"`examples` has {len(records)} requests, wanted 1 to "
-            f"{_MAX_REQUESTS}: TensorFlow Serving takes no more."
+            f"`examples` has {found} requests, wanted 1 to {_MAX_REQUESTS}: "
+            "TensorFlow Serving takes no more."
         )
     file = os.path.join(path, *_FILE)
     tf.io.gfile.makedirs(os.path.dirname(file))

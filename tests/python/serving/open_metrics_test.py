@@ -126,8 +126,12 @@ def test_names_are_escaped(name):
 
 
 def test_a_name_that_is_no_unicode():
-    text = openmetrics({"rows": {"\udcff": 1}})
-    assert 'table="?"' in text and text.encode()
+    # Two names stay two.
+    text = openmetrics({"rows": dict.fromkeys(["\udcff", "\udcfe"], 1)})
+    assert parse(text)["lodestar_table_rows"] == {
+        frozenset({("table", name)}): 1 for name in (r"\udcff", r"\udcfe")
+    }
+    assert text.encode()
 
 
 @pytest.mark.parametrize(
