@@ -1,6 +1,7 @@
 """ExampleDataset: TFRecord files of tf.Example as a tf.data.Dataset."""
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def ExampleDataset(
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
         texts: The sparse slots of ids that are bytes. None looks for them in the
-            first 1,000 records.
+            first 1,000 records of all files.
         weights: As `MultiSlotDataset`.
         **options: Those of `ReadOptions` but for `open_command`. With
             `deterministic=False` `num_parallel_files` files are read at a time;
@@ -57,8 +58,8 @@ def ExampleDataset(
 
     Raises:
         ValueError: An option is out of range, or `texts` names no sparse slot of
-            ids; with the class `DataError`, the first file cannot be read, or its
-            first records are no tf.Examples.
+            ids; with the class `DataError`, the first file cannot be read, no
+            file has a record, or the first records are no tf.Examples.
         tf.errors.InvalidArgumentError: While reading: a record is not as declared
             ("Name: a.tfrecord: record 17, Feature: y ...", records count from 0).
         tf.errors.DataLossError: While reading: a file is damaged; gives the byte,
@@ -70,7 +71,7 @@ def ExampleDataset(
     spec = as_slot_spec(slots, weights)
     paths = [as_input(path) for path in as_paths(files)]
     with tf.init_scope():  # of a function that opens it
-        hashed = _text_slots(paths[0], spec, texts)
+        hashed = _text_slots(paths, spec, texts, read.on_error == "skip")
     layout = read.layout(spec)
     paths, num_shards, shard_index = read.shard_of(paths)
 
@@ -121,9 +122,19 @@ def _names(paths: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def _text_slots(
-    path: str, spec: SlotSpec, texts: Collection[str] | None
+    paths: list[str],
+    spec: SlotSpec,
+    texts: Collection[str] | None,
+    skips: bool,
 ) -> list[str]:
-    """The sparse slots of ids that are bytes, as given or as records have them."""
+    """The sparse slots of ids that are bytes, as given or as records have them.
+
+    Args:
+        paths: The files.
+        spec: The slots.
+        texts: Those that are given.
+        skips: Whether a record that is no tf.Example is passed over here.
+    """
     ids = [
         slot.name
         for slot in spec.used
@@ -136,26 +147,43 @@ def _text_slots(
         )
     found = set(texts or ())
     unknown = set(ids) if texts is None else set()
-    compression = "GZIP" if path.endswith(".gz") else ""
-    with reading(path):
-        records = tf.data.TFRecordDataset(path, compression_type=compression)
-        for number, record in enumerate(records.take(_SEEN_RECORDS)):
-            try:
-                example = tf.train.Example.FromString(record.numpy())
-            except DecodeError as error:
+    seen = 0
+    for path, number, record in itertools.islice(
+        _records(paths), _SEEN_RECORDS
+    ):
+        seen += 1
+        try:
+            example = tf.train.Example.FromString(record)
+        except DecodeError as error:
+            if not skips:
                 raise DataError(
                     f"{path}: record {number}: is no tf.Example"
                 ) from error
-            for name in list(unknown):
-                feature = example.features.feature.get(name)
-                kind = feature and feature.WhichOneof("kind")
-                if kind and len(getattr(feature, kind).value):
-                    unknown.remove(name)
-                    if kind == "bytes_list":
-                        found.add(name)
-            if not unknown:
-                break
+            continue
+        for name in list(unknown):
+            feature = example.features.feature.get(name)
+            kind = feature and feature.WhichOneof("kind")
+            if kind and len(getattr(feature, kind).value):
+                unknown.remove(name)
+                if kind == "bytes_list":
+                    found.add(name)
+        if not unknown:
+            break
+    if not seen:
+        raise DataError(f"{paths[0]}: no file of {len(paths)} has a record")
     return [name for name in ids if name in found]
+
+
+def _records(paths: list[str]) -> Iterator[tuple[str, int, bytes]]:
+    """The records of files, each with its file and its number there."""
+    for path in paths:
+        compression = "GZIP" if path.endswith(".gz") else ""
+        with reading(path):
+            records = tf.data.TFRecordDataset(
+                path, compression_type=compression
+            )
+            for number, record in enumerate(records):
+                yield path, number, record.numpy()
 
 
 def _good_records(

@@ -141,6 +141,28 @@ def test_bytes_are_hashed(tmp_path, texts):
     assert features["none"].to_list() == [[], [], []]
 
 
+def test_files_without_records(tmp_path):
+    empty = records(tmp_path / "0.tfrecord")
+    slots = [Slot.sparse("city")]
+    with pytest.raises(DataError, match="0.tfrecord: no file of 1 has a rec"):
+        ExampleDataset(empty, slots, 4)
+    files = [empty, records(tmp_path / "1.tfrecord", {"city": "Oslo"})]
+    (features,) = ExampleDataset(files, slots, 4)
+    assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
+
+
+def test_bad_records_before_it_is_known_what_is_bytes(tmp_path):
+    path = records(
+        tmp_path / "a.tfrecord", b"\xff\xffno proto", {"city": "Oslo"}
+    )
+    skipped = SkippedRecords()
+    (features,) = ExampleDataset(
+        path, [Slot.sparse("city")], 4, on_error="skip", skipped=skipped
+    )
+    assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
+    assert skipped.count == 1
+
+
 def test_orders(tmp_path):
     files = [write(tmp_path / f"{i}.tfrecord") for i in range(2)]
     assert order(ExampleDataset(files, SPEC, 8)) == 2 * list(range(ROWS))
