@@ -48,6 +48,15 @@ def check_text(name: str, value: Any) -> None:
         raise ValueError(f"`{name}`={value!r} is not None or text.")
 
 
+def check_texts(**lists: Any) -> None:
+    """Raises ValueError where a value is one text, and not a list of them."""
+    for name, value in lists.items():
+        if isinstance(value, str):
+            raise ValueError(
+                f"`{name}` must be a list of texts, found {value!r}."
+            )
+
+
 def check_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; ValueError unless it is an int64."""
     if not (is_integer(value) and -(2**63) <= value < 2**63):

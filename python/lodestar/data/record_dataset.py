@@ -239,7 +239,9 @@ def epochs(
         )
         return epoch(order, seed)
 
-    if options.shuffle_files or options.shuffle_rows:
+    # Of empty epochs without end, seeds would be drawn for ever.
+    shuffles = bool(options.shuffle_files or options.shuffle_rows)
+    if shuffles and num_batches != 0:
         # One random number an epoch, new ones each time fit() starts over.
         seeds = tf.data.Dataset.random(
             seed=options.seed, rerandomize_each_iteration=True
@@ -267,7 +269,7 @@ def _with_cardinality(
     dataset: tf.data.Dataset, num_batches: int, repeat: int | None
 ) -> tf.data.Dataset:
     if repeat is None:
-        cardinality = tf.data.INFINITE_CARDINALITY if num_batches else 0
+        cardinality = tf.data.INFINITE_CARDINALITY
     else:
         cardinality = num_batches * repeat
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
@@ -279,11 +281,16 @@ def as_paths(files: Any) -> list[str]:
         return [files]
     if isinstance(files, (str, bytes, os.PathLike)):
         files = [files]
+    paths = []
+    found = type(files)  # whatever it holds, it may be large
     try:
-        paths = [as_path(path) for path in files]
+        for path in files:
+            found = type(path)
+            paths.append(as_path(path))
     except TypeError as error:
         raise ValueError(
-            f"`files` must be a path or a list of paths, found {files!r}."
+            "`files` must be a path or a list of paths, found "
+            f"{'' if found is type(files) else 'a list with '}{found.__name__}."
         ) from error
     if not paths:
         raise ValueError("`files` is empty; wanted at least one path.")

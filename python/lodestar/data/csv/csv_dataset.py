@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_texts
 from lodestar._typing import StrPaths
 from lodestar.data.column_batches import column_dataset
 from lodestar.data.csv.csv_table import MISSING, CsvTable
@@ -79,6 +80,7 @@ def CsvDataset(
                 f"`{name}` is no option of CsvDataset: one thread reads the "
                 "lines, in Python."
             )
+    check_texts(missing=missing, categorical=categorical, numeric=numeric)
     read = ReadOptions(batch_size, **options)
     skipped = None
     if read.on_error == "skip":

@@ -28,7 +28,7 @@ def as_slot_column(
         slot: The slot of its name.
         missing: None leaves nulls, which are errors when they are read. Else
             they, and these texts, are missing values: 0 in a dense slot, no
-            value in a sparse one.
+            value in a sparse one. A dense slot's list stays null.
         where: The column in errors.
 
     Returns:
@@ -46,41 +46,55 @@ def as_slot_column(
         array = column.unify_dictionaries().combine_chunks()
     types = pa.types
     drops = missing is not None and slot.kind == "sparse"
+    fills = missing is not None and slot.kind == "dense"
+    nulls = array.is_null() if array.null_count else None
+    if drops and types.is_fixed_size_list(array.type):
+        array = array.cast(pa.large_list(array.type.value_type))
     if types.is_list(array.type) or types.is_large_list(array.type):
         offsets = array.offsets.to_numpy().astype(np.int64)
         values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
         values = _elements(values, slot, missing or (), where)
         offsets -= offsets[0]
         if drops:
-            return _without_nulls(values, offsets)
-        nulls = array.is_null() if array.null_count else None
+            return _without_nulls(values, offsets, nulls)
         return pa.LargeListArray.from_arrays(
-            pa.array(offsets), values, mask=nulls
+            pa.array(offsets), _filled(values) if fills else values, mask=nulls
         )
     if types.is_fixed_size_list(array.type):
         size = array.type.list_size
         values = array.values.slice(array.offset * size, len(array) * size)
+        values = _elements(values, slot, missing or (), where)
         return pa.FixedSizeListArray.from_arrays(
-            _elements(values, slot, missing or (), where),
-            size,
-            mask=array.is_null() if array.null_count else None,
+            _filled(values) if fills else values, size, mask=nulls
         )
     values = _elements(array, slot, missing or (), where)
     if drops:
         return _without_nulls(values, np.arange(len(values) + 1))
-    if missing is not None and slot.kind == "dense" and values.null_count:
+    return _filled(values) if fills else values
+
+
+def _filled(values: Any) -> Any:
+    """Numbers with 0 in the place of nulls."""
+    import pyarrow.types as types
+
+    if types.is_integer(values.type) or types.is_floating(values.type):
         return values.fill_null(0)
-    return values
+    return values  # of a type that no dense slot can have
 
 
-def _without_nulls(values: Any, offsets: np.ndarray) -> Any:
-    """Lists of the values between offsets, but for nulls."""
+def _without_nulls(
+    values: Any, offsets: np.ndarray, null_lists: Any = None
+) -> Any:
+    """Lists of the values between offsets, but for nulls and for null lists."""
     import pyarrow as pa
 
-    if values.null_count:
+    if values.null_count or null_lists is not None:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
+        if null_lists is not None:  # which may have values all the same
+            nulls = null_lists.to_numpy(zero_copy_only=False)
+            valid = valid & ~np.repeat(nulls, np.diff(offsets))
         offsets = np.concatenate([[0], np.cumsum(valid)])[offsets]
-        values = values.drop_null()
+        values = values.filter(pa.array(valid))
     return pa.LargeListArray.from_arrays(pa.array(offsets), values)
 
 

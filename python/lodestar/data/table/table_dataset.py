@@ -2,12 +2,14 @@
 
 import dataclasses
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import check_texts
 from lodestar._errors import DataError, describe_error
 from lodestar._optional import import_optional
 from lodestar.data.csv.csv_columns import CsvColumns
@@ -73,7 +75,8 @@ def TableDataset(
     integers of what pandas has made floats because values are missing.
 
     Args:
-        table: The table. It must not change while it is read.
+        table: The table. It must not change while it is read, and is freed with
+            the dataset and its iterators. An index of pandas is left out.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s, each
             of which is the column of its name; other columns are left alone.
         batch_size: Samples a batch.
@@ -83,7 +86,8 @@ def TableDataset(
         numeric: Columns that are dense slots.
         missing: Texts that stand for a missing value. With them, or an empty
             list, so does a null, or a NaN of pandas: a missing value is 0 in a
-            dense slot, none in a sparse one. None: a null is an error.
+            dense slot, none in a sparse one. None: a null is an error, and so
+            is in any case one in the place of a dense slot's list.
         weights: As `ParquetDataset`.
         slot_size_array: As `ParquetDataset`.
         **options: Those of `ReadOptions` but for `open_command` and
@@ -109,10 +113,7 @@ def TableDataset(
             raise ValueError(
                 f"`{name}` is no option of a table, which has no files."
             )
-    if isinstance(missing, str):
-        raise ValueError(
-            f"`missing` must be a list of texts, found {missing!r}."
-        )
+    check_texts(missing=missing, categorical=categorical, numeric=numeric)
     path = _name_of(table)
     arrow = as_arrow(table)
     column, positive = _label_of(path, arrow, label)
@@ -145,18 +146,22 @@ def TableDataset(
     bindings = bind_slots(spec, rows)
     if slot_size_array is not None:
         bindings = limit_keys(bindings, slot_size_array)
-    return reader_dataset(
+    dataset = reader_dataset(
         [rows], bindings, read, read.shard or (1, 0), skip_of(read), _read_rows
     )
+    if not tf.inside_function():
+        # TensorFlow keeps what reads the table as long as the process.
+        weakref.finalize(dataset, rows.release).atexit = False
+    return dataset
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _TableRows:
     """A table as what has row groups.
 
     Attributes:
         path: What errors call it.
-        table: A `pyarrow.Table`.
+        table: A `pyarrow.Table`; None once it is released.
     """
 
     path: str
@@ -175,14 +180,21 @@ class _TableRows:
         groups, rest = divmod(self.num_rows, _GROUP_ROWS)
         return (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
 
+    def release(self) -> None:
+        self.table = None
+
 
 def _read_rows(
     rows: _TableRows, group: int, bindings: Sequence[Binding]
 ) -> Rows:
+    table = rows.table
+    if table is None:
+        # No DataError, which `on_error="skip"` would count as rows left out.
+        raise RuntimeError(
+            f"{rows.path}: has been freed with the dataset that held it"
+        )
     first = group * _GROUP_ROWS
-    return decode_rows(
-        bindings, rows.table.slice(first, _GROUP_ROWS), Faults(first)
-    )
+    return decode_rows(bindings, table.slice(first, _GROUP_ROWS), Faults(first))
 
 
 def is_table(data: Any) -> bool:
@@ -252,11 +264,14 @@ def _label_of(
 
 
 def _check_column(path: str, arrow: Any, name: str) -> None:
-    if name not in arrow.schema.names:
+    count = arrow.schema.names.count(name)
+    if count == 0:
         raise DataError(
             f"{path}: unknown column {name!r}; the columns are "
             f"{', '.join(arrow.schema.names) or 'none'}"
         )
+    if count > 1:
+        raise DataError(f"{path}: {count} columns are called {name!r}")
 
 
 def _slots_of(
@@ -268,6 +283,9 @@ def _slots_of(
     numeric: Collection[str],
 ) -> SlotSpec:
     """The slots of the columns, by their types."""
+    counts = Counter(arrow.schema.names)
+    for name in (name for name, count in counts.items() if count > 1):
+        _check_column(path, arrow, name)
     for name in (*categorical, *numeric):
         _check_column(path, arrow, name)
         if name == label:

@@ -191,6 +191,8 @@ def test_weights(tmp_path):
         ({"open_command": ["cat"]}, "`open_command` is no option of CsvDatas"),
         ({"label": "b"}, "unknown column 'b'; the columns are label, x"),
         ({"numeric": ["x"], "slots": [Slot.dense("x")]}, "no slot has|--slots"),
+        ({"numeric": "x"}, "`numeric` must be a list of texts, found 'x'"),
+        ({"missing": "NA"}, "`missing` must be a list of texts, found 'NA'"),
         ({"ids": "octal"}, "`ids`='octal' is not in"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import gc
+import weakref
 
 import keras
 import numpy as np
@@ -252,6 +254,35 @@ def test_missing_values():
     )
 
 
+@pytest.mark.parametrize(
+    "type_", [pa.list_(pa.int64()), pa.list_(pa.int64(), 2)]
+)
+def test_missing_values_in_lists(type_):
+    values = pa.array([[9, 9], [1, None], None, [2, 3]], type_)[1:]
+    sparse = [Slot.sparse("l")]
+    (features,) = TableDataset(pa.table({"l": values}), sparse, 3, missing=[])
+    assert features["l"].to_list() == [[1], [], [2, 3]]
+    table = pa.table({"l": values.take([0, 2])})
+    slots = [Slot.dense("l", (2,))]
+    (features,) = TableDataset(table, slots, 2, missing=[])
+    assert features["l"].numpy().tolist() == [[1.0, 0.0], [2.0, 3.0]]
+    dataset = TableDataset(pa.table({"l": values}), slots, 3, missing=[])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row 1.*null"):
+        list(dataset)
+
+
+def test_what_a_null_list_hides_is_no_value():
+    values = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3], pa.int32()),
+        pa.array([1, 8, 9]),
+        mask=pa.array([False, True]),
+    )
+    (features,) = TableDataset(
+        pa.table({"l": values}), [Slot.sparse("l")], 2, missing=[]
+    )
+    assert features["l"].to_list() == [[1], []]
+
+
 def test_nulls_within_lists_are_errors():
     table = pa.table({"l": [["a"], [None, "b"]]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="null in a list"):
@@ -353,6 +384,27 @@ def test_a_saved_iterator_goes_on(tmp_path):
 def test_no_rows():
     table = tables(1)["arrow"][:0]
     assert list(TableDataset(table, SPEC, 3, shuffle_rows=2)) == []
+    endless = TableDataset(table, SPEC, 3, shuffle_rows=2, repeat=None)
+    assert list(endless) == []
+
+
+def test_a_table_is_freed_with_its_dataset():
+    ids = np.arange(8)  # whose memory the table takes
+    held = weakref.ref(ids)
+    dataset = TableDataset(pa.table({"c": ids}), [Slot.sparse("c")], 4)
+    del ids
+    gc.collect()
+    assert held() is not None
+    del dataset
+    gc.collect()
+    assert held() is None
+
+
+def test_an_iterator_holds_the_table():
+    table = pa.table({"c": np.arange(8)})
+    iterator = iter(TableDataset(table, [Slot.sparse("c")], 4, prefetch=0))
+    gc.collect()
+    assert [x["c"].to_list()[0] for x in iterator] == [[0], [4]]
 
 
 def test_model_fit_knows_the_steps_of_an_epoch():
@@ -386,6 +438,24 @@ def test_model_fit_knows_the_steps_of_an_epoch():
         ({"a": [1]}, {}, TypeError, "must be a pandas or polars DataFrame"),
         (polars.LazyFrame({"a": [1]}), {}, TypeError, "collect\\(\\) it first"),
         (pa.table({}), {}, ValueError, "pyarrow.Table: has no columns"),
+        (
+            pa.table([[1], [2]], names=["a", "a"]),
+            {},
+            ValueError,
+            "pyarrow.Table: 2 columns are called 'a'",
+        ),
+        (
+            pa.table([["no"], ["yes"]], names=["y", "y"]),
+            {"label": "y=yes", "slots": [Slot.label("y")]},
+            ValueError,
+            "pyarrow.Table: 2 columns are called 'y'",
+        ),
+        (
+            pa.table({"x": ["a", None]}),
+            {"slots": [Slot.dense("x")], "missing": []},
+            ValueError,
+            "column 'x': found .*string, wanted float",
+        ),
         (
             pandas.DataFrame({"a": [1, "b", [2]]}),
             {},
@@ -469,6 +539,15 @@ def test_model_fit_knows_the_steps_of_an_epoch():
 def test_what_is_wrong_is_said(table, options, error, text):
     with pytest.raises(error, match=text):
         TableDataset(table, **{"batch_size": 2, **options})
+
+
+def test_a_list_of_tables_is_none_of_paths():
+    frames = [pandas.DataFrame({"secret": [1.0]})] * 2
+    with pytest.raises(
+        ValueError,
+        match=r"a path or a list of paths, found a list with DataFrame\.$",
+    ):
+        open_dataset(frames, batch_size=1)
 
 
 def test_a_format_is_none_of_a_table():
