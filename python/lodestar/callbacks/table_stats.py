@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._checks import is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -64,13 +65,17 @@ class TableStats(keras.callbacks.Callback):
     ):
         super().__init__()
         if update_freq != "epoch" and (
-            isinstance(update_freq, (bool, str)) or update_freq < 1
+            isinstance(update_freq, str)
+            or not is_integer(update_freq)
+            or update_freq < 1
         ):
             raise ValueError(
                 f"`update_freq`={update_freq!r} is not 'epoch' or a number of "
                 "batches, at least 1."
             )
-        if isinstance(logs, str) and logs != "all":
+        if logs != "all" and (
+            isinstance(logs, str) or not isinstance(logs, Iterable)
+        ):
             raise ValueError(
                 f"`logs`={logs!r} is not 'all' or a list of names."
             )
@@ -86,7 +91,11 @@ class TableStats(keras.callbacks.Callback):
         numbers = model_stats(self.model)
         for name in self._logs if numbers and self._logs != "all" else ():
             if not any(_is_called(found, name) for found in numbers):
-                known = dict.fromkeys(n.rpartition("/")[2] for n in numbers)
+                known = dict.fromkeys(
+                    last
+                    for last in (n.rpartition("/")[2] for n in numbers)
+                    if not last.isdigit()
+                )
                 raise ValueError(
                     f"`logs`: {name!r} is no number of a table; there are "
                     f"{', '.join(known)}."

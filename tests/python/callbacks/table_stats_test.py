@@ -104,7 +104,7 @@ def test_a_model_without_tables_writes_nothing(tmp_path):
     assert scalars(tmp_path) == {}
 
 
-@pytest.mark.parametrize("update_freq", [0, -1, "batch", True])
+@pytest.mark.parametrize("update_freq", [0, -1, 2.5, None, "batch", True])
 def test_bad_update_freq(update_freq, tmp_path):
     with pytest.raises(ValueError, match="`update_freq`="):
         TableStats(tmp_path, update_freq=update_freq)
@@ -159,6 +159,8 @@ def test_a_name_that_is_none_of_the_model_s():
         model().fit(X, Y, verbose=0, callbacks=[callback])
     with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
         TableStats(None, logs="rows")
+    with pytest.raises(ValueError, match="`logs`=None is not 'all'"):
+        TableStats(None, logs=None)
 
 
 @pytest.mark.parametrize(

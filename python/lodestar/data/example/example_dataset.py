@@ -39,7 +39,8 @@ def ExampleDataset(
     a dense slot has its values, int64 where it is declared uint64, else floats.
 
     Records are read and parsed by TensorFlow's own ops, so that workers can read
-    for themselves, and an iterator that does not shuffle rows can be saved.
+    for themselves (but with `on_error="skip"`, which is done in Python), and an
+    iterator that does not shuffle rows can be saved.
 
     >>> dataset = ExampleDataset("clicks.tfrecord", slots, 1024)
     >>> model.fit(dataset)
