@@ -12,7 +12,12 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_least, is_number
+from lodestar._checks import (
+    check_choice,
+    check_eager,
+    check_least,
+    is_number,
+)
 from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
@@ -241,7 +246,11 @@ class LiveModel(NotCopied):
             rows_removed, bytes (of files read), last_update_seconds (how long
             the last one took), last_error (why the newest version is not
             served; None: nothing is wrong).
+
+        Raises:
+            RuntimeError: In a `tf.function`.
         """
+        check_eager("LiveModel.stats")
         # Not under the lock: an update may take its time.
         served, rows = self._copies.run(
             lambda content: (content.served, content.table_stats()["rows"])

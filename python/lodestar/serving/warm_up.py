@@ -101,10 +101,15 @@ def write_warm_up(
     file = os.path.join(path, *_FILE)
     tf.io.gfile.makedirs(os.path.dirname(file))
     partial = f"{file}.tmp-{os.getpid()}"
-    with tf.io.TFRecordWriter(partial) as writer:
-        for record in records:
-            writer.write(record)
-    tf.io.gfile.rename(partial, file, overwrite=True)
+    try:
+        with tf.io.TFRecordWriter(partial) as writer:
+            for record in records:
+                writer.write(record)
+        tf.io.gfile.rename(partial, file, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(partial):
+            tf.io.gfile.remove(partial)
+        raise
     return file
 
 

@@ -687,3 +687,12 @@ class TestIdTables:
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=True)
         assert live.poll()
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])
+
+
+def test_stats_inside_a_tf_function_says_so(trainer):
+    live = follow(trainer)
+    with pytest.raises(
+        RuntimeError, match="`LiveModel.stats` returns Python objects"
+    ):
+        tf.function(live.stats)()
+    assert live.stats()["version"] is None

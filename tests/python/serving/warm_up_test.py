@@ -122,6 +122,17 @@ def test_a_failure_leaves_what_was_there(path):
     assert open(file, "rb").read() == before
 
 
+def test_a_failed_write_leaves_no_file(path):
+    folder = os.path.dirname(write_warm_up(path, [one()]))
+    before = os.listdir(folder)
+    os.remove(f"{folder}/{before[0]}")
+    os.mkdir(f"{folder}/{before[0]}")  # no file can take its name
+    with pytest.raises(tf.errors.OpError):
+        write_warm_up(path, [one()])
+    assert os.listdir(folder) == before
+    os.rmdir(f"{folder}/{before[0]}")
+
+
 def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
     path = tmp_path / "m"
     lodestar.export.saved_model(model, path)
