@@ -12,6 +12,7 @@ those that `bazel build //benchmarks/...` has built.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -178,7 +179,11 @@ def _last_line(text: str) -> str:
 def _output(name: str, command: list[str], limit: float) -> str:
     """Returns what a program prints, and shows what it says beside."""
     path = [str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-    with tempfile.TemporaryFile("w+") as errors:
+    # Files, not pipes: what it has started may hold these open for ever.
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
         try:
             process = subprocess.Popen(
                 command,
@@ -188,7 +193,7 @@ def _output(name: str, command: list[str], limit: float) -> str:
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(filter(None, path)),
                 },
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=errors,
                 text=True,
                 start_new_session=True,
@@ -199,17 +204,18 @@ def _output(name: str, command: list[str], limit: float) -> str:
                 f".venv/bin/bazel build //benchmarks:{name}"
             ) from error
         try:
-            printed, _ = process.communicate(timeout=limit)
+            process.wait(limit)
         except subprocess.TimeoutExpired as error:
             raise ReportError(
                 f"{name} did not end within {limit:.0f} seconds."
             ) from error
         finally:
-            if process.poll() is None:  # and what it has started
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            with contextlib.suppress(ProcessLookupError):  # none is left
+                os.killpg(process.pid, signal.SIGKILL)  # and what it started
+            process.wait()
+        output.seek(0)
         errors.seek(0)
-        said = errors.read()
+        printed, said = output.read(), errors.read()
     if process.returncode:
         raise ReportError(
             f"{name} ended with status {process.returncode}: "
@@ -456,6 +462,13 @@ def main(arguments: list[str] | None = None) -> int:
     taken, left = order(
         {name: PROGRAMS[name] for name in names}, records, options.budget
     )
+    load_now = os.getloadavg()[0]
+    if load_now > 1:
+        print(
+            f"The load is {load_now:.1f}: figures of a busy machine are no "
+            "judgement.",
+            file=sys.stderr,
+        )
     errors = _run_all(taken, options)
     if left:
         print("left out, for the budget: " + ", ".join(left))

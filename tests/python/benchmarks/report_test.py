@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import matplotlib
@@ -133,6 +134,46 @@ def test_a_program_that_does_not_end(checkout, tmp_path):
     checkout("tiny", "import time\ntime.sleep(3600)")
     with pytest.raises(report.ReportError, match="did not end within 1 sec"):
         report.run("tiny", NATIVE, tmp_path, limit=1)
+
+
+@pytest.mark.parametrize("end", ["print('{}')", "time.sleep(3600)"])
+def test_what_a_program_started_ends_with_it(checkout, tmp_path, end):
+    pid = tmp_path / "pid"
+    checkout(
+        "tiny",
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '3600'])\n"
+        f"pathlib.Path({str(pid)!r}).write_text(str(child.pid))\n{end}",
+    )
+    if "print" in end:  # and nobody waits for the other end of its stdout
+        assert report.run("tiny", NATIVE, tmp_path)["lines"] == [{}]
+    else:
+        with pytest.raises(report.ReportError, match="did not end within 5 s"):
+            report.run("tiny", NATIVE, tmp_path, limit=5)
+    assert not is_running(int(pid.read_text()))
+
+
+def is_running(pid):
+    """Whether a process, that was sent a signal, is none that has ended."""
+    for _ in range(600):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()
+        except FileNotFoundError:
+            return False
+        if state[0] == "Z":  # nobody has asked what became of it
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize("load", [0.9, 3.04])
+def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
+    checkout("tiny", "print('{}')")
+    monkeypatch.setattr(report, "PROGRAMS", {"tiny": NATIVE})
+    monkeypatch.setattr(report.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert not report.main(["--folder", str(tmp_path / "x"), "run", "--all"])
+    warning = "The load is 3.0: figures of a busy machine are no judgement.\n"
+    assert capsys.readouterr().err == (warning if load > 1 else "")
 
 
 def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
