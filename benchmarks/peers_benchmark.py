@@ -28,8 +28,10 @@ from benchmarks import embedding_benchmark, measure, training_benchmark
 _IDS = [tf.TensorSpec([None], tf.int64)]
 _OURS = "Lodestar"
 _TFRA = "TFRA"
+# What takes a batch, and the batches.
+_Side = tuple[Callable[..., Any], Sequence[Any]]
 # The least of their time over ours.
-_WANTED = {
+_WANTED: dict[str, dict[str, float]] = {
     "look-up": {
         "tf.gather": 0.8,
         "keras Embedding": 0.8,
@@ -66,6 +68,7 @@ class Tfra:
             self.about = self._answer()
 
     def _answer(self) -> Any:
+        assert self._process.stdout  # a pipe
         for line in self._process.stdout:
             if line[0] in "{[":  # and not what an import has to say
                 return json.loads(line)
@@ -76,6 +79,7 @@ class Tfra:
 
     def call_seconds(self, work: str) -> list[float]:
         """Returns how long each call of a work, with each batch, took there."""
+        assert self._process.stdin  # a pipe
         self._process.stdin.write(work + "\n")
         self._process.stdin.flush()
         return self._answer()
@@ -85,7 +89,9 @@ class Tfra:
         self._process.communicate()
 
 
-def hash_table(kind: str, batches: training_benchmark.Batches):
+def hash_table(
+    kind: str, batches: training_benchmark.Batches
+) -> Callable[[tf.Tensor], tf.Tensor]:
     """One of TensorFlow's own tables that holds the rows."""
     default = tf.zeros([batches.matrix.shape[1]])
     tables = tf.lookup.experimental
@@ -102,7 +108,9 @@ def hash_table(kind: str, batches: training_benchmark.Batches):
     return table.lookup
 
 
-def keras_embedding(batches: training_benchmark.Batches):
+def keras_embedding(
+    batches: training_benchmark.Batches,
+) -> keras.layers.Layer:
     """Keras's layer with the rows."""
     layer = keras.layers.Embedding(*batches.matrix.shape)
     layer.build(())
@@ -110,9 +118,7 @@ def keras_embedding(batches: training_benchmark.Batches):
     return layer
 
 
-def look_ups(
-    batches: training_benchmark.Batches,
-) -> dict[str, tuple[Callable, Sequence]]:
+def look_ups(batches: training_benchmark.Batches) -> dict[str, _Side]:
     """Each side's look-up and its batches."""
     keys, matrix = batches.keys, batches.matrix
     of_ids = {
@@ -134,9 +140,7 @@ def look_ups(
     }
 
 
-def steps(
-    batches: training_benchmark.Batches,
-) -> dict[str, tuple[Callable, Sequence]]:
+def steps(batches: training_benchmark.Batches) -> dict[str, _Side]:
     """Each side's training step and its batches."""
     made = {
         _OURS: (
@@ -161,7 +165,7 @@ def steps(
 def compare(
     work: str,
     title: str,
-    sides: Mapping[str, tuple[Callable, Sequence]],
+    sides: Mapping[str, _Side],
     tfra: Tfra | None,
     runs: int,
 ) -> None:

@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._errors import DataError
 from lodestar.data.record_dataset import ReadOptions, epochs
-from lodestar.data.sample_columns import concat, cut, num_rows, take
+from lodestar.data.sample_columns import (
+    check_one_size,
+    concat,
+    cut,
+    num_rows,
+    take,
+)
 from lodestar.data.slot_layout import dtype_of
 from lodestar.data.slot_spec import Slot, SlotSpec
 
@@ -111,7 +116,7 @@ def _tensors(spec: SlotSpec, columns: Columns) -> Iterator[np.ndarray]:
             yield _as_dtype(values, slot)
             yield np.asarray(splits, np.int64)
         elif -1 in slot.shape:
-            yield _as_dtype(_free_dim(slot, *column), slot)
+            yield _as_dtype(_with_free_dim(slot, *column), slot)
         else:
             column = _as_dtype(column, slot)
             yield column.reshape(-1, 1) if slot.kind == "label" else column
@@ -124,15 +129,10 @@ def _as_dtype(values: np.ndarray, slot: Slot) -> np.ndarray:
     return values.astype(dtype_of(slot).as_numpy_dtype, copy=False)
 
 
-def _free_dim(slot: Slot, values: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    lengths = np.diff(splits)
-    other = np.flatnonzero(lengths != lengths[:1])
-    if len(other):
-        raise DataError(
-            f"slot {slot.name!r} has a free dim, so the samples of a batch must "
-            f"be of one size: found {lengths[other[0]]} values in sample "
-            f"{other[0]}, wanted {lengths[0]} as in sample 0"
-        )
-    size = int(lengths[0]) // slot.multiple
+def _with_free_dim(
+    slot: Slot, values: np.ndarray, splits: np.ndarray
+) -> np.ndarray:
+    check_one_size(slot.name, splits)
+    size = int(splits[1] - splits[0]) // slot.multiple
     shape = [size if dim == -1 else dim for dim in slot.shape]
-    return values.reshape(len(lengths), *shape)
+    return values.reshape(len(splits) - 1, *shape)

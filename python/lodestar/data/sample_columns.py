@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from lodestar._errors import DataError
+
 Columns = Mapping[str, Any]
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -90,6 +92,26 @@ def lengths(column: Any) -> np.ndarray:
         return np.diff(column[1])
     size = int(np.prod(column.shape[1:]))
     return np.full(len(column), size, np.int64)
+
+
+def check_one_size(name: str, splits: np.ndarray) -> None:
+    """Checks that all samples of a slot with a free dim have as many values.
+
+    Args:
+        name: Of the slot, for the error.
+        splits: Integers `[B + 1]`.
+
+    Raises:
+        DataError: A sample has another number of values than the first.
+    """
+    counts = np.diff(splits)
+    other = np.flatnonzero(counts != counts[:1])
+    if len(other):
+        raise DataError(
+            f"slot {name!r} has a free dim, so the samples of a batch must be "
+            f"of one size: found {counts[other[0]]} values in sample "
+            f"{other[0]}, wanted {counts[0]} as in sample 0"
+        )
 
 
 def flat(column: Any) -> np.ndarray:

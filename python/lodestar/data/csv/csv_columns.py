@@ -75,8 +75,8 @@ class CsvColumns:
         numbers = [c.name for c in self._columns if c.may_be_ids()]
         return [
             f"column{'s' * (len(names) > 1)} {', '.join(_some(names))}: whole "
-            f"numbers, taken for {found}; --{option} "
-            f"{','.join(_some(names))} makes {other} of them"
+            f"numbers, taken for {found}; name {'them' if names[1:] else 'it'} "
+            f"in `{option}` to have {other}"
             for names, found, option, other in (
                 (ids, "ids", "numeric", "numbers"),
                 (numbers, "numbers", "categorical", "ids"),

@@ -127,8 +127,8 @@ class CsvTable(Source):
             return
         if slots is not None:
             raise DataError(
-                "--slots says what each column is, and so would --categorical "
-                "and --numeric"
+                "`slots` says what each column is, and so would `categorical` "
+                "and `numeric`"
             )
         name = self._label_column(reader, label)
         _check_kinds(reader, name, categorical, numeric)
@@ -187,8 +187,8 @@ class CsvTable(Source):
         if label is None:
             if "label" not in reader.columns:
                 raise DataError(
-                    f"{reader.path}: which column is the label? Give --label "
-                    f"COLUMN; the columns are {', '.join(reader.columns)}"
+                    f"{reader.path}: which column is the label? Name it in "
+                    f"`label`; the columns are {', '.join(reader.columns)}"
                 )
             label = "label"
         name = label

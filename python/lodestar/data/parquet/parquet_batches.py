@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_rows import Rows
 from lodestar.data.parquet.parquet_schema import Binding
+from lodestar.data.sample_columns import check_one_size
 from lodestar.data.slot_layout import dtype_of
 
 # TensorFlow shares, and does not copy, what lies at such places.
@@ -90,7 +90,8 @@ class BatchPacker:
             ]
             values = self._joined(i, pieces, [0])
             if self._bindings[i].slot.kind == "dense":
-                self._check_one_size(i, splits[row, : rows + 1])
+                name = self._bindings[i].slot.name
+                check_one_size(name, splits[row, : rows + 1])
             own.append(values)
         return [floats, ids, splits, *own]
 
@@ -104,17 +105,6 @@ class BatchPacker:
             dtype = dtype_of(self._bindings[i].slot).as_numpy_dtype
             return np.zeros(empty, dtype)
         return np.concatenate(pieces)
-
-    def _check_one_size(self, i: int, splits: np.ndarray) -> None:
-        lengths = np.diff(splits)
-        other = np.flatnonzero(lengths != lengths[:1])
-        if len(other):
-            raise DataError(
-                f"slot {self._bindings[i].slot.name!r} has a free dim, so the "
-                f"samples of a batch must be of one size: found "
-                f"{lengths[other[0]]} values in sample {other[0]}, wanted "
-                f"{lengths[0]} as in sample 0"
-            )
 
     def unpack(self, rows: tf.Tensor, *arrays: tf.Tensor) -> tuple[Any, ...]:
         """The flat tensors of the slots, in order, from the arrays of `pack`."""

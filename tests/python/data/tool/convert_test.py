@@ -104,10 +104,10 @@ def test_whole_numbers_that_come_back_are_ids_and_it_is_said(tmp_path, rng):
     assert spec.names("sparse") == ["user", "item"]
     assert spec.names("dense") == ["time"]
     assert [str(w.message).partition(": ")[2] for w in caught] == [
-        "columns user, item: whole numbers, taken for ids; --numeric user,item "
-        "makes numbers of them",
-        "column time: whole numbers, taken for numbers; --categorical time "
-        "makes ids of them",
+        "columns user, item: whole numbers, taken for ids; name them in "
+        "`numeric` to have numbers",
+        "column time: whole numbers, taken for numbers; name it in "
+        "`categorical` to have ids",
     ]
     first = text.split("\n")[1].split(",")
     features, _ = read(tmp_path)

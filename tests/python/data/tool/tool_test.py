@@ -274,7 +274,7 @@ FAILURES = [
     ),
     (
         "convert in.csv out.txt",
-        "in.csv: which column is the label? Give --label",
+        "in.csv: which column is the label? Name it in `label`",
     ),
     (
         "convert in.txt in.csv out.norm",
