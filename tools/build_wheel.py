@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 from auditwheel.architecture import Architecture
 from auditwheel.elfutils import elf_find_versioned_symbols
@@ -23,6 +24,8 @@ ROOT = pathlib.Path(os.path.abspath(__file__)).parents[1]
 MOST_BYTES = 8_000_000
 _NAME = "_lodestar_ops.so"
 _MARKER = re.compile(rb"LODESTAR_BUILT_FOR_TENSORFLOW=(\d+\.\d+)[^\0]*\0")
+# In pyproject.toml, for all releases that a wheel may be for.
+_EXTRA = re.compile(r'"(tensorflow(?:-cpu)?)>=[^"]*"')
 _METADATA = ("LICENSE", "NOTICE", "README.md", "pyproject.toml", "setup.py")
 # TensorFlow's own package has the first, and loads it before ours; glibc's loader
 # is there where any program is.
@@ -125,10 +128,30 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     target.chmod(0o644)
 
 
+def offered(releases: Iterable[str]) -> str:
+    """What pip may choose from: ">=2.20,<2.22" for "2.20" and "2.21".
+
+    Args:
+        releases: Minor releases of TensorFlow 2. Those between them that are
+            none of them are left out by name, as "!=2.20.*".
+    """
+    minors = {int(release.removeprefix("2.")) for release in releases}
+    first, end = min(minors), max(minors) + 1
+    missing = sorted(set(range(first, end)) - minors)
+    return ",".join(
+        [f">=2.{first}", f"<2.{end}", *(f"!=2.{each}.*" for each in missing)]
+    )
+
+
 def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
     """Copies what the wheel is made of."""
     for name in _METADATA:
         _copy(ROOT / name, folder / name)
+    project = folder / "pyproject.toml"
+    text, count = _EXTRA.subn(rf'"\1{offered(libraries)}"', project.read_text())
+    if count != 2:
+        raise WheelError(f"{project.name}: the extras of TensorFlow are gone")
+    project.write_text(text)
     package = ROOT / "python" / "lodestar"
     for suffix in ("*.py", "*.pyi", "*.csv.gz", "py.typed"):
         for path in package.rglob(suffix):
@@ -202,7 +225,7 @@ def main() -> None:
         "--output",
         type=pathlib.Path,
         metavar="DIR",
-        help="the folder (default: dist of the checkout)",
+        help="the folder (default: dist of the checkout, whose older wheel goes)",
     )
     options = parser.parse_args()
     # Where the user is, not where Bazel runs.
@@ -214,6 +237,9 @@ def main() -> None:
         wheel = build_wheel(paths, output)
     except WheelError as error:
         raise SystemExit(f"build_wheel: {error}") from None
+    if options.output is None:
+        for old in set(output.glob("tf_lodestar-*.whl")) - {wheel}:
+            old.unlink()
     releases = ", ".join(by_release(paths))
     print(f"{wheel}: {wheel.stat().st_size:,} bytes, TensorFlow {releases}")
 

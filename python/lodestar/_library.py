@@ -7,6 +7,7 @@ import struct
 import types
 from typing import TYPE_CHECKING
 
+from lodestar._command import begin
 from lodestar._startup import quiet_tools
 
 _BACKEND = (
@@ -14,6 +15,8 @@ _BACKEND = (
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
 _OLDEST_KERAS = (3, 12)
+_WANTED = ".".join(map(str, _OLDEST_KERAS))
+_KERAS = f"`pip install 'keras>={_WANTED}'`"
 # The same module in both packages, so neither is a dependency of ours.
 _TENSORFLOW = (
     "`pip install 'tf-lodestar[tensorflow-cpu]'`, or 'tf-lodestar[tensorflow]' "
@@ -30,10 +33,9 @@ def check_backend(backend: str) -> None:
 def check_keras(version: str) -> None:
     """Raises ImportError unless this Keras is one that Lodestar works with."""
     if tuple(map(int, version.split(".")[:2])) < _OLDEST_KERAS:
-        wanted = ".".join(map(str, _OLDEST_KERAS))
         raise ImportError(
-            f"lodestar: Keras {version} is installed, wanted {wanted} or later. "
-            f"Install it with `pip install 'keras>={wanted}'`."
+            f"lodestar: Keras {version} is installed, wanted {_WANTED} or later. "
+            f"Install it with {_KERAS}."
         )
 
 
@@ -42,8 +44,7 @@ def explain_missing(error: Exception) -> None:
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if name == "keras":
         raise ImportError(
-            "lodestar: Keras is not installed. Install it with `pip install "
-            "tf-lodestar`."
+            f"lodestar: Keras is not installed. Install it with {_KERAS}."
         ) from error
     # Without the variable, Keras's own settings name the backend.
     backend = os.environ.get("KERAS_BACKEND")
@@ -59,6 +60,7 @@ def explain_missing(error: Exception) -> None:
         ) from error
 
 
+begin()
 # The first import of TensorFlow and Keras in a process of ours.
 with quiet_tools():
     try:

@@ -14,19 +14,29 @@ from collections.abc import Iterator
 _NOTE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::")
 
 
+def tool() -> str | None:
+    """The module of `python -m lodestar...`, or "lodestar" for the command.
+
+    None in any other process.
+    """
+    # While Python looks for the module of -m, this stands for its name.
+    if sys.argv[:1] == ["-m"]:
+        module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
+    else:
+        # The script that pip writes.
+        module = os.path.basename(sys.argv[0] if sys.argv else "")
+        if module != "lodestar":
+            return None
+    return module if module.split(".")[0] == "lodestar" else None
+
+
 def is_tool() -> bool:
-    """Whether this process is `python -m lodestar...` or `lodestar`, or asks so.
+    """Whether this process is one, or asks to be quiet as one.
 
     It asks by LODESTAR_QUIET_START=1 in its environment.
     """
-    if os.environ.get("LODESTAR_QUIET_START") == "1":
-        return True
-    # While Python looks for the module of -m, this stands for its name.
-    if sys.argv[:1] != ["-m"]:
-        # The script that pip writes.
-        return os.path.basename(sys.argv[0] if sys.argv else "") == "lodestar"
-    module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
-    return module.split(".")[0] == "lodestar"
+    asks = os.environ.get("LODESTAR_QUIET_START") == "1"
+    return asks or tool() is not None
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import NoReturn
 
 import tensorflow as tf
 
+from lodestar._command import Parser as Parser
 from lodestar._errors import DataError, describe_error
 
 # What bad input raises, and no fault of a program.
@@ -20,14 +20,6 @@ INPUT_ERRORS = (DataError, OSError, tf.errors.OpError)
 # The same, and what is raised of arguments and of packages that are missing.
 ERRORS = (ValueError, OSError, tf.errors.OpError, ImportError)
 _INTERRUPTED = 130  # as a shell says after Ctrl-C
-
-
-class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` that says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def run(

@@ -9,15 +9,16 @@ import checkout
 # Modules that every room may import, and those that each of them imports.
 _BASE = {
     "_checks": (),
+    "_command": ("_startup", "version"),
     "_errors": (),
     "_files": ("_errors", "_typing"),
-    "_library": ("_startup",),
+    "_library": ("_command", "_startup"),
     "_optional": (),
     "_private": (),
     "_resource": ("_private",),
     "_startup": (),
     "_typing": (),
-    "command_line": ("_errors",),
+    "command_line": ("_command", "_errors"),
     "version": (),
 }
 # Folders of the package, and modules that are no part of one, below those that

@@ -17,6 +17,8 @@ import zipfile
 import build_wheel
 import notebook
 import numpy as np
+import packaging.requirements
+import packaging.specifiers
 import pytest
 
 # A library for another release, as far as the wheel is concerned.
@@ -133,11 +135,13 @@ def _output(command, folder):
 
 
 def test_without_keras_one_line_says_what_to_install(python, folder):
-    done = _run([python.with_name("lodestar"), "--version"], folder)
+    command = python.with_name("lodestar")
+    assert _output([command, "--version"], folder).startswith("Lodestar ")
+    done = _run([command, "data", "--help"], folder)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "ImportError: lodestar: Keras is not installed. Install it with `pip "
-        "install tf-lodestar`."
+    assert done.stderr == (
+        "lodestar: Keras is not installed. Install it with `pip install "
+        "'keras>=3.12'`.\n"
     )
 
 
@@ -188,7 +192,7 @@ def test_the_command_line(with_tensorflow, folder):
     assert re.search(r"\n +1 +full ", listed)
 
 
-def test_the_metadata(wheel):
+def test_the_metadata(wheel, libraries):
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
         (info,) = {n.split("/")[0] for n in names if ".dist-info/" in n}
@@ -210,10 +214,52 @@ def test_the_metadata(wheel):
     # Each has a range, and TensorFlow is never installed unasked.
     assert all(re.search("[<>]=?", line) for line in needed)
     assert all("extra ==" in line for line in needed if "tensorflow" in line)
+    releases = build_wheel.by_release(libraries)
+    offered = packaging.specifiers.SpecifierSet(build_wheel.offered(releases))
+    for package in ("tensorflow", "tensorflow-cpu"):
+        (line,) = (n for n in needed if f'extra == "{package}"' in n)
+        found = packaging.requirements.Requirement(line)
+        assert found.name == package and found.specifier == offered
     assert metadata.get_payload().startswith("# Lodestar")
     assert tags["Root-Is-Purelib"] == "false"
     assert wheel.stem.endswith(tags["Tag"])
     assert tags["Tag"].startswith("py3-none-manylinux_2_")
+
+
+@pytest.mark.parametrize(
+    ("releases", "wanted"),
+    [
+        (["2.20"], ">=2.20,<2.21"),
+        (["2.21", "2.9", "2.20"], ">=2.9,<2.22,"),
+        (["2.20", "2.18"], ">=2.18,<2.21,!=2.19.*"),
+    ],
+)
+def test_what_is_offered_is_what_there_is(releases, wanted):
+    assert build_wheel.offered(releases).startswith(wanted)
+    allowed = packaging.specifiers.SpecifierSet(build_wheel.offered(releases))
+    for minor in range(30):
+        release = f"2.{minor}"
+        assert (f"{release}.1" in allowed) == (release in releases)
+
+
+def test_an_older_wheel_of_the_checkout_goes(tmp_path, monkeypatch, capsys):
+    def build(*arguments):
+        monkeypatch.setattr(sys, "argv", ["build_wheel", *arguments])
+        build_wheel.main()
+        return capsys.readouterr().out.partition(": ")[0]
+
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    kept = [tmp_path / "dist" / "other-1-py3-none-any.whl", tmp_path / "mine"]
+    old = tmp_path / "dist" / "tf_lodestar-0.0.1-py3-none-linux_x86_64.whl"
+    kept[1].mkdir()
+    kept.append(kept[1] / old.name)
+    old.parent.mkdir()
+    for path in (old, kept[0], kept[2]):
+        path.touch()
+    wheel = pathlib.Path(build())
+    assert set(old.parent.iterdir()) == {wheel, kept[0]}
+    build("--output", str(kept[1]))
+    assert kept[2].exists() and (kept[1] / wheel.name).exists()
 
 
 def test_what_is_in_it(wheel, libraries):

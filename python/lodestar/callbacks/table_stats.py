@@ -34,7 +34,9 @@ class TableStats(keras.callbacks.Callback):
     epoch, and their step is the number of batches trained so far. Counters go
     on from where they were; nothing is reset. In `fit` of
     `lodestar.callbacks.Snapshot` the step goes on over processes. Under
-    `steps_per_execution` they are read when the call that reaches them is over.
+    `steps_per_execution` they are read when the call that reaches them is over;
+    where Keras is not told the number of batches, the last call of each epoch
+    counts as full: up to `steps_per_execution - 1` too many.
 
     At the end of each epoch the numbers of `logs` become entries of Keras's
     logs, under the names of the scalars: so `History`, the progress bar, and
