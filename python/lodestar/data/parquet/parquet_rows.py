@@ -138,6 +138,28 @@ class Faults:
             self.found[row] = f"{where}: column {column!r}: {describe(row)}"
 
 
+def one_array(column: Any) -> Any:
+    """A `pyarrow.ChunkedArray` as one array.
+
+    Of several chunks, texts and lists get offsets of 64 bits: those of 32 hold
+    no more than 2^31 - 1 bytes or values together.
+    """
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    column = column.unify_dictionaries()
+    return column.cast(_with_wide_offsets(column.type)).combine_chunks()
+
+
+def _with_wide_offsets(arrow_type: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_string(arrow_type):
+        return pa.large_string()
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+        return pa.large_list(_with_wide_offsets(arrow_type.value_type))
+    return arrow_type
+
+
 def decode_column(
     binding: Binding, array: Any, faults: Faults
 ) -> np.ndarray | Column:
@@ -146,10 +168,7 @@ def decode_column(
     Returns `[rows, width]`, or values and row_splits where the width is not
     fixed.
     """
-    if array.num_chunks == 1:
-        array = array.chunk(0)
-    else:
-        array = array.combine_chunks()
+    array = one_array(array)
     name = binding.column
     if array.null_count:
         nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))

@@ -11,6 +11,7 @@ import numpy as np
 
 from lodestar._errors import DataError
 from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.parquet.parquet_rows import one_array
 from lodestar.data.parquet.parquet_schema import FLOAT
 from lodestar.data.slot_spec import Slot
 
@@ -40,10 +41,7 @@ def as_slot_column(
     """
     import pyarrow as pa
 
-    if column.num_chunks == 1:
-        array = column.chunk(0)
-    else:
-        array = column.unify_dictionaries().combine_chunks()
+    array = one_array(column)
     types = pa.types
     drops = missing is not None and slot.kind == "sparse"
     fills = missing is not None and slot.kind == "dense"

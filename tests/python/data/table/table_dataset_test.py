@@ -25,6 +25,7 @@ from lodestar.data import (
     hash_ids,
     open_dataset,
 )
+from lodestar.data.parquet.parquet_rows import one_array
 
 SPEC = SlotSpec(
     [
@@ -166,6 +167,23 @@ def test_types_of_numbers(values):
     assert features["x"].dtype == tf.float32
     assert features["x"].numpy().tolist() == [[1.0], [0.0]]
     assert label.numpy().tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (pa.string(), pa.large_string()),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string())),
+        (pa.list_(pa.int64()), pa.large_list(pa.int64())),
+        (pa.int64(), pa.int64()),
+    ],
+)
+def test_chunks_are_joined_with_offsets_of_64_bits(narrow, wide):
+    value = {pa.string(): "a", pa.int64(): 1}.get(narrow, [])
+    column = pa.chunked_array([[value], [value, None]], narrow)
+    array = one_array(column)
+    assert array.type == wide
+    assert array.to_pylist() == [value, value, None]
 
 
 def test_lists_of_a_slice():
