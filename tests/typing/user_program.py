@@ -1,6 +1,6 @@
 """A user's program, as its checker of types sees it; nobody runs it."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +8,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import SlotSpec
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.snapshot import PendingSnapshot, SnapshotInfo
 
 
 def tables(ids: tf.RaggedTensor) -> None:
@@ -49,7 +50,18 @@ def lookups() -> None:
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
 
 
-def snapshots(folder: str, table: lodestar.EmbeddingVariable) -> None:
-    lodestar.snapshot.save(folder, {"table": table}, delta=True)
+def snapshots(
+    folder: str, table: lodestar.EmbeddingVariable, model: Any, blocking: bool
+) -> None:
+    info = lodestar.snapshot.save(folder, {"table": table}, delta=True)
+    assert_type(info, SnapshotInfo)
+    pending = lodestar.snapshot.save(folder, table, blocking=False)
+    assert_type(pending.wait(), SnapshotInfo)
+    assert_type(
+        lodestar.snapshot.save(folder, table, blocking=blocking),
+        SnapshotInfo | PendingSnapshot,
+    )
+    assert_type(lodestar.snapshot.save_model(folder, model).step, int)
+    lodestar.snapshot.save_model(folder, model, blocking=False).cancel()
     lodestar.snapshot.restore(folder, {"table": table})
-    lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[arg-type]
+    lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
 import keras
 import numpy as np
@@ -46,6 +46,48 @@ from lodestar.snapshot.together import Together
 WEIGHT = "weight/"
 _OPTIMIZER = "optimizer/"
 _READER = "reader"
+
+
+@overload
+def save_model(
+    path: StrPath,
+    model: keras.Model,
+    delta: bool = False,
+    *,
+    iterator: Any = None,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: Literal[True] = True,
+) -> SnapshotInfo: ...
+
+
+@overload
+def save_model(
+    path: StrPath,
+    model: keras.Model,
+    delta: bool = False,
+    *,
+    iterator: Any = None,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: Literal[False],
+) -> PendingSnapshot: ...
+
+
+@overload
+def save_model(
+    path: StrPath,
+    model: keras.Model,
+    delta: bool = False,
+    *,
+    iterator: Any = None,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: bool,
+) -> SnapshotInfo | PendingSnapshot: ...
 
 
 def save_model(

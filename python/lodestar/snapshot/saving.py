@@ -7,14 +7,13 @@ import _thread
 import contextlib
 import dataclasses
 import os
-import queue
 import threading
 import time
 import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import tensorflow as tf
@@ -42,6 +41,7 @@ from lodestar.snapshot.manifest import (
     new_mark,
     now,
 )
+from lodestar.snapshot.outcome import Latch, Outcome
 from lodestar.snapshot.places import (
     Place,
     PlacedPart,
@@ -70,6 +70,45 @@ def note_saved(
     `base` is the version, of that time; "" if the table notes no changes.
     """
     _saved_as[table] = (base, name, time)
+
+
+@overload
+def save(
+    path: StrPath,
+    tables: Any,
+    delta: bool = False,
+    *,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: Literal[True] = True,
+) -> SnapshotInfo: ...
+
+
+@overload
+def save(
+    path: StrPath,
+    tables: Any,
+    delta: bool = False,
+    *,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: Literal[False],
+) -> "PendingSnapshot": ...
+
+
+@overload
+def save(
+    path: StrPath,
+    tables: Any,
+    delta: bool = False,
+    *,
+    dense: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    blocking: bool,
+) -> "SnapshotInfo | PendingSnapshot": ...
 
 
 def save(
@@ -212,81 +251,6 @@ def check_step(step: Any) -> int:
     return number
 
 
-class _Latch:
-    """As threading.Event, which an interrupt of `wait` can leave locked."""
-
-    def __init__(self) -> None:
-        self._set = False
-        self._wakers: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def set(self) -> None:
-        """Lets all go on who wait."""
-        self._set = True
-        self._wakers.put(None)
-
-    def is_set(self) -> bool:
-        """Whether `set` was called."""
-        return self._set
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits for `set`; returns `is_set()`."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self._set:
-            # One whom an interrupt keeps from waking the next is not waited
-            # for for ever.
-            left = 1.0 if end is None else min(1.0, end - time.monotonic())
-            if left <= 0.0:
-                break
-            with contextlib.suppress(queue.Empty):
-                self._wakers.get(timeout=left)
-                self._wakers.put(None)
-        return self._set
-
-
-class _Outcome:
-    """What became of a snapshot."""
-
-    def __init__(self) -> None:
-        self.ended = _Latch()
-        self.info: Any = None  # SnapshotInfo
-        self.error: BaseException | None = None
-        self.told = False
-        # The collector may drop it on the thread that ends it.
-        self._lock = threading.RLock()
-        self._dropped = False
-
-    def result(self) -> SnapshotInfo:
-        """What was written; raises what went wrong."""
-        self.told = True
-        if self.error is not None:
-            raise self.error
-        return self.info
-
-    def end(self) -> None:
-        """Nothing more comes of it."""
-        with self._lock:
-            self.ended.set()
-            self._warn_if_lost()
-
-    def drop(self) -> None:
-        """Nobody can wait for it any more."""
-        with self._lock:
-            self._dropped = True
-            self._warn_if_lost()
-
-    def _warn_if_lost(self) -> None:
-        is_lost = self._dropped and self.ended.is_set()
-        if not is_lost or self.told or self.error is None:
-            return
-        self.told = True
-        warnings.warn(
-            "A snapshot was not written, and nobody waited for it: "
-            f"{self.error}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
 class _Saving:
     """One snapshot, taken and written by `run` on a thread of its own.
 
@@ -329,9 +293,9 @@ class _Saving:
         self._cancelling = threading.Lock()
         self._running = False
         self._committed = False
-        self.taken = _Latch()
+        self.taken = Latch()
         self.began = False
-        self.outcome = _Outcome()
+        self.outcome = Outcome()
         self.warning = ""
         self.cancelled = False
 
