@@ -282,6 +282,7 @@ def run(
     except OSError as error:
         raise ReportError(f"There is no folder {folder}: {error}.") from error
     command = program.command(name, small, tfra_python)
+    arguments = list(program.small if small else program.arguments)
     load = [round(value, 2) for value in os.getloadavg()]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -292,8 +293,8 @@ def run(
         )
     record = {
         "program": name,
-        "arguments": list(program.small if small else program.arguments),
-        "small": small,
+        "arguments": arguments,
+        "small": "--small" in arguments or small,
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),

@@ -9,8 +9,9 @@ usage: tools/matrix.sh [options] VERSION...
 For each VERSION of TensorFlow, as 2.20.0, builds the library in a copy of this
 checkout, then one wheel with all of them. For each VERSION again installs that wheel
 into a new environment, runs the Python tests there, and prints a row of a Markdown
-table. Ends with 1 if a test failed. All it writes is in .matrix; it needs the .venv
-of ./configure.sh, and the network.
+table; an environment that pip cannot make counts as a test that failed. Ends with 1
+if one did. All it writes is in .matrix; it needs the .venv of ./configure.sh, and
+the network.
 
   --package NAME     tensorflow-cpu (default) or tensorflow, which is tested
   --keras VERSION    Keras to test with (default: the newest that pip takes)
@@ -191,6 +192,15 @@ make_environment() {
     ${keras:+"keras==$keras"} -r "$environment/requirements.txt"
 }
 
+# note_failed VERSION: what the table shows of one that cannot be installed.
+note_failed() {
+  local results=$root/results/$1
+  rm -rf "$results"
+  mkdir -p "$results"
+  printf '%s\n' "$package $1" - - - >"$results/versions"
+  echo "not installed" >"$results/install.status"
+}
+
 # run_tests VERSION
 run_tests() {
   local version=$1 results=$root/results/$1
@@ -237,7 +247,11 @@ say "wheel: $wheel, $(stat -c %s "$wheel") bytes"
 copy_of_checkout "$root/tests"
 rm -rf "$root/tests/python"
 for version in "${versions[@]}"; do
-  make_environment "$version"
-  run_tests "$version"
+  # In a shell of its own: one that cannot be installed does not end the others.
+  if (make_environment "$version"); then
+    run_tests "$version"
+  else
+    note_failed "$version"
+  fi
 done
 .venv/bin/python tools/matrix_table.py "${versions[@]/#/$root/results/}"
