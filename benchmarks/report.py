@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -144,8 +145,11 @@ def _compiler() -> str:
 
 def versions() -> dict[str, str]:
     """Returns the versions of what runs, by name."""
-    ours = (ROOT / "python/lodestar/version.py").read_text()
-    found = re.search(r'__version__ = "(.*)"', ours)
+    ours = importlib.util.find_spec("lodestar")  # which imports nothing
+    folder = Path(ours.origin).parent if ours and ours.origin else ROOT
+    path = folder / "version.py"
+    text = path.read_text() if path.exists() else ""
+    found = re.search(r'__version__ = "(.*)"', text)
     return {
         "lodestar": found[1] if found else "unknown",
         "tensorflow": _package_version("tensorflow-cpu", "tensorflow"),

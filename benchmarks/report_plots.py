@@ -51,7 +51,7 @@ def _figure(
     return figure, axes
 
 
-def _label(axes: Axes, x: float, y: float, text: str, size: int = 9) -> None:
+def _label(axes: Axes, x: float, y: float, text: str) -> None:
     """Text to the right of a mark."""
     axes.annotate(
         text,
@@ -59,7 +59,8 @@ def _label(axes: Axes, x: float, y: float, text: str, size: int = 9) -> None:
         xytext=(6, 0),
         textcoords="offset points",
         va="center",
-        fontsize=size,
+        fontsize=9,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
     )
 
 
@@ -207,6 +208,7 @@ def saving(records: Mapping[str, Record]) -> Figure:
         fontsize=9,
     )
     axes.invert_yaxis()
+    axes.margins(x=0.1)
     axes.set_xlabel("MB of the file a second, more is better")
     axes.legend(frameon=False, fontsize=9)
     rows = lines[0]["work"].split(", ", 1)[1]
@@ -240,6 +242,7 @@ def reading(records: Mapping[str, Record]) -> Figure:
         )
     axes.set_yticks(range(len(rates)), list(rates))
     axes.invert_yaxis()
+    axes.margins(x=0.1)
     axes.set_xlabel("GB of the file a second, more is better")
     axes.set_title(
         "Reading samples of 13 numbers and 26 slots, from page cache"
@@ -273,7 +276,15 @@ def _ratios(
                     ms=12,
                     label=label,
                 )
-            _label(axes, line["ratio"], place, _short(line["ratio"]), 8)
+            # Beside the axes, where no mark stands.
+            axes.text(
+                1.01,
+                place,
+                _short(line["ratio"]),
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=8,
+            )
         axes.scatter(
             [line["ratio"] for line in lines],
             range(len(lines)),

@@ -138,7 +138,8 @@ void Run(const std::string& path, int64_t rows) {
   }
   const double megabytes = rows * Table().record_bytes() / 1e6;
   std::printf(
-      "{\"rows\": %lld, \"megabytes\": %.0f, \"read\": %.3f, \"restore\": "
+      "{\"work\": \"restore\", \"rows\": %lld, \"megabytes\": %.0f, \"read\": "
+      "%.3f, \"restore\": "
       "%.3f, \"insert\": %.3f, \"restore_2_threads\": %.3f, "
       "\"insert_2_threads\": %.3f, \"read_MBps\": %.0f, \"restore_MBps\": "
       "%.0f, \"restore_2_threads_MBps\": %.0f}\n",

@@ -12,6 +12,10 @@ from processes import Fork, Interpreter
 # In which each test ends, however slow the machine is.
 _SECONDS = 480
 
+# What a shell starts in the background ignores Ctrl-C, and so would its tests.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def rng():
