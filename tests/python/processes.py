@@ -84,6 +84,12 @@ class Interpreter:
         self.close()
 
 
+def without_lodestar(**popen):
+    """An Interpreter that cannot import the package, wherever that is."""
+    blocked = "import sys; sys.modules['lodestar'] = None\n"
+    return Interpreter("-E", start=blocked, **popen)
+
+
 class Fork:
     """A process that calls a function, and has done nothing in TensorFlow before.
 

@@ -3,11 +3,10 @@
 import atexit
 import functools
 import os
-import sys
 
 import numpy as np
 import tensorflow as tf
-from processes import Interpreter
+from processes import without_lodestar
 from tensorflow.core.protobuf import saved_model_pb2
 
 # Both loaders in one process, which costs seconds to start.
@@ -34,14 +33,7 @@ np.savez(out, **got)
 
 @functools.cache
 def _process():
-    paths = [
-        p
-        for p in sys.path
-        if p and not os.path.exists(os.path.join(p, "lodestar"))
-    ]
-    process = Interpreter(
-        "-I", "-S", start=f"import sys; sys.path[:] = {paths}\n"
-    )
+    process = without_lodestar()
     atexit.register(process.close)
     return process
 

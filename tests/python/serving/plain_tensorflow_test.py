@@ -6,12 +6,12 @@ The package cannot be imported there, so nothing of it can help.
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import without_lodestar
 from served_models import (
     assert_same_outputs,
     batch,
     op_library,
     plain,
-    process_without_lodestar,
     trained_model,
 )
 
@@ -60,7 +60,7 @@ def model():
 def process(tmp_path_factory):
     """Loads the op library; so does each script that runs there."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    with process_without_lodestar(folder) as process:
+    with without_lodestar(cwd=folder) as process:
         yield process
 
 
@@ -81,7 +81,7 @@ def test_scores_are_the_models(model, signature, script, process, tmp_path):
 
 def test_without_the_op_library_the_error_names_an_op(model, tmp_path):
     lodestar.export.saved_model(model, tmp_path / "model")
-    with process_without_lodestar(tmp_path) as process:
+    with without_lodestar(cwd=tmp_path) as process:
         process.run(
             """
 import sys

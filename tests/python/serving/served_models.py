@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from processes import Interpreter
 
 import lodestar
 
@@ -91,12 +90,6 @@ def plain(features, signature="ragged"):
 def op_library():
     """The path of the shared object."""
     return str(lodestar._library.path)
-
-
-def process_without_lodestar(folder):
-    """A process that cannot import the package; it works in the folder."""
-    blocked = "import sys; sys.modules['lodestar'] = None\n"
-    return Interpreter("-E", start=blocked, cwd=folder)
 
 
 def assert_same_outputs(got, want):
