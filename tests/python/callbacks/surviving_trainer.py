@@ -139,24 +139,33 @@ class Script(keras.callbacks.Callback):
             "epoch" or "train": before the validation, the end of the epoch or
             that of the training after epoch `number`.
         end: Called with the model, to end the process.
+        punctual: Whether each step waits for the snapshot before it. One that
+            slips behind the last batch of a pass would bring the next pass in
+            another order, as the docstring of `Snapshot.fit` says.
     """
 
-    def __init__(self, snapshots, at=None, end=None):
+    def __init__(self, snapshots, at=None, end=None, punctual=False):
         super().__init__()
         self.logs = {}
         self._snapshots, self._at, self._end = snapshots, at, end
+        self._punctual = punctual
         self._epoch = None
+
+    def _wait(self):
+        if self._snapshots._writing is not None:
+            self._snapshots._writing.wait()
 
     def _reach(self, *at):
         if at == self._at:
-            if self._snapshots._writing is not None:
-                self._snapshots._writing.wait()
+            self._wait()
             self._end(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch, logs=None):
+        if self._punctual:
+            self._wait()
         self._reach("step", int(self.model.optimizer.iterations.numpy()))
 
     def on_test_begin(self, logs=None):
@@ -195,7 +204,7 @@ def train(
     snapshots = lodestar.callbacks.Snapshot(
         os.path.join(folder, "snapshots"), every, iterator=data, **options
     )
-    script = Script(snapshots, at, end)
+    script = Script(snapshots, at, end, punctual=kind == "passes")
     callbacks = {
         "B": keras.callbacks.BackupAndRestore(
             os.path.join(folder, "backup"), save_freq=3
