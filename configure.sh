@@ -178,7 +178,7 @@ wanted_packages() {
     sed -e "$replace" requirements.txt
   else
     # Training needs this Keras whatever the TensorFlow.
-    sed -e "$replace" -e 's/^keras==.*/keras>=3.12/' -e '/^numpy==/d' \
+    sed -e "$replace" -e 's/^keras==.*/keras>=3.15/' -e '/^numpy==/d' \
       requirements.txt
   fi
 }

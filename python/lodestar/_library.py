@@ -14,7 +14,7 @@ _BACKEND = (
     "lodestar: Keras runs on the backend '{}', wanted 'tensorflow'. Set "
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
-_OLDEST_KERAS = (3, 12)
+_OLDEST_KERAS = (3, 15)
 _WANTED = ".".join(map(str, _OLDEST_KERAS))
 _KERAS = f"`pip install 'keras>={_WANTED}'`"
 # The same module in both packages, so neither is a dependency of ours.

@@ -59,15 +59,15 @@ def test_what_is_missing_is_named_with_what_to_type(name, wanted):
     assert line.startswith(f"ImportError: lodestar: {wanted}")
 
 
-@pytest.mark.parametrize("version", ["2.15.0", "3.4.1", "3.11.3"])
+@pytest.mark.parametrize("version", ["2.15.0", "3.4.1", "3.14.1"])
 def test_an_old_keras_is_refused(version):
     with pytest.raises(ImportError) as error:
         _library.check_keras(version)
     assert str(error.value) == (
-        f"lodestar: Keras {version} is installed, wanted 3.12 or later. "
-        "Install it with `pip install 'keras>=3.12'`."
+        f"lodestar: Keras {version} is installed, wanted 3.15 or later. "
+        "Install it with `pip install 'keras>=3.15'`."
     )
-    _library.check_keras("3.12.0")
+    _library.check_keras("3.15.0")
     _library.check_keras("4.0.0.dev1")
 
 

@@ -141,7 +141,7 @@ def test_without_keras_one_line_says_what_to_install(python, folder):
     assert done.returncode == 1
     assert done.stderr == (
         "lodestar: Keras is not installed. Install it with `pip install "
-        "'keras>=3.12'`.\n"
+        "'keras>=3.15'`.\n"
     )
 
 
@@ -210,7 +210,7 @@ def test_the_metadata(wheel, libraries):
     extras = {"tensorflow", "tensorflow-cpu", "parquet", "progress", "docs"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     needed = metadata.get_all("Requires-Dist")
-    assert "keras<4,>=3.12" in needed
+    assert "keras<4,>=3.15" in needed
     # Each has a range, and TensorFlow is never installed unasked.
     assert all(re.search("[<>]=?", line) for line in needed)
     assert all("extra ==" in line for line in needed if "tensorflow" in line)
