@@ -89,6 +89,7 @@ PROGRAMS = {
     "hogwild_benchmark": Program(240, ("--runs", "7")),
     "id_table_benchmark": Program(300),
     "live_model_benchmark": Program(90),
+    "model_benchmark": Program(150),
     "parquet_benchmark": Program(120),
     "peers_benchmark": Program(120, tfra=True),
     "reader_benchmark": Program(180),
