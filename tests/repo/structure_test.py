@@ -13,6 +13,7 @@ _CORE = {
     "lookup": ("base", "memory"),
     "rows": ("base", "memory"),
     "embedding": ("base", "memory", "rows"),
+    "collection": ("base", "embedding", "rows"),
     "snapshot": ("base", "memory", "rows", "embedding"),
     "records": ("base",),
     "sequence": ("base",),
@@ -29,7 +30,7 @@ _KERNELS = {
 # The rooms of core that a room of kernels knows, beside the one of its name.
 _OF_CORE = {
     "cuda": ("base",),
-    "embedding": ("base", "rows"),
+    "embedding": ("base", "collection", "rows"),
     "lookup": ("base", "records"),
     "snapshot": ("base", "embedding", "rows"),
 }

@@ -9,7 +9,7 @@
 
 #include "tests/core/testing/allocation_failure.h"
 #include "tests/core/testing/small_stack.h"
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 

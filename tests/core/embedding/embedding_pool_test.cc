@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 
 namespace lodestar {
 namespace {

@@ -16,7 +16,7 @@ template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel) {
-  const int64_t tasks = std::max(1, dim / 32);
+  const int64_t tasks = std::max(1, dim / 16);
   RunParallel(parallel, tasks, positions.size() * (dim / tasks + 4) / 4 + 1,
               [&](int64_t begin, int64_t end) {
                 GradientSums<ComputeOf<T>> rows(sums, num_unique, dim,

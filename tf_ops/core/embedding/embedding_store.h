@@ -17,12 +17,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/embedding/found_rows.h"
 #include "tf_ops/core/embedding/insert_plan.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
@@ -169,6 +171,10 @@ class EmbeddingStore {
                 Span<const RowRef> refs, int64_t begin, int64_t end,
                 const Missing& missing, void* rows) const;
 
+  // What a look-up has found, for the update that follows it.
+  void KeepFound(FoundBatch batch) { found_.Keep(std::move(batch)); }
+  FoundBatch TakeFound(Span<const int64_t> ids) { return found_.Take(ids); }
+
   // Updates the rows of distinct ids with their gradients [U, D], numbers of
   // ComputeType(type()), attaching the optimizer at its first call, then sets
   // the step to `next_step`, as MoveStep takes it. Ids
@@ -176,10 +182,12 @@ class EmbeddingStore {
   // optimizer has this name, or `slot_inits` has not a number a slot.
   // FailedPrecondition: another optimizer is attached. ResourceExhausted: out
   // of memory; nothing changed.
+  // `refs`: where the rows were at some time; empty: they are looked for.
   Status Apply(Span<const int64_t> unique_ids, const void* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,
-               int64_t next_step, const ParallelFor* parallel);
+               int64_t next_step, const ParallelFor* parallel,
+               Span<const RowRef> refs = {});
   // FailedPrecondition: another optimizer is attached.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const {
     return table_.optimizer.Check(optimizer);
@@ -337,7 +345,7 @@ class EmbeddingStore {
   void UpdateRow(RowStore* rows, uint32_t row, const Gradient& gradient,
                  const SparseOptimizer& optimizer);
   template <typename T>
-  void UpdateRows(Span<const int64_t> unique_ids,
+  void UpdateRows(Span<const int64_t> unique_ids, Span<const RowRef> refs,
                   const std::vector<char>& is_cold,
                   const ComputeOf<T>* gradients,
                   const SparseOptimizer& optimizer,
@@ -364,6 +372,7 @@ class EmbeddingStore {
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
 
   TableParts table_;
+  FoundRows found_;
   // Part of the versions that GatherForUpdate gives out. Each table has another
   // one, so that no version of a table that was replaced fits a row here.
   const int64_t version_salt_ = NextVersionSalt();

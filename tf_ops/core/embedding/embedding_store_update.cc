@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "tf_ops/core/embedding/embedding_run.h"
@@ -24,7 +25,6 @@ template <typename T, typename Gradient>
 inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
                                       const Gradient& gradient,
                                       const SparseOptimizer& optimizer) {
-  ComputeOf<T> value[kPart];
   rows->BeforeWrite(row);
   for (int first = 0; first < dim(); first += kPart) {
     const int count = std::min(kPart, dim() - first);
@@ -33,9 +33,14 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
       slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
     }
     T* const columns = static_cast<T*>(rows->values(row)) + first;
-    CopyComputedOut<T>(columns, count, value);
-    optimizer.Update(gradient(first, count), count, value, slots);
-    CopyComputedIn<T>(value, count, columns);
+    if constexpr (RowStore::kWritesInPlace && std::is_same_v<T, ComputeOf<T>>) {
+      optimizer.Update(gradient(first, count), count, columns, slots);
+    } else {
+      ComputeOf<T> value[kPart];
+      CopyComputedOut<T>(columns, count, value);
+      optimizer.Update(gradient(first, count), count, value, slots);
+      CopyComputedIn<T>(value, count, columns);
+    }
   }
 }
 
@@ -59,6 +64,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
 
 template <typename T>
 void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
+                                Span<const RowRef> refs,
                                 const std::vector<char>& is_cold,
                                 const ComputeOf<T>* gradients,
                                 const SparseOptimizer& optimizer,
@@ -67,28 +73,61 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
   const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
     rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
   };
-  const auto body = [&](int64_t begin, int64_t end) {
+  // With the row of number u held.
+  const auto update = [&](int64_t u, const RowRef& ref) {
+    const auto gradient = [&](int first, int) {
+      return gradients + u * dim() + first;
+    };
+    UpdateRow<T>(&table_.rows.shard(ref.shard).rows, ref.row, gradient,
+                 optimizer);
+    RowStore::Unlock(ref.meta);
+  };
+  const auto is_left = [&](int64_t u) {
+    return is_cold.empty() || !is_cold[u];
+  };
+  const auto search = [&](int64_t begin, int64_t end) {
     int64_t dropped = 0;
     const auto visit = [&](int64_t first, Span<const int64_t> run,
                            ShardedRows::Probe* probes) {
       for (int i = 0; i < run.size(); ++i) {
         const int64_t u = begin + first + i;
-        if (!is_cold.empty() && is_cold[u]) continue;
+        if (!is_left(u)) continue;
         RowRef ref = probes[i].Confirm(run[i]);
-        RowShard& shard = table_.rows.shard(probes[i].ref.shard);
-        if (!ref.found() || !(RowStore::Lock(ref.meta, run[i]) ||
-                              shard.LockAgain(probes[i].tag, run[i], &ref))) {
+        if (ref.found() && (RowStore::Lock(ref.meta, run[i]) ||
+                            table_.rows.shard(ref.shard).LockAgain(
+                                probes[i].tag, run[i], &ref))) {
+          update(u, ref);
+        } else {
           ++dropped;
-          continue;
         }
-        const auto gradient = [&](int first, int) {
-          return gradients + u * dim() + first;
-        };
-        UpdateRow<T>(&shard.rows, ref.row, gradient, optimizer);
-        RowStore::Unlock(ref.meta);
       }
     };
     table_.rows.ForEachRun(unique_ids.subspan(begin, end - begin), load, visit);
+    return dropped;
+  };
+  const auto confirm = [&](int64_t begin, int64_t end) {
+    int64_t dropped = 0;
+    EpochDomain::Guard guard(table_.rows.epochs());
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t ahead = u + kAhead;
+      if (ahead < end && refs[ahead].found()) {
+        load(table_.rows.shard(refs[ahead].shard).rows, refs[ahead]);
+      }
+      if (!is_left(u)) continue;
+      RowRef ref = refs[u];
+      const int64_t id = unique_ids[u];
+      if ((ref.found() && RowStore::Lock(ref.meta, id)) ||
+          table_.rows.LockAgain(id, &ref)) {
+        update(u, ref);
+      } else {
+        ++dropped;
+      }
+    }
+    return dropped;
+  };
+  const auto body = [&](int64_t begin, int64_t end) {
+    const int64_t dropped =
+        refs.empty() ? search(begin, end) : confirm(begin, end);
     if (dropped > 0) {
       table_.events.Add(Event::kGradientsDropped, dropped);
     }
@@ -151,8 +190,8 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
                              const void* gradients, const std::string& name,
                              const SparseOptimizer& optimizer,
                              Span<const float> slot_inits, bool create_missing,
-                             int64_t next_step,
-                             const ParallelFor* parallel) try {
+                             int64_t next_step, const ParallelFor* parallel,
+                             Span<const RowRef> refs) try {
   if (slot_inits.size() != optimizer.num_slots()) {
     return InvalidArgument("`slot_inits` has ", slot_inits.size(),
                            " numbers, but '", name, "' has ",
@@ -175,7 +214,7 @@ Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
   }
   VisitRowType(type(), [&](auto zero) {
     using T = decltype(zero);
-    UpdateRows<T>(unique_ids, is_cold,
+    UpdateRows<T>(unique_ids, refs, is_cold,
                   static_cast<const ComputeOf<T>*>(gradients), optimizer,
                   parallel);
   });

@@ -218,6 +218,14 @@ class ShardedRows {
     __builtin_prefetch(ref.meta);
   };
 
+  // Holds the row of an id that is not, or no more, where it was looked up;
+  // false (and not held): it has none. Inside an epoch guard.
+  bool LockAgain(int64_t id, RowRef* ref) {
+    const IdHash hash = HashOf(id);
+    ref->shard = hash.shard;
+    return shards_[hash.shard]->LockAgain(hash.tag, id, ref);
+  }
+
   // Under all locks: where rows are that have moved since they were found, and
   // which have gone.
   void LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const;

@@ -93,6 +93,13 @@ inline void CopyComputedIn(const ComputeOf<T>* in, int dim, void* row) {
 class RowStore {
  public:
   static constexpr int kMaxSlots = 4;
+  // Who holds a row's word may write to its value with any stores: a reader
+  // discards what he saw of it. ThreadSanitizer wants atomic ones.
+#ifdef __SANITIZE_THREAD__
+  static constexpr bool kWritesInPlace = false;
+#else
+  static constexpr bool kWritesInPlace = true;
+#endif
 
   RowStore(int dim, Arena* arena, uint32_t number = 0,
            RowType type = RowType::kFloat32)

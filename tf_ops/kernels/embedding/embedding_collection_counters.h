@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 
 namespace lodestar {
 

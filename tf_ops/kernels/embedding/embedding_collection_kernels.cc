@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
@@ -84,10 +85,13 @@ class EmbeddingCollectionLookupOp : public Kernel {
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "rows",
                                         tables.tables(), &rows, &winners));
-    std::vector<std::vector<RowRef>> refs(attributes_.num_tables());
+    std::vector<FoundBatch> found(attributes_.num_tables());
     LODESTAR_TRY(
-        See(ctx, batch, sighting, &tables, &refs, counters.get(), &parallel));
+        See(ctx, batch, sighting, &tables, &found, counters.get(), &parallel));
     batch.LookUp(tables.tables(), sighting, rows, winners, &parallel);
+    for (size_t t = 0; sighting && t < found.size(); ++t) {
+      tables.store(t)->KeepFound(std::move(found[t]));
+    }
     return absl::OkStatus();
   }
 
@@ -106,8 +110,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
   // nothing of that if this look-up only reads.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
                    bool sighting, CollectionTables* tables,
-                   std::vector<std::vector<RowRef>>* refs,
-                   CollectionCounters* counters,
+                   std::vector<FoundBatch>* found, CollectionCounters* counters,
                    const ParallelFor* parallel) const {
     const int num_tables = attributes_.num_tables();
     std::vector<std::vector<int64_t>> unique(num_tables);
@@ -116,7 +119,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
                               &unique, &positions));
     std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
-      (*refs)[t].resize(unique[t].size());
+      (*found)[t].refs.resize(unique[t].size());
       resident[t].resize(unique[t].size());
     }
     if (!sighting) return absl::OkStatus();
@@ -133,7 +136,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
       if (tables->store(t)->counts_occurrences()) {
         occurrences[t] = CountOccurrences(positions[t], unique[t].size());
       }
-      table_ids.push_back({tables->store(t), unique[t], (*refs)[t],
+      table_ids.push_back({tables->store(t), unique[t], (*found)[t].refs,
                            resident[t].data(), occurrences[t]});
     }
     LODESTAR_TRY(EmbeddingStore::FindOrInsert(table_ids, options_, parallel));
@@ -142,12 +145,15 @@ class EmbeddingCollectionLookupOp : public Kernel {
           positions[t].size(), unique[t].size(),
           std::count(positions[t].begin(), positions[t].end(), kNoPosition));
       tables->tables()[t].positions = positions[t];
-      tables->tables()[t].refs = (*refs)[t];
+      tables->tables()[t].refs = (*found)[t].refs;
     }
     if (counters != nullptr) {
       batch.Count({positions.begin(), positions.end()}, resident, parallel,
                   &tally);
       counters->Add(tally.counts);
+    }
+    for (int t = 0; t < num_tables; ++t) {
+      (*found)[t].ids = std::move(unique[t]);
     }
     return absl::OkStatus();
   }

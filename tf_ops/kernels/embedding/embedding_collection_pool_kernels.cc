@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_util.h"
 

@@ -150,6 +150,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
                   store->ReadRows(ids, positions, refs, begin, end, missing,
                                   rows + begin * row_bytes);
                 });
+    store->KeepFound({std::move(unique), std::move(refs)});
     return absl::OkStatus();
   }
 
@@ -198,6 +199,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
                   store->ReadRows(ids, positions, refs, begin, end, missing,
                                   rows + begin * store->row_bytes());
                 });
+    store->KeepFound({{ids.begin(), ids.end()}, std::move(refs)});
     return absl::OkStatus();
   }
 

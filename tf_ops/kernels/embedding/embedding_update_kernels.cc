@@ -184,10 +184,10 @@ struct UpdateAttributes {
 template <typename C>
 class CheckedUpdate {
  public:
-  // Of inputs 1 to 4.
+  // Of inputs 1 to 4. `found`: what a look-up of the ids found; may be empty.
   absl::Status Init(OpKernelContext* ctx,
                     std::shared_ptr<const UpdateAttributes> attributes,
-                    const EmbeddingStore& store) {
+                    const EmbeddingStore& store, FoundBatch found) {
     attributes_ = std::move(attributes);
     LODESTAR_TRY(SparseOptimizer::Create(
         attributes_->optimizer, FlatSpan<float>(ctx->input(3)), &optimizer_));
@@ -196,8 +196,14 @@ class CheckedUpdate {
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     const int dim = store.dim();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    LODESTAR_TRY(
-        summed_.Sum(ctx, ids, gradients_.flat<C>().data(), dim, &parallel));
+    const C* gradients = gradients_.flat<C>().data();
+    if (found.ids.empty()) {
+      LODESTAR_TRY(summed_.Sum(ctx, ids, gradients, dim, &parallel));
+    } else {
+      summed_.ids = std::move(found.ids);
+      summed_.sums = gradients;
+      refs_ = std::move(found.refs);
+    }
     std::vector<int64_t>& unique = summed_.ids;
     if (attributes_->nonfinite == "pass" ||
         SurelyFinite(store, summed_.sums, unique.size(), &parallel)) {
@@ -210,9 +216,11 @@ class CheckedUpdate {
     finite_.resize(kept.size() * dim);
     for (size_t k = 0; k < kept.size(); ++k) {
       unique[k] = unique[kept[k]];
+      if (!refs_.empty()) refs_[k] = refs_[kept[k]];
       std::copy_n(summed_.sums + kept[k] * dim, dim, finite_.data() + k * dim);
     }
     unique.resize(kept.size());
+    if (!refs_.empty()) refs_.resize(kept.size());
     summed_.sums = finite_.data();
     return absl::OkStatus();
   }
@@ -221,7 +229,7 @@ class CheckedUpdate {
     LODESTAR_RETURN_IF_ERROR(
         store->Apply(summed_.ids, summed_.sums, attributes_->optimizer,
                      optimizer_, attributes_->slot_inits,
-                     attributes_->create_missing, next_step_, parallel));
+                     attributes_->create_missing, next_step_, parallel, refs_));
     store->CountNonfiniteGradients(nonfinite_);
     return Status();
   }
@@ -232,6 +240,7 @@ class CheckedUpdate {
   int64_t next_step_ = 0;
   Tensor gradients_;  // which the sums may lie in
   SummedGradients<C> summed_;
+  std::vector<RowRef> refs_;  // of their rows; empty: not known
   std::vector<C> finite_;
   int64_t nonfinite_ = 0;
 };
@@ -262,7 +271,9 @@ class EmbeddingApplyOp : public StepKernel {
   template <typename C>
   absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store) const {
     CheckedUpdate<C> update;
-    LODESTAR_TRY(update.Init(ctx, attributes_, *store));
+    LODESTAR_TRY(
+        update.Init(ctx, attributes_, *store,
+                    store->TakeFound(FlatSpan<int64_t>(ctx->input(1)))));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     return ToTensorFlow(update.Write(store, &parallel));
   }
@@ -299,7 +310,9 @@ class EmbeddingStageOp : public EmbeddingKernel {
   absl::Status StageAs(OpKernelContext* ctx,
                        const EmbeddingStore& store) const {
     auto update = std::make_shared<CheckedUpdate<C>>();
-    LODESTAR_TRY(update->Init(ctx, attributes_, store));
+    // Nothing of what was found: by the time it is written, the resource may
+    // hold another store.
+    LODESTAR_TRY(update->Init(ctx, attributes_, store, FoundBatch()));
     tensorflow::core::RefCountPtr<EmbeddingResource> found;
     LODESTAR_TRY(FindResource(ctx, ctx->input(0), &found));
     // By then the resource may hold other rows than now.

@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/embedding_collection.h"
+#include "tf_ops/core/collection/embedding_collection.h"
 
 #include <algorithm>
 #include <cstring>

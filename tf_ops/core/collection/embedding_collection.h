@@ -2,8 +2,8 @@
 // distinct once over all its features, and one parallel loop pools the bags of
 // all features.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_
+#ifndef LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_COLLECTION_H_
+#define LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_COLLECTION_H_
 
 #include <atomic>
 #include <cstdint>
@@ -247,4 +247,4 @@ class CollectionBatch {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_COLLECTION_H_
+#endif  // LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_COLLECTION_H_

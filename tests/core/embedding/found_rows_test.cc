@@ -1,0 +1,216 @@
+#include "tf_ops/core/embedding/found_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/core/testing/threads.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 6;
+constexpr EmbeddingStore::SightingOptions kTraining = {
+    /*insert=*/true, /*count_sightings=*/true};
+
+FoundBatch Batch(const std::vector<int64_t>& ids, uint32_t shard = 0) {
+  return {ids, std::vector<RowRef>(ids.size(), RowRef{shard})};
+}
+
+TEST(FoundRowsTest, ABatchIsTakenOnce) {
+  FoundRows rows;
+  rows.Keep(Batch({1, 2, 3}, 7));
+  const FoundBatch taken = rows.Take(std::vector<int64_t>{1, 2, 3});
+  EXPECT_EQ(taken.ids, (std::vector<int64_t>{1, 2, 3}));
+  ASSERT_EQ(taken.refs.size(), 3u);
+  EXPECT_EQ(taken.refs[2].shard, 7u);
+  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2, 3}).ids.empty());
+}
+
+TEST(FoundRowsTest, OtherIdsAreNotKnown) {
+  const std::vector<std::vector<int64_t>> others = {
+      {}, {1}, {1, 2}, {1, 2, 3, 4}, {1, 3, 2}, {2, 1, 3}, {1, 5, 3}};
+  for (const auto& other : others) {
+    FoundRows rows;
+    rows.Keep(Batch({}));
+    rows.Keep(Batch({1, 2, 3}));
+    EXPECT_TRUE(rows.Take(other).ids.empty()) << other.size();
+    EXPECT_TRUE(rows.Take(other).refs.empty()) << other.size();
+  }
+}
+
+TEST(FoundRowsTest, TheNewestIsTakenAndTheOldestForgotten) {
+  FoundRows rows;
+  for (uint32_t i = 0; i <= FoundRows::kBatches; ++i) {
+    rows.Keep(Batch({1, i == 0 ? 0 : 2}, i));
+  }
+  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 0}).ids.empty());
+  for (uint32_t i = FoundRows::kBatches; i > 0; --i) {
+    EXPECT_EQ(rows.Take(std::vector<int64_t>{1, 2}).refs.at(0).shard, i);
+  }
+  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2}).ids.empty());
+}
+
+TEST(FoundRowsTest, LargeBatchesAreNotKept) {
+  FoundRows rows;
+  std::vector<int64_t> ids(FoundRows::kMostIds + 1);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  rows.Keep(Batch(ids));
+  EXPECT_TRUE(rows.Take(ids).ids.empty());
+  ids.pop_back();
+  rows.Keep(Batch(ids));
+  EXPECT_EQ(rows.Take(ids).ids, ids);
+}
+
+std::unique_ptr<EmbeddingStore> MakeStore(const TablePolicies& policies = {}) {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
+  return store;
+}
+
+Status Update(EmbeddingStore* store, const std::vector<int64_t>& ids,
+              const std::vector<float>& gradients, bool create,
+              Span<const RowRef> refs, const ParallelFor* parallel = nullptr) {
+  SparseOptimizer optimizer;
+  const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  EXPECT_TRUE(SparseOptimizer::Create("adagrad", h, &optimizer).ok());
+  return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
+                      create, -1, parallel, refs);
+}
+
+// All that may come between a look-up and its update.
+void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
+             uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::vector<int64_t> some;
+  for (int64_t id : ids) {
+    if (rng() % 3 == 0) some.push_back(id);
+  }
+  int64_t number = 0;
+  const std::vector<float> rows(some.size() * kDim, 0.5f);
+  switch (seed % 6) {
+    case 0:
+      EXPECT_TRUE(store->Remove(some, &number).ok());
+      break;
+    case 1:
+      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
+      break;
+    case 2:
+      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->Compact(&number).ok());
+      break;
+    case 3:
+      EXPECT_TRUE(store->Clear().ok());
+      EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
+      break;
+    case 4: {
+      EvictionPolicy policy;
+      policy.max_age = 1;
+      store->SetStep(store->step() + 5);
+      EXPECT_TRUE(store->Evict(policy, &number, nullptr).ok());
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+TEST(FoundRowsTest, AnUpdateIsTheSameHoweverTheRowsHaveMovedSince) {
+  const ParallelFor threads = Threads(3);
+  for (const bool create : {false, true}) {
+    const auto known = MakeStore();
+    const auto searched = MakeStore();
+    std::mt19937_64 rng(1);
+    for (uint64_t round = 0; round < 120; ++round) {
+      std::vector<int64_t> ids;
+      for (int64_t id = 0; id < 400; ++id) {
+        if (rng() % 2 == 0) ids.push_back(id - 200);
+      }
+      std::vector<float> gradients(ids.size() * kDim);
+      for (float& g : gradients) g = static_cast<float>(rng() % 100) / 100;
+      std::vector<RowRef> refs(ids.size());
+      for (EmbeddingStore* store : {searched.get(), known.get()}) {
+        EmbeddingStore::SightingOptions options = kTraining;
+        options.insert = round % 4 != 3;
+        ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+        Disturb(store, ids, round);
+      }
+      ASSERT_TRUE(
+          Update(searched.get(), ids, gradients, create, {}, &threads).ok());
+      ASSERT_TRUE(
+          Update(known.get(), ids, gradients, create, refs, &threads).ok());
+      const EmbeddingStats stats = known->Stats();
+      ASSERT_EQ(stats.events, searched->Stats().events) << round;
+      std::vector<int64_t> all(400);
+      for (int64_t i = 0; i < 400; ++i) all[i] = i - 200;
+      InspectedIds found, wanted;
+      ASSERT_TRUE(known->Inspect(all, &found).ok());
+      ASSERT_TRUE(searched->Inspect(all, &wanted).ok());
+      ASSERT_EQ(found.states, wanted.states) << round;
+      ASSERT_TRUE(found.values == wanted.values) << round;
+      ASSERT_TRUE(found.slots == wanted.slots) << round;
+    }
+  }
+}
+
+TEST(FoundRowsTest, NoUpdateIsLostWhileRowsMove) {
+  const auto store = MakeStore();
+  constexpr int64_t kIds = 300;
+  std::vector<int64_t> ids(kIds);
+  for (int64_t i = 0; i < kIds; ++i) ids[i] = i;
+  const std::vector<float> zeros(kIds * kDim, 0.0f);
+  ASSERT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
+  constexpr int kCallers = 3;
+  constexpr int kRounds = 100;
+  std::atomic<int> left{kCallers};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < kCallers; ++t) {
+    callers.emplace_back([&] {
+      SparseOptimizer sgd;
+      const std::vector<float> h = {1.0f, 0.0f};
+      ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+      const std::vector<float> gradients(kIds * kDim, -1.0f);
+      for (int i = 0; i < kRounds; ++i) {
+        FoundBatch batch = {ids, std::vector<RowRef>(kIds)};
+        ASSERT_TRUE(
+            store->FindOrInsert(ids, kTraining, batch.refs, nullptr).ok());
+        store->KeepFound(std::move(batch));
+        batch = store->TakeFound(ids);
+        ASSERT_TRUE(store
+                        ->Apply(ids, gradients.data(), "sgd", sgd, {}, false,
+                                -1, nullptr, batch.refs)
+                        .ok());
+      }
+      --left;
+    });
+  }
+  // Rows between theirs come and go, and theirs move to the places.
+  std::vector<int64_t> others(1000);
+  for (size_t i = 0; i < others.size(); ++i) others[i] = 1000 + i;
+  const std::vector<float> rows(others.size() * kDim);
+  for (int64_t number = 0; left > 0;) {
+    ASSERT_TRUE(store->InsertOrAssign(others, rows.data(), nullptr).ok());
+    ASSERT_TRUE(store->Remove(others, &number).ok());
+    ASSERT_TRUE(store->Compact(&number).ok());
+  }
+  for (std::thread& caller : callers) caller.join();
+  std::vector<float> values(kIds * kDim);
+  store->Find(ids, nullptr, Missing(), values.data(), nullptr, nullptr);
+  for (float value : values) ASSERT_EQ(value, kCallers * kRounds);
+}
+
+}  // namespace
+}  // namespace lodestar
