@@ -33,7 +33,7 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
       slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
     }
     T* const columns = static_cast<T*>(rows->values(row)) + first;
-    if constexpr (RowStore::kWritesInPlace && std::is_same_v<T, ComputeOf<T>>) {
+    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, ComputeOf<T>>) {
       optimizer.Update(gradient(first, count), count, columns, slots);
     } else {
       ComputeOf<T> value[kPart];
