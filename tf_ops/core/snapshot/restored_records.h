@@ -30,10 +30,10 @@ struct TablePart {
   }
   // Of its ids those that are in `other`, too.
   double ShareIn(const TablePart& other) const {
-    const double begin = std::max(1.0 * number / count,
-                                  1.0 * other.number / other.count);
-    const double end = std::min((number + 1.0) / count,
-                                (other.number + 1.0) / other.count);
+    const double begin =
+        std::max(1.0 * number / count, 1.0 * other.number / other.count);
+    const double end =
+        std::min((number + 1.0) / count, (other.number + 1.0) / other.count);
     return std::max(0.0, end - begin) * count;
   }
   // False: no id is in both. Parts are ranges of one word, all of one length.
