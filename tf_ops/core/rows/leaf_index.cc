@@ -217,8 +217,8 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
 
 Status LeafIndex::ReserveEvenly(int64_t entries) try {
   std::vector<uint32_t> tags(entries);
-  for (int64_t i = 0; i < entries; ++i) {
-    tags[i] = static_cast<uint32_t>((i << 32) / entries);
+  for (size_t i = 0; i < tags.size(); ++i) {
+    tags[i] = static_cast<uint32_t>((uint64_t{i} << 32) / tags.size());
   }
   return Reserve(tags);
 } catch (const std::bad_alloc&) {
