@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -88,10 +89,19 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
       body(0, total);
       return;
     }
-    const auto loop = std::make_shared<SharedLoop>(total, block, &body);
-    const int64_t helpers = std::min(threads, loop->num_blocks()) - 1;
-    for (int64_t h = 0; h < helpers; ++h) {
-      workers->Schedule([loop] { loop->TakeBlocks(); });
+    std::shared_ptr<SharedLoop> loop;
+    try {
+      loop = std::make_shared<SharedLoop>(total, block, &body);
+      const int64_t helpers = std::min(threads, loop->num_blocks()) - 1;
+      for (int64_t h = 0; h < helpers; ++h) {
+        workers->Schedule([loop] { loop->TakeBlocks(); });
+      }
+    } catch (const std::bad_alloc&) {
+      // No helper: a loop that writes to tables must not fail.
+    }
+    if (loop == nullptr) {
+      body(0, total);
+      return;
     }
     loop->TakeBlocks();
     loop->Wait();
