@@ -86,7 +86,7 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
         if (!sums.Has(positions[i])) continue;
         C* const sum = sums.Row(positions[i]);
         if (winner == nullptr) {
-          AddRow<T>(pooled ? feature_factors[i] : C{1}, row, dim, sum);
+          AddScaled<false>(row, pooled ? feature_factors[i] : C{1}, dim, sum);
           continue;
         }
         for (int c = 0; c < dim; ++c) {

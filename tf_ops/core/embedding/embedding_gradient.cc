@@ -15,8 +15,9 @@ template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel) {
+  using C = ComputeOf<T>;
   const auto sum_part = [&](int64_t part, int64_t num_parts) {
-    GradientSums<ComputeOf<T>> rows(sums, num_unique, dim, part, num_parts);
+    GradientSums<C> rows(sums, num_unique, dim, part, num_parts);
     // The indices of the part's ids, taken without a branch to predict.
     constexpr int64_t kTaken = 256;
     int32_t taken[kTaken];
@@ -34,8 +35,8 @@ void SumByPosition(const T* gradients, Span<const int64_t> positions,
           PrefetchRow<0>(gradients + (first + ahead) * dim, dim * sizeof(T));
           rows.Prefetch(run[ahead]);
         }
-        AddRow<T>(1, gradients + (first + taken[k]) * dim, dim,
-                  rows.Row(run[taken[k]]));
+        AddScaled<false>(gradients + (first + taken[k]) * dim, C{1}, dim,
+                         rows.Row(run[taken[k]]));
       }
     }
     rows.Finish();

@@ -89,20 +89,6 @@ class GradientSums {
 
 // In all of these T is float, double, Float16 or BFloat16.
 
-// sum[c] += factor * row[c] of `count` numbers.
-template <typename T>
-inline void AddRow(ComputeOf<T> factor, const T* __restrict row, int64_t count,
-                   ComputeOf<T>* __restrict sum) {
-  constexpr int64_t kBlock = 8;  // without a test of what is left
-  int64_t c = 0;
-  for (; c + kBlock <= count; c += kBlock) {
-    for (int64_t k = c; k < c + kBlock; ++k) {
-      sum[k] += factor * ToCompute(row[k]);
-    }
-  }
-  for (; c < count; ++c) sum[c] += factor * ToCompute(row[c]);
-}
-
 // sums[u] = sum of gradients[i] over the i with positions[i] == u.
 // gradients: [N, D]; sums: [num_unique, D].
 // REQUIRES: every position is kNoPosition or in [0, num_unique).

@@ -78,7 +78,7 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
   return [workers](int64_t total, int64_t cost, const SharedLoop::Body& body) {
     // Nanoseconds that pay for a helper, and blocks that even out what threads
     // get done.
-    constexpr int64_t kLeast = 8000;
+    constexpr int64_t kLeast = 20000;
     constexpr int64_t kBlocks = 8;
     const int64_t threads = workers->NumThreads();
     const int64_t least =
