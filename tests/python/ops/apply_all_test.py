@@ -172,9 +172,10 @@ def refusals():
         "`slot_inits` has 2 numbers, but `optimizers` have 3",
         {"slot_inits": [0.0] * 2},
     )
-    yield "t1': `ids` must have rank 1, found shape []", {
-        "ids": (1, tf.constant(3, tf.int64))
-    }
+    yield (
+        "t1': `ids` must have rank 1, found shape []",
+        {"ids": (1, tf.constant(3, tf.int64))},
+    )
 
 
 @pytest.mark.parametrize("message, changed", list(refusals()))
