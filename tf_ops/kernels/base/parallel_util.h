@@ -41,7 +41,8 @@ class SharedLoop {
     for (int64_t b;
          (b = next_.fetch_add(1, std::memory_order_relaxed)) < num_blocks_;
          ++ran) {
-      (*body_)(b* block_, std::min(total_, (b + 1) * block_));
+      const int64_t begin = b * block_;
+      (*body_)(begin, std::min(total_, begin + block_));
     }
     if (ran > 0 &&
         done_.fetch_add(ran, std::memory_order_acq_rel) + ran == num_blocks_) {
