@@ -99,6 +99,7 @@ PROGRAMS = {
     "server_benchmark": Program(
         300, ("look-up", "step"), ("--small", "look-up", "step")
     ),
+    "serving_benchmark": Program(60),
     "snapshot_benchmark": Program(240),
     "snapshot_load_benchmark": Program(
         30,

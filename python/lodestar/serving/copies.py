@@ -1,6 +1,7 @@
 """Copies of a model that take turns, so that no call sees an update."""
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,12 +13,21 @@ from lodestar.serving.served_content import ServedContent
 _T = TypeVar("_T")
 
 
+class _Turn:
+    """Which copy serves; there are references as long as calls read it."""
+
+    __slots__ = ("__weakref__", "copy")
+
+    def __init__(self, copy: int):
+        self.copy = copy
+
+
 class Copies:
     """Two copies, one of which serves while the other is written to.
 
     Calls wait for no update: each holds the turn that it began with, and the
-    next writer waits until nobody holds it. Of one copy alone, calls read what is
-    written to.
+    next writer waits until nobody holds it. Graphs hold a turn by ops. Of one
+    copy alone, calls read what is written to.
 
     Args:
         contents: One or two; the first serves.
@@ -25,7 +35,8 @@ class Copies:
 
     def __init__(self, contents: Sequence[ServedContent]):
         self._contents = tuple(contents)
-        self._serving = 0
+        self._turn = _Turn(0)
+        self._last_turn: weakref.ref[_Turn] | None = None
         self._turns = gen_ops.lodestar_make_turns()
 
     @property
@@ -41,7 +52,7 @@ class Copies:
     @property
     def serving(self) -> ServedContent:
         """What serves now; `run` keeps it from being written to."""
-        return self._contents[self._serving]
+        return self._contents[self._turn.copy]
 
     def run(self, call: Callable[[ServedContent], _T]) -> _T:
         """Returns what `call` gives for the copy that serves.
@@ -50,22 +61,23 @@ class Copies:
         """
         if self.single:
             return call(self._contents[0])
-        turn, number = gen_ops.lodestar_hold_turn(self._turns)
-        if not tf.executing_eagerly():
-            outputs = tf.cond(
-                tf.equal(number, 0),
-                lambda: call(self._contents[0]),
-                lambda: call(self._contents[1]),
-            )
-            tensors = tf.nest.flatten(outputs, expand_composites=True)
-            with tf.control_dependencies(tensors):
-                gen_ops.lodestar_release_turn(turn)
-            return outputs
-        try:
-            return call(self._contents[int(number)])
-        finally:
-            # Else the traceback of an error would hold it.
-            del turn
+        if tf.executing_eagerly():
+            turn = self._turn
+            try:
+                return call(self._contents[turn.copy])
+            finally:
+                # Else the traceback of an error would hold it.
+                del turn
+        held, copy = gen_ops.lodestar_hold_turn(self._turns)
+        outputs = tf.cond(
+            tf.equal(copy, 0),
+            lambda: call(self._contents[0]),
+            lambda: call(self._contents[1]),
+        )
+        tensors = tf.nest.flatten(outputs, expand_composites=True)
+        with tf.control_dependencies(tensors):
+            gen_ops.lodestar_release_turn(held)
+        return outputs
 
     def idle(self, seconds: float) -> ServedContent:
         """The copy to write to, when the calls that read it have ended.
@@ -74,17 +86,25 @@ class Copies:
             TimeoutError: They did not in so many seconds.
         """
         end = time.monotonic() + seconds
-        while bool(gen_ops.lodestar_last_turn_is_held(self._turns)):
+        while self._last_turn_is_held():
             if time.monotonic() >= end:
                 raise TimeoutError(
                     f"after {seconds:g} seconds, a call still runs that began "
                     "before the last update; the next one waits for its end"
                 )
             time.sleep(0.001)
-        return self._contents[0 if self.single else 1 - self._serving]
+        return self._contents[0 if self.single else 1 - self._turn.copy]
 
     def swap(self) -> None:
         """Calls that begin from here on see the copy that was idle."""
-        if not self.single:
-            gen_ops.lodestar_begin_turn(self._turns, 1 - self._serving)
-            self._serving = 1 - self._serving
+        if self.single:
+            return
+        turn = _Turn(1 - self._turn.copy)
+        gen_ops.lodestar_begin_turn(self._turns, turn.copy)
+        self._last_turn = weakref.ref(self._turn)
+        self._turn = turn
+
+    def _last_turn_is_held(self) -> bool:
+        return (
+            self._last_turn is not None and self._last_turn() is not None
+        ) or bool(gen_ops.lodestar_last_turn_is_held(self._turns))

@@ -13,7 +13,7 @@ class LiveFunction:
     """A function of a loaded model, in the copy that serves when it is called.
 
     In a graph too: it is traced with both. Attributes are those of the
-    function, which `find` finds in a copy.
+    function, which `find` finds in each copy.
     """
 
     def __init__(
@@ -22,15 +22,24 @@ class LiveFunction:
         find: Callable[[ServedContent], Callable[..., Any]],
     ):
         self._copies = copies
-        self._find = find
+        self._functions = {
+            content: find(content) for content in copies.contents
+        }
 
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if tf.executing_eagerly():
+            return self._call(*arguments, **named)
+        return self._traced_call(*arguments, **named)
+
+    def _call(self, *arguments: Any, **named: Any) -> Any:
         return self._copies.run(
-            lambda content: self._find(content)(*arguments, **named)
+            lambda content: self._functions[content](*arguments, **named)
         )
+
+    # Not for calls that are not traced: it takes longer than all of `_call`.
+    _traced_call = tf.autograph.experimental.do_not_convert(_call)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._find(self._copies.serving), name)
+        return getattr(self._functions[self._copies.serving], name)
