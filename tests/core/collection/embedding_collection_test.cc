@@ -83,6 +83,10 @@ std::vector<CollectionFeature> MakeFeatures() {
   add(1, true, Combiner::kLast)->default_id = 2;
   add(1, false, Combiner::kSum)->salt = 77;
   add(0, true, Combiner::kFirst)->max_length = 1;
+  add(1, true, Combiner::kMean)->padding_id = 3;
+  CollectionFeature* fallback = add(0, true, Combiner::kMean);
+  fallback->padding_id = 3;
+  fallback->default_id = 5;
   return features;
 }
 
@@ -91,13 +95,20 @@ bool TakesWeights(const CollectionFeature& feature) {
                             feature.combiner == Combiner::kSqrtn);
 }
 
+struct Lengths {
+  int num_bags;
+  int shortest;
+  int longest;
+};
+
 std::vector<Batch> MakeBatches(const std::vector<CollectionFeature>& features,
-                               int num_bags, int max_length) {
+                               const Lengths& lengths) {
+  const auto [num_bags, shortest, longest] = lengths;
   std::mt19937_64 rng(num_bags);
   std::vector<Batch> batches(features.size());
   for (size_t f = 0; f < features.size(); ++f) {
     for (int b = 0; b < num_bags; ++b) {
-      const int length = rng() % (max_length + 1);
+      const int length = shortest + rng() % (longest - shortest + 1);
       for (int i = 0; i < length; ++i) {
         batches[f].ids.push_back(rng() % 40);
         if (TakesWeights(features[f])) {
@@ -263,12 +274,10 @@ struct Stores {
   std::vector<EmbeddingStore*> pointers;
 };
 
-class EmbeddingCollectionTest
-    : public testing::TestWithParam<std::pair<int, int>> {
+class EmbeddingCollectionTest : public testing::TestWithParam<Lengths> {
  protected:
   const std::vector<CollectionFeature> features_ = MakeFeatures();
-  const std::vector<Batch> batches_ =
-      MakeBatches(features_, GetParam().first, GetParam().second);
+  const std::vector<Batch> batches_ = MakeBatches(features_, GetParam());
 };
 
 TEST_P(EmbeddingCollectionTest, EqualsFeaturesOneByOne) {
@@ -541,8 +550,31 @@ TEST_P(EmbeddingCollectionTest, CountsByFeature) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Batches, EmbeddingCollectionTest,
-                         testing::Values(std::pair(0, 0), std::pair(7, 0),
-                                         std::pair(20, 6), std::pair(60, 90)));
+                         testing::Values(Lengths{0, 0, 0}, Lengths{7, 0, 0},
+                                         Lengths{20, 0, 6}, Lengths{60, 0, 90},
+                                         Lengths{50, 1, 1}, Lengths{50, 1, 2}));
+
+TEST(EmbeddingCollectionBagsTest, AsManyIdsAsBagsMayBeTwoAndNone) {
+  Stores stores;
+  std::vector<CollectionFeature> features(2);
+  features[1].table = 1;
+  Batch none_first;
+  none_first.ids = {1, 2};
+  none_first.splits = {0, 0, 2};
+  Batch two_first = none_first;
+  two_first.splits = {0, 2, 2};
+  const std::vector<Batch> batches = {none_first, two_first};
+  Together together(features, batches, Ids::kByTable, nullptr);
+  together.Deduplicate();
+  together.LookUp(stores.pointers, true, true);
+  Stores others;
+  for (int f = 0; f < 2; ++f) {
+    const Single single(features[f], batches[f]);
+    std::vector<int64_t> winners;
+    EXPECT_EQ(together.rows[f],
+              single.LookUp(others.pointers[f], true, &winners));
+  }
+}
 
 TEST(EmbeddingCollectionErrorTest, NamesTheFeature) {
   std::vector<CollectionFeature> features(2);

@@ -1,7 +1,5 @@
 """Tests of admission and eviction of EmbeddingVariable."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -59,46 +57,48 @@ def test_admission_counts_steps(admission):
     assert int(t.size()) == 0  # cleared: what was pending too
 
 
-def _look_up_dense(t, ids):
-    return t.lookup(ids, training=True)
+# Of a table: a function that looks three ids up.
+def _dense(t):
+    return lambda ids: t.lookup(ids, training=True)
 
 
-def _look_up_bags(t, ids):
-    bags = tf.RaggedTensor.from_row_lengths(ids, [1, 2])
-    return t.lookup(bags, training=True, combiner="sum")
+def _bags(t):
+    return lambda ids: t.lookup(
+        tf.RaggedTensor.from_row_lengths(ids, [1, 2]),
+        training=True,
+        combiner="sum",
+    )
 
 
-def _look_up_in_a_collection(t, ids):
+def _collection(t):
     layer = lodestar.layers.EmbeddingCollection(
         {
             name: lodestar.Feature(t, combiner=None, padding_id=-9)
             for name in ("a", "b")
         }
     )
-    ids = tf.cast(ids, tf.int64)
-    return layer(
-        {"a": ids[:1], "b": tf.concat([ids[1:], [-9]], 0)}, training=True
-    )
+
+    def look_up(ids):
+        ids = tf.cast(ids, tf.int64)
+        return layer(
+            {"a": ids[:1], "b": tf.concat([ids[1:], [-9]], 0)}, training=True
+        )
+
+    return look_up
 
 
-@pytest.mark.parametrize(
-    "look_up", [_look_up_dense, _look_up_bags, _look_up_in_a_collection]
-)
+@pytest.mark.parametrize("look_up_in", [_dense, _bags, _collection])
 @pytest.mark.parametrize("eviction", [None, lodestar.MaxRows(9, "lfu")])
 @pytest.mark.parametrize("graph", [False, True])
-def test_admission_by_occurrence(look_up, eviction, graph):
+def test_admission_by_occurrence(look_up_in, eviction, graph):
     t = table(
         admission=lodestar.MinCount(4, unit="occurrence"),
         eviction=eviction,
         initializer="ones",
     )
+    call = look_up_in(t)
     if graph:
-        signature = [tf.TensorSpec([3], tf.int64)]
-        call = tf.function(
-            lambda ids: look_up(t, ids), input_signature=signature
-        )
-    else:
-        call = functools.partial(look_up, t)
+        call = tf.function(call, input_signature=[tf.TensorSpec([3], tf.int64)])
     call([1, 2, 1])  # one step, though
     call([1, 2, 3])
     assert ids_of(t) == []
@@ -108,8 +108,9 @@ def test_admission_by_occurrence(look_up, eviction, graph):
     assert t.frequency([1, 2, 3]).numpy().tolist() == [6, 0, 0]
     assert t.inspect([2, 3, 5, 7]).frequencies.numpy().tolist() == [3, 2, 1, 0]
     again = lodestar.EmbeddingVariable.from_config(t.get_config())
-    look_up(again, [8, 8, 8])
-    look_up(again, [8, 9, 9])
+    call = look_up_in(again)
+    call([8, 8, 8])
+    call([8, 9, 9])
     assert ids_of(again) == [8]
 
 

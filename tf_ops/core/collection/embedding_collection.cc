@@ -47,6 +47,7 @@ Status CollectionBatch::Init(const std::vector<CollectionFeature>& features,
       LODESTAR_RETURN_IF_ERROR(InFeature(feature, CheckBags(bags)));
       if (feature.max_length > 0) Truncate(&part);
     }
+    part.pooled = feature.pooled && !IsOneIdEach(part);
     if (feature.padding_id.has_value()) {
       part.padding_id = TableId(feature, *feature.padding_id);
       bags.padding_id = &part.padding_id;
@@ -87,6 +88,20 @@ void CollectionBatch::Truncate(Part* part) const {
   part->bags.ids = part->bags.ids.subspan(0, part->row_splits.back());
 }
 
+bool CollectionBatch::IsOneIdEach(const Part& part) {
+  const Bags& bags = part.bags;
+  // A largest number has its winner; a bag of padding is empty, and may read
+  // another row.
+  if (!bags.weights.empty() || bags.combiner == Combiner::kMax ||
+      part.feature->default_id.has_value() ||
+      part.tensors.default_row != nullptr || bags.size() != bags.ids.size()) {
+    return false;
+  }
+  int64_t others = 0;
+  for (int64_t b = 0; b < bags.size(); ++b) others |= bags.row_splits[b] ^ b;
+  return others == 0;
+}
+
 void CollectionBatch::MakeTasks() {
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
@@ -95,7 +110,7 @@ void CollectionBatch::MakeTasks() {
     int64_t weight = 0;
     for (int64_t i = 0; i < items; ++i) {
       weight += 1;
-      if (part.feature->pooled) {
+      if (part.pooled) {
         weight += part.bags.row_splits[i + 1] - part.bags.row_splits[i];
       }
       if (weight >= kTaskItems || i + 1 == items) {
@@ -111,7 +126,7 @@ void CollectionBatch::IdRange(const Part& part, const Task& task,
                               int64_t* begin, int64_t* end) {
   *begin = task.begin;
   *end = task.end;
-  if (!part.feature->pooled) return;
+  if (!part.pooled) return;
   *begin = part.bags.row_splits[task.begin];
   *end = part.bags.row_splits[task.end];
 }
@@ -214,7 +229,7 @@ void CollectionBatch::LookUpRows(const Task& task, const Table& table,
   if (found || fetched) positions = PositionsOf(part, table);
   char* rows =
       static_cast<char*>(out) + task.begin * dim * SizeOf(table.type());
-  if (part.feature->pooled) {
+  if (part.pooled) {
     Bags bags = part.bags;
     bags.row_splits =
         bags.row_splits.subspan(task.begin, task.end - task.begin + 1);

@@ -159,6 +159,7 @@ class CollectionBatch {
     const CollectionFeature* feature = nullptr;
     FeatureTensors tensors;
     Bags bags;           // of a feature that is not pooled, only the ids
+    bool pooled = true;  // false, too, where each bag is one id: its row
     int64_t offset = 0;  // of its ids among those of the table
     int64_t padding_id = 0;
     int64_t default_id = 0;
@@ -166,9 +167,7 @@ class CollectionBatch {
     std::vector<float> weights;       // likewise
 
     bool truncated() const { return !row_splits.empty(); }
-    int64_t num_items() const {
-      return feature->pooled ? bags.size() : bags.ids.size();
-    }
+    int64_t num_items() const { return pooled ? bags.size() : bags.ids.size(); }
   };
   // Bags of a feature, or ids of one that is not pooled: about as much work in
   // each task.
@@ -179,6 +178,8 @@ class CollectionBatch {
   };
 
   void Truncate(Part* part) const;
+  // Whether the bags of a pooled feature read, and train, as their ids do.
+  static bool IsOneIdEach(const Part& part);
   void MakeTasks();
   void TakeIds(Ids ids, const ParallelFor* parallel);
   void CopyIds(const Task& task, int64_t* ids) const;

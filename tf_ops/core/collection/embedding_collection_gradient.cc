@@ -19,7 +19,7 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
   }
   ForEachTask(10, parallel, [&](const Task& task) {
     const Part& part = parts_[task.part];
-    if (!part.feature->pooled) return;
+    if (!part.pooled) return;
     const Bags& bags = part.bags;
     const int64_t table = part.feature->table;
     const Span<const int64_t> positions =
@@ -69,7 +69,6 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& feature = parts_[p];
     if (feature.feature->table != t) continue;
-    const bool pooled = feature.feature->pooled;
     const Span<const int64_t> positions =
         table.positions.subspan(feature.offset, feature.bags.ids.size());
     const C* feature_factors = factors + feature.offset;
@@ -86,7 +85,8 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
         if (!sums.Has(positions[i])) continue;
         C* const sum = sums.Row(positions[i]);
         if (winner == nullptr) {
-          AddScaled<false>(row, pooled ? feature_factors[i] : C{1}, dim, sum);
+          AddScaled<false>(row, feature.pooled ? feature_factors[i] : C{1}, dim,
+                           sum);
           continue;
         }
         for (int c = 0; c < dim; ++c) {
@@ -95,7 +95,7 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
       }
     };
     for (int64_t k = 0; k < feature.num_items(); ++k) {
-      if (pooled) {
+      if (feature.pooled) {
         add(k, feature.bags.row_splits[k], feature.bags.row_splits[k + 1]);
       } else {
         add(k, k, k + 1);
