@@ -37,18 +37,22 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
   const int64_t num_parts = num_tables >= kSumParts ? 1 : kSumParts;
   int64_t cost = 0;
   for (int64_t t = 0; t < num_tables; ++t) {
-    cost += num_ids_[t] * (tables[t].dim + 8 * num_parts) / 4;
+    cost += num_ids_[t] * (tables[t].dim + 8) / 4;
   }
   const int64_t num_tasks = num_tables * num_parts;
   RunParallel(parallel, num_tasks, cost / num_tasks + 1,
               [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
+                for (int64_t i = begin; i < end;) {
                   const int64_t t = i / num_parts;
+                  // One part finds its positions sooner than several.
+                  const bool whole = i % num_parts == 0 && i + num_parts <= end;
                   VisitRowType(tables[t].type, [&](auto zero) {
                     using T = decltype(zero);
-                    SumPart<T>(t, i % num_parts, num_parts, gradients, winners,
+                    SumPart<T>(t, i % num_parts, whole ? 1 : num_parts,
+                               gradients, winners,
                                factors[t].as<ComputeOf<T>>().data(), tables[t]);
                   });
+                  i += whole ? num_parts : 1;
                 }
               });
   return Status();
