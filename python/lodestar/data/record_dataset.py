@@ -11,6 +11,7 @@ from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
+from lodestar.data.map_ragged import map_ragged
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
@@ -255,8 +256,7 @@ def epochs(
         dataset = one_epoch(0)
         if options.repeat != 1:
             dataset = dataset.repeat(options.repeat)
-    # Its ops take less time than handing them to other threads.
-    dataset = dataset.map(as_is(finish), synchronous=True)
+    dataset = map_ragged(dataset, finish)
     if options.prefetch:
         return dataset.prefetch(options.prefetch)
     # By itself, tf.data puts a prefetch behind a dataset that has none.

@@ -165,6 +165,7 @@ class ParquetReader:
                 self._pool = None
             self._groups.clear()
             self._chunks.clear()
+        self.packer.close()
 
     @property
     def num_batches(self) -> int:

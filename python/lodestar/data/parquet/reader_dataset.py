@@ -77,7 +77,7 @@ def reader_dataset(
             return batches.take(reader.num_batches)
         return batches.take_while(lambda rows, *_: rows > 0)
 
-    def finish(*arrays: tf.Tensor) -> Any:
+    def finish(_: tf.Tensor, *arrays: tf.Tensor) -> Any:
         return layout.features_and_label(*reader.packer.unpack(*arrays))
 
     dataset = epochs(
