@@ -7,7 +7,6 @@ of it, and a table says where each lies.
 
 import collections
 import contextlib
-import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,41 +22,43 @@ from lodestar.data.slot_layout import SlotLayout, dtype_of
 
 _LINE = 64  # bytes of a cache line, at which tensors begin
 _MAX_FREE = 4  # buffers that wait to be used again
+_INT64 = np.dtype(np.int64)
 
 Part = tuple[Rows, int, int]  # rows [begin, end) of rows
 
 
-@dataclasses.dataclass(eq=False, slots=True)
 class _Piece:
-    """What a tensor is made of.
+    """What a tensor is made of: arrays, joined, if `splits` as row_splits.
 
     Attributes:
-        dtype: Of its numbers.
-        size: How many there are.
+        size: Its numbers.
         rows: Its first dimension.
-        sources: The arrays that it joins, if `splits` as row_splits.
-        splits: Whether it is row_splits.
     """
 
-    dtype: Any
-    size: int
-    rows: int
-    sources: list[np.ndarray]
-    splits: bool = False
+    __slots__ = ("_dtype", "_sources", "_splits", "num_bytes", "rows")
 
-    @property
-    def num_bytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        size: int,
+        rows: int,
+        sources: list[np.ndarray],
+        splits: bool = False,
+    ):
+        self.num_bytes = size * dtype.itemsize
+        self.rows = rows
+        self._dtype = dtype
+        self._sources = sources
+        self._splits = splits
 
-    def write(self, target: np.ndarray) -> None:
-        if self.splits:
-            _join_splits(self.sources, target)
-            return
-        at = 0
-        for source in self.sources:
-            to = at + source.size
-            target[at:to] = source.reshape(-1)
-            at = to
+    def write(self, buffer: np.ndarray, begin: int) -> None:
+        target = buffer[begin : begin + self.num_bytes].view(self._dtype)
+        if self._splits:
+            _join_splits(self._sources, target)
+        elif len(self._sources) == 1:
+            target[:] = self._sources[0]
+        elif self._sources:
+            np.concatenate(self._sources, out=target)
 
 
 class BatchPacker:
@@ -67,8 +68,18 @@ class BatchPacker:
 
     def __init__(self, bindings: Sequence[Binding], rows: int | None):
         """Takes the columns, and the rows of a batch, None if they vary."""
-        self._bindings = list(bindings)
         self._specs = SlotLayout(spec_of(bindings), rows=rows).tensor_specs
+        self._columns = [
+            (i, binding.slot, np.dtype(dtype_of(binding.slot).as_numpy_dtype))
+            for i, binding in enumerate(bindings)
+        ]
+        # The numbers in a row; None if that varies.
+        self._widths = [
+            1
+            if binding.part is not None or not binding.type.is_list
+            else binding.width
+            for binding in bindings
+        ]
         self._free: collections.deque[np.ndarray] = collections.deque(
             maxlen=_MAX_FREE
         )
@@ -87,15 +98,13 @@ class BatchPacker:
         places = []
         end = 0
         for piece in self._pieces(parts, rows):
-            if piece not in begins:
-                begins[piece] = end
+            begin = begins.setdefault(piece, end)
+            if begin == end:
                 end += -(-piece.num_bytes // _LINE) * _LINE
-            begin = begins[piece]
             places.append((begin, begin + piece.num_bytes, piece.rows))
         buffer = self._buffer(end)
         for piece, begin in begins.items():
-            target = buffer[begin : begin + piece.num_bytes]
-            piece.write(target.view(piece.dtype))
+            piece.write(buffer, begin)
         return [buffer, np.array(places, np.int64)]
 
     def unpack(self, buffer: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
@@ -110,34 +119,32 @@ class BatchPacker:
     def _pieces(self, parts: Sequence[Part], rows: int) -> Iterator[_Piece]:
         """Those of all tensors; the same one where tensors are alike."""
         # The splits of columns without lists.
-        one_each = _Piece(np.int64, rows + 1, rows + 1, [np.arange(rows + 1)])
-        for i, binding in enumerate(self._bindings):
-            slot = binding.slot
-            dtype = dtype_of(slot).as_numpy_dtype
-            if binding.width is not None or not binding.type.is_list:
-                size = rows * (
-                    1 if binding.part is not None else binding.width or 1
-                )
-                sources = [p.columns[i][begin:end] for p, begin, end in parts]
-                yield _Piece(dtype, size, rows, sources)
+        one_each = _Piece(_INT64, rows + 1, rows + 1, [np.arange(rows + 1)])
+        for i, slot, dtype in self._columns:
+            width = self._widths[i]
+            if width is not None:
+                values = [
+                    p.columns[i][begin:end].reshape(-1)
+                    for p, begin, end in parts
+                ]
+                yield _Piece(dtype, rows * width, rows, values)
                 if slot.kind == "sparse":
                     yield one_each
                 continue
             bounds = [p.columns[i][1][a : b + 1] for p, a, b in parts]
-            sources = [
+            values = [
                 p.columns[i][0][of_part[0] : of_part[-1]]
                 for (p, *_), of_part in zip(parts, bounds)
             ]
-            size = sum(map(len, sources))
-            splits = _Piece(np.int64, rows + 1, rows + 1, bounds, splits=True)
+            size = sum(map(len, values))
             if slot.kind == "sparse":
-                yield _Piece(dtype, size, size, sources)
-                yield splits
+                yield _Piece(dtype, size, size, values)
+                yield _Piece(_INT64, rows + 1, rows + 1, bounds, splits=True)
                 continue
-            yield _Piece(dtype, size, rows, sources)
-            joined = np.empty(splits.size, np.int64)
-            splits.write(joined)
-            check_one_size(slot.name, joined)
+            yield _Piece(dtype, size, rows, values)
+            splits = np.empty(rows + 1, np.int64)
+            _join_splits(bounds, splits)
+            check_one_size(slot.name, splits)
 
     def _buffer(self, size: int) -> np.ndarray:
         """Bytes from a cache line on: TensorFlow shares, and does not copy, them."""

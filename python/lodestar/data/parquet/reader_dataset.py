@@ -9,6 +9,7 @@ import tensorflow as tf
 from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
 from lodestar.data.parquet.parquet_rows import read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
+from lodestar.data.ragged_encoder import RaggedEncoder
 from lodestar.data.record_dataset import ReadOptions, epochs
 
 Skip = Callable[[str, int], None]
@@ -56,6 +57,9 @@ def reader_dataset(
         read_rows=read_rows,
     )
 
+    encoder = RaggedEncoder()
+
+    # One function makes a batch: each that is called has its price.
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         seed = tf.cast(seed, tf.int64)
 
@@ -69,21 +73,23 @@ def reader_dataset(
             )
             for number in (chunk, row, rows):
                 number.set_shape([])
-            return (chunk, row), (rows, *arrays)
+            tensors = reader.packer.unpack(*arrays)
+            element = encoder.encode(layout.features_and_label(*tensors))
+            return (chunk, row), element if skip is None else (rows, *element)
 
         start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
         batches = tf.data.Dataset.counter().scan(start, batch)
         if skip is None:
-            return batches.take(reader.num_batches)
-        return batches.take_while(lambda rows, *_: rows > 0)
-
-    def finish(_: tf.Tensor, *arrays: tf.Tensor) -> Any:
-        return layout.features_and_label(*reader.packer.unpack(*arrays))
+            batches = batches.take(reader.num_batches)
+        else:
+            batches = batches.take_while(lambda rows, *_: rows > 0)
+            batches = batches.map(lambda _, *element: element)
+        return encoder.elements(batches)
 
     dataset = epochs(
         range(len(files)),
         epoch,
-        finish,
+        None,
         read,
         None if skip else reader.num_batches,
     )
