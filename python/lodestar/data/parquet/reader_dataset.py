@@ -78,10 +78,9 @@ def reader_dataset(
             return (chunk, row), element if skip is None else (rows, *element)
 
         start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        batches = tf.data.Dataset.counter().scan(start, batch)
-        if skip is None:
-            batches = batches.take(reader.num_batches)
-        else:
+        count = reader.num_batches if skip is None else tf.int64.max
+        batches = tf.data.Dataset.range(count).scan(start, batch)
+        if skip is not None:
             batches = batches.take_while(lambda rows, *_: rows > 0)
             batches = batches.map(lambda _, *element: element)
         return encoder.elements(batches)
