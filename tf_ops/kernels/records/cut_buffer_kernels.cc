@@ -47,10 +47,10 @@ class CutBufferOp : public Kernel {
                                   " to ", end);
     }
     const int64_t bytes = end - begin;
+    const int64_t size = tensorflow::DataTypeSize(types_[i]);
     TensorShape shape;
-    if (!Shape(bytes / tensorflow::DataTypeSize(types_[i]), first, shapes_[i],
-               &shape) ||
-        shape.num_elements() * tensorflow::DataTypeSize(types_[i]) != bytes) {
+    if (bytes % size != 0 ||
+        !Complete(shapes_[i], first, bytes / size, &shape)) {
       return InvalidArgumentError(
           "`places[", i, "]`: ", bytes, " bytes and a first dimension of ",
           first, " do not fit the shape ", shapes_[i].DebugString());
@@ -58,23 +58,24 @@ class CutBufferOp : public Kernel {
     return piece->BitcastFrom(buffer.Slice(begin, end), types_[i], shape);
   }
 
-  // `partial` with its first dimension, and `size` numbers; false if it has no
-  // such form.
-  static bool Shape(int64_t size, int64_t first,
-                    const tensorflow::PartialTensorShape& partial,
-                    TensorShape* shape) {
+  // `partial` as the shape of `count` numbers; false if it cannot be.
+  static bool Complete(const tensorflow::PartialTensorShape& partial,
+                       int64_t first, int64_t count, TensorShape* shape) {
     if (partial.dims() < 1 || first < 0) return false;
     if (partial.dim_size(0) >= 0 && partial.dim_size(0) != first) return false;
-    int64_t known = first;
-    for (int d = 1; d < partial.dims(); ++d) {
-      if (partial.dim_size(d) > 0) known *= partial.dim_size(d);
-    }
+    int unknown = 0;
     for (int d = 0; d < partial.dims(); ++d) {
       int64_t dim = d == 0 ? first : partial.dim_size(d);
-      if (dim < 0) dim = known == 0 ? 0 : size / known;
+      if (dim < 0) {
+        unknown = d;
+        dim = 1;
+      }
       if (!shape->AddDimWithStatus(dim).ok()) return false;
     }
-    return true;
+    if (unknown > 0 && shape->num_elements() > 0) {
+      shape->set_dim(unknown, count / shape->num_elements());
+    }
+    return shape->num_elements() == count;
   }
 
   std::vector<DataType> types_;

@@ -13,7 +13,7 @@ namespace {
 absl::Status RunEncodeRagged(OpKernelContext* ctx) {
   const Tensor& like = ctx->input(0);
   LODESTAR_TRY(CheckRank(like, "like", 0));
-  // The type itself is private to TensorFlow.
+  // Only TensorFlow has the type itself.
   const tensorflow::Variant& of_type = like.scalar<tensorflow::Variant>()();
   OpInputList values, row_splits;
   LODESTAR_TRY(ctx->input_list("values", &values));
@@ -27,6 +27,8 @@ absl::Status RunEncodeRagged(OpKernelContext* ctx) {
         "`like` must be an encoded RaggedTensor, found ", of_type.TypeName());
   }
   for (int i = 0; i < values.size(); ++i) {
+    LODESTAR_TRY(CheckRank(values[i], "values", 1));
+    LODESTAR_TRY(CheckRank(row_splits[i], "row_splits", 1));
     tensorflow::VariantTensorData data;
     data.set_type_name(of_type.TypeName());
     *data.add_tensors() = row_splits[i];

@@ -15,7 +15,7 @@ Encodes RaggedTensors as RaggedTensorToVariant does, without reading the
 row_splits: for those that are known to be right.
 
 like: A RaggedTensor of ragged rank 1 that RaggedTensorToVariant has encoded.
-values: The values of each.
+values: [N], of each.
 row_splits: [B + 1], of each.
 encoded: Scalars, which share the memory of values and row_splits.
 INVALID_ARGUMENT if the numbers of values and of row_splits differ, or `like` is

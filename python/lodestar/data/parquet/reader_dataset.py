@@ -59,7 +59,10 @@ def reader_dataset(
 
     encoder = RaggedEncoder()
 
-    # One function makes a batch: each that is called has its price.
+    def element(*arrays: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        tensors = reader.packer.unpack(*arrays)
+        return encoder.encode(layout.features_and_label(*tensors))
+
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         seed = tf.cast(seed, tf.int64)
 
@@ -73,16 +76,20 @@ def reader_dataset(
             )
             for number in (chunk, row, rows):
                 number.set_shape([])
-            tensors = reader.packer.unpack(*arrays)
-            element = encoder.encode(layout.features_and_label(*tensors))
-            return (chunk, row), element if skip is None else (rows, *element)
+            if skip is None:
+                # In this function: another that is called has its price.
+                return (chunk, row), element(*arrays)
+            return (chunk, row), (rows, *arrays)
 
         start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
         count = reader.num_batches if skip is None else tf.int64.max
         batches = tf.data.Dataset.range(count).scan(start, batch)
         if skip is not None:
             batches = batches.take_while(lambda rows, *_: rows > 0)
-            batches = batches.map(lambda _, *element: element)
+            # A map in parallel reads ahead of what is saved.
+            batches = batches.map(
+                lambda _, *arrays: element(*arrays), synchronous=True
+            )
         return encoder.elements(batches)
 
     dataset = epochs(

@@ -20,8 +20,10 @@ from parquet_cases import (
 )
 
 from lodestar.data import ParquetDataset, Slot, SlotSpec
-from lodestar.data.parquet import parquet_batches
+from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_reader import ParquetReader
+from lodestar.data.parquet.parquet_rows import Rows
+from lodestar.data.parquet.parquet_schema import Binding, ColumnType
 from lodestar.ragged import LoDTensor
 
 
@@ -237,17 +239,43 @@ def test_a_dense_slot_with_a_free_dim(tmp_path):
         list(ParquetDataset(path, spec, 3))
 
 
-def test_no_more_batches_of_a_free_dim(tmp_path, monkeypatch):
-    def used(shape, dtype):
-        return np.arange(1, 1 + np.prod(shape)).reshape(shape).astype(dtype)
-
-    monkeypatch.setattr(parquet_batches, "_aligned", used)
+def test_no_more_batches_of_a_free_dim(tmp_path):
     data = pa.table({"x": pa.array([[1.0]] * 3, pa.list_(pa.float32()))})
     path = write(tmp_path / "a.parquet", data)
     dataset = ParquetDataset(
         path, [Slot.dense("x", (-1,))], 2, drop_remainder=True, on_error="skip"
     )
     assert [f["x"].shape for f in dataset] == [(2, 1)]
+
+
+def test_batches_keep_their_values_when_later_ones_are_made(tmp_path):
+    data = pa.table(
+        {
+            "I": pa.array(np.arange(600, dtype=np.float32)),
+            "C": pa.array([list(range(i, i + i % 3)) for i in range(600)]),
+        }
+    )
+    path = write(tmp_path / "a.parquet", data, row_group_size=70)
+    kept = list(ParquetDataset(path, batch_size=32, prefetch=0))
+    values = np.concatenate([f["I"].numpy()[:, 0] for f in kept])
+    np.testing.assert_array_equal(values, np.arange(600))
+    ids = [row for f in kept for row in f["C"].to_list()]
+    assert ids == data["C"].to_pylist()
+
+
+def test_memory_of_batches_is_used_again():
+    slot = Slot.dense("I", (1,))
+    binding = Binding(slot, "I", ColumnType("float", False, 1), 1)
+    packer = BatchPacker([binding], None)
+    rows = Rows(8, {0: np.arange(8, dtype=np.float32)[:, np.newaxis]})
+    buffer, places = packer.pack([(rows, 2, 6)], 4)
+    assert places.tolist() == [[0, 16, 4]]
+    assert buffer.view(np.float32)[:4].tolist() == [2, 3, 4, 5]
+    address = buffer.ctypes.data
+    assert packer.pack([(rows, 0, 4)], 4)[0].ctypes.data != address
+    del buffer
+    gc.collect()
+    assert packer.pack([(rows, 0, 4)], 4)[0].ctypes.data == address
 
 
 def test_lod(files):
