@@ -46,6 +46,15 @@ def lodestar_commit_update(
 ) -> tf.Operation | None: ...
 
 
+def lodestar_cut_buffer(
+    buffer: tf.Tensor,
+    places: tf.Tensor,
+    output_types: Sequence[tf.DType],
+    output_shapes: Sequence[Any],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
 def lodestar_embedding_apply(
     handle: tf.Tensor,
     ids: tf.Tensor,
@@ -638,6 +647,14 @@ def lodestar_embedding_variable(
     table_name: str = '',
     name: str | None = None,
 ) -> tf.Tensor: ...
+
+
+def lodestar_encode_ragged(
+    like: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    row_splits: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
 
 
 def lodestar_end_step(
