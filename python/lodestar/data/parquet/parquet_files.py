@@ -119,11 +119,6 @@ def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
         except (DataError, tf.errors.OpError) as error:
             return error
 
-    if len(paths) == 1:
-        # An executor starts its threads under a lock that all executors share.
-        # Garbage that is collected then may be an iterator, whose end waits for
-        # a batch, and so for that lock.
-        return [read(paths[0])]
     with concurrent.futures.ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return list(pool.map(read, paths))
 
