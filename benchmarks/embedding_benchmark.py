@@ -121,15 +121,15 @@ def main():
     options = measure.arguments(__doc__)
     compare_inserts(options)
     sizes = (
-        (10**6, 32, 0.8),
-        (10**6, 8, 0.8),
-        (10**6, 64, 0.8),
-        (10**6, 128, 0.8),
+        (10**6, 32, 0.7),
+        (10**6, 8, 0.7),
+        (10**6, 64, 0.7),
+        (10**6, 128, 0.7),
         (5 * 10**6, 32, 0.5),
-        (20 * 10**6, 8, 0.35),
+        (20 * 10**6, 8, 0.5),
     )
     if options.small:
-        sizes = ((10**4, 32, 0.8),)
+        sizes = ((10**4, 32, 0.7),)
     spec = [tf.TensorSpec([None], tf.int64)]
     for rows, dim, wanted in sizes:
         rng = np.random.default_rng(3)
@@ -181,13 +181,13 @@ def main():
                         deleted_key=2,
                         initial_num_buckets=2**21,
                     ),
-                    3,
+                    1.8,
                 ),
                 "tf.lookup.experimental.MutableHashTable": (
                     tf.lookup.experimental.MutableHashTable(
                         tf.int64, tf.float32, tf.zeros([dim])
                     ),
-                    30,
+                    12,
                 ),
             }
             for name, (peer, ratio) in peers.items():

@@ -1,11 +1,13 @@
 """A training step of the embedding variable beside TensorFlow's and Keras's.
 
-Look-up, gradient and Adagrad for 65,536 ids that follow Zipf's law over 1M
-rows of 32 numbers; and eight callers of it beside one.
+Look-up, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
+ids, rows of 8, 32 and 128 numbers, Adagrad and Adam, with a loss and without;
+and eight callers of it beside one.
 """
 
 import concurrent.futures
 import functools
+import itertools
 
 import keras
 import numpy as np
@@ -20,11 +22,44 @@ DIM = 32
 EPSILON = 1e-7
 LEARNING_RATE = 0.01
 FIRST_ACCUMULATOR = 0.1
-# Ids and the gradient of their rows: no loss, so that the step is all there is.
-SIGNATURE = (
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None, DIM], tf.float32),
-)
+BETAS = 0.9, 0.999
+
+
+def optimizer_of(name):
+    """Keras's optimizer of this name."""
+    if name == "Adam":
+        return keras.optimizers.Adam(LEARNING_RATE, *BETAS, EPSILON)
+    return keras.optimizers.Adagrad(
+        LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON
+    )
+
+
+def compiled(step, dim, loss):
+    """A tf.function of ids and what `upstream` is.
+
+    `step(ids, gradient_of)` looks rows up, has `gradient_of(tape, rows,
+    sources)` give gradients, and applies them. Without a loss, `upstream` is
+    the gradient of the rows, so that the step is all there is; with one, what
+    the rows should be.
+    """
+
+    @tf.function(
+        input_signature=(
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None, dim], tf.float32),
+        )
+    )
+    def run(ids, upstream):
+        def gradient_of(tape, rows, sources):
+            if not loss:
+                return tape.gradient(rows, sources, upstream)
+            with tape:
+                error = tf.reduce_mean(tf.square(rows - upstream))
+            return tape.gradient(error, sources)
+
+        return step(ids, gradient_of)
+
+    return run
 
 
 def zipf(rng, exponent, rows, size):
@@ -33,93 +68,115 @@ def zipf(rng, exponent, rows, size):
     return rng.choice(rows, size, p=weights / weights.sum())
 
 
-def our_step(matrix, keys):
+def our_step(matrix, keys, optimizer="Adagrad", loss=False):
     """A step of an embedding variable that holds `matrix`."""
     layer = lodestar.layers.DynamicEmbedding(matrix.shape[1])
     for begin in range(0, len(keys), 2**18):
         part = slice(begin, begin + 2**18)
         layer.table.insert_or_assign(keys[part], matrix[part])
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(
-            LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON
-        )
+    wrapper = lodestar.optimizers.DynamicEmbeddingOptimizer(
+        optimizer_of(optimizer)
     )
-    optimizer.build(layer.table.trainable_variables)
+    variables = layer.table.trainable_variables
+    wrapper.build(variables)
 
-    @tf.function(input_signature=SIGNATURE)
-    def step(ids, upstream):
-        variables = layer.table.trainable_variables
+    def step(ids, gradient_of):
         with tf.GradientTape() as tape:
             rows = layer.table.lookup(ids, training=True)
-        gradients = tape.gradient(rows, variables, upstream)
-        optimizer.apply(gradients, variables)
+        wrapper.apply(gradient_of(tape, rows, variables), variables)
         return rows
 
-    return step
+    return compiled(step, matrix.shape[1], loss)
 
 
-def stock_step(matrix):
+def stock_step(matrix, optimizer="Adagrad", loss=False):
     """The same by TensorFlow's raw ops, of a dense matrix."""
     rows = tf.Variable(matrix)
-    accumulator = tf.Variable(tf.fill(matrix.shape, FIRST_ACCUMULATOR))
+    first = FIRST_ACCUMULATOR if optimizer == "Adagrad" else 0.0
+    slots = [
+        tf.Variable(tf.fill(matrix.shape, first))
+        for _ in range(1 if optimizer == "Adagrad" else 2)
+    ]
+    steps = tf.Variable(0.0)
 
-    @tf.function(input_signature=SIGNATURE)
-    def step(places, upstream):
+    def apply_adam(sums, unique):
+        # No op of TensorFlow's does it to some rows.
+        scatter = functools.partial(
+            tf.raw_ops.ResourceScatterUpdate, indices=unique
+        )
+        steps.assign_add(1.0)
+        rate = LEARNING_RATE * tf.sqrt(1 - BETAS[1] ** steps)
+        moments = []
+        for slot, beta, power in zip(slots, BETAS, (1, 2), strict=True):
+            old = tf.gather(slot, unique)
+            moments.append(old + (sums**power - old) * (1 - beta))
+            scatter(resource=slot.handle, updates=moments[-1])
+        change = moments[0] / (tf.sqrt(moments[1]) + EPSILON)
+        tf.raw_ops.ResourceScatterSub(
+            resource=rows.handle,
+            indices=unique,
+            updates=change * rate / (1 - BETAS[0] ** steps),
+        )
+
+    def step(places, gradient_of):
         with tf.GradientTape() as tape:
             taken = tf.gather(rows, places)
-        gradient = tape.gradient(taken, rows, upstream)
+        gradient = gradient_of(tape, taken, rows)
         unique, positions = tf.unique(gradient.indices)
         sums = tf.math.unsorted_segment_sum(
             gradient.values, positions, tf.size(unique)
         )
-        tf.raw_ops.ResourceSparseApplyAdagradV2(
-            var=rows.handle,
-            accum=accumulator.handle,
-            lr=LEARNING_RATE,
-            epsilon=EPSILON,
-            grad=sums,
-            indices=unique,
-        )
+        if optimizer == "Adam":
+            apply_adam(sums, unique)
+        else:
+            tf.raw_ops.ResourceSparseApplyAdagradV2(
+                var=rows.handle,
+                accum=slots[0].handle,
+                lr=LEARNING_RATE,
+                epsilon=EPSILON,
+                grad=sums,
+                indices=unique,
+            )
         return taken
 
-    return step
+    return compiled(step, matrix.shape[1], loss)
 
 
-def keras_step(matrix):
-    """The same by keras.layers.Embedding and keras.optimizers.Adagrad."""
+def keras_step(matrix, optimizer="Adagrad", loss=False):
+    """The same by keras.layers.Embedding and Keras's optimizer."""
     layer = keras.layers.Embedding(*matrix.shape)
     layer.build(())
     layer.embeddings.assign(matrix)
-    optimizer = keras.optimizers.Adagrad(
-        LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON
-    )
-    optimizer.build(layer.trainable_variables)
+    of_keras = optimizer_of(optimizer)
+    variables = layer.trainable_variables
+    of_keras.build(variables)
 
-    @tf.function(input_signature=SIGNATURE)
-    def step(places, upstream):
+    def step(places, gradient_of):
         with tf.GradientTape() as tape:
             taken = layer(places)
-        gradients = tape.gradient(taken, layer.trainable_variables, upstream)
-        optimizer.apply(gradients, layer.trainable_variables)
+        of_keras.apply(gradient_of(tape, taken, variables), variables)
         return taken
 
-    return step
+    return compiled(step, matrix.shape[1], loss)
 
 
 class Batches:
-    """Zipf ids over a matrix, as a table and as a dense variable take them."""
+    """Ids of a matrix, as a table and as a dense variable take them.
 
-    def __init__(self, exponent, options):
+    They follow Zipf's law with this exponent; 0: all are as frequent.
+    """
+
+    def __init__(self, exponent, options, dim=DIM):
         rows, self.size = (
             (10_000, 4096) if options.small else (1_000_000, 65_536)
         )
         rng = np.random.default_rng(5)
         self.keys = embedding_benchmark.spread_keys(rows)
-        self.matrix = rng.random((rows, DIM), np.float32)
+        self.matrix = rng.random((rows, dim), np.float32)
         places = [zipf(rng, exponent, rows, self.size) for _ in range(BATCHES)]
         self.feeds = [tf.constant(self.keys[place]) for place in places]
         self.place_feeds = [tf.constant(place) for place in places]
-        self.upstream = tf.constant(rng.random((self.size, DIM), np.float32))
+        self.upstream = tf.constant(rng.random((self.size, dim), np.float32))
 
 
 def compare_callers(batches, runs):
@@ -150,22 +207,19 @@ def compare_callers(batches, runs):
         )
 
 
-def main():
-    """Prints one JSON line a comparison."""
-    options = measure.arguments(__doc__)
-    batches = Batches(1.05, options)
-    for against, peer, wanted in (
-        ("gather + unique + ResourceSparseApplyAdagradV2", stock_step, 4),
-        ("keras Embedding + Adagrad", keras_step, 25),
-    ):
+def compare_steps(exponent, dim, options, variants):
+    """Our step beside a peer's, for each `(optimizer, loss, peer, wanted)`."""
+    batches = Batches(exponent, options, dim)
+    law = f"zipf({exponent})" if exponent else "uniform"
+    for optimizer, loss, (against, peer), wanted in variants:
+        of_peer = peer(batches.matrix, optimizer, loss)
+        ours = our_step(batches.matrix, batches.keys, optimizer, loss)
         measure.compare(
-            f"training step, {batches.size} zipf(1.05) ids, "
-            f"{len(batches.keys)} x {DIM}, Adagrad",
-            functools.partial(
-                our_step(batches.matrix, batches.keys),
-                upstream=batches.upstream,
-            ),
-            functools.partial(peer(batches.matrix), upstream=batches.upstream),
+            f"training step, {batches.size} {law} ids, "
+            f"{len(batches.keys)} x {dim}, {optimizer}"
+            + (", with a loss" if loss else ""),
+            functools.partial(ours, upstream=batches.upstream),
+            functools.partial(of_peer, upstream=batches.upstream),
             batches.feeds,
             against=against,
             items=batches.size,
@@ -173,6 +227,32 @@ def main():
             runs=options.runs,
             baseline_feeds=batches.place_feeds,
         )
+
+
+def main():
+    """Prints one JSON line a comparison."""
+    options = measure.arguments(__doc__)
+    stock = "TensorFlow's ops", stock_step
+    of_keras = "keras Embedding + optimizer", keras_step
+    compare_steps(
+        1.05,
+        DIM,
+        options,
+        [
+            ("Adagrad", True, stock, 3.2),
+            ("Adagrad", False, stock, 4),
+            ("Adagrad", False, of_keras, 10),
+            ("Adam", False, stock, 4),
+        ],
+    )
+    for exponent, dim in itertools.product((1.05, 0), (8, DIM, 128)):
+        if (exponent, dim) != (1.05, DIM):
+            compare_steps(
+                exponent,
+                dim,
+                options,
+                [(o, False, stock, 4) for o in ("Adagrad", "Adam")],
+            )
     compare_callers(Batches(1.2, options), options.runs)
 
 

@@ -70,6 +70,20 @@ def lodestar_embedding_apply(
 ) -> tf.Operation | None: ...
 
 
+def lodestar_embedding_apply_all(
+    handles: Sequence[tf.Tensor],
+    ids: Sequence[tf.Tensor],
+    gradients: Sequence[tf.Tensor],
+    hyperparameters: Sequence[tf.Tensor],
+    next_steps: Sequence[tf.Tensor],
+    optimizers: Sequence[str] | Sequence[bytes],
+    slot_inits: Sequence[float],
+    create_missing: Sequence[bool],
+    nonfinite: str = 'raise',
+    name: str | None = None,
+) -> tf.Operation | None: ...
+
+
 def lodestar_embedding_assemble(
     rows: Sequence[tf.Tensor],
     places: tf.Tensor,

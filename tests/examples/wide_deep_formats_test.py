@@ -109,6 +109,8 @@ def test_every_format_gives_the_same_result(main, tmp_path, slots, capsys):
         assert ("Resuming from" in text) == (name == "norm")
         printed = table(text)
         del printed["examples a second"]
+        # A table that was restored has an index of another size.
+        printed = {k: v.split(" ids, ")[0] for k, v in printed.items()}
         found[name] = printed
         data = json.loads((out / "data" / "data.json").read_text())["data"]
         assert data["format"] == ("multislot" if name == "tsv" else name)

@@ -10,6 +10,7 @@ _WRITING_OPS = frozenset(
     f"Lodestar>{name}"
     for name in (
         "EmbeddingApply",
+        "EmbeddingApplyAll",
         "EmbeddingAssignIfUnchanged",
         "EmbeddingClear",
         "EmbeddingCompact",

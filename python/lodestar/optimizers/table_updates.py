@@ -66,19 +66,21 @@ def apply_updates(
                 "worker's step is run again. Use larger batches."
             )
         return _stage_and_commit(updates, nonfinite, attempt)
-    checks = []
-    if nonfinite == "raise" and (
-        len(updates) > 1 or any(u.additions for u in updates)
-    ):
-        # An apply looks at its own sums before it writes; what another one
-        # would refuse, or what a later one would, must be known before, too.
-        checks = [_check(u) for u in updates]
     by_device: dict[str | None, _Group] = {}
     for u in updates:
         _group(by_device, u.table).updates.append(u)
     for table in emptied:
         for part in table.parts:
             _group(by_device, part).emptied.append(part)
+    checks = []
+    if nonfinite == "raise" and (
+        len(by_device) > 1
+        or not next(iter(by_device.values())).is_one_op
+        or any(u.additions for u in updates)
+    ):
+        # An op looks at its own sums before it writes; what another one would
+        # refuse, or what a later one would, must be known before, too.
+        checks = [_check(u) for u in updates]
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
 
@@ -158,6 +160,13 @@ class _Group(NamedTuple):
     updates: list[TableUpdate]
     emptied: list[SharedResource]
 
+    @property
+    def is_one_op(self) -> bool:
+        """Whether nothing is done but updates by rules of the op."""
+        return not self.emptied and all(
+            isinstance(u.update, RowUpdate) for u in self.updates
+        )
+
 
 def _group(by_device: dict[str | None, _Group], part: SharedResource) -> _Group:
     return by_device.setdefault(part.device, _Group([], []))
@@ -176,22 +185,16 @@ def _on_each_device(
             naming_devices("An optimizer step", list(by_device)[:i]),
             table.on_device(),
         ):
-            applied += _apply_on_device(*group, nonfinite)
+            applied += _apply_on_device(group, nonfinite)
     return applied
 
 
-def _apply_on_device(
-    updates: Sequence[TableUpdate],
-    emptied: Sequence[SharedResource],
-    nonfinite: str,
-) -> list[tf.Operation]:
-    if (
-        len(updates) == 1
-        and not emptied
-        and isinstance(updates[0].update, RowUpdate)
-    ):
-        return _operations([_apply(updates[0], nonfinite)])
-    return _apply_as_one_step(updates, emptied, nonfinite)
+def _apply_on_device(group: _Group, nonfinite: str) -> list[tf.Operation]:
+    if not group.is_one_op:
+        return _apply_as_one_step(*group, nonfinite)
+    if len(group.updates) == 1:
+        return _operations([_apply(group.updates[0], nonfinite)])
+    return _operations([_apply_all(group.updates, nonfinite)])
 
 
 def _apply_as_one_step(
@@ -258,6 +261,21 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
         create_missing=u.create_missing,
         nonfinite=nonfinite,
         inside_step=inside_step,
+    )
+
+
+def _apply_all(updates: Sequence[TableUpdate], nonfinite: str) -> Any:
+    rules = [u.update for u in updates if isinstance(u.update, RowUpdate)]
+    return gen_ops.lodestar_embedding_apply_all(
+        [u.table.resource_handle for u in updates],
+        [tf.cast(u.gradient.indices, tf.int64) for u in updates],
+        [tf.cast(u.gradient.values, u.table.update_dtype) for u in updates],
+        [rule.hyperparameters for rule in rules],
+        [tf.cast(u.next_step, tf.int64) for u in updates],
+        optimizers=[rule.optimizer for rule in rules],
+        slot_inits=[init for rule in rules for init in rule.slot_inits],
+        create_missing=[u.create_missing for u in updates],
+        nonfinite=nonfinite,
     )
 
 

@@ -276,6 +276,7 @@ class UpdateAttempt:
 # The last two where it was traced in another trace of the step.
 _UPDATES = (
     "Lodestar>EmbeddingApply",
+    "Lodestar>EmbeddingApplyAll",
     "Lodestar>EmbeddingStage",
     "Lodestar>CommitUpdate",
 )

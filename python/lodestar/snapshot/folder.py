@@ -310,7 +310,6 @@ class SnapshotFolder:
                 "version after it; remove the folder if it is none"
             )
         os.mkdir(self.version_path(version))
-        sync(self.path)
         self._remove_leftovers(version)
         return version
 
@@ -323,8 +322,11 @@ class SnapshotFolder:
     def commit(self, manifest: Manifest) -> None:
         """Makes the folder with the manifest's files a version.
 
-        The files are on the disk already; their names are brought there.
+        The files are on the disk already; their names are brought there, and
+        the folder's, which file systems with a journal have then taken there
+        with the files.
         """
+        sync(self.path)
         path = self.version_path(manifest.version)
         write_synced(
             self.manifest_path(manifest.version),

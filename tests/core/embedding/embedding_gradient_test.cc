@@ -43,6 +43,40 @@ TEST(EmbeddingGradientTest, SumsByPositionsInAnyOrder) {
   }
 }
 
+// Each position is of just one part.
+TEST(EmbeddingGradientTest, PartsShareOutAllPositions) {
+  for (int64_t dim : {1, 8, 64, 100}) {
+    for (int64_t position = 0; position < 1000; ++position) {
+      int64_t owners = 0;
+      for (int64_t part = 0; part < kSumParts; ++part) {
+        const GradientSums<float> sums(nullptr, 1000, dim, part, kSumParts);
+        owners += sums.Has(position);
+        EXPECT_FALSE(sums.Has(kNoPosition));
+      }
+      EXPECT_EQ(owners, 1) << "dim " << dim << ", position " << position;
+    }
+  }
+}
+
+// More ids than a thread takes at a time.
+TEST(EmbeddingGradientTest, SumsOfLongBatchesAreTheSameInParts) {
+  const int64_t num_unique = 700;
+  const int dim = 12;
+  std::mt19937 random(5);
+  std::vector<int64_t> positions(3000);
+  for (int64_t& p : positions) p = random() % num_unique;
+  std::vector<float> gradients(positions.size() * dim);
+  for (float& g : gradients) g = static_cast<float>(random() % 1000) * 0.37f;
+  std::vector<float> whole(num_unique * dim, 1e9f);
+  std::vector<float> parts = whole;
+  const ParallelFor parallel = Threads(3);
+  SumByPosition(gradients.data(), positions, num_unique, dim, whole.data(),
+                nullptr);
+  SumByPosition(gradients.data(), positions, num_unique, dim, parts.data(),
+                &parallel);
+  EXPECT_EQ(whole, parts);
+}
+
 TEST(EmbeddingGradientTest, SumsDuplicatesInBatchOrder) {
   // In another order these sums differ in the last bits.
   const std::vector<float> gradients = {1e8f, 1.0f, -1e8f, 1.0f};

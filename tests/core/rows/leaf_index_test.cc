@@ -73,6 +73,27 @@ TEST(LeafIndexTest, HoldsEveryEntryAcrossSplits) {
   }
 }
 
+TEST(LeafIndexTest, WhatIsReservedEvenlyHardlyGrows) {
+  for (uint32_t total : {1u, 1000u, 300000u}) {
+    EpochDomain epochs;
+    LeafIndex index(&epochs);
+    ASSERT_TRUE(index.ReserveEvenly(total).ok());
+    const int64_t reserved = index.bytes();
+    EXPECT_LE(reserved, total * 14 + 4096);  // whole pages
+    for (uint32_t row = 0; row < total; row += 500) {
+      std::vector<uint32_t> tags;
+      for (uint32_t i = row; i < std::min(total, row + 500); ++i) {
+        tags.push_back(TagOf(i));
+      }
+      Add(&index, tags, row);
+    }
+    EXPECT_LE(index.bytes(), reserved * 1.05);
+    for (uint32_t row = 0; row < total; ++row) {
+      ASSERT_EQ(Rows(index, TagOf(row)).count(row), 1u) << row;
+    }
+  }
+}
+
 TEST(LeafIndexTest, RandomInsertsAndRemovesAgreeWithAModel) {
   EpochDomain epochs;
   LeafIndex index(&epochs);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -153,6 +154,58 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
       ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
       ASSERT_EQ(*static_cast<float*>(store.slot(row, 0)),
                 static_cast<float>(-id));
+    }
+  }
+}
+
+// However many are asked for at a time.
+TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
+  constexpr int64_t kRows = 1000;
+  for (const bool whole : {false, true}) {
+    for (const int64_t most : {1, 7, 16, 50, 2000}) {
+      Arena arena;
+      RowStore store(1, &arena);
+      ASSERT_TRUE(store.ReserveMarks().ok());
+      for (int64_t id = 0; id < kRows; ++id) {
+        Add(&store, id, static_cast<float>(id), 1);
+      }
+      store.StartMarking();
+      std::vector<int64_t> wanted;
+      for (int64_t id = 0; id < kRows; ++id) {
+        const uint32_t row = static_cast<uint32_t>(id);
+        const bool changed = id % 3 == 0 || id > 900;
+        if (changed) {
+          ASSERT_TRUE(store.Lock(row, id));
+          store.BeforeWrite(row);
+          store.Unlock(row);
+        }
+        if (id % 5 == 0) {
+          store.Free(row);
+        } else if (changed || whole) {
+          wanted.push_back(id);
+        }
+      }
+      const SnapshotRowFormat format = {
+          SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+      store.BeginSnapshot(whole, format, 1 << 16);
+      std::vector<char> records(most * format.layout.bytes());
+      std::vector<int64_t> saved;
+      for (int64_t next = 0; next < kRows;) {
+        const int64_t count =
+            store.SaveRows(kRows, format, most, &next, records.data());
+        ASSERT_LE(count, most);
+        for (int64_t i = 0; i < count; ++i) {
+          const char* const record = records.data() + i * format.layout.bytes();
+          SnapshotRowHead head;
+          float value;
+          std::memcpy(&head, record, sizeof(head));
+          std::memcpy(&value, record + format.layout.values(), sizeof(value));
+          EXPECT_EQ(value, static_cast<float>(head.id));
+          saved.push_back(head.id);
+        }
+      }
+      EXPECT_EQ(saved, wanted);
+      store.EndImages(kRows);
     }
   }
 }

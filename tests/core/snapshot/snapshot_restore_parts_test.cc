@@ -112,7 +112,10 @@ TEST(TablePartTest, PartsThatDoNotMeetShareNoId) {
           const TablePart one = {a, n};
           const TablePart other = {b, m};
           EXPECT_EQ(one.Meets(other), other.Meets(one));
-          EXPECT_EQ(one.Meets(other), !Owned(Owned(ids, one), other).empty());
+          const double both = Owned(Owned(ids, one), other).size();
+          EXPECT_EQ(one.Meets(other), both > 0);
+          EXPECT_EQ(one.Meets(other), one.ShareIn(other) > 1e-9);
+          EXPECT_NEAR(one.ShareIn(other), both / Owned(ids, one).size(), 0.1);
           met += one.Meets(other);
         }
         // Those of one number of parts meet themselves alone.

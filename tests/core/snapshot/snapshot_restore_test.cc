@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -61,6 +62,21 @@ TEST(SnapshotRestoreTest, AnEmptyTableIsRestored) {
   EXPECT_EQ(store->size(), 0);
   EXPECT_EQ(store->step(), 10);
   EXPECT_EQ(Export(*store).optimizer.name, "adagrad");
+}
+
+// No index is larger, or has grown.
+TEST(SnapshotRestoreTest, TheIndexIsMadeForItsRows) {
+  std::vector<int64_t> ids(20000);
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto store = MustRestore({WholeFile(ids)}, *MakeStore());
+  ASSERT_NE(store, nullptr);
+  const ShardedRows& rows = store->parts().rows;
+  for (size_t s = 0; s < rows.num_shards(); ++s) {
+    EpochDomain epochs;
+    LeafIndex index(&epochs, static_cast<uint32_t>(s));
+    ASSERT_TRUE(index.ReserveEvenly(ids.size() / rows.num_shards()).ok());
+    EXPECT_EQ(rows.shard(s).index.bytes(), index.bytes());
+  }
 }
 
 TEST(SnapshotRestoreTest, EventsThatWereCountedStay) {

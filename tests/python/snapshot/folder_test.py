@@ -105,6 +105,31 @@ def test_other_names_in_the_folder_are_left_alone(folder):
     }
 
 
+def test_all_names_are_on_the_disk_before_a_version_is_seen(
+    folder, monkeypatch
+):
+    synced = []
+    fsync = os.fsync
+
+    def noted(descriptor):
+        fsync(descriptor)
+        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
+        synced.append((path, folder.versions()))
+
+    with folder.lock():
+        monkeypatch.setattr(os, "fsync", noted)
+        add(folder, None, table("t", True))
+    version = os.path.realpath(folder.version_path(1))
+    assert sorted(synced) == sorted(
+        [
+            (os.path.realpath(folder.path), []),
+            (os.path.join(version, "MANIFEST.partial"), []),
+            (version, []),
+            (version, [1]),
+        ]
+    )
+
+
 def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
     with folder.lock():
         add(folder, None, table("t", True))

@@ -14,6 +14,16 @@
 
 namespace lodestar {
 
+// Begins to load a row, to be written to if kWrite is 1: no more than its first
+// lines, as the processor sees where the rest is.
+template <int kWrite>
+inline void PrefetchRow(const void* row, int64_t bytes) {
+  const char* line = static_cast<const char*>(row);
+  const char* last = line + std::min<int64_t>(bytes, 512) - 1;
+  for (; line < last; line += 64) __builtin_prefetch(line, kWrite);
+  __builtin_prefetch(last, kWrite);
+}
+
 // Calls f with `width` as a number, or as a std::integral_constant if it is one
 // of the common widths of bytes.
 template <typename T, typename F>

@@ -187,18 +187,12 @@ class CollectionBatch {
                       int64_t* end);
   void LookUpRows(const Task& task, const Table& table, bool found, void* rows,
                   int64_t* winners) const;
-  // Columns [first, last) of a table's sums.
-  struct Columns {
-    int64_t table;
-    int64_t first;
-    int64_t last;
-  };
-  // T: the table's type.
+  // A part of a table's sums (GradientSums). T: the table's type.
   template <typename T>
-  void SumColumns(const Columns& columns,
-                  const std::vector<const void*>& gradients,
-                  const std::vector<const int64_t*>& winners,
-                  const ComputeOf<T>* factors, const Sums& table) const;
+  void SumPart(int64_t t, int64_t part, int64_t num_parts,
+               const std::vector<const void*>& gradients,
+               const std::vector<const int64_t*>& winners,
+               const ComputeOf<T>* factors, const Sums& table) const;
   // read(begin, count, rows) copies the rows of ids [begin, begin + count).
   template <typename T, typename Read>
   void WeightGradientsOf(const Task& task, int dim, const T* gradients,

@@ -32,30 +32,22 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
       });
     }
   });
-  // As in single look-ups: the batch is read in order, and tasks share out
-  // tables and pairs of cache lines of columns.
-  std::vector<Columns> tasks;
+  const int64_t num_tables = static_cast<int64_t>(tables.size());
+  // Of many tables each is one part.
+  const int64_t num_parts = num_tables >= kSumParts ? 1 : kSumParts;
   int64_t cost = 0;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const int dim = tables[t].dim;
-    const int count = std::max(1, dim / 32);
-    for (int k = 0; k < count; ++k) {
-      const int64_t first = int64_t{k} * dim / count;
-      const int64_t last = int64_t{k + 1} * dim / count;
-      tasks.push_back({static_cast<int64_t>(t), first, last});
-    }
-    cost += num_ids_[t] * (dim + 4 * count) / 4;
+  for (int64_t t = 0; t < num_tables; ++t) {
+    cost += num_ids_[t] * (tables[t].dim + 8 * num_parts) / 4;
   }
-  const int64_t num_tasks = static_cast<int64_t>(tasks.size());
+  const int64_t num_tasks = num_tables * num_parts;
   RunParallel(parallel, num_tasks, cost / num_tasks + 1,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  const int64_t t = tasks[i].table;
+                  const int64_t t = i / num_parts;
                   VisitRowType(tables[t].type, [&](auto zero) {
                     using T = decltype(zero);
-                    SumColumns<T>(tasks[i], gradients, winners,
-                                  factors[t].as<ComputeOf<T>>().data(),
-                                  tables[t]);
+                    SumPart<T>(t, i % num_parts, num_parts, gradients, winners,
+                               factors[t].as<ComputeOf<T>>().data(), tables[t]);
                   });
                 }
               });
@@ -65,46 +57,46 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
 }
 
 template <typename T>
-void CollectionBatch::SumColumns(const Columns& columns,
-                                 const std::vector<const void*>& gradients,
-                                 const std::vector<const int64_t*>& winners,
-                                 const ComputeOf<T>* factors,
-                                 const Sums& table) const {
+void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
+                              const std::vector<const void*>& gradients,
+                              const std::vector<const int64_t*>& winners,
+                              const ComputeOf<T>* factors,
+                              const Sums& table) const {
   using C = ComputeOf<T>;
   const int dim = table.dim;
-  GradientSums<C> sums(static_cast<C*>(table.sums), table.num_unique, dim,
-                       columns.first, columns.last);
+  GradientSums<C> sums(static_cast<C*>(table.sums), table.num_unique, dim, part,
+                       num_parts);
   for (size_t p = 0; p < parts_.size(); ++p) {
-    const Part& part = parts_[p];
-    if (part.feature->table != columns.table) continue;
+    const Part& feature = parts_[p];
+    if (feature.feature->table != t) continue;
+    const bool pooled = feature.feature->pooled;
     const Span<const int64_t> positions =
-        table.positions.subspan(part.offset, part.bags.ids.size());
-    const C* part_factors = factors + part.offset;
+        table.positions.subspan(feature.offset, feature.bags.ids.size());
+    const C* feature_factors = factors + feature.offset;
     // The ids [first, last) get `row`, each by its factor or as it won.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {
-      const T* __restrict row =
-          static_cast<const T*>(gradients[p]) + item * dim;
+      const T* row = static_cast<const T*>(gradients[p]) + item * dim;
       const int64_t* winner =
           winners[p] == nullptr ? nullptr : winners[p] + item * dim;
       for (int64_t i = first; i < last; ++i) {
-        sums.Prefetch(positions, i + kAhead);
-        if (positions[i] == kNoPosition) continue;
-        C* __restrict sum = sums.Row(positions[i]);
-        const C factor = part.feature->pooled ? part_factors[i] : C{1};
+        const int64_t ahead = i + kAhead;
+        if (ahead < positions.size() && sums.Has(positions[ahead])) {
+          sums.Prefetch(positions[ahead]);
+        }
+        if (!sums.Has(positions[i])) continue;
+        C* const sum = sums.Row(positions[i]);
         if (winner == nullptr) {
-          for (int64_t c = columns.first; c < columns.last; ++c) {
-            sum[c] += factor * ToCompute(row[c]);
-          }
+          AddScaled<false>(row, pooled ? feature_factors[i] : C{1}, dim, sum);
           continue;
         }
-        for (int64_t c = columns.first; c < columns.last; ++c) {
+        for (int c = 0; c < dim; ++c) {
           if (winner[c] == i) sum[c] += ToCompute(row[c]);
         }
       }
     };
-    for (int64_t k = 0; k < part.num_items(); ++k) {
-      if (part.feature->pooled) {
-        add(k, part.bags.row_splits[k], part.bags.row_splits[k + 1]);
+    for (int64_t k = 0; k < feature.num_items(); ++k) {
+      if (pooled) {
+        add(k, feature.bags.row_splits[k], feature.bags.row_splits[k + 1]);
       } else {
         add(k, k, k + 1);
       }

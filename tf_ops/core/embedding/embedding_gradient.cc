@@ -9,29 +9,52 @@
 
 namespace lodestar {
 
-// The batch is read in order and the sums of frequent ids stay in the first
-// caches; tasks share out columns, so an id that fills the batch is no burden
-// to one of them, but pairs of cache lines, which memory brings together.
+// The batch is read in order, and the sums of frequent ids stay in the first
+// caches.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel) {
-  const int64_t tasks = std::max(1, dim / 16);
-  RunParallel(parallel, tasks, positions.size() * (dim / tasks + 4) / 4 + 1,
+  using C = ComputeOf<T>;
+  const auto sum_part = [&](int64_t part, int64_t num_parts) {
+    GradientSums<C> rows(sums, num_unique, dim, part, num_parts);
+    // The indices of the part's ids, taken without a branch to predict.
+    constexpr int64_t kTaken = 256;
+    int32_t taken[kTaken];
+    for (int64_t first = 0; first < positions.size(); first += kTaken) {
+      const int64_t length = std::min(kTaken, positions.size() - first);
+      const int64_t* const run = positions.data() + first;
+      int64_t count = 0;
+      for (int32_t i = 0; i < length; ++i) {
+        taken[count] = i;
+        count += rows.Has(run[i]);
+      }
+      for (int64_t k = 0; k < count; ++k) {
+        if (k + kAhead < count) {
+          const int32_t ahead = taken[k + kAhead];
+          PrefetchRow<0>(gradients + (first + ahead) * dim, dim * sizeof(T));
+          rows.Prefetch(run[ahead]);
+        }
+        AddScaled<false>(gradients + (first + taken[k]) * dim, C{1}, dim,
+                         rows.Row(run[taken[k]]));
+      }
+    }
+    rows.Finish();
+  };
+  if (parallel == nullptr) {
+    sum_part(0, 1);
+    return;
+  }
+  RunParallel(parallel, kSumParts,
+              positions.size() * (dim + 8) / 4 / kSumParts + 1,
               [&](int64_t begin, int64_t end) {
-                GradientSums<ComputeOf<T>> rows(sums, num_unique, dim,
-                                                begin * dim / tasks,
-                                                end * dim / tasks);
-                for (int64_t i = 0; i < positions.size(); ++i) {
-                  rows.Prefetch(positions, i + kAhead);
-                  if (positions[i] == kNoPosition) continue;
-                  const T* __restrict row = gradients + i * dim;
-                  ComputeOf<T>* __restrict sum = rows.Row(positions[i]);
-                  for (int64_t c = rows.first(); c < rows.last(); ++c) {
-                    sum[c] += ToCompute(row[c]);
-                  }
+                if (end - begin == kSumParts) {
+                  sum_part(0, 1);
+                  return;
                 }
-                rows.Finish();
+                for (int64_t p = begin; p < end; ++p) {
+                  sum_part(p, kSumParts);
+                }
               });
 }
 
@@ -40,6 +63,7 @@ void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
                 C* factors) {
   const int64_t first = bags.row_splits[b];
   const int64_t last = bags.row_splits[b + 1];
+  const bool weighted = !bags.weights.empty();
   int64_t count = 0;
   int64_t first_id = -1;
   int64_t last_id = -1;
@@ -49,23 +73,27 @@ void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
     ++count;
     if (first_id < 0) first_id = i;
     last_id = i;
-    if (!bags.weights.empty()) {
+    if (weighted) {
       const C w = bags.weights[i];
       total += bags.combiner == Combiner::kSqrtn ? w * w : w;
     }
   }
-  if (bags.weights.empty()) total = static_cast<C>(count);
+  if (!weighted) total = static_cast<C>(count);
   C divisor = 1;
   if (bags.combiner == Combiner::kMean) divisor = total;
   if (bags.combiner == Combiner::kSqrtn) divisor = std::sqrt(total);
   const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  if (!weighted && bags.combiner <= Combiner::kSqrtn) {
+    std::fill_n(factors, last - first, inverse);
+    return;
+  }
   for (int64_t i = first; i < last; ++i) {
     C& factor = factors[i - first];
     switch (bags.combiner) {
       case Combiner::kSum:
       case Combiner::kMean:
       case Combiner::kSqrtn:
-        factor = bags.weights.empty() ? inverse : bags.weights[i] * inverse;
+        factor = bags.weights[i] * inverse;
         break;
       case Combiner::kFirst:
         factor = i == first_id ? C{1} : C{0};

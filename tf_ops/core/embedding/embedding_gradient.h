@@ -9,61 +9,84 @@
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
 
-// Columns [first, last) of sums[num_unique, dim]. A row is set to zeros when it
-// is first asked for, in the order of positions that BatchUnique makes without
-// a second walk through the memory.
+// Parts of sums, of which each of several threads takes some; a power of 2.
+constexpr int64_t kSumParts = 4;
+
+// A part of sums[num_unique, dim], by one thread. Parts are made of rows, in
+// blocks that are dealt out: equal shares of the frequent ids, which a batch
+// has first. Columns would be worse: a processor loads pairs of cache lines, so
+// threads that share out a row wait for each other. Rows are set to zeros a few
+// at a time, shortly before they are first asked for: in the order of positions
+// that BatchUnique makes without a second walk through the memory.
 // C: float or double.
 template <typename C>
 class GradientSums {
  public:
-  GradientSums(C* sums, int64_t num_unique, int64_t dim, int64_t first,
-               int64_t last)
+  // Part `part` of `num_parts`, a power of 2.
+  GradientSums(C* sums, int64_t num_unique, int64_t dim, int64_t part,
+               int64_t num_parts)
       : sums_(sums),
         num_unique_(num_unique),
         dim_(dim),
-        first_(first),
-        last_(last) {}
+        block_bits_(BlockBits(dim)),
+        part_(part),
+        mask_(num_parts - 1) {}
 
-  int64_t first() const { return first_; }
-  int64_t last() const { return last_; }
-
-  // Begins to load the row of positions[i], if there is one.
-  void Prefetch(Span<const int64_t> positions, int64_t i) const {
-    if (i >= positions.size() || positions[i] == kNoPosition) return;
-    const C* row = sums_ + positions[i] * dim_;
-    for (int64_t c = first_; c < last_;
-         c += 64 / static_cast<int64_t>(sizeof(C))) {
-      __builtin_prefetch(row + c, 1);
-    }
+  // False for kNoPosition, too.
+  bool Has(int64_t position) const {
+    return position >= 0 && ((position >> block_bits_) & mask_) == part_;
   }
+  // Begins to load the row of a position that this has.
+  void Prefetch(int64_t position) const {
+    PrefetchRow<1>(sums_ + position * dim_, dim_ * sizeof(C));
+  }
+  // REQUIRES: Has(position).
   C* Row(int64_t position) {
-    if (position >= begun_) Begin(position + 1);
+    if (position >= begun_) {
+      Begin(std::min(num_unique_, position + kRowsAtOnce));
+    }
     return sums_ + position * dim_;
   }
   // Zeros where nothing came.
   void Finish() { Begin(num_unique_); }
 
  private:
+  static constexpr int64_t kRowsAtOnce = 32;
+  static constexpr int64_t kBlockBytes = 256;
+
+  static int BlockBits(int64_t dim) {
+    int bits = 0;
+    while ((dim * static_cast<int64_t>(sizeof(C)) << bits) < kBlockBytes) {
+      ++bits;
+    }
+    return bits;
+  }
   void Begin(int64_t end) {
-    for (; begun_ < end; ++begun_) {
-      C* row = sums_ + begun_ * dim_;
-      std::fill(row + first_, row + last_, C{0});
+    const int64_t block = int64_t{1} << block_bits_;
+    while (begun_ < end) {
+      const int64_t until = std::min(end, (begun_ | (block - 1)) + 1);
+      if (Has(begun_))
+        std::fill(sums_ + begun_ * dim_, sums_ + until * dim_, C{0});
+      begun_ = until;
     }
   }
 
   C* const sums_;
   const int64_t num_unique_;
   const int64_t dim_;
-  const int64_t first_;
-  const int64_t last_;
-  int64_t begun_ = 0;  // rows [0, begun_) hold sums
+  const int block_bits_;
+  const int64_t part_;
+  const int64_t mask_;
+  int64_t begun_ = 0;  // its rows of [0, begun_) hold sums
 };
+
 // In all of these T is float, double, Float16 or BFloat16.
 
 // sums[u] = sum of gradients[i] over the i with positions[i] == u.

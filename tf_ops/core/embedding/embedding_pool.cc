@@ -17,12 +17,6 @@ Mutex shared_room_mutex;
 alignas(64) char shared_room[kMaxDim * sizeof(double)] LODESTAR_GUARDED_BY(
     shared_room_mutex);
 
-template <typename T>
-void AddScaled(const T* __restrict row, ComputeOf<T> factor, int dim,
-               ComputeOf<T>* __restrict out) {
-  for (int c = 0; c < dim; ++c) out[c] += factor * ToCompute(row[c]);
-}
-
 // One bag as its rows come by.
 template <typename T>
 class Bag {
@@ -36,7 +30,6 @@ class Bag {
     winners_ = winners;
     count_ = 0;
     total_ = 0;
-    std::fill_n(out, dim_, C{0});
     if (winners != nullptr) std::fill_n(winners, dim_, int64_t{-1});
   }
 
@@ -47,11 +40,11 @@ class Bag {
       case Combiner::kMean:
       case Combiner::kSqrtn:
         if (bags_.weights.empty()) {
-          AddScaled(row, C{1}, dim_, out_);
+          AddToSum(row, C{1});
         } else {
           const C w = bags_.weights[i];
           total_ += bags_.combiner == Combiner::kSqrtn ? w * w : w;
-          AddScaled(row, w, dim_, out_);
+          AddToSum(row, w);
         }
         break;
       case Combiner::kMax:
@@ -74,7 +67,10 @@ class Bag {
   }
 
   void End() {
-    if (count_ == 0) return;
+    if (count_ == 0) {
+      std::fill_n(out_, dim_, C{0});
+      return;
+    }
     C divisor = 1;
     if (bags_.weights.empty()) total_ = static_cast<C>(count_);
     if (bags_.combiner == Combiner::kMean) divisor = total_;
@@ -90,6 +86,14 @@ class Bag {
   int64_t count() const { return count_; }
 
  private:
+  void AddToSum(const T* row, C factor) {
+    if (count_ == 0) {
+      AddScaled<true>(row, factor, dim_, out_);
+    } else {
+      AddScaled<false>(row, factor, dim_, out_);
+    }
+  }
+
   const Bags& bags_;
   const int dim_;
   C* out_ = nullptr;

@@ -203,6 +203,14 @@ void EmbeddingStore::MoveStep(int64_t next_step) {
   }
 }
 
+void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {
+  // Steps that end together would leave some tables with the step of one of
+  // them, and some with that of another.
+  static Mutex mutex;
+  MutexLock lock(&mutex);
+  for (const NextStep& next : steps) next.store->MoveStep(next.step);
+}
+
 void EmbeddingStore::SetBase(const std::string& base) {
   try {
     ShardLocks locks(table_.rows, std::defer_lock);

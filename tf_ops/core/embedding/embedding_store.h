@@ -175,19 +175,39 @@ class EmbeddingStore {
   void KeepFound(FoundBatch batch) { found_.Keep(std::move(batch)); }
   FoundBatch TakeFound(Span<const int64_t> ids) { return found_.Take(ids); }
 
-  // Updates the rows of distinct ids with their gradients [U, D], numbers of
-  // ComputeType(type()), attaching the optimizer at its first call, then sets
-  // the step to `next_step`, as MoveStep takes it. Ids
-  // without a row are dropped and counted, or made first. InvalidArgument: no
-  // optimizer has this name, or `slot_inits` has not a number a slot.
+  // How the rows of a table's ids are updated.
+  struct TableUpdate {
+    EmbeddingStore* store = nullptr;
+    Span<const int64_t> unique_ids;
+    const void* gradients = nullptr;  // [U, D], of ComputeType(type())
+    std::string name;                 // of the optimizer
+    const SparseOptimizer* optimizer = nullptr;
+    Span<const float> slot_inits;
+    bool create_missing = false;
+    int64_t next_step = 0;
+    // Where the rows were at some time; empty: they are looked for.
+    Span<const RowRef> refs;
+  };
+  // Updates rows of distinct ids with their gradients, attaching the optimizer
+  // at its first call, then sets the steps of all tables, as MoveSteps does.
+  // Ids without a row are dropped and counted, or made first. InvalidArgument:
+  // no optimizer has this name, or `slot_inits` has not a number a slot.
   // FailedPrecondition: another optimizer is attached. ResourceExhausted: out
-  // of memory; nothing changed.
-  // `refs`: where the rows were at some time; empty: they are looked for.
+  // of memory. After an error no row has changed; *failed is the update that it
+  // is of, if it is not null.
+  static Status Apply(Span<const TableUpdate> updates,
+                      const ParallelFor* parallel, int64_t* failed = nullptr);
+  // The same of this table.
   Status Apply(Span<const int64_t> unique_ids, const void* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,
                int64_t next_step, const ParallelFor* parallel,
-               Span<const RowRef> refs = {});
+               Span<const RowRef> refs = {}) {
+    const TableUpdate update = {this,           unique_ids, gradients,
+                                name,           &optimizer, slot_inits,
+                                create_missing, next_step,  refs};
+    return Apply(Span<const TableUpdate>(&update, 1), parallel);
+  }
   // FailedPrecondition: another optimizer is attached.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const {
     return table_.optimizer.Check(optimizer);
@@ -263,6 +283,13 @@ class EmbeddingStore {
   // After an update; -1 advances by one. Nothing if SetStep drives it.
   static constexpr int64_t kSameStep = -2;
   void MoveStep(int64_t next_step);
+  // The same of several tables, none of which has then the step of another
+  // call, and some another's.
+  struct NextStep {
+    EmbeddingStore* store;
+    int64_t step;
+  };
+  static void MoveSteps(Span<const NextStep> steps);
   // Counts a batch of `ids` ids, of which `padding` were padding, that had
   // `unique` distinct ones.
   void CountBatch(int64_t ids, int64_t unique, int64_t padding) {
@@ -344,22 +371,20 @@ class EmbeddingStore {
   template <typename T, typename Gradient>
   void UpdateRow(RowStore* rows, uint32_t row, const Gradient& gradient,
                  const SparseOptimizer& optimizer);
+  struct PreparedUpdate;
+  // Of its ids [begin, end).
   template <typename T>
-  void UpdateRows(Span<const int64_t> unique_ids, Span<const RowRef> refs,
-                  const std::vector<char>& is_cold,
-                  const ComputeOf<T>* gradients,
-                  const SparseOptimizer& optimizer,
-                  const ParallelFor* parallel);
+  void UpdateRows(const PreparedUpdate& update, int64_t begin, int64_t end);
   template <typename T>
   void UpdateShared(const SharedRows::Readers& readers,
                     const ComputeOf<T>* gradients,
                     const SparseOptimizer& optimizer);
-  // Makes the slots and rows that an update asks for, and gives the gradients
-  // of ids that still have none, marked in `is_cold`, to shared rows.
-  Status PrepareApply(Span<const int64_t> unique_ids, const void* gradients,
-                      const AttachedOptimizer& attached,
-                      const SparseOptimizer& optimizer, bool create_missing,
-                      const ParallelFor* parallel, std::vector<char>* is_cold);
+  Status CheckUpdate(const TableUpdate& update,
+                     AttachedOptimizer* attached) const;
+  // Makes the slots and rows that an update asks for, and notes which ids still
+  // have none.
+  Status PrepareApply(const AttachedOptimizer& attached,
+                      const ParallelFor* parallel, PreparedUpdate* update);
 
   // Under all locks: the rows that `policy` names, by shard.
   using RowLists = std::vector<std::vector<uint32_t>>;

@@ -33,7 +33,7 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
       slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
     }
     T* const columns = static_cast<T*>(rows->values(row)) + first;
-    if constexpr (RowStore::kWritesInPlace && std::is_same_v<T, ComputeOf<T>>) {
+    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, ComputeOf<T>>) {
       optimizer.Update(gradient(first, count), count, columns, slots);
     } else {
       ComputeOf<T> value[kPart];
@@ -62,16 +62,29 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
   }
 }
 
+// An update under way.
+struct EmbeddingStore::PreparedUpdate {
+  const TableUpdate* table;
+  int64_t first;  // of its ids among those of all tables
+  // Ids without a row, whose gradients go to shared ones, and marks of them;
+  // no marks: there are none.
+  SharedRows::Readers cold;
+  std::vector<char> is_cold;
+
+  bool is_left(int64_t u) const { return is_cold.empty() || !is_cold[u]; }
+};
+
 template <typename T>
-void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
-                                Span<const RowRef> refs,
-                                const std::vector<char>& is_cold,
-                                const ComputeOf<T>* gradients,
-                                const SparseOptimizer& optimizer,
-                                const ParallelFor* parallel) {
-  const int num_slots = optimizer.num_slots();
-  const auto load = [num_slots](const RowStore& rows, const RowRef& ref) {
-    rows.PrefetchWithSlots(ref.row, ref.meta, num_slots);
+void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
+                                int64_t end) {
+  const Span<const int64_t> ids = prepared.table->unique_ids;
+  const Span<const RowRef> refs = prepared.table->refs;
+  const SparseOptimizer& optimizer = *prepared.table->optimizer;
+  const ComputeOf<T>* const gradients =
+      static_cast<const ComputeOf<T>*>(prepared.table->gradients);
+  int64_t dropped = 0;
+  const auto load = [&](const RowStore& rows, const RowRef& ref) {
+    rows.PrefetchWithSlots(ref.row, ref.meta, optimizer.num_slots());
   };
   // With the row of number u held.
   const auto update = [&](int64_t u, const RowRef& ref) {
@@ -82,16 +95,12 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
                  optimizer);
     RowStore::Unlock(ref.meta);
   };
-  const auto is_left = [&](int64_t u) {
-    return is_cold.empty() || !is_cold[u];
-  };
-  const auto search = [&](int64_t begin, int64_t end) {
-    int64_t dropped = 0;
+  if (refs.empty()) {
     const auto visit = [&](int64_t first, Span<const int64_t> run,
                            ShardedRows::Probe* probes) {
       for (int i = 0; i < run.size(); ++i) {
         const int64_t u = begin + first + i;
-        if (!is_left(u)) continue;
+        if (!prepared.is_left(u)) continue;
         RowRef ref = probes[i].Confirm(run[i]);
         if (ref.found() && (RowStore::Lock(ref.meta, run[i]) ||
                             table_.rows.shard(ref.shard).LockAgain(
@@ -102,127 +111,152 @@ void EmbeddingStore::UpdateRows(Span<const int64_t> unique_ids,
         }
       }
     };
-    table_.rows.ForEachRun(unique_ids.subspan(begin, end - begin), load, visit);
-    return dropped;
-  };
-  const auto confirm = [&](int64_t begin, int64_t end) {
-    int64_t dropped = 0;
+    table_.rows.ForEachRun(ids.subspan(begin, end - begin), load, visit);
+  } else {
     EpochDomain::Guard guard(table_.rows.epochs());
     for (int64_t u = begin; u < end; ++u) {
       const int64_t ahead = u + kAhead;
       if (ahead < end && refs[ahead].found()) {
         load(table_.rows.shard(refs[ahead].shard).rows, refs[ahead]);
       }
-      if (!is_left(u)) continue;
+      if (!prepared.is_left(u)) continue;
       RowRef ref = refs[u];
-      const int64_t id = unique_ids[u];
-      if ((ref.found() && RowStore::Lock(ref.meta, id)) ||
-          table_.rows.LockAgain(id, &ref)) {
+      if ((ref.found() && RowStore::Lock(ref.meta, ids[u])) ||
+          table_.rows.LockAgain(ids[u], &ref)) {
         update(u, ref);
       } else {
         ++dropped;
       }
     }
-    return dropped;
-  };
-  const auto body = [&](int64_t begin, int64_t end) {
-    const int64_t dropped =
-        refs.empty() ? search(begin, end) : confirm(begin, end);
-    if (dropped > 0) {
-      table_.events.Add(Event::kGradientsDropped, dropped);
-    }
-  };
-  RunParallel(parallel, unique_ids.size(), RowCost(dim() * (2 + num_slots)),
-              body);
+  }
+  if (dropped > 0) table_.events.Add(Event::kGradientsDropped, dropped);
 }
 
-Status EmbeddingStore::PrepareApply(Span<const int64_t> unique_ids,
-                                    const void* gradients,
-                                    const AttachedOptimizer& attached,
-                                    const SparseOptimizer& optimizer,
-                                    bool create_missing,
+Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
                                     const ParallelFor* parallel,
-                                    std::vector<char>* is_cold) {
+                                    PreparedUpdate* update) {
+  const Span<const int64_t> unique_ids = update->table->unique_ids;
   const int64_t count = unique_ids.size();
   std::vector<RowRef> refs(count);
   FindAll(unique_ids, refs, parallel);
   SharedRows& shared = table_.shared;
   std::vector<int64_t> missing;
-  SharedRows::Readers cold;
+  SharedRows::Readers& cold = update->cold;
   for (int64_t i = 0; i < count; ++i) {
     if (refs[i].found()) continue;
-    if (create_missing) missing.push_back(i);
+    if (update->table->create_missing) missing.push_back(i);
     if (shared.any()) cold.push_back({shared.RowOf(unique_ids[i]), i});
   }
-  if (shared.any()) is_cold->resize(count, 0);
-  {
-    InsertPlan::Options insert;
-    insert.call.now = step();
-    // Seen by the replica that the gradient comes from.
-    insert.call.admission = insert.call.count_sightings =
-        table_.sightings.uses_admission();
-    insert.optimizer = &attached;
-    InsertPlan plan(
-        unique_ids, refs, insert,
-        [&](int64_t i, const RowRef& ref) {
-          table_.FillNewRow(unique_ids[i], ref);
-        },
-        &table_);
-    LODESTAR_RETURN_IF_ERROR(plan.Prepare(missing));
-    plan.Commit(parallel);
-  }
+  if (shared.any()) update->is_cold.resize(count, 0);
+  InsertPlan::Options insert;
+  insert.call.now = step();
+  // Seen by the replica that the gradient comes from.
+  insert.call.admission = insert.call.count_sightings =
+      table_.sightings.uses_admission();
+  insert.optimizer = &attached;
+  InsertPlan plan(
+      unique_ids, refs, insert,
+      [&](int64_t i, const RowRef& ref) {
+        table_.FillNewRow(unique_ids[i], ref);
+      },
+      &table_);
+  LODESTAR_RETURN_IF_ERROR(plan.Prepare(missing));
+  plan.Commit(parallel);
   cold.erase(
       std::remove_if(cold.begin(), cold.end(),
                      [&](const auto& c) { return refs[c.second].found(); }),
       cold.end());
-  if (cold.empty()) return Status();
-  for (const auto& c : cold) (*is_cold)[c.second] = 1;
+  for (const auto& c : cold) update->is_cold[c.second] = 1;
   std::sort(cold.begin(), cold.end());
-  VisitRowType(type(), [&](auto zero) {
-    using T = decltype(zero);
-    UpdateShared<T>(cold, static_cast<const ComputeOf<T>*>(gradients),
-                    optimizer);
-  });
   return Status();
 }
 
-Status EmbeddingStore::Apply(Span<const int64_t> unique_ids,
-                             const void* gradients, const std::string& name,
-                             const SparseOptimizer& optimizer,
-                             Span<const float> slot_inits, bool create_missing,
-                             int64_t next_step, const ParallelFor* parallel,
-                             Span<const RowRef> refs) try {
-  if (slot_inits.size() != optimizer.num_slots()) {
-    return InvalidArgument("`slot_inits` has ", slot_inits.size(),
-                           " numbers, but '", name, "' has ",
-                           optimizer.num_slots(), " optimizer slots");
+// All that may fail comes before the first row changes.
+Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
+                             const ParallelFor* parallel, int64_t* failed) {
+  const int64_t count = updates.size();
+  int64_t u = 0;
+  const auto fails = [&](const Status& status) {
+    if (failed != nullptr) *failed = u;
+    return status;
+  };
+  try {
+    std::vector<AttachedOptimizer> attached(count);
+    std::vector<PreparedUpdate> prepared(count);
+    std::vector<NextStep> steps(count);
+    int64_t num_ids = 0;
+    int64_t cost = 1;
+    for (u = 0; u < count; ++u) {
+      const TableUpdate& update = updates[u];
+      const Status status = update.store->CheckUpdate(update, &attached[u]);
+      if (!status.ok()) return fails(status);
+      prepared[u].table = &update;
+      prepared[u].first = num_ids;
+      steps[u] = {update.store, update.next_step};
+      num_ids += update.unique_ids.size();
+      cost = std::max(cost, RowCost(update.store->dim() *
+                                    (2 + update.optimizer->num_slots())));
+    }
+    for (u = 0; u < count; ++u) {
+      EmbeddingStore* const store = updates[u].store;
+      if (updates[u].create_missing || store->table_.shared.any() ||
+          !store->table_.optimizer.IsBoundTo(attached[u])) {
+        const Status status =
+            store->PrepareApply(attached[u], parallel, &prepared[u]);
+        if (!status.ok()) return fails(status);
+      }
+    }
+    for (const PreparedUpdate& update : prepared) {
+      if (update.cold.empty()) continue;
+      EmbeddingStore* const store = update.table->store;
+      VisitRowType(store->type(), [&](auto zero) {
+        using T = decltype(zero);
+        store->UpdateShared<T>(
+            update.cold,
+            static_cast<const ComputeOf<T>*>(update.table->gradients),
+            *update.table->optimizer);
+      });
+    }
+    const auto before = [](int64_t id, const PreparedUpdate& update) {
+      return id < update.first;
+    };
+    RunParallel(parallel, num_ids, cost, [&](int64_t begin, int64_t end) {
+      auto update =
+          std::upper_bound(prepared.begin(), prepared.end(), begin, before) - 1;
+      for (; update != prepared.end() && update->first < end; ++update) {
+        EmbeddingStore* const store = update->table->store;
+        const int64_t from = std::max(begin, update->first) - update->first;
+        const int64_t to =
+            std::min(end - update->first, update->table->unique_ids.size());
+        if (from >= to) continue;
+        VisitRowType(store->type(), [&](auto zero) {
+          store->UpdateRows<decltype(zero)>(*update, from, to);
+        });
+      }
+    });
+    MoveSteps(steps);
+  } catch (const std::bad_alloc&) {
+    return fails(ResourceExhausted("out of memory for the gradients of ",
+                                   updates[u].unique_ids.size(), " ids"));
   }
-  AttachedOptimizer attached;
-  attached.name = name;
-  if (!SparseOptimizer::SlotNames(name, &attached.slot_names)) {
-    return InvalidArgument("unknown optimizer '", name, "'");
-  }
-  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(attached));
-  attached.slot_inits.assign(slot_inits.begin(), slot_inits.end());
-  // Those whose gradient has gone to a shared row.
-  std::vector<char> is_cold;
-  if (create_missing || table_.shared.any() ||
-      !table_.optimizer.IsBoundTo(attached)) {
-    LODESTAR_RETURN_IF_ERROR(PrepareApply(unique_ids, gradients, attached,
-                                          optimizer, create_missing, parallel,
-                                          &is_cold));
-  }
-  VisitRowType(type(), [&](auto zero) {
-    using T = decltype(zero);
-    UpdateRows<T>(unique_ids, refs, is_cold,
-                  static_cast<const ComputeOf<T>*>(gradients), optimizer,
-                  parallel);
-  });
-  MoveStep(next_step);
   return Status();
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the gradients of ",
-                           unique_ids.size(), " ids");
+}
+
+Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
+                                   AttachedOptimizer* attached) const {
+  if (update.slot_inits.size() != update.optimizer->num_slots()) {
+    return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
+                           " numbers, but '", update.name, "' has ",
+                           update.optimizer->num_slots(), " optimizer slots");
+  }
+  attached->name = update.name;
+  if (!SparseOptimizer::SlotNames(update.name, &attached->slot_names)) {
+    return InvalidArgument("unknown optimizer '", update.name, "'");
+  }
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(*attached));
+  attached->slot_inits.assign(update.slot_inits.begin(),
+                              update.slot_inits.end());
+  return Status();
 }
 
 }  // namespace lodestar

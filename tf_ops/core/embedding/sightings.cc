@@ -89,7 +89,8 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
                              const ParallelFor* parallel) {
   const int64_t num_shards = static_cast<int64_t>(members.size());
   const auto body = [&](int64_t begin, int64_t end) {
-    constexpr size_t kListAhead = 8;
+    constexpr size_t kListAhead = 16;
+    constexpr size_t kNeighborsAhead = 8;
     for (int64_t s = begin; s < end; ++s) {
       RowShard& shard = rows_.shard(s);
       shard.mutex.AssertHeld();
@@ -100,6 +101,10 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
             __builtin_prefetch(ahead.meta, 1);
             shard.order->Prefetch(ahead.row);
           }
+        }
+        if (k + kNeighborsAhead < members[s].size()) {
+          const RowRef& ahead = refs[members[s][k + kNeighborsAhead]];
+          if (ahead.found()) shard.order->PrefetchNeighbors(ahead.row);
         }
         const int64_t i = members[s][k];
         if (!refs[i].found()) continue;

@@ -215,6 +215,17 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
   }
 }
 
+Status LeafIndex::ReserveEvenly(int64_t entries) try {
+  std::vector<uint32_t> tags(entries);
+  for (size_t i = 0; i < tags.size(); ++i) {
+    tags[i] = static_cast<uint32_t>((uint64_t{i} << 32) / tags.size());
+  }
+  return Reserve(tags);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while the index grows for ", entries,
+                           " new ids");
+}
+
 void LeafIndex::Insert(uint32_t tag, uint32_t row) {
   Put(LeafOf(tag), (static_cast<uint64_t>(tag) << 32) | row);
 }

@@ -80,6 +80,9 @@ class LeafIndex {
   // Makes room for one more entry of each tag, so that as many Insert calls
   // cannot fail. ResourceExhausted: out of memory; entries are as before.
   Status Reserve(Span<const uint32_t> tags);
+  // The same for `entries` entries of any tags, which lie evenly, so that the
+  // index seldom grows on its way there. Each Insert is still reserved for.
+  Status ReserveEvenly(int64_t entries);
 
   // REQUIRES: reserved for.
   void Insert(uint32_t tag, uint32_t row);

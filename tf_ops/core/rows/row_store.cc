@@ -30,23 +30,33 @@ inline void CopyWordIn(const char* from, char* to) {
   __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELAXED);
 }
 
+// A reader discards what a writer was at, so any loads do.
+inline void CopyPairOut(const char* from, char* to) {
+  if constexpr (RowStore::kPlainAccess) {
+    Pair64 pair;
+    __builtin_memcpy(&pair, from, sizeof(pair));
+    __builtin_memcpy(to, &pair, sizeof(pair));
+  } else {
+    CopyWordOut<Word64>(from, to);
+    CopyWordOut<Word64>(from + 8, to + 8);
+  }
+}
+
 }  // namespace
 
 void CopyRowOut(const void* row, int64_t bytes, void* out) {
   const char* from = static_cast<const char*>(row);
-  const Word64* words = static_cast<const Word64*>(row);
   char* to = static_cast<char*>(out);
-  const int64_t count = bytes / 8;
-  int64_t i = 0;
-  // Two words a store: it is stores that a copy waits for.
-  for (; i + 2 <= count; i += 2) {
-    const Pair64 pair = {__atomic_load_n(words + i, __ATOMIC_RELAXED),
-                         __atomic_load_n(words + i + 1, __ATOMIC_RELAXED)};
-    __builtin_memcpy(to + i * 8, &pair, sizeof(pair));
+  int64_t done = 0;
+  for (; done + 64 <= bytes; done += 64) {
+    for (int i = 0; i < 64; i += 16)
+      CopyPairOut(from + done + i, to + done + i);
   }
-  if (i < count) CopyWordOut<Word64>(from + i * 8, to + i * 8);
-  if (bytes % 8 == 0) return;
-  int64_t done = count * 8;
+  for (; done + 16 <= bytes; done += 16) CopyPairOut(from + done, to + done);
+  if ((bytes & 8) != 0) {
+    CopyWordOut<Word64>(from + done, to + done);
+    done += 8;
+  }
   if ((bytes & 4) != 0) {
     CopyWordOut<Word32>(from + done, to + done);
     done += 4;
@@ -119,24 +129,14 @@ uint32_t RowStore::Hold(const RowMeta* meta) {
   }
 }
 
-void RowStore::Release(RowMeta* meta, uint32_t resident) {
-  const uint32_t word = meta->sequence.load(std::memory_order_relaxed);
-  meta->sequence.store(((word & ~(kHeld | kResident)) + kWrite) | resident,
-                       std::memory_order_release);
-}
-
-bool RowStore::Lock(const RowMeta* m, int64_t id) {
+bool RowStore::WaitAndLock(const RowMeta* m, int64_t id) {
   for (int spins = 0;; ++spins) {
     uint32_t word = m->sequence.load(std::memory_order_acquire);
     if ((word & kResident) == 0) return false;
     if ((word & kHeld) == 0 &&
         m->sequence.compare_exchange_weak(word, word | kHeld,
                                           std::memory_order_acquire)) {
-      // The data stores that follow stay behind the held bit.
-      std::atomic_thread_fence(std::memory_order_release);
-      if (m->id.load(std::memory_order_relaxed) == id) return true;
-      m->sequence.store(word, std::memory_order_release);
-      return false;
+      return IsHeldFor(m, id, word);
     }
     if (spins > 64) std::this_thread::yield();
   }

@@ -43,6 +43,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/memory/arena.h"
@@ -93,12 +94,13 @@ inline void CopyComputedIn(const ComputeOf<T>* in, int dim, void* row) {
 class RowStore {
  public:
   static constexpr int kMaxSlots = 4;
-  // Who holds a row's word may write to its value with any stores: a reader
-  // discards what he saw of it. ThreadSanitizer wants atomic ones.
+  // Who holds a row's word may write to its value with any stores, and a reader
+  // may use any loads: he discards what he saw of it. ThreadSanitizer wants
+  // atomic ones.
 #ifdef __SANITIZE_THREAD__
-  static constexpr bool kWritesInPlace = false;
+  static constexpr bool kPlainAccess = false;
 #else
-  static constexpr bool kWritesInPlace = true;
+  static constexpr bool kPlainAccess = true;
 #endif
 
   RowStore(int dim, Arena* arena, uint32_t number = 0,
@@ -123,13 +125,13 @@ class RowStore {
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
   // Begins to load what a look-up needs of a row.
-  void Prefetch(const RowMeta* meta) const { Load<0>(meta, stride_); }
+  void Prefetch(const RowMeta* meta) const { PrefetchRow<0>(meta, stride_); }
   // What an update writes of it.
   void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
                          int num_slots) const {
-    Load<1>(meta, stride_);
+    PrefetchRow<1>(meta, stride_);
     for (int s = 0; s < num_slots; ++s) {
-      Load<1>(slot(row, s), slot_bytes_);
+      PrefetchRow<1>(slot(row, s), slot_bytes_);
     }
     PrefetchMarks(row);
   }
@@ -151,7 +153,15 @@ class RowStore {
 
   // Waits for the row's word and holds it; false (and not held): the row does
   // not hold `id`.
-  static bool Lock(const RowMeta* meta, int64_t id);
+  static bool Lock(const RowMeta* meta, int64_t id) {
+    uint32_t word = meta->sequence.load(std::memory_order_acquire);
+    if ((word & (kResident | kHeld)) != kResident ||
+        !meta->sequence.compare_exchange_strong(word, word | kHeld,
+                                                std::memory_order_acquire)) {
+      return WaitAndLock(meta, id);
+    }
+    return IsHeldFor(meta, id, word);
+  }
   static void Unlock(RowMeta* meta) { Release(meta, kResident); }
   bool Lock(uint32_t row, int64_t id) const { return Lock(meta(row), id); }
   void Unlock(uint32_t row) { Unlock(meta(row)); }
@@ -318,14 +328,6 @@ class RowStore {
     return levels_[address.level].load(
         std::memory_order_acquire)[address.segment];
   }
-  // No more than its first lines: the processor sees where the rest is.
-  template <int kWrite>
-  static void Load(const void* begin, int64_t bytes) {
-    const char* line = static_cast<const char*>(begin);
-    const char* last = line + std::min<int64_t>(bytes, 512) - 1;
-    for (; line < last; line += 64) __builtin_prefetch(line, kWrite);
-    __builtin_prefetch(last, kWrite);
-  }
   // A removed row, as part of the list of them.
   struct FreeLinks {
     uint32_t previous;
@@ -389,7 +391,20 @@ class RowStore {
     return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
   }
   static uint32_t Hold(const RowMeta* meta);
-  static void Release(RowMeta* meta, uint32_t resident);
+  static void Release(RowMeta* meta, uint32_t resident) {
+    const uint32_t word = meta->sequence.load(std::memory_order_relaxed);
+    meta->sequence.store(((word & ~(kHeld | kResident)) + kWrite) | resident,
+                         std::memory_order_release);
+  }
+  // Of a row that was just held and had `word`; lets another id's go.
+  static bool IsHeldFor(const RowMeta* meta, int64_t id, uint32_t word) {
+    // The data stores that follow stay behind the held bit.
+    std::atomic_thread_fence(std::memory_order_release);
+    if (meta->id.load(std::memory_order_relaxed) == id) return true;
+    meta->sequence.store(word, std::memory_order_release);
+    return false;
+  }
+  static bool WaitAndLock(const RowMeta* meta, int64_t id);
   bool AddSegment();
   bool AddSlotArrays(Segment* segment, int bits, int count);
 

@@ -141,29 +141,40 @@ void RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
 
 int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
                            int64_t most, int64_t* next, char* out) {
+  // Changed rows lie anywhere: as many are on their way at a time.
+  constexpr int kRows = 16;
+  uint32_t rows[kRows];
   int64_t count = 0;
   while (*next < end && count < most) {
-    const uint32_t first = static_cast<uint32_t>(*next);
-    // From `first` on.
-    const uint64_t bits =
-        mark(RowMark::kUnsaved, first).load(std::memory_order_acquire) &
-        ~(BitOf(first) - 1);
-    const int64_t word = *next / kMarkedRows * kMarkedRows;
-    if (bits == 0) {
-      *next = word + kMarkedRows;
-      continue;
+    int found = 0;
+    while (*next < end && found < std::min<int64_t>(kRows, most - count)) {
+      const uint32_t first = static_cast<uint32_t>(*next);
+      // From `first` on.
+      const uint64_t bits =
+          mark(RowMark::kUnsaved, first).load(std::memory_order_acquire) &
+          ~(BitOf(first) - 1);
+      const int64_t word = *next / kMarkedRows * kMarkedRows;
+      if (bits == 0) {
+        *next = word + kMarkedRows;
+        continue;
+      }
+      const uint32_t row = static_cast<uint32_t>(word) + __builtin_ctzll(bits);
+      *next = int64_t{row} + 1;
+      PrefetchWithSlots(row, meta(row), format.stored);
+      rows[found++] = row;
     }
-    const uint32_t row = static_cast<uint32_t>(word) + __builtin_ctzll(bits);
-    *next = int64_t{row} + 1;
-    // A row that is not there was not there when the snapshot began: who frees
-    // one leaves an image first.
-    const bool held = LockResident(row);
-    if (held && Has(RowMark::kUnsaved, row)) {
-      WriteRecord(row, format, out + count * format.layout.bytes());
-      ++count;
+    for (int i = 0; i < found; ++i) {
+      const uint32_t row = rows[i];
+      // A row that is not there was not there when the snapshot began: who
+      // frees one leaves an image first.
+      const bool held = LockResident(row);
+      if (held && Has(RowMark::kUnsaved, row)) {
+        WriteRecord(row, format, out + count * format.layout.bytes());
+        ++count;
+      }
+      Unset(RowMark::kUnsaved, row);
+      if (held) UnlockUnchanged(row);
     }
-    Unset(RowMark::kUnsaved, row);
-    if (held) UnlockUnchanged(row);
   }
   *next = std::min(*next, end);
   return count;

@@ -101,6 +101,24 @@ inline Float16 RoundTo<Float16>(float x) {
   return {static_cast<uint16_t>(sign | result)};
 }
 
+// sum[c] += factor * row[c] of `count` numbers; if kFirst, of sums that are yet
+// to be written, as if they were zeros.
+template <bool kFirst, typename T>
+inline void AddScaled(const T* __restrict row, ComputeOf<T> factor,
+                      int64_t count, ComputeOf<T>* __restrict sum) {
+  using C = ComputeOf<T>;
+  constexpr int64_t kBlock = 8;  // without a test of what is left
+  int64_t c = 0;
+  for (; c + kBlock <= count; c += kBlock) {
+    for (int64_t k = c; k < c + kBlock; ++k) {
+      sum[k] = (kFirst ? C{0} : sum[k]) + factor * ToCompute(row[k]);
+    }
+  }
+  for (; c < count; ++c) {
+    sum[c] = (kFirst ? C{0} : sum[c]) + factor * ToCompute(row[c]);
+  }
+}
+
 // visit(T()) with the T of `type`.
 template <typename Visit>
 inline auto VisitRowType(RowType type, const Visit& visit) {

@@ -4,6 +4,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +27,14 @@ struct TablePart {
 
   bool Has(int64_t id) const {
     return count == 1 || PartOfId(id, count) == number;
+  }
+  // Of its ids those that are in `other`, too.
+  double ShareIn(const TablePart& other) const {
+    const double begin =
+        std::max(1.0 * number / count, 1.0 * other.number / other.count);
+    const double end =
+        std::min((number + 1.0) / count, (other.number + 1.0) / other.count);
+    return std::max(0.0, end - begin) * count;
   }
   // False: no id is in both. Parts are ranges of one word, all of one length.
   bool Meets(const TablePart& other) const {

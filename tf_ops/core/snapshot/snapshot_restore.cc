@@ -29,6 +29,7 @@ class TableRestorer {
       return InvalidArgument("there are no snapshot files of the table");
     }
     LODESTAR_RETURN_IF_ERROR(MakeStore());
+    LODESTAR_RETURN_IF_ERROR(ReserveIndex());
     for (const Chain& chain : chains_) {
       for (size_t f = 0; f < chain.tables.size(); ++f) {
         LODESTAR_RETURN_IF_ERROR(LoadFile(chain, f));
@@ -64,6 +65,10 @@ class TableRestorer {
 
   Status Open(const SavedPart& saved);
   Status MakeStore();
+  Status ReserveIndex();
+  // fn(shard) for all of them; of several errors one.
+  template <typename Fn>
+  Status ForEachShard(int64_t cost, const Fn& fn);
   Status LoadFile(const Chain& chain, size_t number);
   Status CheckPart(const TablePart& part, const Block& block) const;
   Status LoadRows(RestoredRecords* records, const Block& block);
@@ -146,6 +151,44 @@ Status TableRestorer::MakeStore() {
   if (options_.reset_slots || last_.optimizer.name.empty()) return Status();
   const ShardLocks locks(table_->rows);
   return table_->optimizer.Attach(last_.optimizer);
+}
+
+// For the rows of the whole files, so that the index does not grow as they
+// come. How many they are is as their headers say; what is wrong with these is
+// for LoadFile to report.
+Status TableRestorer::ReserveIndex() {
+  double rows = 0;
+  for (const Chain& chain : chains_) {
+    std::unique_ptr<SnapshotFileReader> file;
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(chain.paths[0], &file));
+    SnapshotScan scan(*file, /*payloads=*/false);
+    Block block;
+    for (bool more = true; more && scan.Next(&block, &more).ok();) {
+    }
+    const int64_t most = file->size() / chain.tables[0].record_bytes();
+    rows += std::min(scan.totals().rows, most) * chain.part.ShareIn(part_);
+  }
+  const int64_t num_shards = table_->rows.num_shards();
+  const int64_t of_shard = static_cast<int64_t>(rows / num_shards);
+  return ForEachShard(of_shard * 10 + 1, [&](RowShard* shard) {
+    MutexLock lock(&shard->mutex);
+    return shard->index.ReserveEvenly(of_shard);
+  });
+}
+
+template <typename Fn>
+Status TableRestorer::ForEachShard(int64_t cost, const Fn& fn) {
+  Mutex mutex;
+  Status first;
+  RunParallel(parallel_, table_->rows.num_shards(), cost,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t s = begin; s < end; ++s) {
+                  Status status = fn(&table_->rows.shard(s));
+                  MutexLock lock(&mutex);
+                  if (first.ok()) first = std::move(status);
+                }
+              });
+  return first;
 }
 
 Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
@@ -342,18 +385,9 @@ Status TableRestorer::InstallAdmission() {
 
 Status TableRestorer::MakeOrder() {
   if (!table_->rows.ordered()) return Status();
-  const int64_t num_shards = table_->rows.num_shards();
-  Mutex mutex;
-  Status first;
-  const int64_t cost = rows_ / num_shards * 100 + 1;
-  RunParallel(parallel_, num_shards, cost, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      Status status = MakeOrder(&table_->rows.shard(s));
-      MutexLock lock(&mutex);
-      if (first.ok()) first = std::move(status);
-    }
-  });
-  return first;
+  const int64_t cost =
+      rows_ / static_cast<int64_t>(table_->rows.num_shards()) * 100 + 1;
+  return ForEachShard(cost, [](RowShard* shard) { return MakeOrder(shard); });
 }
 
 // Rows go into the list in the order in which they are to leave it.

@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -40,7 +41,8 @@ class SharedLoop {
     for (int64_t b;
          (b = next_.fetch_add(1, std::memory_order_relaxed)) < num_blocks_;
          ++ran) {
-      (*body_)(b* block_, std::min(total_, (b + 1) * block_));
+      const int64_t begin = b * block_;
+      (*body_)(begin, std::min(total_, begin + block_));
     }
     if (ran > 0 &&
         done_.fetch_add(ran, std::memory_order_acq_rel) + ran == num_blocks_) {
@@ -77,7 +79,7 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
   return [workers](int64_t total, int64_t cost, const SharedLoop::Body& body) {
     // Nanoseconds that pay for a helper, and blocks that even out what threads
     // get done.
-    constexpr int64_t kLeast = 8000;
+    constexpr int64_t kLeast = 20000;
     constexpr int64_t kBlocks = 8;
     const int64_t threads = workers->NumThreads();
     const int64_t least =
@@ -88,10 +90,19 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
       body(0, total);
       return;
     }
-    const auto loop = std::make_shared<SharedLoop>(total, block, &body);
-    const int64_t helpers = std::min(threads, loop->num_blocks()) - 1;
-    for (int64_t h = 0; h < helpers; ++h) {
-      workers->Schedule([loop] { loop->TakeBlocks(); });
+    std::shared_ptr<SharedLoop> loop;
+    try {
+      loop = std::make_shared<SharedLoop>(total, block, &body);
+      const int64_t helpers = std::min(threads, loop->num_blocks()) - 1;
+      for (int64_t h = 0; h < helpers; ++h) {
+        workers->Schedule([loop] { loop->TakeBlocks(); });
+      }
+    } catch (const std::bad_alloc&) {
+      // No helper: a loop that writes to tables must not fail.
+    }
+    if (loop == nullptr) {
+      body(0, total);
+      return;
     }
     loop->TakeBlocks();
     loop->Wait();

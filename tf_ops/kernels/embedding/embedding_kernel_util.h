@@ -51,12 +51,13 @@ class EmbeddingFunctionKernel final : public EmbeddingKernel {
   }
 };
 
-// An error of a kernel whose input 0 is a variable's handle, with its name.
+// An error of a kernel, with the name of the variable whose handle is this
+// input.
 inline absl::Status WithTableName(OpKernelContext* ctx,
-                                  const absl::Status& status) {
+                                  const absl::Status& status, int handle = 0) {
   if (status.ok()) return status;
   tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-  const absl::Status found = FindResource(ctx, ctx->input(0), &resource);
+  const absl::Status found = FindResource(ctx, ctx->input(handle), &resource);
   if (!found.ok() || resource->name().empty()) return status;
   return absl::Status(status.code(), StrCat("table '", resource->name(),
                                             "': ", status.message()));

@@ -161,7 +161,7 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
 };
 
 // How rows are updated: attributes of EmbeddingApply and EmbeddingStage, which
-// may outlive the kernel.
+// may outlive the kernel, and those of a table of EmbeddingApplyAll.
 struct UpdateAttributes {
   std::string optimizer;
   std::vector<float> slot_inits;
@@ -180,76 +180,150 @@ struct UpdateAttributes {
   }
 };
 
-// An update that is checked and summed: what is left is to write it.
-template <typename C>
+// The tensors of an update.
+struct UpdateTensors {
+  const Tensor& ids;
+  const Tensor& gradients;
+  const Tensor& hyperparameters;
+  const Tensor& next_step;
+
+  // Those of input `first` on, every `stride`-th.
+  static UpdateTensors Of(OpKernelContext* ctx, int first, int stride = 1) {
+    return {ctx->input(first), ctx->input(first + stride),
+            ctx->input(first + 2 * stride), ctx->input(first + 3 * stride)};
+  }
+  absl::Status Check(const EmbeddingStore& store) const {
+    LODESTAR_TRY(CheckGradients(ids, gradients, store));
+    LODESTAR_TRY(CheckRank(hyperparameters, "hyperparameters", 1));
+    return CheckRank(next_step, "next_step", 0);
+  }
+};
+
+// An update that nothing but core may refuse any more.
 class CheckedUpdate {
  public:
-  // Of inputs 1 to 4. `found`: what a look-up of the ids found; may be empty.
-  absl::Status Init(OpKernelContext* ctx,
-                    std::shared_ptr<const UpdateAttributes> attributes,
-                    const EmbeddingStore& store, FoundBatch found) {
-    attributes_ = std::move(attributes);
-    LODESTAR_TRY(SparseOptimizer::Create(
-        attributes_->optimizer, FlatSpan<float>(ctx->input(3)), &optimizer_));
-    next_step_ = ctx->input(4).scalar<int64_t>()();
-    gradients_ = ctx->input(2);
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    const int dim = store.dim();
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    const C* gradients = gradients_.flat<C>().data();
-    if (found.ids.empty()) {
-      LODESTAR_TRY(summed_.Sum(ctx, ids, gradients, dim, &parallel));
-    } else {
-      summed_.ids = std::move(found.ids);
-      summed_.sums = gradients;
-      refs_ = std::move(found.refs);
-    }
-    std::vector<int64_t>& unique = summed_.ids;
-    if (attributes_->nonfinite == "pass" ||
-        SurelyFinite(store, summed_.sums, unique.size(), &parallel)) {
-      return absl::OkStatus();
-    }
-    std::vector<int64_t> kept;
-    LODESTAR_TRY(KeepFinite(attributes_->nonfinite, unique, {}, summed_.sums,
-                            store, &kept));
-    nonfinite_ = unique.size() - kept.size();
-    finite_.resize(kept.size() * dim);
-    for (size_t k = 0; k < kept.size(); ++k) {
-      unique[k] = unique[kept[k]];
-      if (!refs_.empty()) refs_[k] = refs_[kept[k]];
-      std::copy_n(summed_.sums + kept[k] * dim, dim, finite_.data() + k * dim);
-    }
-    unique.resize(kept.size());
-    if (!refs_.empty()) refs_.resize(kept.size());
-    summed_.sums = finite_.data();
-    return absl::OkStatus();
-  }
+  // `found`: what a look-up of the ids found; may be empty. KeepFinite is next.
+  static absl::Status Make(OpKernelContext* ctx, const UpdateTensors& tensors,
+                           std::shared_ptr<const UpdateAttributes> attributes,
+                           const EmbeddingStore& store, FoundBatch found,
+                           std::unique_ptr<CheckedUpdate>* made);
+  virtual ~CheckedUpdate() = default;
 
-  Status Write(EmbeddingStore* store, const ParallelFor* parallel) const {
-    LODESTAR_RETURN_IF_ERROR(
-        store->Apply(summed_.ids, summed_.sums, attributes_->optimizer,
-                     optimizer_, attributes_->slot_inits,
-                     attributes_->create_missing, next_step_, parallel, refs_));
+  // Whether all gradients are known to be finite, or may be anything.
+  virtual bool IsSurelyFinite(const EmbeddingStore& store,
+                              const ParallelFor* parallel) const = 0;
+  // Leaves out what is not finite; InvalidArgument: nothing may be.
+  virtual absl::Status KeepFinite(const EmbeddingStore& store) = 0;
+
+  // What core is to do, as long as this lives.
+  EmbeddingStore::TableUpdate On(EmbeddingStore* store) const {
+    return {store,
+            ids_,
+            sums_,
+            attributes_->optimizer,
+            &optimizer_,
+            attributes_->slot_inits,
+            attributes_->create_missing,
+            next_step_,
+            refs_};
+  }
+  // After the update.
+  void Count(EmbeddingStore* store) const {
     store->CountNonfiniteGradients(nonfinite_);
+  }
+  // The update of just this table.
+  Status Apply(EmbeddingStore* store, const ParallelFor* parallel) const {
+    const EmbeddingStore::TableUpdate update = On(store);
+    LODESTAR_RETURN_IF_ERROR(EmbeddingStore::Apply(
+        Span<const EmbeddingStore::TableUpdate>(&update, 1), parallel));
+    Count(store);
     return Status();
   }
 
- private:
+ protected:
   std::shared_ptr<const UpdateAttributes> attributes_;
   SparseOptimizer optimizer_;
   int64_t next_step_ = 0;
-  Tensor gradients_;  // which the sums may lie in
-  SummedGradients<C> summed_;
+  std::vector<int64_t> ids_;  // distinct
+  const void* sums_ = nullptr;
   std::vector<RowRef> refs_;  // of their rows; empty: not known
-  std::vector<C> finite_;
   int64_t nonfinite_ = 0;
 };
 
-absl::Status CheckUpdateInputs(OpKernelContext* ctx,
-                               const EmbeddingStore& store) {
-  LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(2), store));
-  LODESTAR_TRY(CheckRank(ctx->input(3), "hyperparameters", 1));
-  return CheckRank(ctx->input(4), "next_step", 0);
+// C: what the rows are updated as.
+template <typename C>
+class CheckedUpdateAs final : public CheckedUpdate {
+ public:
+  absl::Status Init(OpKernelContext* ctx, const UpdateTensors& tensors,
+                    std::shared_ptr<const UpdateAttributes> attributes,
+                    const EmbeddingStore& store, FoundBatch found) {
+    attributes_ = std::move(attributes);
+    LODESTAR_TRY(ToTensorFlow(SparseOptimizer::Create(
+        attributes_->optimizer, FlatSpan<float>(tensors.hyperparameters),
+        &optimizer_)));
+    next_step_ = tensors.next_step.scalar<int64_t>()();
+    gradients_ = tensors.gradients;
+    const C* gradients = gradients_.flat<C>().data();
+    if (found.ids.empty()) {
+      const ParallelFor parallel = IntraOpParallelFor(ctx);
+      LODESTAR_TRY(summed_.Sum(ctx, FlatSpan<int64_t>(tensors.ids), gradients,
+                               store.dim(), &parallel));
+      ids_ = std::move(summed_.ids);
+      sums_ = summed_.sums;
+    } else {
+      ids_ = std::move(found.ids);
+      refs_ = std::move(found.refs);
+      sums_ = gradients;
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsSurelyFinite(const EmbeddingStore& store,
+                      const ParallelFor* parallel) const override {
+    return attributes_->nonfinite == "pass" ||
+           SurelyFinite(store, sums(), ids_.size(), parallel);
+  }
+
+  absl::Status KeepFinite(const EmbeddingStore& store) override {
+    const int dim = store.dim();
+    std::vector<int64_t> kept;
+    LODESTAR_TRY(lodestar::KeepFinite(attributes_->nonfinite, ids_, {}, sums(),
+                                      store, &kept));
+    nonfinite_ = ids_.size() - kept.size();
+    finite_.resize(kept.size() * dim);
+    for (size_t k = 0; k < kept.size(); ++k) {
+      ids_[k] = ids_[kept[k]];
+      if (!refs_.empty()) refs_[k] = refs_[kept[k]];
+      std::copy_n(sums() + kept[k] * dim, dim, finite_.data() + k * dim);
+    }
+    ids_.resize(kept.size());
+    if (!refs_.empty()) refs_.resize(kept.size());
+    sums_ = finite_.data();
+    return absl::OkStatus();
+  }
+
+ private:
+  const C* sums() const { return static_cast<const C*>(sums_); }
+
+  Tensor gradients_;  // which the sums may lie in
+  SummedGradients<C> summed_;
+  std::vector<C> finite_;
+};
+
+absl::Status CheckedUpdate::Make(
+    OpKernelContext* ctx, const UpdateTensors& tensors,
+    std::shared_ptr<const UpdateAttributes> attributes,
+    const EmbeddingStore& store, FoundBatch found,
+    std::unique_ptr<CheckedUpdate>* made) {
+  LODESTAR_TRY(tensors.Check(store));
+  absl::Status status;
+  VisitUpdateType(store, [&](auto zero) {
+    auto update = std::make_unique<CheckedUpdateAs<decltype(zero)>>();
+    status = update->Init(ctx, tensors, std::move(attributes), store,
+                          std::move(found));
+    *made = std::move(update);
+  });
+  return status;
 }
 
 class EmbeddingApplyOp : public StepKernel {
@@ -260,25 +334,119 @@ class EmbeddingApplyOp : public StepKernel {
 
   absl::Status ComputeInStep(OpKernelContext* ctx,
                              EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckUpdateInputs(ctx, *store));
-    absl::Status status;
-    VisitUpdateType(
-        *store, [&](auto zero) { status = Apply<decltype(zero)>(ctx, store); });
-    return status;
+    const UpdateTensors tensors = UpdateTensors::Of(ctx, 1);
+    std::unique_ptr<CheckedUpdate> update;
+    LODESTAR_TRY(CheckedUpdate::Make(
+        ctx, tensors, attributes_, *store,
+        store->TakeFound(FlatSpan<int64_t>(tensors.ids)), &update));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    if (!update->IsSurelyFinite(*store, &parallel)) {
+      LODESTAR_TRY(update->KeepFinite(*store));
+    }
+    return ToTensorFlow(update->Apply(store, &parallel));
   }
 
  private:
-  template <typename C>
-  absl::Status Apply(OpKernelContext* ctx, EmbeddingStore* store) const {
-    CheckedUpdate<C> update;
-    LODESTAR_TRY(
-        update.Init(ctx, attributes_, *store,
-                    store->TakeFound(FlatSpan<int64_t>(ctx->input(1)))));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    return ToTensorFlow(update.Write(store, &parallel));
+  std::shared_ptr<const UpdateAttributes> attributes_;
+};
+
+// Of several variables: all of them, or none.
+class EmbeddingApplyAllOp : public AsyncOpKernel {
+ public:
+  explicit EmbeddingApplyAllOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadAttributes(ctx));
   }
 
-  std::shared_ptr<const UpdateAttributes> attributes_;
+  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
+    EnterStep(ctx, done, [this, ctx] {
+      ctx->SetStatus(WithoutBadAlloc([&] { return Update(ctx); }));
+      StepGate::Global().Exit();
+    });
+  }
+
+ private:
+  absl::Status ReadAttributes(OpKernelConstruction* ctx) {
+    int num_tables = 0;
+    std::vector<std::string> optimizers;
+    std::vector<float> slot_inits;
+    std::vector<bool> create_missing;
+    std::string nonfinite;
+    LODESTAR_TRY(ctx->GetAttr("num_tables", &num_tables));
+    LODESTAR_TRY(ctx->GetAttr("optimizers", &optimizers));
+    LODESTAR_TRY(ctx->GetAttr("slot_inits", &slot_inits));
+    LODESTAR_TRY(ctx->GetAttr("create_missing", &create_missing));
+    LODESTAR_TRY(ctx->GetAttr("nonfinite", &nonfinite));
+    if (static_cast<int>(optimizers.size()) != num_tables ||
+        static_cast<int>(create_missing.size()) != num_tables) {
+      return InvalidArgumentError("`optimizers` has ", optimizers.size(),
+                                  " items and `create_missing` ",
+                                  create_missing.size(), ", but there are ",
+                                  num_tables, " variables");
+    }
+    size_t used = 0;
+    for (int t = 0; t < num_tables; ++t) {
+      auto read = std::make_shared<UpdateAttributes>();
+      read->optimizer = optimizers[t];
+      read->create_missing = create_missing[t];
+      read->nonfinite = nonfinite;
+      std::vector<std::string> slots;
+      SparseOptimizer::SlotNames(optimizers[t], &slots);
+      const size_t end = used + slots.size();
+      if (end <= slot_inits.size()) {
+        read->slot_inits.assign(slot_inits.begin() + used,
+                                slot_inits.begin() + end);
+      }
+      used = end;
+      attributes_.push_back(std::move(read));
+    }
+    if (used == slot_inits.size()) return absl::OkStatus();
+    return InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
+                                " numbers, but `optimizers` have ", used,
+                                " optimizer slots");
+  }
+
+  absl::Status Update(OpKernelContext* ctx) const {
+    const int num_tables = static_cast<int>(attributes_.size());
+    std::vector<std::shared_ptr<EmbeddingStore>> stores(num_tables);
+    for (int t = 0; t < num_tables; ++t) {
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+      LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
+      stores[t] = resource->store();
+    }
+    std::vector<std::unique_ptr<CheckedUpdate>> updates(num_tables);
+    for (int t = 0; t < num_tables; ++t) {
+      const UpdateTensors tensors =
+          UpdateTensors::Of(ctx, num_tables + t, num_tables);
+      LODESTAR_TRY(WithTableName(
+          ctx,
+          CheckedUpdate::Make(
+              ctx, tensors, attributes_[t], *stores[t],
+              stores[t]->TakeFound(FlatSpan<int64_t>(tensors.ids)),
+              &updates[t]),
+          t));
+    }
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    std::vector<char> finite(num_tables, 0);
+    RunParallel(&parallel, num_tables, 10'000, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        finite[t] = updates[t]->IsSurelyFinite(*stores[t], nullptr);
+      }
+    });
+    std::vector<EmbeddingStore::TableUpdate> of_tables;
+    for (int t = 0; t < num_tables; ++t) {
+      if (!finite[t]) {
+        LODESTAR_TRY(WithTableName(ctx, updates[t]->KeepFinite(*stores[t]), t));
+      }
+      of_tables.push_back(updates[t]->On(stores[t].get()));
+    }
+    int64_t failed = 0;
+    const Status status = EmbeddingStore::Apply(of_tables, &parallel, &failed);
+    LODESTAR_TRY(WithTableName(ctx, ToTensorFlow(status), failed));
+    for (int t = 0; t < num_tables; ++t) updates[t]->Count(stores[t].get());
+    return absl::OkStatus();
+  }
+
+  std::vector<std::shared_ptr<const UpdateAttributes>> attributes_;
 };
 
 class EmbeddingStageOp : public EmbeddingKernel {
@@ -297,22 +465,17 @@ class EmbeddingStageOp : public EmbeddingKernel {
 
  private:
   absl::Status Stage(OpKernelContext* ctx, const EmbeddingStore& store) const {
-    LODESTAR_TRY(CheckUpdateInputs(ctx, store));
     LODESTAR_TRY(ToTensorFlow(store.CheckOptimizer(attached_)));
-    absl::Status status;
-    VisitUpdateType(store, [&](auto zero) {
-      status = StageAs<decltype(zero)>(ctx, store);
-    });
-    return status;
-  }
-
-  template <typename C>
-  absl::Status StageAs(OpKernelContext* ctx,
-                       const EmbeddingStore& store) const {
-    auto update = std::make_shared<CheckedUpdate<C>>();
+    std::unique_ptr<CheckedUpdate> made;
     // Nothing of what was found: by the time it is written, the resource may
     // hold another store.
-    LODESTAR_TRY(update->Init(ctx, attributes_, store, FoundBatch()));
+    LODESTAR_TRY(CheckedUpdate::Make(ctx, UpdateTensors::Of(ctx, 1),
+                                     attributes_, store, FoundBatch(), &made));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    if (!made->IsSurelyFinite(store, &parallel)) {
+      LODESTAR_TRY(made->KeepFinite(store));
+    }
+    const std::shared_ptr<const CheckedUpdate> update = std::move(made);
     tensorflow::core::RefCountPtr<EmbeddingResource> found;
     LODESTAR_TRY(FindResource(ctx, ctx->input(0), &found));
     // By then the resource may hold other rows than now.
@@ -323,7 +486,7 @@ class EmbeddingStageOp : public EmbeddingKernel {
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
               attempt, name, [update, resource](const ParallelFor* parallel) {
-                return update->Write(resource->store().get(), parallel);
+                return update->Apply(resource->store().get(), parallel);
               });
         });
   }
@@ -336,6 +499,7 @@ LODESTAR_REGISTER(EmbeddingUnique);
 LODESTAR_REGISTER_FUNCTION(EmbeddingGradient);
 LODESTAR_REGISTER(EmbeddingCheckApply);
 LODESTAR_REGISTER(EmbeddingApply);
+LODESTAR_REGISTER(EmbeddingApplyAll);
 LODESTAR_REGISTER(EmbeddingStage);
 
 }  // namespace

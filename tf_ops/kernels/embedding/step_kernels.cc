@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
@@ -41,19 +40,16 @@ class BeginStepOp : public AsyncOpKernel {
 absl::Status MoveSteps(OpKernelContext* ctx) {
   const int num_tables = (ctx->num_inputs() - 1) / 2;
   std::vector<std::shared_ptr<EmbeddingStore>> stores;
+  std::vector<EmbeddingStore::NextStep> steps;
   for (int i = 1; i <= num_tables; ++i) {
     tensorflow::core::RefCountPtr<EmbeddingResource> resource;
     LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
-    LODESTAR_TRY(CheckRank(ctx->input(num_tables + i), "next_steps", 0));
+    const Tensor& next_step = ctx->input(num_tables + i);
+    LODESTAR_TRY(CheckRank(next_step, "next_steps", 0));
     stores.push_back(resource->store());
+    steps.push_back({stores.back().get(), next_step.scalar<int64_t>()()});
   }
-  // Steps that are inside together would leave some variables with the step
-  // of one of them, and some with that of another.
-  static Mutex mutex;
-  MutexLock lock(&mutex);
-  for (int i = 0; i < num_tables; ++i) {
-    stores[i]->MoveStep(ctx->input(1 + num_tables + i).scalar<int64_t>()());
-  }
+  EmbeddingStore::MoveSteps(steps);
   return absl::OkStatus();
 }
 

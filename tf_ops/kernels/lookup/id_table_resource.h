@@ -204,16 +204,9 @@ class IdTableOf final : public IdTableResource {
                               const FindPart& find) const {
     typename IdTable<Map>::View view;
     LODESTAR_TRY(table_.Read(&view));
-    const int64_t count = keys.NumElements();
-    // Few keys: no thread is worth its waking.
-    constexpr int64_t kFew = 1024;
-    if (count <= kFew) {
-      find(view.map(), 0, count);
-      return absl::OkStatus();
-    }
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     RunParallel(
-        &parallel, count, kIsString ? 50 : 20,
+        &parallel, keys.NumElements(), kIsString ? 50 : 20,
         [&](int64_t begin, int64_t end) { find(view.map(), begin, end); });
     return absl::OkStatus();
   }

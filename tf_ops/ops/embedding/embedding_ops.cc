@@ -4,11 +4,11 @@ namespace lodestar {
 namespace {
 
 // The update rules of tf_ops/core/rows/sparse_optimizer.h.
-constexpr char kOptimizers[] =
-    "optimizer: {'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "
-    "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "
-    "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', 'lion', "
-    "'ftrl'}";
+#define LODESTAR_OPTIMIZERS                                      \
+  "{'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "  \
+  "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "          \
+  "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', " \
+  "'lion', 'ftrl'}"
 
 // Distinct ids and positions at outputs `first` and first + 1.
 void SetUnique(InferenceContext* c, int first) {
@@ -231,6 +231,21 @@ sums: [U, D]; of 16 bits, summed as float and rounded once.
 INVALID_ARGUMENT if a position is not in [-1, U).
 )doc");
 
+// Handles, ids, gradients, hyperparameters and next steps, so many of each.
+absl::Status ApplyAllShape(InferenceContext* c) {
+  int num_tables = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
+  std::vector<tensorflow::DataType> dtypes;
+  TF_RETURN_IF_ERROR(c->GetAttr("slot_dtypes", &dtypes));
+  if (static_cast<int>(dtypes.size()) != num_tables) {
+    return absl::InvalidArgumentError(
+        "`slot_dtypes` must have one item a variable");
+  }
+  std::vector<int> ranks;
+  for (int rank : {0, 1, 2, 1, 0}) ranks.insert(ranks.end(), num_tables, rank);
+  return CheckRanks(c, ranks);
+}
+
 REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .Input("handle: resource")
     .Input("ids: int64")
@@ -266,7 +281,7 @@ REGISTER_OP("Lodestar>EmbeddingApply")
     .Input("hyperparameters: float")
     .Input("next_step: int64")
     .Attr(kSlotDtype)
-    .Attr(kOptimizers)
+    .Attr("optimizer: " LODESTAR_OPTIMIZERS)
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
@@ -292,6 +307,31 @@ FAILED_PRECONDITION if the rows hold another optimizer's slots.
 RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingApplyAll")
+    .Input("handles: num_tables * resource")
+    .Input("ids: num_tables * int64")
+    .Input("gradients: slot_dtypes")
+    .Input("hyperparameters: num_tables * float")
+    .Input("next_steps: num_tables * int64")
+    .Attr("num_tables: int >= 1")
+    .Attr("slot_dtypes: list({float, double}) >= 1")
+    .Attr("optimizers: list(" LODESTAR_OPTIMIZERS ")")
+    .Attr("slot_inits: list(float) >= 0")
+    .Attr("create_missing: list(bool)")
+    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .SetIsStateful()
+    .SetShapeFn(ApplyAllShape)
+    .Doc(R"doc(
+EmbeddingApply of several variables, all of them or none, as one step.
+
+ids, gradients, hyperparameters, next_steps, optimizers, create_missing: One for
+  each variable, as of EmbeddingApply.
+slot_inits: Those of all optimizers, one after another.
+nonfinite: As of EmbeddingApply; no variable is changed where it raises.
+INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED as EmbeddingApply, with
+the name of the variable; no row has changed then.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingStage")
     .Input("handle: resource")
     .Input("ids: int64")
@@ -302,7 +342,7 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .Input("attempt: int64")
     .Input("attempt_name: int64")
     .Attr(kSlotDtype)
-    .Attr(kOptimizers)
+    .Attr("optimizer: " LODESTAR_OPTIMIZERS)
     .Attr("slot_inits: list(float) >= 0")
     .Attr("create_missing: bool = false")
     .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")

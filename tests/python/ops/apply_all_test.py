@@ -1,0 +1,222 @@
+"""EmbeddingApplyAll: an update of several tables, all of them or none."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar._library import gen_ops
+
+IDS = [[1, 2, 2, 7], [2**62, -1], []]
+DIMS = [3, 8, 2]
+DTYPES = [tf.float32, tf.float64, tf.float32]
+OPTIMIZERS = ["adagrad", "sgd", "adam"]
+SLOT_INITS = [[0.1], [], [0.0, 0.0]]
+NUMBERS = [[0.1, 0.0, 1e-7], [0.5, 0.01], [0.1, 0.0, 0.1, 0.001, 1e-7, 0.1]]
+
+
+def make_tables():
+    """Tables that know the ids but 7; the last one is empty."""
+    made = []
+    for t, (dim, dtype) in enumerate(zip(DIMS, DTYPES)):
+        table = lodestar.EmbeddingVariable(
+            dim, dtype=dtype, init_salt=t, name=f"t{t}"
+        )
+        known = [i for i in IDS[t] if i != 7]
+        table.lookup(tf.constant(known, tf.int64), training=True)
+        made.append(table)
+    return made
+
+
+def gradients():
+    rng = np.random.default_rng(3)
+    return [
+        tf.constant(rng.normal(size=[len(ids), dim]), dtype)
+        for ids, dim, dtype in zip(IDS, DIMS, DTYPES)
+    ]
+
+
+def arguments(tables):
+    return {
+        "handles": [t.resource_handle for t in tables],
+        "ids": [tf.constant(ids, tf.int64) for ids in IDS],
+        "gradients": gradients(),
+        "hyperparameters": [tf.constant(n, tf.float32) for n in NUMBERS],
+        "next_steps": [tf.constant(s, tf.int64) for s in (-1, 7, -2)],
+        "optimizers": OPTIMIZERS,
+        "slot_inits": sum(SLOT_INITS, []),
+        "create_missing": [False, False, False],
+    }
+
+
+def content(tables):
+    """All that tables hold, by number."""
+    found = []
+    for table in tables:
+        rows = table.export()
+        found.append(
+            [
+                rows.ids.numpy().tolist(),
+                rows.rows.numpy().tolist(),
+                {
+                    k: v.numpy().tolist()
+                    for k, v in rows.optimizer_slots.items()
+                },
+                int(table.step),
+            ]
+        )
+    return found
+
+
+@pytest.mark.parametrize("create_missing", [False, True])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_is_what_an_update_of_each_is(create_missing, in_graph):
+    tables, others = make_tables(), make_tables()
+    options = arguments(tables)
+    options["create_missing"] = [create_missing] * 3
+
+    def update(ids, gradients):
+        gen_ops.lodestar_embedding_apply_all(
+            **{**options, "ids": ids, "gradients": gradients}
+        )
+
+    if in_graph:
+        update = tf.function(
+            update,
+            input_signature=[
+                [tf.TensorSpec([None], tf.int64)] * 3,
+                [tf.TensorSpec(None, dtype) for dtype in DTYPES],
+            ],
+        )
+    update(options["ids"], options["gradients"])
+    for t, other in enumerate(others):
+        gen_ops.lodestar_embedding_apply(
+            other.resource_handle,
+            *(options[k][t] for k in ("ids", "gradients", "hyperparameters")),
+            options["next_steps"][t],
+            optimizer=OPTIMIZERS[t],
+            slot_inits=SLOT_INITS[t],
+            create_missing=create_missing,
+        )
+    assert content(tables) == content(others)
+    assert tables[1].step == 7
+    assert 7 in tables[0].export().ids.numpy() or not create_missing
+
+
+def test_takes_what_the_look_up_found_also_where_rows_have_gone():
+    tables, others = make_tables(), make_tables()
+    for table in (*tables[:2], *others[:2]):
+        known = tf.constant([2, -1], tf.int64)
+        table.lookup(known, training=True)
+        table.remove([-1])
+    two = {
+        "ids": [tf.constant([2, -1], tf.int64)] * 2,
+        "gradients": [
+            tf.ones([2, dim], dtype) for dim, dtype in zip(DIMS, DTYPES[:2])
+        ],
+    }
+    options = {k: v[:2] for k, v in arguments(tables).items()} | two
+    gen_ops.lodestar_embedding_apply_all(**options | {"slot_inits": [0.1]})
+    for t, other in enumerate(others[:2]):
+        gen_ops.lodestar_embedding_apply(
+            other.resource_handle,
+            *(options[k][t] for k in ("ids", "gradients", "hyperparameters")),
+            options["next_steps"][t],
+            optimizer=OPTIMIZERS[t],
+            slot_inits=SLOT_INITS[t],
+        )
+    assert content(tables) == content(others)
+    assert tables[0].find([2])[1] and not tables[0].find([-1])[1]
+
+
+def test_skips_what_is_not_finite():
+    tables = make_tables()
+    options = arguments(tables)
+    before = content(tables)
+    bad = options["gradients"][1].numpy()
+    bad[0, 3] = np.inf
+    options["gradients"][1] = tf.constant(bad)
+    gen_ops.lodestar_embedding_apply_all(**options, nonfinite="skip")
+    after = content(tables)
+    assert after[0][1] != before[0][1]
+    # Ids are exported in ascending order: -1, then 2**62.
+    assert after[1][1][0] != before[1][1][0]
+    assert after[1][1][1] == before[1][1][1]
+    assert tables[1].stats()["nonfinite_gradients"] == 1
+
+
+def refusals():
+    nan = tf.constant(np.full([2, 8], np.nan))
+    yield "t1': the gradient of id", {"gradients": (1, nan)}
+    yield (
+        "t1': `gradients` has shape [2,9], wanted [2,8]",
+        {"gradients": (1, tf.zeros([2, 9], tf.float64))},
+    )
+    yield (
+        "t1': `gradients` is float32, but rows of float64",
+        {"gradients": (1, tf.zeros([2, 8]))},
+    )
+    yield (
+        "t2': optimizer 'adam' takes 6 hyperparameters, found 1",
+        {"hyperparameters": (2, tf.constant([0.1]))},
+    )
+    yield (
+        "`optimizers` has 2 items and `create_missing` 3",
+        {"optimizers": ["sgd", "sgd"]},
+    )
+    yield (
+        "`slot_inits` has 4 numbers, but `optimizers` have 3",
+        {"slot_inits": [0.0] * 4},
+    )
+    yield (
+        "`slot_inits` has 2 numbers, but `optimizers` have 3",
+        {"slot_inits": [0.0] * 2},
+    )
+    yield (
+        "t1': `ids` must have rank 1, found shape []",
+        {"ids": (1, tf.constant(3, tf.int64))},
+    )
+
+
+@pytest.mark.parametrize("message, changed", list(refusals()))
+def test_what_is_refused_changes_no_table(message, changed):
+    tables = make_tables()
+    options = arguments(tables)
+    before = content(tables)
+    for name, value in changed.items():
+        if isinstance(value, tuple):
+            options[name][value[0]] = value[1]
+        else:
+            options[name] = value
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        gen_ops.lodestar_embedding_apply_all(**options)
+    assert message in raised.value.message
+    assert content(tables) == before
+
+
+def test_another_optimizer_of_one_changes_no_table():
+    tables = make_tables()
+    options = arguments(tables)
+    gen_ops.lodestar_embedding_apply_all(**options)
+    before = content(tables)
+    options["optimizers"] = ["adagrad", "sgd", "adagrad"]
+    options["hyperparameters"][2] = options["hyperparameters"][0]
+    options["slot_inits"] = [0.1, 0.1]
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="table 't2'.*'adam'"
+    ):
+        gen_ops.lodestar_embedding_apply_all(**options)
+    assert content(tables) == before
+
+
+def test_handles_of_other_things_are_refused():
+    tables = make_tables()
+    options = arguments(tables)
+    variable = tf.Variable([1.0])
+    none = tf.reshape(tables[1].resource_handle, [1])[:0]
+    before = content(tables)
+    for handle in (variable.handle, none):
+        options["handles"][1] = handle
+        with pytest.raises(tf.errors.OpError):
+            gen_ops.lodestar_embedding_apply_all(**options)
+    assert content(tables) == before
