@@ -927,6 +927,29 @@ def lodestar_parse_multi_slot(
 ) -> list[tf.Tensor]: ...
 
 
+class _PythonCallBegin(NamedTuple):
+    same: list[tf.Tensor]
+    call: tf.Tensor
+
+
+def lodestar_python_call_begin(
+    values: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> _PythonCallBegin: ...
+
+
+def lodestar_python_call_end(
+    call: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
+def lodestar_python_calls_stop(
+    name: str | None = None,
+) -> tf.Operation | None: ...
+
+
 def lodestar_raw_dataset(
     filenames: tf.Tensor,
     batch_size: tf.Tensor,

@@ -9,6 +9,7 @@ import tensorflow as tf
 from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
 from lodestar.data.parquet.parquet_rows import read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
+from lodestar.data.python_calls import call_python
 from lodestar.data.ragged_encoder import RaggedEncoder
 from lodestar.data.record_dataset import ReadOptions, epochs
 
@@ -68,11 +69,10 @@ def reader_dataset(
 
         @tf.autograph.experimental.do_not_convert
         def batch(position: Any, _: Any) -> Any:
-            chunk, row, rows, *arrays = tf.numpy_function(
+            chunk, row, rows, *arrays = call_python(
                 reader.next_batch,
                 [order, seed, *position],
                 [tf.int64, tf.int64, tf.int64, *reader.packer.dtypes],
-                stateful=False,
             )
             for number in (chunk, row, rows):
                 number.set_shape([])

@@ -6,12 +6,13 @@ waits for a batch; so a batch must not wait for such a lock.
 """
 
 import _thread
-import atexit
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+
+from lodestar.data.python_calls import before_calls_stop
 
 _running: set[Future[Any]] = set()
 _ended = threading.Event()
@@ -54,7 +55,7 @@ class ReaderThreads:
             del future
 
 
-@atexit.register
+@before_calls_stop
 def _end() -> None:
     """Waits for the threads: what they run must not meet the interpreter's end."""
     _ended.set()

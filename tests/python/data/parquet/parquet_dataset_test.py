@@ -533,6 +533,61 @@ def test_an_iterator_may_be_collected_where_threads_are_started(files):
     assert run.returncode == 0
 
 
+# What was registered first is run last, behind all that the package does.
+PREFETCH = """
+import atexit
+import sys
+import time
+
+reads, batches = [], []
+
+
+@atexit.register
+def last():
+    before = len(reads), len(batches)
+    time.sleep(0.3)
+    print(len(reads) - before[0], len(batches) - before[1])
+
+
+import pyarrow.parquet
+from lodestar.data import ParquetDataset
+from lodestar.data.parquet.parquet_reader import ParquetReader
+
+next_batch = ParquetReader.next_batch
+read_row_group = pyarrow.parquet.ParquetFile.read_row_group
+
+
+def slow(*args, **kwargs):
+    time.sleep(0.1)
+    reads.append(1)
+    return read_row_group(*args, **kwargs)
+
+
+def counted(*args):
+    batches.append(1)
+    return next_batch(*args)
+
+
+ParquetReader.next_batch = counted
+pyarrow.parquet.ParquetFile.read_row_group = slow
+dataset = ParquetDataset(sys.argv[1:], batch_size=1, repeat=None)
+iterator = iter(dataset.prefetch(1000000))
+next(iterator)
+"""
+
+
+def test_python_ends_while_batches_are_read(files):
+    run = subprocess.run(
+        [sys.executable, "-c", PREFETCH, *map(str, files)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.stdout == "0 0\n", run.stderr
+    assert run.returncode == 0
+
+
 def test_what_is_done_to_a_batch_stays_in_it(tmp_path):
     # Rows of whole cache lines, which cross to TensorFlow without a copy.
     data = pa.table({"x": pa.array([1.0] * 64, pa.float32())})
