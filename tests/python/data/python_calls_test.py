@@ -57,8 +57,9 @@ begun, ended = [], []
 @atexit.register
 def last():
     before = len(begun)
+    under_way = before - len(ended)
     time.sleep(0.3)
-    print(len(begun) - len(ended), "under way,", len(begun) - before, "begin")
+    print(under_way, "under way,", len(begun) - before, "begin")
 
 
 import tensorflow as tf
