@@ -46,6 +46,15 @@ def lodestar_commit_update(
 ) -> tf.Operation | None: ...
 
 
+def lodestar_cut_buffer(
+    buffer: tf.Tensor,
+    places: tf.Tensor,
+    output_types: Sequence[tf.DType],
+    output_shapes: Sequence[Any],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
 def lodestar_embedding_apply(
     handle: tf.Tensor,
     ids: tf.Tensor,
@@ -654,6 +663,14 @@ def lodestar_embedding_variable(
 ) -> tf.Tensor: ...
 
 
+def lodestar_encode_ragged(
+    like: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    row_splits: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
 def lodestar_end_step(
     step: tf.Tensor,
     handles: Sequence[tf.Tensor],
@@ -908,6 +925,29 @@ def lodestar_parse_multi_slot(
     output_shapes: Sequence[Any],
     name: str | None = None,
 ) -> list[tf.Tensor]: ...
+
+
+class _PythonCallBegin(NamedTuple):
+    same: list[tf.Tensor]
+    call: tf.Tensor
+
+
+def lodestar_python_call_begin(
+    values: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> _PythonCallBegin: ...
+
+
+def lodestar_python_call_end(
+    call: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
+def lodestar_python_calls_stop(
+    name: str | None = None,
+) -> tf.Operation | None: ...
 
 
 def lodestar_raw_dataset(

@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace lodestar {
 
@@ -53,6 +55,23 @@ inline tensorflow::OpShapeInferenceFn ScalarOutputs(std::vector<int> ranks) {
     for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
     return absl::OkStatus();
   };
+}
+
+// Gives each output its shape of the attribute `output_shapes`.
+inline absl::Status OutputsOfAttribute(InferenceContext* c) {
+  std::vector<tensorflow::PartialTensorShape> shapes;
+  TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
+  if (static_cast<int>(shapes.size()) != c->num_outputs()) {
+    return tensorflow::errors::InvalidArgument(
+        "`output_shapes` must have ", c->num_outputs(),
+        " shapes, one for each output, found ", shapes.size());
+  }
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+    c->set_output(i, shape);
+  }
+  return absl::OkStatus();
 }
 
 // Sets output to [count] + the shape of `rows` without its first dimension.

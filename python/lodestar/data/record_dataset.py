@@ -11,6 +11,7 @@ from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
+from lodestar.data.ragged_encoder import map_ragged
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_layout import SlotLayout
@@ -205,7 +206,7 @@ def record_dataset(
 def epochs(
     files: SharedFileList | Iterable[str | int],
     epoch: Callable[[tf.Tensor, tf.Tensor | int], tf.data.Dataset],
-    finish: Callable[..., Any],
+    finish: Callable[..., Any] | None,
     options: ReadOptions,
     num_batches: int | None = None,
 ) -> tf.data.Dataset:
@@ -218,6 +219,7 @@ def epochs(
             a list that is shared out, with one at a time), and a seed for its
             rows; returns a dataset of what `finish` takes.
         finish: Called with the tensors of a batch; returns what is yielded.
+            None where `epoch` yields that itself.
         options: Those of the dataset.
         num_batches: Of an epoch, where that is known.
     """
@@ -255,8 +257,8 @@ def epochs(
         dataset = one_epoch(0)
         if options.repeat != 1:
             dataset = dataset.repeat(options.repeat)
-    # Its ops take less time than handing them to other threads.
-    dataset = dataset.map(as_is(finish), synchronous=True)
+    if finish is not None:
+        dataset = map_ragged(dataset, finish)
     if options.prefetch:
         return dataset.prefetch(options.prefetch)
     # By itself, tf.data puts a prefetch behind a dataset that has none.

@@ -1,7 +1,3 @@
-#include <vector>
-
-#include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "tensorflow/core/platform/errors.h"
 #include "tf_ops/ops/records/slot_attrs.h"
 #include "tf_ops/ops/shape_fns.h"
 
@@ -14,20 +10,7 @@ REGISTER_OP("Lodestar>ParseMultiSlot")
     .Attr("output_shapes: list(shape) >= 1")
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
-      std::vector<tensorflow::PartialTensorShape> shapes;
-      TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
-      if (static_cast<int>(shapes.size()) != c->num_outputs()) {
-        return tensorflow::errors::InvalidArgument(
-            "`output_shapes` must have ", c->num_outputs(),
-            " shapes, one for each output, found ", shapes.size());
-      }
-      for (int i = 0; i < c->num_outputs(); ++i) {
-        ShapeHandle shape;
-        TF_RETURN_IF_ERROR(
-            c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
-        c->set_output(i, shape);
-      }
-      return absl::OkStatus();
+      return OutputsOfAttribute(c);
     })
     .Doc(R"doc(
 Parses lines of MultiSlot text, one sample each.

@@ -12,6 +12,7 @@ from lodestar._errors import DataError, describe_error, reading
 from lodestar._typing import StrPaths
 from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
+from lodestar.data.python_calls import call_python
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -219,9 +220,7 @@ def _good_records(
 
     @tf.autograph.experimental.do_not_convert
     def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        found = tf.numpy_function(
-            good, columns, [tf.string, tf.int64, tf.string], stateful=False
-        )
+        found = call_python(good, columns, [tf.string, tf.int64, tf.string])
         for tensor in found:
             tensor.set_shape([None])
         return tuple(found)

@@ -1,10 +1,10 @@
 """ParquetReader: batches of rows, each a function of where the last one ended."""
 
 import collections
-import concurrent.futures
+import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,11 @@ from lodestar._errors import DataError
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_rows import Rows, read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups
+from lodestar.data.parquet.reader_threads import ReaderThreads
 from lodestar.data.sample_columns import concat
 
 _MAX_CHUNKS = 4  # of iterators that were left before their end
+_Cache = collections.OrderedDict[Any, Any]
 ReadRows = Callable[[Any, int, Sequence[Binding]], Rows]
 
 
@@ -142,29 +144,21 @@ class ParquetReader:
         self.packer = BatchPacker(
             bindings, batch_size if drop_remainder else None
         )
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
-        self._plans: collections.OrderedDict[Any, Any] = (
-            collections.OrderedDict()
-        )
-        self._groups: collections.OrderedDict[Any, Any] = (
-            collections.OrderedDict()
-        )
-        self._chunks: collections.OrderedDict[Any, Any] = (
-            collections.OrderedDict()
-        )
+        self._threads = ReaderThreads(ahead)
+        # Without a lock: garbage that is collected under one may be an iterator,
+        # whose end waits for a batch. What two threads make at once is the same.
+        self._plans: _Cache = collections.OrderedDict()
+        self._groups: _Cache = collections.OrderedDict()
+        self._chunks: _Cache = collections.OrderedDict()
 
     def close(self) -> None:
-        """Frees the row groups in memory, and the threads.
+        """Frees the row groups in memory.
 
         A batch that is asked for later is read anew.
         """
-        with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False)
-                self._pool = None
-            self._groups.clear()
-            self._chunks.clear()
+        self._groups = collections.OrderedDict()
+        self._chunks = collections.OrderedDict()
+        self.packer.close()
 
     @property
     def num_batches(self) -> int:
@@ -214,8 +208,7 @@ class ParquetReader:
             rows += until - row
             row = until
             if row == num_rows:
-                with self._lock:
-                    self._chunks.pop((plan.key, chunk), None)
+                self._chunks.pop((plan.key, chunk), None)
                 chunk, row = chunk + 1, 0
         if rows < self._batch_size and self._drop_remainder:
             parts, rows = [], 0
@@ -228,27 +221,21 @@ class ParquetReader:
 
     def _plan(self, order: np.ndarray, seed: int) -> _Plan:
         key = (order.tobytes(), seed)
-        with self._lock:
-            if key not in self._plans:
-                pieces = [
-                    piece
-                    for number in order.tolist()
-                    for piece in self._pieces[number]
-                ]
-                self._plans[key] = _Plan(key, pieces, self._window, seed)
-                _shrink(self._plans, _MAX_CHUNKS)
-            return self._plans[key]
+        plan = self._plans.get(key)
+        if plan is None:
+            pieces = [
+                piece
+                for number in order.tolist()
+                for piece in self._pieces[number]
+            ]
+            plan = _Plan(key, pieces, self._window, seed)
+            _put(self._plans, key, plan, _MAX_CHUNKS)
+        return plan
 
     def _chunk(self, plan: _Plan, number: int) -> _Chunk:
         key = (plan.key, number)
-        with self._lock:
-            if key in self._chunks:
-                self._chunks.move_to_end(key)
-                return self._chunks[key]
-        chunk = self._build(plan, number)
-        with self._lock:
-            self._chunks[key] = chunk
-            _shrink(self._chunks, _MAX_CHUNKS)
+        chunk = self._chunks.get(key) or self._build(plan, number)
+        _put(self._chunks, key, chunk, _MAX_CHUNKS)
         return chunk
 
     def _build(self, plan: _Plan, number: int) -> _Chunk:
@@ -271,8 +258,7 @@ class ParquetReader:
                     skipped.append((message, 1))
             kept.append(rows.good(piece.begin, piece.end))
             if piece.last:
-                with self._lock:
-                    self._groups.pop((piece.file, piece.group), None)
+                self._groups.pop((piece.file, piece.group), None)
         if not kept:
             return _Chunk(Rows(0, {}), skipped)
         rows = Rows(
@@ -284,30 +270,31 @@ class ParquetReader:
 
     def _row_group(self, plan: _Plan, at: int) -> Rows:
         """The decoded row group of a piece; those after it are begun."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = concurrent.futures.ThreadPoolExecutor(
-                    self._ahead, thread_name_prefix="lodestar-parquet"
-                )
-            for piece in plan.pieces[at : at + 1 + self._ahead]:
-                key = (piece.file, piece.group)
-                if key not in self._groups:
-                    self._groups[key] = self._pool.submit(
-                        self._read_rows,
-                        self._files[piece.file],
-                        piece.group,
-                        self._bindings,
-                    )
-                self._groups.move_to_end(key)
-            key = (plan.pieces[at].file, plan.pieces[at].group)
-            future = self._groups[key]
-            _shrink(self._groups, 2 * (1 + self._ahead))
+        first, *_ = [
+            self._begin(piece)
+            for piece in plan.pieces[at : at + 1 + self._ahead]
+        ]
         try:
-            return future.result()
+            return first.result()
         except BaseException:
-            with self._lock:  # to be tried again
-                self._groups.pop(key, None)
+            piece = plan.pieces[at]  # to be tried again
+            self._groups.pop((piece.file, piece.group), None)
             raise
+
+    def _begin(self, piece: _Piece) -> Future[Rows]:
+        key = (piece.file, piece.group)
+        new: Future[Rows] = Future()
+        future = self._groups.setdefault(key, new)
+        if future is new:
+            self._threads.run(
+                new,
+                self._read_rows,
+                self._files[piece.file],
+                piece.group,
+                self._bindings,
+            )
+        _put(self._groups, key, future, 2 * (1 + self._ahead))
+        return future
 
 
 def _shard(
@@ -334,7 +321,11 @@ def _random(seed: int, stream: int, count: int) -> np.ndarray:
     return np.random.Philox(key=key).random_raw(count)
 
 
-def _shrink(cache: collections.OrderedDict[Any, Any], size: int) -> None:
-    """Drops what was used longest ago."""
-    while len(cache) > size:
-        cache.popitem(last=False)
+def _put(cache: _Cache, key: Hashable, value: Any, size: int) -> None:
+    """Keeps a value as the one used last; drops what was used longest ago."""
+    cache[key] = value
+    # Another thread may be at it.
+    with contextlib.suppress(KeyError):
+        cache.move_to_end(key)
+        while len(cache) > size:
+            cache.popitem(last=False)

@@ -181,9 +181,10 @@ def decode_column(
         offsets = np.arange(len(array) + 1) * width
         values = array.values.slice(array.offset * width, len(array) * width)
     else:
-        offsets = array.offsets.to_numpy().astype(np.int64)
+        offsets = array.offsets.to_numpy()
         begin, end = int(offsets[0]), int(offsets[-1])
-        offsets -= begin
+        if begin:
+            offsets = offsets - begin
         values = array.values.slice(begin, end - begin)
     if offsets is not None and values.null_count:
         nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))

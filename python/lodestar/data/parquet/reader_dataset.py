@@ -9,6 +9,8 @@ import tensorflow as tf
 from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
 from lodestar.data.parquet.parquet_rows import read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
+from lodestar.data.python_calls import call_python
+from lodestar.data.ragged_encoder import RaggedEncoder
 from lodestar.data.record_dataset import ReadOptions, epochs
 
 Skip = Callable[[str, int], None]
@@ -56,34 +58,44 @@ def reader_dataset(
         read_rows=read_rows,
     )
 
+    encoder = RaggedEncoder()
+
+    def element(*arrays: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        tensors = reader.packer.unpack(*arrays)
+        return encoder.encode(layout.features_and_label(*tensors))
+
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         seed = tf.cast(seed, tf.int64)
 
         @tf.autograph.experimental.do_not_convert
         def batch(position: Any, _: Any) -> Any:
-            chunk, row, rows, *arrays = tf.numpy_function(
+            chunk, row, rows, *arrays = call_python(
                 reader.next_batch,
                 [order, seed, *position],
                 [tf.int64, tf.int64, tf.int64, *reader.packer.dtypes],
-                stateful=False,
             )
             for number in (chunk, row, rows):
                 number.set_shape([])
+            if skip is None:
+                # In this function: another that is called has its price.
+                return (chunk, row), element(*arrays)
             return (chunk, row), (rows, *arrays)
 
         start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        batches = tf.data.Dataset.counter().scan(start, batch)
-        if skip is None:
-            return batches.take(reader.num_batches)
-        return batches.take_while(lambda rows, *_: rows > 0)
-
-    def finish(*arrays: tf.Tensor) -> Any:
-        return layout.features_and_label(*reader.packer.unpack(*arrays))
+        count = reader.num_batches if skip is None else tf.int64.max
+        batches = tf.data.Dataset.range(count).scan(start, batch)
+        if skip is not None:
+            batches = batches.take_while(lambda rows, *_: rows > 0)
+            # A map in parallel reads ahead of what is saved.
+            batches = batches.map(
+                lambda _, *arrays: element(*arrays), synchronous=True
+            )
+        return encoder.elements(batches)
 
     dataset = epochs(
         range(len(files)),
         epoch,
-        finish,
+        None,
         read,
         None if skip else reader.num_batches,
     )

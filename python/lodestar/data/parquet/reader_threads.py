@@ -1,0 +1,63 @@
+"""Threads of a reader, which are begun without a lock.
+
+Executors, and `threading.Thread`, begin a thread under locks of the process.
+Garbage that is collected under one may be an iterator of tf.data, whose end
+waits for a batch; so a batch must not wait for such a lock.
+"""
+
+import _thread
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from lodestar.data.python_calls import before_calls_stop
+
+_running: set[Future[Any]] = set()
+_ended = threading.Event()
+
+
+class ReaderThreads:
+    """Runs functions, each on a thread of its own, so many at a time."""
+
+    def __init__(self, limit: int):
+        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(limit):
+            self._places.put(None)
+
+    def run(
+        self, future: Future[Any], function: Callable[..., Any], *args: Any
+    ) -> None:
+        """Begins a function, whose result the future gets."""
+        try:
+            _thread.start_new_thread(self._run, (future, function, args))
+        except RuntimeError as error:
+            future.set_exception(error)
+
+    def _run(
+        self, future: Future[Any], function: Callable[..., Any], args: Any
+    ) -> None:
+        self._places.get()
+        _running.add(future)
+        try:
+            if _ended.is_set():
+                raise RuntimeError("the interpreter ends")
+            result = function(*args)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        finally:
+            self._places.put(None)
+            _running.discard(future)
+            # The traceback of its exception holds this frame.
+            del future
+
+
+@before_calls_stop
+def _end() -> None:
+    """Waits for the threads: what they run must not meet the interpreter's end."""
+    _ended.set()
+    for future in _running.copy():
+        future.exception()

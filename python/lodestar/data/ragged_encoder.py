@@ -1,0 +1,72 @@
+"""RaggedTensors as elements of datasets, without a check of their row_splits.
+
+tf.data encodes each RaggedTensor that a function returns by an op that reads all
+row_splits once more. `RaggedEncoder` does it by one op for all that reads none.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+
+class RaggedEncoder:
+    """Makes flat tensors of an element, and of a dataset of these elements.
+
+    An element is a structure of tensors, composite ones too. Each RaggedTensor
+    has one ragged dimension, int64 row_splits, which are right, and int64 or
+    float32 values.
+    """
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+
+    def encode(self, element: Any) -> tuple[tf.Tensor, ...]:
+        """The tensors that tf.data passes on for the element."""
+        self._spec = tf.nest.map_structure(tf.type_spec_from_value, element)
+        leaves = tf.nest.flatten(element)
+        ragged = [x for x in leaves if isinstance(x, tf.RaggedTensor)]
+        variants = iter(_encoded(ragged))
+        flat: list[tf.Tensor] = []
+        for leaf in leaves:
+            if isinstance(leaf, tf.RaggedTensor):
+                flat.append(next(variants))
+            else:
+                flat += tf.nest.flatten(leaf, expand_composites=True)
+        return tuple(flat)
+
+    def elements(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """A dataset of what `encode` has returned as one of the elements."""
+        variant = tf.data.experimental.to_variant(dataset)
+        return tf.data.experimental.from_variant(variant, self._spec)
+
+
+def map_ragged(
+    dataset: tf.data.Dataset, function: Callable[..., Any]
+) -> tf.data.Dataset:
+    """`dataset.map(function)`, of tuples of tensors to RaggedEncoder's elements."""
+    encoder = RaggedEncoder()
+
+    @tf.autograph.experimental.do_not_convert
+    def encoded(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return encoder.encode(function(*tensors))
+
+    # Its ops take less time than handing them to other threads.
+    return encoder.elements(dataset.map(encoded, synchronous=True))
+
+
+def _encoded(ragged: list[tf.RaggedTensor]) -> list[tf.Tensor]:
+    if not ragged:
+        return []
+    empty = tf.raw_ops.RaggedTensorToVariant(
+        rt_nested_splits=[tf.constant([0], tf.int64)],
+        rt_dense_values=tf.constant([], tf.int64),
+        batched_input=False,
+    )
+    return gen_ops.lodestar_encode_ragged(
+        like=empty,
+        values=[x.values for x in ragged],
+        row_splits=[x.row_splits for x in ragged],
+    )

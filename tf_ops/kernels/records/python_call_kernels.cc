@@ -1,0 +1,89 @@
+// Calls of Python that functions of tf.data make, of which none may be under
+// way where the interpreter ends. A thread that waits for the interpreter then
+// is ended in the middle of its work, and who joins that work waits for ever:
+// so does whoever destroys an iterator that prefetches.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tf_ops/core/base/mutex.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/base/variant_handle.h"
+
+namespace lodestar {
+namespace {
+
+class PythonCalls {
+ public:
+  // False if there may be no more.
+  bool Begin() {
+    MutexLock lock(&mutex_);
+    if (stopped_) return false;
+    ++running_;
+    return true;
+  }
+  void End() {
+    MutexLock lock(&mutex_);
+    --running_;
+    ended_.NotifyAll();
+  }
+  void Stop() {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+    while (running_ > 0) ended_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable ended_;
+  bool stopped_ LODESTAR_GUARDED_BY(mutex_) = false;
+  int64_t running_ LODESTAR_GUARDED_BY(mutex_) = 0;
+};
+
+PythonCalls& AllCalls() {
+  // Never destroyed: iterators may outlive static destruction.
+  static PythonCalls* const calls = new PythonCalls;
+  return *calls;
+}
+
+// Whichever way a call ends, an error included, its tensor is dropped.
+struct PythonCall {
+  const bool begun = AllCalls().Begin();
+  ~PythonCall() {
+    if (begun) AllCalls().End();
+  }
+};
+
+absl::Status ForwardValues(OpKernelContext* ctx) {
+  OpInputList values;
+  LODESTAR_TRY(ctx->input_list("values", &values));
+  for (int i = 0; i < values.size(); ++i) ctx->set_output(i, values[i]);
+  return absl::OkStatus();
+}
+
+absl::Status RunPythonCallBegin(OpKernelContext* ctx) {
+  auto call = std::make_shared<PythonCall>();
+  if (!call->begun) return tensorflow::errors::Cancelled("Python ends");
+  LODESTAR_TRY(OutputHandle(ctx, ctx->num_inputs(), std::move(call)));
+  return ForwardValues(ctx);
+}
+
+absl::Status RunPythonCallEnd(OpKernelContext* ctx) {
+  std::shared_ptr<PythonCall> call;
+  LODESTAR_TRY(ReadHandle(ctx->input(0), "call", "PythonCallBegin", &call));
+  return ForwardValues(ctx);
+}
+
+absl::Status RunPythonCallsStop(OpKernelContext*) {
+  AllCalls().Stop();
+  return absl::OkStatus();
+}
+
+LODESTAR_REGISTER_FUNCTION(PythonCallBegin);
+LODESTAR_REGISTER_FUNCTION(PythonCallEnd);
+LODESTAR_REGISTER_FUNCTION(PythonCallsStop);
+
+}  // namespace
+}  // namespace lodestar
