@@ -1,7 +1,9 @@
 """Calls of a LiveModel: alone, and while it takes a version in every so often.
 
 Rows and weights of a version are all its number, so a call that has seen two
-versions shows.
+versions shows. And a batch of one id, beside tf.gather: both are SavedModels of
+one look-up, called by their signature. There, what counts is the difference: the
+call takes far longer than either look-up.
 """
 
 import os
@@ -14,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from benchmarks import measure
+from benchmarks import embedding_benchmark, measure
 
 _DIM = 32
 _BATCH = 512
 _THREADS = 2
+_CALLS = 1000  # of one id
 
 
 class Versions:
@@ -124,8 +127,72 @@ def _measure(versions, folder, consistency, seconds):
             )
 
 
+class Gather(tf.Module):
+    """Rows of a dense variable."""
+
+    def __init__(self, matrix):
+        super().__init__()
+        self.matrix = tf.Variable(matrix)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+    def serve(self, ids):
+        """Their rows, by name."""
+        return {"rows": tf.gather(self.matrix, ids)}
+
+
+def _rows_of(signature):
+    return lambda ids: signature(ids=ids)["rows"]
+
+
+def _export_both(folder, keys):
+    """Writes both models; returns their paths."""
+    ours, stock = (os.path.join(folder, name) for name in ("ours", "stock"))
+    variable, matrix = embedding_benchmark.filled(keys, _DIM)
+    ids = keras.Input((), dtype="int64", name="ids")
+    rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
+    model = keras.Model({"ids": ids}, {"rows": rows})
+    lodestar.export.saved_model(model, ours)
+    lodestar.snapshot.save_model(os.path.join(folder, "snapshots"), model)
+    gather = Gather(matrix)
+    tf.saved_model.save(gather, stock, signatures=gather.serve)
+    return ours, stock
+
+
+def _compare_one_id(options):
+    rows, calls = (1000, 10) if options.small else (1_000_000, _CALLS)
+    keys = embedding_benchmark.spread_keys(rows)
+    places = np.random.default_rng(0).integers(0, rows, [calls, 1])
+    with tempfile.TemporaryDirectory() as folder:
+        ours, stock = _export_both(folder, keys)
+        # A signature does not keep alive what it reads.
+        models = [tf.saved_model.load(path) for path in (ours, stock)]
+        lookup, gather = (
+            _rows_of(model.signatures["serving_default"]) for model in models
+        )
+        with lodestar.serving.LiveModel(
+            ours, os.path.join(folder, "snapshots"), None
+        ) as live:
+            live_lookup = _rows_of(live.signatures["serving_default"])
+            for work, side in (
+                ("signature, 1 id", lookup),
+                ("signature of a LiveModel, 1 id", live_lookup),
+            ):
+                measure.compare(
+                    work,
+                    side,
+                    gather,
+                    [tf.constant(keys[place]) for place in places],
+                    against="tf.gather by a signature",
+                    items=1,
+                    wanted="within 5 us of tf.gather",
+                    runs=options.runs,
+                    baseline_feeds=[tf.constant(place) for place in places],
+                )
+
+
 def main():
-    small = measure.arguments(__doc__).small
+    options = measure.arguments(__doc__)
+    small = options.small
     rows, changed, count = (2_000, 200, 6) if small else (1_000_000, 5_000, 100)
     with tempfile.TemporaryDirectory() as folder:
         versions = Versions(folder, rows, changed, count)
@@ -136,6 +203,7 @@ def main():
                 consistency,
                 seconds=1 if small else 15,
             )
+    _compare_one_id(options)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python -m benchmarks.report run --all [--budget SECONDS] [--tfra-python P]
     python -m benchmarks.report draw
 
-`run` writes docs/benchmarks/NAME.json: the lines of the program, and on which
+`run` writes docs/benchmarks/lines/NAME.json: the lines of the program, and on which
 machine, with which versions, commit and load they came. `draw` makes the plots
 and docs/benchmarks/figures.md from these files alone. Programs of core are
 those that `bazel build //benchmarks/...` has built.
@@ -36,6 +36,8 @@ ROOT = Path(
     )
 )
 FOLDER = ROOT / "docs" / "benchmarks"
+# Within it, what programs have printed.
+_LINES = "lines"
 
 
 class ReportError(RuntimeError):
@@ -88,7 +90,7 @@ PROGRAMS = {
     "growth_benchmark": Program(150, (), ("200000",), native=True),
     "hogwild_benchmark": Program(240, ("--runs", "7")),
     "id_table_benchmark": Program(300),
-    "live_model_benchmark": Program(90),
+    "live_model_benchmark": Program(120),
     "model_benchmark": Program(150),
     "parquet_benchmark": Program(120),
     "peers_benchmark": Program(120, tfra=True),
@@ -99,7 +101,6 @@ PROGRAMS = {
     "server_benchmark": Program(
         300, ("look-up", "step"), ("--small", "look-up", "step")
     ),
-    "serving_benchmark": Program(60),
     "snapshot_benchmark": Program(240),
     "snapshot_load_benchmark": Program(
         30,
@@ -268,7 +269,7 @@ def run(
     """Runs one program and writes its file.
 
     Args:
-        name: The program's; the file is NAME.json.
+        name: The program's; the file is lines/NAME.json.
         program: How to run it.
         folder: Where the file goes; made if it is not there.
         small: Small sizes, which show that the program works.
@@ -284,7 +285,7 @@ def run(
             printed no JSON. The file stays as it was.
     """
     try:  # before the program takes its time
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _LINES).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"There is no folder {folder}: {error}.") from error
     command = program.command(name, small, tfra_python)
@@ -309,7 +310,7 @@ def run(
         "seconds": round(time.monotonic() - begin, 1),
         "lines": lines_of(name, printed),
     }
-    path = folder / f"{name}.json"
+    path = folder / _LINES / f"{name}.json"
     new = path.with_suffix(".new")
     new.write_text(_text(record))
     new.replace(path)
@@ -337,7 +338,7 @@ def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     if not folder.is_dir():
         raise ReportError(f"{folder} is no folder.")
     found = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted((folder / _LINES).glob("*.json")):
         try:
             record = json.loads(path.read_text())
         except ValueError as error:

@@ -119,7 +119,7 @@ def test_errors_of_programs(checkout, tmp_path, text, message):
     with pytest.raises(report.ReportError) as error:
         report.run("tiny", NATIVE, tmp_path)
     assert str(error.value) == message
-    assert not list(tmp_path.glob("*.json"))
+    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_a_program_that_is_not_built(checkout, tmp_path):
@@ -252,7 +252,8 @@ def test_order_and_budget():
 
 
 def test_files_that_are_none(tmp_path):
-    path = tmp_path / "x_benchmark.json"
+    path = tmp_path / "lines" / "x_benchmark.json"
+    path.parent.mkdir()
     path.write_text("{")
     with pytest.raises(
         report.ReportError, match=r"x_benchmark.json is no JSON"
@@ -293,12 +294,12 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             report.main([*at, *wrong])
         assert message in capsys.readouterr().err
-    file = str(tmp_path / "figures/tiny.json")
+    file = str(tmp_path / "figures/lines/tiny.json")
     for command in (["draw"], ["list"], ["run", "tiny"]):
         assert report.main(["--folder", file, *command]) == 1
         assert capsys.readouterr().err == f"{file} is no folder.\n"
     assert report.main(["--folder", f"{file}/x", "run", "tiny"]) == 1
     assert "There is no folder" in capsys.readouterr().out
-    (tmp_path / "figures/tiny.json").write_text("")
+    (tmp_path / "figures/lines/tiny.json").write_text("")
     assert report.main([*at, "draw"]) == 1
     assert "tiny.json is no JSON" in capsys.readouterr().err
