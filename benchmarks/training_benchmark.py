@@ -70,15 +70,18 @@ def zipf(rng, exponent, rows, size):
 
 def our_step(matrix, keys, optimizer="Adagrad", loss=False):
     """A step of an embedding variable that holds `matrix`."""
-    layer = lodestar.layers.DynamicEmbedding(matrix.shape[1])
-    for begin in range(0, len(keys), 2**18):
-        part = slice(begin, begin + 2**18)
-        layer.table.insert_or_assign(keys[part], matrix[part])
+    dim = matrix.shape[1]
+    layer = lodestar.layers.DynamicEmbedding(dim)
     wrapper = lodestar.optimizers.DynamicEmbeddingOptimizer(
         optimizer_of(optimizer)
     )
     variables = layer.table.trainable_variables
     wrapper.build(variables)
+    # Rows come after the optimizer, as in training; no id has one yet.
+    wrapper.apply([tf.IndexedSlices(tf.zeros([1, dim]), keys[:1])], variables)
+    for begin in range(0, len(keys), 2**18):
+        part = slice(begin, begin + 2**18)
+        layer.table.insert_or_assign(keys[part], matrix[part])
 
     def step(ids, gradient_of):
         with tf.GradientTape() as tape:
@@ -86,7 +89,7 @@ def our_step(matrix, keys, optimizer="Adagrad", loss=False):
         wrapper.apply(gradient_of(tape, rows, variables), variables)
         return rows
 
-    return compiled(step, matrix.shape[1], loss)
+    return compiled(step, dim, loss)
 
 
 def stock_step(matrix, optimizer="Adagrad", loss=False):

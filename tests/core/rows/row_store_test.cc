@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -105,22 +106,62 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
   EXPECT_EQ(slot(store, old_row, 0)[0], 0.1f);
 }
 
+TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
+  constexpr int kRowDim = 5;
+  Arena arena;
+  RowStore store(kRowDim, &arena);
+  const auto distance = [&](uint32_t row, int s) {
+    return static_cast<char*>(store.slot(row, s)) -
+           reinterpret_cast<char*>(store.meta(row));
+  };
+  const int64_t slot_bytes = kRowDim * sizeof(float);
+  const int64_t bare = sizeof(RowMeta) + 24;
+  ASSERT_TRUE(store.ReserveSlots(1).ok());
+  const uint32_t one = Add(&store, 1, 0.0f, kRowDim);
+  EXPECT_EQ(distance(one, 0), bare);
+  ASSERT_TRUE(store.ReserveSlots(2).ok());
+  EXPECT_EQ(distance(one, 0), bare);  // no row moves
+  EXPECT_NE(distance(one, 1), bare + slot_bytes);
+  ASSERT_TRUE(store.Reserve(store.capacity() + 1).ok());
+  const uint32_t last = static_cast<uint32_t>(store.capacity() - 1);
+  EXPECT_EQ(distance(last, 0), bare);
+  EXPECT_EQ(distance(last, 1), bare + slot_bytes);
+  EXPECT_EQ(store.row_bytes(), store.capacity() * bare);
+  EXPECT_EQ(store.slot_bytes(), store.capacity() * 2 * slot_bytes);
+}
+
 // Which rows go, and how many come after, at random; content is as a map's.
+// Slots come meanwhile: rows move between places that have them in the row and
+// others.
 TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
   constexpr int kRowDim = 3;
   std::mt19937_64 rng(1);
   Arena arena;
   RowStore store(kRowDim, &arena, 5);
-  const std::vector<float> inits = {0.5f};
-  ASSERT_TRUE(store.ReserveSlots(1).ok());
-  store.AttachSlots(inits);
   std::map<int64_t, uint32_t> rows;
+  const auto slot = [&](uint32_t row, int s) {
+    return static_cast<float*>(store.slot(row, s));
+  };
+  const auto fill_slots = [&](uint32_t row, int64_t id) {
+    for (int s = 0; s < store.num_slots(); ++s) {
+      std::fill_n(slot(row, s), kRowDim, static_cast<float>(-id - s));
+    }
+  };
   int64_t next_id = 0;
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 40; ++round) {
+    if (round == 10 || round == 20) {
+      const std::vector<float> inits(round / 10, 0.5f);
+      ASSERT_TRUE(store.ReserveSlots(inits.size()).ok());
+      store.AttachSlots(inits);
+      for (const auto& [id, row] : rows) {
+        ASSERT_EQ(slot(row, round / 10 - 1)[kRowDim - 1], 0.5f);
+        fill_slots(row, id);
+      }
+    }
     for (int64_t count = rng() % 6000; count > 0; --count, ++next_id) {
       const uint32_t row =
           Add(&store, next_id, static_cast<float>(next_id), kRowDim);
-      *static_cast<float*>(store.slot(row, 0)) = static_cast<float>(-next_id);
+      fill_slots(row, next_id);
       ASSERT_TRUE(rows.emplace(next_id, row).second);
     }
     const uint64_t share = rng() % 10;
@@ -152,8 +193,11 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
       std::vector<float> values(kRowDim);
       ASSERT_TRUE(store.Read(row, id, values.data()));
       ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
-      ASSERT_EQ(*static_cast<float*>(store.slot(row, 0)),
-                static_cast<float>(-id));
+      for (int s = 0; s < store.num_slots(); ++s) {
+        for (int c = 0; c < kRowDim; ++c) {
+          ASSERT_EQ(slot(row, s)[c], static_cast<float>(-id - s));
+        }
+      }
     }
   }
 }

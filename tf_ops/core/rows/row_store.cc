@@ -143,8 +143,8 @@ bool RowStore::WaitAndLock(const RowMeta* m, int64_t id) {
 }
 
 // Those of the first `count` that it lacks.
-bool RowStore::AddSlotArrays(Segment* segment, int bits, int count) {
-  for (int s = 0; s < count; ++s) {
+bool RowStore::AddSlots(Segment* segment, int bits, int count) {
+  for (int64_t s = segment->in_rows; s < count; ++s) {
     if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
     void* array = arena_->Allocate(slot_bytes_ << bits);
     if (array == nullptr) return false;
@@ -168,10 +168,13 @@ bool RowStore::AddSegment() {
   // What an attempt that failed left is used, and what was given back.
   Segment& added = segment(address);
   if (added.rows == nullptr) {
-    added.rows = static_cast<char*>(arena_->Allocate(stride_ << address.bits));
+    added.in_rows = slot_places_;
+    added.stride = RoundUp(bare_bytes_ + slot_places_ * slot_bytes_);
+    added.rows =
+        static_cast<char*>(arena_->Allocate(added.stride << address.bits));
     if (added.rows == nullptr) return false;
   }
-  if (!AddSlotArrays(&added, address.bits, slot_arrays_)) return false;
+  if (!AddSlots(&added, address.bits, slot_places_)) return false;
   if (images_ != nullptr && !AddMarks(&added, address.bits)) return false;
   capacity_ += int64_t{1} << address.bits;
   return true;
@@ -272,8 +275,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
   // A stale reader may be copying what it takes for the row that was there.
   const Word64* words = reinterpret_cast<const Word64*>(source + 1);
   Word64* copy = reinterpret_cast<Word64*>(target + 1);
-  const int64_t count =
-      (stride_ - static_cast<int64_t>(sizeof(RowMeta))) / sizeof(Word64);
+  const int64_t count = RoundUp(value_bytes_) / sizeof(Word64);
   for (int64_t i = 0; i < count; ++i) {
     __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
   }
@@ -297,8 +299,8 @@ bool RowStore::ReleaseSegment() {
     first_word_ = std::max(first_word_, (word & ~(kWrite - 1)) + kWrite);
   }
   Segment& released = segment(last);
-  if (!Arena::Release(released.rows, rows * stride_)) return false;
-  for (int s = 0; s < slot_arrays_; ++s) {
+  if (!Arena::Release(released.rows, rows * released.stride)) return false;
+  for (int64_t s = released.in_rows; s < slot_places_; ++s) {
     Arena::Release(released.slots[s].load(std::memory_order_relaxed),
                    rows * slot_bytes_);
   }
@@ -310,17 +312,16 @@ bool RowStore::ReleaseSegment() {
 }
 
 Status RowStore::ReserveSlots(int64_t count) {
-  if (count <= slot_arrays_) return Status();
+  if (count <= slot_places_) return Status();
   for (int64_t row = 0; row < capacity_;) {
     const Address address = AddressOf(static_cast<uint32_t>(row));
-    if (!AddSlotArrays(&segment(address), address.bits,
-                       static_cast<int>(count))) {
+    if (!AddSlots(&segment(address), address.bits, static_cast<int>(count))) {
       return ResourceExhausted("out of memory for ", count,
                                " optimizer slots of ", capacity_, " rows");
     }
     row += int64_t{1} << address.bits;
   }
-  slot_arrays_ = static_cast<int>(count);
+  slot_places_ = static_cast<int>(count);
   return Status();
 }
 

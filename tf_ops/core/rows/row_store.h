@@ -1,9 +1,11 @@
 // RowStore: the rows of one shard, in segments that never move.
 //
-//   segment   rows     [ id, last seen, sequence, frequency, D numbers ]...
-//             slot s   [ D numbers ]...   once an optimizer came
+//   segment   rows     [ id, last seen, sequence, frequency, D numbers,
+//                        slots of D numbers each ]...
+//             slot s   [ D numbers ]...   if it came after the segment
 //
-// What a look-up needs of a row is in one place. Segments hang in levels, of
+// What a look-up needs of a row is in one place, and so is what an update needs
+// of one that is made after the optimizer came. Segments hang in levels, of
 // which each holds as many rows as all before it and one more segment: 1024
 // rows a segment, from 65536 rows on a sixty-fourth of its level. So a row's
 // address is two loads away for ever, of a table that stays in the first
@@ -110,7 +112,7 @@ class RowStore {
         value_bytes_(dim * SizeOf(type)),
         slot_bytes_(dim * SizeOf(ComputeType(type))),
         first_((1 + number % kStarts) << kSegmentBits),
-        stride_(sizeof(RowMeta) + (value_bytes_ + 7) / 8 * 8),
+        bare_bytes_(sizeof(RowMeta) + RoundUp(value_bytes_)),
         arena_(arena) {}
   RowStore(const RowStore&) = delete;
   RowStore& operator=(const RowStore&) = delete;
@@ -125,11 +127,13 @@ class RowStore {
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
   // Begins to load what a look-up needs of a row.
-  void Prefetch(const RowMeta* meta) const { PrefetchRow<0>(meta, stride_); }
+  void Prefetch(const RowMeta* meta) const {
+    PrefetchRow<0>(meta, bare_bytes_);
+  }
   // What an update writes of it.
   void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
                          int num_slots) const {
-    PrefetchRow<1>(meta, stride_);
+    PrefetchRow<1>(meta, bare_bytes_);
     for (int s = 0; s < num_slots; ++s) {
       PrefetchRow<1>(slot(row, s), slot_bytes_);
     }
@@ -276,10 +280,10 @@ class RowStore {
   }
   int64_t capacity() const { return capacity_; }
   int64_t row_bytes() const {
-    return capacity_ * stride_ +
+    return capacity_ * bare_bytes_ +
            (images_ == nullptr ? 0 : MarkBytes(capacity_));
   }
-  int64_t slot_bytes() const { return capacity_ * slot_arrays_ * slot_bytes_; }
+  int64_t slot_bytes() const { return capacity_ * slot_places_ * slot_bytes_; }
 
  private:
   static constexpr uint32_t kHeld = 1;
@@ -292,9 +296,12 @@ class RowStore {
   static constexpr int kSegmentsBits = 6;  // of a level's segments, at most
   static constexpr uint32_t kStarts = 16;
 
-  struct Segment {
+  // In one cache line.
+  struct alignas(64) Segment {
     char* rows;
-    std::atomic<char*> slots[kMaxSlots];
+    int64_t stride;   // bytes from row to row
+    int64_t in_rows;  // the first slots, which lie in the rows
+    std::atomic<char*> slots[kMaxSlots];  // the others
     MarkWord* marks;  // all of a kind, then the next; null until there are any
   };
   struct Address {
@@ -316,12 +323,17 @@ class RowStore {
   }
   RowMeta* MetaOf(uint32_t row) const {
     const Address address = AddressOf(row);
-    return reinterpret_cast<RowMeta*>(segment(address).rows +
-                                      address.offset * stride_);
+    const Segment& in = segment(address);
+    return reinterpret_cast<RowMeta*>(in.rows + address.offset * in.stride);
   }
   void* SlotOf(uint32_t row, int s) const {
     const Address address = AddressOf(row);
-    return segment(address).slots[s].load(std::memory_order_acquire) +
+    const Segment& in = segment(address);
+    if (s < in.in_rows) {
+      return in.rows + address.offset * in.stride + bare_bytes_ +
+             s * slot_bytes_;
+    }
+    return in.slots[s].load(std::memory_order_acquire) +
            address.offset * slot_bytes_;
   }
   Segment& segment(const Address& address) const {
@@ -363,6 +375,10 @@ class RowStore {
   }
   void Unset(RowMark kind, uint32_t row) {
     mark(kind, row).fetch_and(~BitOf(row), std::memory_order_release);
+  }
+  // To whole words.
+  static constexpr int64_t RoundUp(int64_t bytes) {
+    return (bytes + 7) / 8 * 8;
   }
   static int64_t MarkBytes(int64_t rows) {
     return rows / kMarkedRows * kRowMarks *
@@ -406,14 +422,14 @@ class RowStore {
   }
   static bool WaitAndLock(const RowMeta* meta, int64_t id);
   bool AddSegment();
-  bool AddSlotArrays(Segment* segment, int bits, int count);
+  bool AddSlots(Segment* segment, int bits, int count);
 
   const int dim_;
   const RowType type_;
   const int64_t value_bytes_;  // of a row's numbers
   const int64_t slot_bytes_;   // of a slot's
   const uint32_t first_;       // where among the levels row 0 lies
-  const int64_t stride_;       // bytes of a row with its metadata
+  const int64_t bare_bytes_;   // of a row with its metadata, without slots
   Arena* const arena_;
   std::atomic<Segment*> levels_[kLevels] = {};
   std::atomic<Marking> marking_{Marking::kNone};
@@ -423,7 +439,7 @@ class RowStore {
   int64_t live_ = 0;
   uint32_t free_head_ = kNone;
   uint32_t first_word_ = 0;  // of rows whose segment was given back
-  int slot_arrays_ = 0;      // that every segment has; never fewer again
+  int slot_places_ = 0;      // slots that every segment has; never fewer again
   int used_slots_ = 0;       // that an optimizer ever had
   int num_slots_ = 0;        // that the optimizer has
   std::unique_ptr<RowImages> images_;  // null until there are marks
