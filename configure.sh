@@ -4,6 +4,8 @@ set -euo pipefail
 
 readonly BAZELISK_VERSION=1.28.1
 readonly BAZEL_MAJORS="4 5 6"
+readonly CUDA_ARCHS=80,90
+readonly CUDA_PACKAGES=".venv/bin/pip install nvidia-cuda-nvcc nvidia-cuda-cccl"
 
 help() {
   cat <<HELP
@@ -16,9 +18,16 @@ after a change of options or of requirements.txt, it redoes only what differs.
   --python PATH             interpreter of .venv, 3.11 or later (default: python3)
   --tensorflow PACKAGE      TensorFlow's package (default: $default_package)
   --tensorflow-version V    its version (default: $default_version)
-  --cuda auto|on|off        build CUDA kernels: where nvcc is found, always
-                            (an error without nvcc), never (default: auto)
+  --cuda auto|on|off        build CUDA kernels: where a toolkit is found, always
+                            (an error without one), never (default: auto)
+  --cuda-archs LIST         GPUs to build for, such as 80,90a,100: machine code for
+                            each, PTX of the last for later ones
+                            (default: those of $CUDA_ARCHS that nvcc knows)
   --help                    print this
+
+The CUDA toolkit is taken from \$CUDA_HOME, else nvcc on PATH, else /usr/local/cuda,
+else pip's packages of CUDA 13 in .venv:
+$CUDA_PACKAGES
 
 Bazel $(first_and_last $BAZEL_MAJORS) is taken from \$BAZEL, else bazelisk or bazel on PATH, else bazelisk
 from npm (into .venv), else Debian's bazel-bootstrap.
@@ -79,7 +88,7 @@ debian_packages() {
 absolute() { echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; }
 
 parse_options() {
-  package=$default_package version=$default_version python= cuda=auto
+  package=$default_package version=$default_version python= cuda=auto cuda_archs=
   while [[ $# -gt 0 ]]; do
     local option=$1
     shift
@@ -88,7 +97,7 @@ parse_options() {
       --*=*) set -- "${option#*=}" "$@" && option=${option%%=*} ;;
     esac
     case $option in
-      --python | --tensorflow | --tensorflow-version | --cuda)
+      --python | --tensorflow | --tensorflow-version | --cuda | --cuda-archs)
         [[ $# -gt 0 && -n $1 ]] || stop 2 "$option needs a value; see --help"
         ;;
       *) stop 2 "unknown option '$option'; see --help" ;;
@@ -98,6 +107,7 @@ parse_options() {
       --tensorflow) package=$1 ;;
       --tensorflow-version) version=$1 ;;
       --cuda) cuda=$1 ;;
+      --cuda-archs) check_archs "$1" && cuda_archs=$1 ;;
     esac
     shift
   done
@@ -107,6 +117,15 @@ parse_options() {
     stop 2 "--tensorflow is '$package', wanted a package name"
   [[ $version =~ ^[0-9]+\.[0-9]+[0-9A-Za-z.]*$ ]] ||
     stop 2 "--tensorflow-version is '$version', wanted one such as $default_version"
+}
+
+check_archs() {
+  local arch rest=$1,
+  while [[ -n $rest ]]; do
+    arch=${rest%%,*} rest=${rest#*,}
+    [[ $arch =~ ^[1-9][0-9]+[af]?$ ]] ||
+      stop 2 "--cuda-archs has '$arch', wanted numbers such as $CUDA_ARCHS or 90a"
+  done
 }
 
 # An activated .venv must not be taken for the system's Python or Bazel.
@@ -134,15 +153,95 @@ check_googletest() {
   say "GoogleTest: /usr/src/googletest"
 }
 
+# Sets `missing` to what the toolkit $1 lacks, with the packages of pip that have it.
+probe_toolkit() {
+  local pip part places place
+  missing=
+  while read -r pip part places; do
+    for place in $places; do
+      [[ ! -e $1/$place/$part ]] || continue 2
+    done
+    missing+="${missing:+, }$part (pip: $pip)"
+  done <<PARTS
+nvidia-nvvm cicc nvvm/bin
+nvidia-cuda-nvcc ptxas bin
+nvidia-cuda-crt crt/host_config.h include
+nvidia-cuda-runtime cuda_runtime.h include
+nvidia-cuda-runtime libcudart_static.a lib64 lib
+nvidia-cuda-cccl cub/cub.cuh include/cccl include
+PARTS
+}
+
+# Takes the toolkit of the nvcc $1 if it is whole, else adds to $refused what is
+# wrong with it.
+try_cuda() {
+  local nvcc=$1 root version arch known=
+  local wanted=${cuda_archs:-$CUDA_ARCHS}
+  local dryrun=(--dryrun -x cu -c /dev/null -o /dev/null)
+  root=$(readlink -f "$nvcc") || true
+  root=${root%/bin/nvcc}
+  # Without a profile it is a wrapper, which finds a C++ compiler before it answers.
+  if [[ ! -e $root/bin/nvcc.profile ]]; then
+    root=$("$nvcc" "${dryrun[@]}" 2>&1 | sed -n 's/^#\$ TOP=\(.*[^ ]\) *$/\1/p') || true
+    root=$(readlink -f "$root") || true
+  fi
+  version=$("$nvcc" --version 2>/dev/null | sed -n 's/.* V\([0-9.]*\)$/\1/p') || true
+  if [[ -z $root || -z $version ]]; then
+    refused+="; $nvcc does not run"
+    return 1
+  fi
+  probe_toolkit "$root"
+  if [[ -n $missing ]]; then
+    # nvcc on PATH may be that of /usr/local/cuda.
+    [[ $refused == *"$root lacks"* ]] || refused+="; $root lacks $missing"
+    return 1
+  fi
+  for arch in ${wanted//,/ }; do
+    # --list-gpu-code leaves out such as 90a. Without a C++ compiler this fails for
+    # all, but in other words.
+    if [[ $("$nvcc" "${dryrun[@]}" -gencode "arch=compute_$arch,code=sm_$arch" 2>&1) != \
+      *"Unsupported gpu architecture"* ]]; then
+      known+=${known:+,}$arch
+    elif [[ -n $cuda_archs ]]; then
+      stop 2 "--cuda-archs has '$arch', which nvcc $version ($nvcc) does not know;" \
+        "it has $("$nvcc" --list-gpu-code | paste -sd ' ')"
+    fi
+  done
+  if [[ -z $known ]]; then
+    refused+="; $nvcc is $version, which knows none of $CUDA_ARCHS"
+    return 1
+  fi
+  cuda_home=$root cuda_archs=$known
+  say "CUDA: nvcc $version ($nvcc), machine code for sm_${known//,/ sm_}," \
+    "PTX of compute_${known##*,}$refused"
+}
+
+find_cuda() {
+  local path
+  refused=
+  if [[ -n ${CUDA_HOME:-} ]]; then
+    try_cuda "$CUDA_HOME/bin/nvcc" && return
+  fi
+  path=$(command -v nvcc) && try_cuda "$path" && return
+  for path in /usr/local/cuda/bin/nvcc .venv/lib/python3*/site-packages/nvidia/*/bin/nvcc; do
+    [[ -e $path ]] && try_cuda "$(absolute "$path")" && return
+  done
+  for path in .venv/lib/python3*/site-packages/nvidia/cuda_nvcc; do
+    [[ ! -e $path ]] || refused+="; pip's nvidia-cuda-nvcc-cu12 has no nvcc program"
+  done
+  refused=${refused#; }
+  : "${refused:=no nvcc in \$CUDA_HOME, on PATH, in /usr/local/cuda or from pip in .venv}"
+  return 1
+}
+
 check_cuda() {
-  local nvcc
-  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
-  case $cuda,$nvcc in
-    off,*) say "CUDA: off" ;;
-    on,) stop 1 "--cuda on, but nvcc is neither on PATH nor in /usr/local/cuda/bin" ;;
-    auto,) say "CUDA: no nvcc, CPU kernels only" ;;
-    *) say "CUDA: $nvcc" ;;
-  esac
+  cuda_home=
+  if [[ $cuda == off ]]; then
+    say "CUDA: off"
+  elif ! find_cuda; then
+    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/cuda.md)"
+    say "CUDA: CPU kernels only: $refused"
+  fi
 }
 
 find_python() {
@@ -210,6 +309,9 @@ make_venv() {
   # `import lodestar` from any folder.
   echo "$PWD/python" >"$(echo .venv/lib/python3*/site-packages)/lodestar.pth"
   echo "$wanted" >"$stamp"
+  [[ -z $cuda_home || -e $cuda_home/bin/nvcc ]] ||
+    stop 1 "the CUDA toolkit was in the .venv that is new now: install it again" \
+      "($CUDA_PACKAGES), then run this again"
 }
 
 # Sets `refused` to what is wrong with the Bazel $1, empty if it can be used.
@@ -317,7 +419,8 @@ write_settings() {
   settings="# Written by configure.sh; a change here is lost at its next run.
 build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python3
 build --repo_env=LODESTAR_TF=$package-$version
-build --repo_env=LODESTAR_CUDA=$cuda"
+build --repo_env=LODESTAR_CUDA_HOME=$cuda_home
+build --repo_env=LODESTAR_CUDA_ARCHS=$cuda_archs"
   # Not by default: a newer compiler may warn of more.
   [[ -z ${LODESTAR_WERROR:-} ]] || settings+=$'\nbuild --config=werror'
   if [[ ! -e .lodestar.bazelrc || $(<.lodestar.bazelrc) != "$settings" ]]; then
@@ -337,9 +440,9 @@ parse_options "$@"
 leave_venv
 say "changes .venv and .lodestar.bazelrc in $PWD," \
   "and nothing else but Debian packages that are missing"
+check_cuda
 check_compiler
 check_googletest
-check_cuda
 find_python
 make_venv
 find_bazel

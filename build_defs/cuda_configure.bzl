@@ -1,7 +1,7 @@
 """The CUDA toolkit, where there is one, as the repository @local_config_cuda.
 
-LODESTAR_CUDA is "auto" (use nvcc if it is found), "on" (fail without it) or
-"off"; configure.sh sets it.
+configure.sh finds it: LODESTAR_CUDA_HOME is its root, empty for none, and
+LODESTAR_CUDA_ARCHS are the GPUs to build for, such as "80,90".
 """
 
 _BUILD_WITH_CUDA = """
@@ -27,43 +27,40 @@ cc_library(
 )
 """
 
-def _toolkit(ctx):
-    """The root of the toolkit, asked of nvcc itself (it may be a wrapper), or None."""
-    nvcc = ctx.which("nvcc")
-    if nvcc == None:
-        default = ctx.path("/usr/local/cuda/bin/nvcc")
-        nvcc = default if default.exists else None
-    if nvcc == None:
-        return None, None
-    result = ctx.execute([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"])
-    for line in result.stderr.split("\n"):
-        if line.startswith("#$ TOP="):
-            top = line[len("#$ TOP="):].strip()
-            for library in ["lib64", "targets/x86_64-linux/lib", "lib"]:
-                if ctx.path("%s/%s/libcudart_static.a" % (top, library)).exists:
-                    return str(ctx.path(top).realpath), library
-    return None, None
-
 def _cuda_configure_impl(ctx):
-    wanted = ctx.os.environ.get("LODESTAR_CUDA", "auto")
-    if wanted not in ["auto", "on", "off"]:
-        fail("LODESTAR_CUDA is '%s', wanted auto, on or off" % wanted)
-    top, library = (None, None) if wanted == "off" else _toolkit(ctx)
-    if wanted == "on" and top == None:
-        fail("LODESTAR_CUDA=on, but no nvcc with libcudart_static.a was found on PATH or in /usr/local/cuda")
-    if top != None:
-        ctx.symlink(top + "/include", "include")
-        ctx.symlink("%s/%s/libcudart_static.a" % (top, library), "libcudart_static.a")
-        ctx.file("BUILD", _BUILD_WITH_CUDA)
-    else:
+    home = ctx.os.environ.get("LODESTAR_CUDA_HOME")
+    if not home:
         ctx.file("BUILD", _BUILD_WITHOUT_CUDA)
-    ctx.file("cuda.bzl", "NVCC = %r\n" % (top + "/bin/nvcc" if top != None else ""))
+        ctx.file("cuda.bzl", "NVCC = None\nCUDA_GENCODE = []\n")
+        return
+    libraries = [
+        path
+        for path in [
+            ctx.path("%s/%s/libcudart_static.a" % (home, folder))
+            for folder in ["lib64", "lib"]
+        ]
+        if path.exists
+    ]
+    if not libraries:
+        fail("%s holds no CUDA toolkit: run ./configure.sh again" % home)
+    ctx.symlink(home + "/include", "include")
+    ctx.symlink(libraries[0], "libcudart_static.a")
+    ctx.file("BUILD", _BUILD_WITH_CUDA)
+    archs = ctx.os.environ["LODESTAR_CUDA_ARCHS"].split(",")
+    codes = ["arch=compute_%s,code=sm_%s" % (arch, arch) for arch in archs]
+
+    # The driver compiles PTX for GPUs that are newer than all of them.
+    codes.append("arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1]))
+    ctx.file("cuda.bzl", "NVCC = %r\nCUDA_GENCODE = %r\n" % (
+        home + "/bin/nvcc",
+        ["-gencode=" + code for code in codes],
+    ))
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
     environ = [
-        "LODESTAR_CUDA",
-        "PATH",
+        "LODESTAR_CUDA_ARCHS",
+        "LODESTAR_CUDA_HOME",
     ],
     local = True,
 )

@@ -1,6 +1,6 @@
 """The macros that the BUILD files of this repository use."""
 
-load("@local_config_cuda//:cuda.bzl", "NVCC")
+load("@local_config_cuda//:cuda.bzl", "CUDA_GENCODE", "NVCC")
 load("@local_config_tf//:tf.bzl", "TF_COPTS", "TF_VERSION")
 
 # No contraction to fused multiply-add: every path gives the same bits.
@@ -54,6 +54,7 @@ def _cuda_object(name, src, hdrs):
         outs = [object_file],
         cmd = " ".join([
             NVCC,
+            " ".join(CUDA_GENCODE),
             "-c -x cu -std=c++17 -O3 --fmad=false -I.",
             "-Xcompiler -fPIC,-fvisibility=hidden",
             "-o $@ $(location %s)" % src,
