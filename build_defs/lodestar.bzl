@@ -56,13 +56,21 @@ def _cuda_object(name, src, hdrs):
             NVCC,
             " ".join(CUDA_GENCODE),
             "-c -x cu -std=c++17 -O3 --fmad=false -I.",
+            # Of assignments to a Status, which nvcc takes for its being dropped.
+            "--diag-suppress=2810",
             "-Xcompiler -fPIC,-fvisibility=hidden",
             "-o $@ $(location %s)" % src,
         ]),
     )
     return object_file
 
-def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
+def lodestar_cuda_library(
+        name,
+        srcs,
+        hdrs,
+        device_hdrs = [],
+        deps = [],
+        emulated_srcs = None):
     """CUDA kernels and what launches them, without TensorFlow.
 
     Where no nvcc was found it is empty; else LODESTAR_CUDA is defined for
@@ -74,7 +82,25 @@ def lodestar_cuda_library(name, srcs, hdrs, device_hdrs = [], deps = []):
       hdrs: headers for host code, which may include cuda_runtime.h.
       device_hdrs: the other headers that srcs include.
       deps: libraries of hdrs.
+      emulated_srcs: what name + "_emulated", for tests, is made of: the same on
+        the CPU (tests/cuda/emulation). Default: there is none.
     """
+    if emulated_srcs != None:
+        native.cc_library(
+            name = name + "_emulated",
+            testonly = True,
+            srcs = emulated_srcs + device_hdrs,
+            hdrs = hdrs,
+            copts = _COPTS + [
+                "-Wno-maybe-uninitialized",
+                "-Wno-unknown-pragmas",
+                "-fno-math-errno",
+            ],
+            defines = ["LODESTAR_CUDA=1"],
+            linkstatic = True,
+            deps = deps + ["//tests/cuda/emulation:cuda_runtime"],
+            visibility = _VISIBILITY,
+        )
     if not NVCC:
         native.cc_library(name = name, visibility = _VISIBILITY)
         return
@@ -125,6 +151,17 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     """
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
+
+def lodestar_emulated_cuda_test(name, srcs, deps = [], **kwargs):
+    """The same of emulated kernels, everywhere.
+
+    Args:
+      name: target name.
+      srcs: C++ sources and headers, no CUDA sources.
+      deps: libraries.
+      **kwargs: as those of cc_test.
+    """
+    _cc_test(name, srcs, deps, **kwargs)
 
 def _one_unit(name, srcs):
     """A source that includes `srcs`: TensorFlow's headers are parsed once."""

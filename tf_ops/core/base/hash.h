@@ -6,11 +6,13 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/host_device.h"
+
 namespace lodestar {
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
 // Number Generators, OOPSLA 2014), a bijection of 64-bit words.
-inline uint64_t Mix64(uint64_t x) {
+LODESTAR_HOST_DEVICE inline uint64_t Mix64(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ULL;
   x ^= x >> 27;

@@ -24,4 +24,43 @@ Status CheckDistinct(const char* name, Span<const int64_t> ids) {
   return Status();
 }
 
+Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
+  const int64_t count = rows.ids.size();
+  const int64_t num_slots = rows.optimizer.slot_inits.size();
+  LODESTAR_RETURN_IF_ERROR(CheckSize("rows", rows.values.size(), count * dim));
+  LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type));
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("slots", rows.slots.size(), num_slots * count * dim));
+  if (!rows.slots.empty()) {
+    LODESTAR_RETURN_IF_ERROR(CheckType("slots", rows.slots, ComputeType(type)));
+  }
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("frequencies", rows.frequencies.size(), count));
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("last_seen", rows.last_seen.size(), count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (rows.frequencies[i] < 0 || rows.frequencies[i] > 0xffffffffLL) {
+      return InvalidArgument("`frequencies[", i, "]` is ", rows.frequencies[i],
+                             ", wanted 0 to 2^32 - 1");
+    }
+  }
+  const AttachedOptimizer& optimizer = rows.optimizer;
+  if (optimizer.name.empty() &&
+      !(optimizer.slot_names.empty() && optimizer.slot_inits.empty())) {
+    return InvalidArgument("`slot_names` has ", optimizer.slot_names.size(),
+                           " names and `slot_inits` ", num_slots,
+                           " numbers, but `optimizer` is empty");
+  }
+  if (!optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(optimizer.Check());
+  }
+  return CheckDistinct("ids", rows.ids);
+}
+
+Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {
+  return FailedPrecondition("the import makes ", rows,
+                            " rows, but the variable's cap is ", max_rows,
+                            " rows");
+}
+
 }  // namespace lodestar

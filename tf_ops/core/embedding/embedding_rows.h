@@ -55,10 +55,16 @@ struct EmbeddingRowsView {
   NumbersView shared_slots;
 };
 
+// InvalidArgument: numbers that do not fit a table of this dim and type, or
+// each other; frequencies out of range; an optimizer that is none; an id twice.
+Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type);
+
 // InvalidArgument unless the argument `name` has `wanted` numbers, or holds no
 // id twice.
 Status CheckSize(const char* name, int64_t found, int64_t wanted);
 Status CheckDistinct(const char* name, Span<const int64_t> ids);
+// FailedPrecondition: an import into a table with a cap.
+Status MoreThanMaxRows(int64_t rows, int64_t max_rows);
 
 }  // namespace lodestar
 

@@ -65,39 +65,10 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
 }
 
 Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
-  const int64_t count = rows.ids.size();
-  const int64_t num_slots = rows.optimizer.slot_inits.size();
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("rows", rows.values.size(), count * dim()));
-  LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type()));
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("slots", rows.slots.size(), num_slots * count * dim()));
-  if (!rows.slots.empty()) {
-    LODESTAR_RETURN_IF_ERROR(
-        CheckType("slots", rows.slots, ComputeType(type())));
+  LODESTAR_RETURN_IF_ERROR(CheckRowsView(rows, dim(), type()));
+  if (!rows.optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(rows.optimizer));
   }
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("frequencies", rows.frequencies.size(), count));
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("last_seen", rows.last_seen.size(), count));
-  for (int64_t i = 0; i < count; ++i) {
-    if (rows.frequencies[i] < 0 || rows.frequencies[i] > 0xffffffffLL) {
-      return InvalidArgument("`frequencies[", i, "]` is ", rows.frequencies[i],
-                             ", wanted 0 to 2^32 - 1");
-    }
-  }
-  const AttachedOptimizer& optimizer = rows.optimizer;
-  if (optimizer.name.empty() &&
-      !(optimizer.slot_names.empty() && optimizer.slot_inits.empty())) {
-    return InvalidArgument("`slot_names` has ", optimizer.slot_names.size(),
-                           " names and `slot_inits` ", num_slots,
-                           " numbers, but `optimizer` is empty");
-  }
-  if (!optimizer.name.empty()) {
-    LODESTAR_RETURN_IF_ERROR(optimizer.Check());
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
-  }
-  LODESTAR_RETURN_IF_ERROR(CheckDistinct("ids", rows.ids));
   LODESTAR_RETURN_IF_ERROR(table_.sightings.Check(rows));
   return table_.shared.Check(rows);
 }

@@ -4,6 +4,7 @@
 
 #include "tf_ops/core/base/guards.h"
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 
 namespace lodestar {
@@ -96,9 +97,7 @@ Status InsertPlan::ReserveRoom() {
   excess_ = wanted - max_rows;
   if (excess_ <= 0) return Status();
   if (options_.refuse_excess) {
-    return FailedPrecondition("the import makes ", wanted,
-                              " rows, but the variable's cap is ", max_rows,
-                              " rows");
+    return MoreThanMaxRows(wanted, max_rows);
   }
   victims_.reserve(plans_.size());
   heads_.reserve(plans_.size());

@@ -1,9 +1,4 @@
-// The first value of a row: a function of (seed, salt, id, column) and nothing
-// else, so it is the same for any thread, shard count and order of arrival.
-//
-// Integer arithmetic and + - * / sqrt only (no libm), so it is also the same on
-// every machine. Normal values are the inverse of the normal distribution
-// function (Wichura, Algorithm AS 241, PPND7, Applied Statistics 37, 1988).
+// RowInitializer: what initial_value.h says, as a table is told of it.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_INITIALIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_INITIALIZER_H_
@@ -12,19 +7,13 @@
 #include <string>
 
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/rows/initial_value.h"
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
 
 class RowInitializer {
  public:
-  enum class Kind {
-    kConstant,         // a
-    kUniform,          // [a, b)
-    kNormal,           // mean a, standard deviation b
-    kTruncatedNormal,  // the same, cut at two standard deviations
-  };
-
   // kind: zeros, ones, constant, uniform, normal or truncated_normal.
   // InvalidArgument: another kind; a or b not finite; b < a (uniform) or
   // b < 0 (normal).
@@ -41,18 +30,19 @@ class RowInitializer {
   template <typename T>
   void DrawColumns(int64_t id, int first, int count, T* columns) const;
 
+  InitialValue value() const {
+    return {initial_.kind, initial_.a, initial_.b,
+            __atomic_load_n(&initial_.key, __ATOMIC_RELAXED)};
+  }
   int64_t seed() const { return seed_; }
   int64_t salt() const { return salt_; }
   // As restored with a table; the kind and its numbers stay.
   void SetSeed(int64_t seed, int64_t salt);
 
  private:
-  Kind kind_ = Kind::kConstant;
-  float a_ = 0.0f;
-  float b_ = 0.0f;
+  InitialValue initial_;
   int64_t seed_ = 0;
   int64_t salt_ = 0;
-  uint64_t key_ = 0;
 };
 
 }  // namespace lodestar

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tf_ops/core/base/host_device.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 
@@ -34,15 +35,15 @@ struct BFloat16 {
 template <typename T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-inline double ToCompute(double x) { return x; }
-inline float ToCompute(float x) { return x; }
-inline float ToCompute(BFloat16 x) {
+LODESTAR_HOST_DEVICE inline double ToCompute(double x) { return x; }
+LODESTAR_HOST_DEVICE inline float ToCompute(float x) { return x; }
+LODESTAR_HOST_DEVICE inline float ToCompute(BFloat16 x) {
   const uint32_t bits = uint32_t{x.bits} << 16;
   float result;
   std::memcpy(&result, &bits, sizeof(result));
   return result;
 }
-inline float ToCompute(Float16 x) {
+LODESTAR_HOST_DEVICE inline float ToCompute(Float16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t magnitude = x.bits & 0x7fffu;
   // 0.5 + a subnormal number, exactly; no subnormal float, which a thread may
@@ -64,11 +65,11 @@ inline float ToCompute(Float16 x) {
 
 // To the nearest T, ties to even; a NaN stays one.
 template <typename T>
-inline T RoundTo(ComputeOf<T> x) {
+LODESTAR_HOST_DEVICE inline T RoundTo(ComputeOf<T> x) {
   return x;
 }
 template <>
-inline BFloat16 RoundTo<BFloat16>(float x) {
+LODESTAR_HOST_DEVICE inline BFloat16 RoundTo<BFloat16>(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
   const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1);
@@ -77,7 +78,7 @@ inline BFloat16 RoundTo<BFloat16>(float x) {
   return {static_cast<uint16_t>((is_nan ? nan : rounded) >> 16)};
 }
 template <>
-inline Float16 RoundTo<Float16>(float x) {
+LODESTAR_HOST_DEVICE inline Float16 RoundTo<Float16>(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
   const uint32_t sign = (bits >> 16) & 0x8000u;

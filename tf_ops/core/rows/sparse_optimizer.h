@@ -1,12 +1,9 @@
-// Row-wise optimizers: one row's value and optimizer slots from its gradient.
-// The formulas are those of keras.optimizers (docs/optimizers.md), operation
-// by operation; only rows with a gradient change.
+// Row-wise optimizers: one row's value and optimizer slots from its gradient,
+// by the rules of optimizer_rules.h; only rows with a gradient change.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
 
-#include <array>
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,7 +16,7 @@ namespace lodestar {
 class SparseOptimizer {
  public:
   // `hyperparameters` are those that the rule of this name has in
-  // sparse_optimizer.cc, in that order.
+  // optimizer_rules.h, in that order.
   // Updates are the same to the bit with every instruction set.
   // InvalidArgument: another name, or another number of hyperparameters.
   // REQUIRES: the processor has `isa`.
@@ -50,12 +47,6 @@ class SparseOptimizer {
     UpdateRow<double> of_double = nullptr;
   };
   struct Definition;
-  // `numbers` are the names of hyperparameters behind learning_rate and
-  // weight_decay, which every rule has first.
-  template <typename Rule, size_t kNumbers>
-  static Definition Define(const char* name,
-                           const std::array<const char*, kNumbers>& numbers,
-                           std::vector<std::string> slots);
   static const std::vector<Definition>& Definitions();
 
   Updates updates_;

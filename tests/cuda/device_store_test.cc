@@ -1,0 +1,809 @@
+// Checks the embedding table in GPU memory against EmbeddingStore, on fresh
+// random input. Needs neither Bazel nor TensorFlow: docs/cuda.md has the
+// command line. Without a device it says so and passes.
+
+#include "tf_ops/core/device/device_store.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/checks.h"
+#include "tests/cuda/device_buffer.h"
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_pool.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/optimizer_rules.h"
+
+namespace lodestar {
+namespace {
+
+using Random = std::mt19937_64;
+using Ids = std::vector<int64_t>;
+
+int64_t Draw(Random* random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(*random);
+}
+
+// `allowed` bytes, and no more.
+class LimitedAllocator final : public DeviceAllocator {
+ public:
+  explicit LimitedAllocator(int64_t allowed) : allowed_(allowed) {}
+  void* Allocate(int64_t bytes) override {
+    if (used_ + bytes > allowed_) return nullptr;
+    void* const memory = cuda_.Allocate(bytes);
+    if (memory != nullptr) {
+      used_ += bytes;
+      sizes_[memory] = bytes;
+    }
+    return memory;
+  }
+  void Free(void* memory) override {
+    used_ -= sizes_[memory];
+    cuda_.Free(memory);
+  }
+  void Allow(int64_t bytes) { allowed_ = bytes; }
+  int64_t used() const { return used_; }
+
+ private:
+  CudaAllocator cuda_;
+  int64_t allowed_;
+  int64_t used_ = 0;
+  std::map<void*, int64_t> sizes_;
+};
+
+// A stream, and a table on the device beside one on the host.
+struct Tables {
+  Tables(int64_t dim, RowType type, const std::string& initializer,
+         const EvictionPolicy& eviction = EvictionPolicy(),
+         DeviceAllocator* allocator = nullptr)
+      : dim(dim), type(type) {
+    REQUIRE_CUDA(cudaStreamCreate(&stream));
+    memory = std::make_unique<StreamAllocator>(stream);
+    on = {stream, memory.get()};
+    DeviceStore::Options options;
+    options.dim = dim;
+    options.type = type;
+    options.eviction = eviction;
+    ExpectOk(RowInitializer::Create(initializer, -0.5f, 0.5f, 7, 3,
+                                    &options.initializer),
+             "initializer");
+    ExpectOk(
+        DeviceStore::Create(options, allocator == nullptr ? &cuda : allocator,
+                            on, &device),
+        "create");
+    TablePolicies policies;
+    policies.eviction = eviction;
+    ExpectOk(EmbeddingStore::Create(dim, 4, options.initializer, &host,
+                                    policies, type),
+             "create on the host");
+  }
+  ~Tables() {
+    device.reset();
+    cudaStreamDestroy(stream);
+  }
+
+  int64_t row_bytes() const { return dim * SizeOf(type); }
+
+  void FindOrInsert(const Ids& unique, bool insert, bool count,
+                    const std::string& what) {
+    const DeviceBuffer<int64_t> ids(unique);
+    const DeviceBuffer<uint32_t> refs(unique.size());
+    const DeviceBuffer<char> found(unique.size());
+    const DeviceBuffer<char> rows(unique.size() * row_bytes(),
+                                  count ? 0 : SizeOf(type));
+    DeviceStore::InsertOptions options;
+    options.insert = insert;
+    options.count_sightings = count;
+    ExpectOk(
+        device->FindOrInsert(
+            on, {ids.data(), static_cast<int64_t>(unique.size()), nullptr},
+            options,
+            {refs.data(), reinterpret_cast<bool*>(found.data()), rows.data()}),
+        what);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    std::vector<RowRef> host_refs(unique.size());
+    std::vector<char> resident(unique.size());
+    SightingOptions sightings;
+    sightings.insert = insert;
+    sightings.count_sightings = count;
+    ExpectOk(host->FindOrInsert(unique, sightings, host_refs, nullptr,
+                                resident.data()),
+             what + " on the host");
+    Expect(found.Download() == resident, what + ": which ids had rows");
+    const std::vector<uint32_t> got = refs.Download();
+    bool right = true;
+    for (size_t i = 0; i < got.size(); ++i) {
+      right = right && (got[i] != DeviceStore::kNoRow) == host_refs[i].found();
+    }
+    Expect(right, what + ": which ids have rows");
+    if (insert) {
+      std::vector<char> wanted(unique.size() * row_bytes());
+      host->Find(unique, nullptr, Missing(), wanted.data(), nullptr, nullptr);
+      Expect(rows.Download() == wanted, what + ": rows that came out");
+    }
+    Expect(refs.ZonesAreIntact() && found.ZonesAreIntact() &&
+               rows.ZonesAreIntact(),
+           what + ": writes outside its outputs");
+  }
+
+  // Rows of `ids` on both sides are the same bits.
+  void ExpectSameRows(const Ids& ids, const int64_t* padding_id,
+                      Missing::Kind kind, const std::string& what,
+                      int64_t shift = 0) {
+    const int64_t n = static_cast<int64_t>(ids.size());
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<char> rows(n * row_bytes(), shift * SizeOf(type));
+    const DeviceBuffer<char> found(n);
+    std::vector<char> vector(row_bytes());
+    for (size_t i = 0; i < vector.size(); ++i) {
+      vector[i] = static_cast<char>(i % 50);
+    }
+    const DeviceBuffer<char> device_vector(vector);
+    DeviceMissing missing;
+    missing.kind =
+        kind == Missing::Kind::kInitial  ? DeviceMissing::Kind::kInitial
+        : kind == Missing::Kind::kVector ? DeviceMissing::Kind::kVector
+                                         : DeviceMissing::Kind::kZeros;
+    missing.vector = device_vector.data();
+    ExpectOk(
+        device->Find(on, {device_ids.data(), n, nullptr}, padding_id, missing,
+                     rows.data(), reinterpret_cast<bool*>(found.data())),
+        what);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    std::vector<char> wanted(n * row_bytes());
+    std::vector<char> wanted_found(n);
+    Missing host_missing;
+    host_missing.kind = kind;
+    host_missing.vector = vector.data();
+    host->Find(ids, padding_id, host_missing, wanted.data(),
+               reinterpret_cast<bool*>(wanted_found.data()), nullptr);
+    Expect(rows.Download() == wanted, what + ": rows");
+    Expect(found.Download() == wanted_found, what + ": which were found");
+    Expect(rows.ZonesAreIntact() && found.ZonesAreIntact(),
+           what + ": writes outside its outputs");
+  }
+
+  void ExpectSameTable(const std::string& what, double tolerance = 0) {
+    EmbeddingRows got, wanted;
+    ExpectOk(device->Export(on, true, &got), what + ": export");
+    ExpectOk(host->Export(true, &wanted, nullptr), what + ": export");
+    Expect(got.ids == wanted.ids, what + ": exported ids");
+    Expect(got.frequencies == wanted.frequencies, what + ": frequencies");
+    Expect(got.last_seen == wanted.last_seen, what + ": last seen");
+    Expect(got.optimizer.name == wanted.optimizer.name &&
+               got.optimizer.slot_names == wanted.optimizer.slot_names,
+           what + ": optimizer");
+    Expect(got.step == wanted.step, what + ": step");
+    if (tolerance == 0) {
+      Expect(got.values == wanted.values, what + ": exported rows");
+      Expect(got.slots == wanted.slots, what + ": exported slots");
+    } else {
+      ExpectNear(got.values, wanted.values, tolerance, what + ": rows");
+      ExpectNear(got.slots, wanted.slots, tolerance, what + ": slots");
+    }
+  }
+
+  static void ExpectNear(const Numbers& got, const Numbers& wanted,
+                         double tolerance, const std::string& what) {
+    Expect(got.size() == wanted.size() && got.type() == wanted.type(),
+           what + ": sizes");
+    if (got.size() != wanted.size()) return;
+    VisitRowType(got.type(), [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t i = 0; i < got.size(); ++i) {
+        const double g = ToCompute(got.as<T>()[i]);
+        const double w = ToCompute(wanted.as<T>()[i]);
+        if (std::fabs(g - w) <= tolerance * std::max(1.0, std::fabs(w))) {
+          continue;
+        }
+        Expect(false, what + ": number " + std::to_string(i) + " is " +
+                          std::to_string(g) + ", wanted " + std::to_string(w));
+        return;
+      }
+    });
+  }
+
+  void Apply(const Ids& unique, const std::string& name,
+             const std::vector<float>& hyperparameters,
+             const std::vector<float>& slot_inits, bool create_missing,
+             Random* random, const std::string& what) {
+    const int64_t u = static_cast<int64_t>(unique.size());
+    VisitRowType(type, [&](auto zero) {
+      using C = ComputeOf<decltype(zero)>;
+      std::vector<C> gradients(u * dim);
+      std::normal_distribution<double> normal;
+      for (C& g : gradients) g = static_cast<C>(normal(*random));
+      const DeviceBuffer<int64_t> ids(unique);
+      const DeviceBuffer<C> device_gradients(gradients);
+      DeviceStore::Update update;
+      update.distinct_ids = {ids.data(), u, nullptr};
+      update.gradients = device_gradients.data();
+      update.name = name;
+      update.hyperparameters = hyperparameters;
+      update.slot_inits = slot_inits;
+      update.create_missing = create_missing;
+      update.next_step = -1;
+      ExpectOk(device->Apply(on, update), what);
+      REQUIRE_CUDA(cudaStreamSynchronize(stream));
+      SparseOptimizer optimizer;
+      ExpectOk(SparseOptimizer::Create(name, hyperparameters, &optimizer),
+               what);
+      ExpectOk(host->Apply(unique, gradients.data(), name, optimizer,
+                           slot_inits, create_missing, -1, nullptr),
+               what + " on the host");
+    });
+  }
+
+  const int64_t dim;
+  const RowType type;
+  cudaStream_t stream = nullptr;
+  CudaAllocator cuda;
+  std::unique_ptr<StreamAllocator> memory;
+  DeviceStream on;
+  std::unique_ptr<DeviceStore> device;
+  std::unique_ptr<EmbeddingStore> host;
+};
+
+// Fewer ids and shapes, for a slow device.
+bool few = false;
+
+constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
+
+// Ids of which about half repeat, of the whole range or close together.
+Ids SomeIds(Random* random, int64_t count, int64_t distinct) {
+  Ids pool = {0, -1, 1, kLow, kHigh};
+  while (static_cast<int64_t>(pool.size()) < distinct) {
+    pool.push_back(Draw(random, 0, 1) == 0 ? Draw(random, kLow, kHigh)
+                                           : Draw(random, -1000, 1000));
+  }
+  Ids ids(count);
+  for (int64_t& id : ids) {
+    id = pool[Draw(random, 0, static_cast<int64_t>(pool.size()) - 1)];
+  }
+  return ids;
+}
+
+Ids Distinct(const Ids& ids) {
+  Ids unique;
+  Ids positions(ids.size());
+  BatchUnique(ids, nullptr, &unique, positions);
+  return unique;
+}
+
+void TestBatches(Random* random) {
+  for (const int64_t count : {0, 1, 31, 32, 33, 1000, 100000}) {
+    if (few && count > 1000) continue;
+    for (const bool padded : {false, true}) {
+      const Ids ids = SomeIds(random, count, std::max<int64_t>(1, count / 3));
+      const std::string what = "unique of " + std::to_string(count);
+      cudaStream_t stream;
+      REQUIRE_CUDA(cudaStreamCreate(&stream));
+      {
+        StreamAllocator memory(stream);
+        const DeviceStream on = {stream, &memory};
+        const int64_t padding_id = count > 5 ? ids[5] : 0;
+        const DeviceBuffer<int64_t> device_ids(ids);
+        DeviceBatch batch;
+        ExpectOk(batch.Unique(on, {device_ids.data(), count, nullptr},
+                              padded ? &padding_id : nullptr),
+                 what);
+        int64_t size = 0;
+        ExpectOk(batch.Count(on, &size), what);
+        Ids unique;
+        Ids positions(count);
+        BatchUnique(ids, padded ? &padding_id : nullptr, &unique, positions);
+        Expect(size == static_cast<int64_t>(unique.size()), what + ": size");
+        Ids got(unique.size()), got_positions(count);
+        REQUIRE_CUDA(cudaMemcpy(got.data(), batch.ids().data, got.size() * 8,
+                                cudaMemcpyDeviceToHost));
+        REQUIRE_CUDA(cudaMemcpy(got_positions.data(), batch.positions(),
+                                count * 8, cudaMemcpyDeviceToHost));
+        Expect(got == unique, what + ": distinct ids");
+        Expect(got_positions == positions, what + ": positions");
+
+        for (const int64_t dim : {1, 3, 32, 100}) {
+          for (int k = 0; k < 2; ++k) {
+            // Hot positions go over many tiles.
+            Ids at = positions;
+            if (k == 1) {
+              for (size_t i = 0; i < at.size(); ++i) {
+                if (Draw(random, 0, 3) != 0 && !unique.empty()) at[i] = 0;
+              }
+            }
+            std::vector<float> gradients(count * dim);
+            for (float& g : gradients) {
+              g = static_cast<float>(Draw(random, -64, 64)) / 8;
+            }
+            std::vector<float> wanted(unique.size() * dim);
+            SumByPosition<float>(gradients.data(), at,
+                                 static_cast<int64_t>(unique.size()),
+                                 static_cast<int>(dim), wanted.data(), nullptr);
+            const DeviceBuffer<float> device_gradients(gradients);
+            const DeviceBuffer<int64_t> device_at(at);
+            const DeviceBuffer<float> sums(wanted.size());
+            ExpectOk(SumByPosition(on, RowType::kFloat32,
+                                   device_gradients.data(), device_at.data(),
+                                   count, static_cast<int64_t>(unique.size()),
+                                   dim, sums.data()),
+                     what);
+            REQUIRE_CUDA(cudaStreamSynchronize(stream));
+            Expect(sums.Download() == wanted,
+                   what + ": sums, dim " + std::to_string(dim));
+            Expect(sums.ZonesAreIntact(), what + ": sums outside");
+          }
+        }
+      }
+      cudaStreamDestroy(stream);
+    }
+  }
+}
+
+void TestTables(Random* random) {
+  const char* const initializers[] = {"zeros", "uniform", "normal",
+                                      "truncated_normal"};
+  int number = 0;
+  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
+                             RowType::kFloat16, RowType::kBFloat16}) {
+    for (const int64_t dim : {1, 3, 8, 33, 64, 128, 300}) {
+      if (few && dim > 64 && type != RowType::kFloat16) continue;
+      const std::string initializer = initializers[number++ % 4];
+      const std::string what = std::string(NameOf(type)) + " dim " +
+                               std::to_string(dim) + " " + initializer;
+      Tables tables(dim, type,
+                    initializer == "uniform" ? "uniform" : initializer);
+      tables.ExpectSameTable(what + ", empty");
+      for (int round = 0; round < 6; ++round) {
+        const int64_t count = int64_t{1} << Draw(random, 0, few ? 9 : 13);
+        const Ids ids = SomeIds(random, count, count + 10);
+        const Ids unique = Distinct(ids);
+        tables.host->SetStep(round);
+        tables.device->SetStep(round);
+        tables.FindOrInsert(unique, round != 3, round % 2 == 0, what);
+        const int64_t padding_id = ids[0];
+        for (const auto kind : {Missing::Kind::kZeros, Missing::Kind::kInitial,
+                                Missing::Kind::kVector}) {
+          Ids asked = SomeIds(random, count / 2 + 1, count + 10);
+          asked.insert(asked.end(), ids.begin(), ids.end());
+          tables.ExpectSameRows(asked, round % 2 == 0 ? &padding_id : nullptr,
+                                kind, what, round % 3);
+        }
+        Ids some = SomeIds(random, count / 4 + 1, count / 8 + 6);
+        const int64_t n = static_cast<int64_t>(some.size());
+        std::vector<char> rows(n * tables.row_bytes());
+        for (char& byte : rows) byte = static_cast<char>(Draw(random, 0, 59));
+        const DeviceBuffer<int64_t> device_ids(some);
+        const DeviceBuffer<char> device_rows(rows);
+        ExpectOk(
+            tables.device->InsertOrAssign(
+                tables.on, {device_ids.data(), n, nullptr}, device_rows.data()),
+            what + ": insert or assign");
+        REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+        ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), what);
+        tables.ExpectSameTable(what + ", assigned");
+        Ids gone = SomeIds(random, count / 3 + 1, count + 10);
+        gone.insert(gone.end(), unique.begin(),
+                    unique.begin() + unique.size() / 2);
+        const DeviceBuffer<int64_t> device_gone(gone);
+        int64_t removed = 0, wanted = 0;
+        ExpectOk(
+            tables.device->Remove(tables.on,
+                                  {device_gone.data(),
+                                   static_cast<int64_t>(gone.size()), nullptr},
+                                  &removed),
+            what + ": remove");
+        ExpectOk(tables.host->Remove(gone, &wanted), what);
+        Expect(removed == wanted, what + ": number removed");
+        tables.ExpectSameTable(what + ", removed");
+      }
+      ExpectOk(tables.device->Clear(tables.on), what);
+      ExpectOk(tables.host->Clear(), what);
+      tables.FindOrInsert({1, 2, 3}, true, true, what + ", cleared");
+      tables.ExpectSameTable(what + ", cleared");
+    }
+  }
+}
+
+void TestOptimizers(Random* random) {
+  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
+                             RowType::kFloat16, RowType::kBFloat16}) {
+    for (const int64_t dim : {1, 5, 64}) {
+      VisitRules([&](auto rule) {
+        using Rule = decltype(rule);
+        const std::string what = std::string(Rule::kName) + " " + NameOf(type) +
+                                 " dim " + std::to_string(dim);
+        std::vector<float> h(kHyperparameters<Rule>);
+        for (float& x : h) {
+          x = static_cast<float>(Draw(random, 1, 900)) / 1000;
+        }
+        h[1] = Draw(random, 0, 1) == 0 ? 0.0f : 0.1f;
+        const bool is_ftrl = std::string(Rule::kName) == "ftrl";
+        if (is_ftrl) h[2] = Draw(random, 0, 1) == 0 ? -0.5f : -0.4f;
+        // A centred average that is larger than the square would give NaN.
+        if (std::string(Rule::kName).find("centered") != std::string::npos) {
+          h[2] = 0.5f, h[3] = 0.5f, h[4] = 1.0f;
+        }
+        std::vector<float> inits(kRuleSlots<Rule>, 0.1f);
+        Tables tables(dim, type, "normal");
+        const Ids all =
+            Distinct(SomeIds(random, few ? 300 : 3000, few ? 200 : 2000));
+        const Ids half(all.begin(), all.begin() + all.size() / 2);
+        tables.FindOrInsert(half, true, true, what);
+        for (int step = 0; step < 3; ++step) {
+          tables.Apply(all, Rule::kName, h, inits, step == 1, random, what);
+        }
+        tables.ExpectSameTable(what, is_ftrl
+                                         ? (type == RowType::kFloat16    ? 2e-3
+                                            : type == RowType::kBFloat16 ? 2e-2
+                                                                         : 1e-5)
+                                         : 0);
+        DeviceTableState state;
+        ExpectOk(tables.device->ReadState(tables.on, &state), what);
+        Expect(static_cast<int64_t>(state.gradients_dropped) ==
+                   tables.host->Stats().count(Event::kGradientsDropped),
+               what + ": dropped gradients");
+      });
+    }
+  }
+  Tables tables(4, RowType::kFloat32, "zeros");
+  tables.FindOrInsert({1}, true, true, "errors");
+  tables.Apply({1}, "sgd", {0.1f, 0.0f}, {}, false, random, "sgd");
+  DeviceStore::Update update;
+  update.name = "adagrad";
+  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  update.hyperparameters = numbers;
+  update.slot_inits = inits;
+  ExpectError(tables.device->Apply(tables.on, update),
+              StatusCode::kFailedPrecondition, "'sgd', wanted 'adagrad'");
+  update.name = "adagrab";
+  ExpectError(tables.device->Apply(tables.on, update),
+              StatusCode::kInvalidArgument, "unknown optimizer 'adagrab'");
+  update.name = "adagrad";
+  update.slot_inits = {};
+  ExpectError(tables.device->Apply(tables.on, update),
+              StatusCode::kInvalidArgument, "`slot_inits` has 0 numbers");
+  update.slot_inits = inits;
+  update.hyperparameters = inits;
+  ExpectError(tables.device->Apply(tables.on, update),
+              StatusCode::kInvalidArgument, "takes 3 hyperparameters, found 1");
+}
+
+void TestPooling(Random* random) {
+  for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
+    for (const int64_t dim : {1, 17, 64}) {
+      Tables tables(dim, type, "normal");
+      const Ids ids = SomeIds(random, 3000, 600);
+      Ids known = Distinct(ids);
+      known.resize(known.size() / 2);
+      tables.FindOrInsert(known, true, true, "pool");
+      std::vector<int64_t> splits = {0};
+      while (splits.back() < 3000) {
+        splits.push_back(
+            std::min<int64_t>(3000, splits.back() + Draw(random, 0, 9)));
+      }
+      std::vector<float> weights(ids.size());
+      for (float& w : weights) {
+        w = static_cast<float>(Draw(random, -2, 8)) / 4;
+      }
+      const int64_t padding_id = ids[7];
+      for (const auto combiner :
+           {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
+            Combiner::kFirst, Combiner::kLast}) {
+        for (const bool weighted : {false, true}) {
+          if (weighted && combiner > Combiner::kSqrtn) continue;
+          const std::string what =
+              "pool " + std::to_string(static_cast<int>(combiner)) +
+              (weighted ? " weighted dim " : " dim ") + std::to_string(dim);
+          const int64_t bags = static_cast<int64_t>(splits.size()) - 1;
+          const bool is_max = combiner == Combiner::kMax;
+          const DeviceBuffer<int64_t> device_ids(ids);
+          const DeviceBuffer<int64_t> device_splits(splits);
+          const DeviceBuffer<float> device_weights(weights);
+          const DeviceBuffer<char> pooled(bags * tables.row_bytes());
+          const DeviceBuffer<int64_t> winners(bags * dim);
+          DeviceStore::Bags device_bags;
+          device_bags.row_splits = device_splits.data();
+          device_bags.size = bags;
+          device_bags.weights = weighted ? device_weights.data() : nullptr;
+          device_bags.combiner = combiner;
+          device_bags.padding_id = &padding_id;
+          ExpectOk(tables.device->Pool(
+                       tables.on, {device_ids.data(), 3000, nullptr},
+                       device_bags, {DeviceMissing::Kind::kInitial, nullptr},
+                       pooled.data(), is_max ? winners.data() : nullptr),
+                   what);
+          REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+          Bags host_bags;
+          host_bags.ids = ids;
+          host_bags.row_splits = splits;
+          if (weighted) host_bags.weights = weights;
+          host_bags.combiner = combiner;
+          host_bags.padding_id = &padding_id;
+          std::vector<char> wanted(bags * tables.row_bytes());
+          std::vector<int64_t> wanted_winners(bags * dim);
+          Missing missing;
+          missing.kind = Missing::Kind::kInitial;
+          PoolFind(*tables.host, host_bags, missing, wanted.data(),
+                   is_max ? wanted_winners.data() : nullptr);
+          Expect(pooled.Download() == wanted, what);
+          Expect(!is_max || winners.Download() == wanted_winners,
+                 what + ": winners");
+          Expect(pooled.ZonesAreIntact(), what + ": outside");
+        }
+      }
+    }
+  }
+}
+
+void TestEviction(Random* random) {
+  for (const auto order :
+       {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
+    for (int round = 0; round < 8; ++round) {
+      Tables tables(4, RowType::kFloat32, "normal");
+      const int64_t steps = 6;
+      for (int64_t step = 0; step < steps; ++step) {
+        tables.host->SetStep(step);
+        tables.device->SetStep(step);
+        tables.FindOrInsert(Distinct(SomeIds(random, 500, 800)), true, true,
+                            "evict");
+      }
+      EvictionPolicy policy;
+      policy.order = order;
+      policy.max_rows = round % 2 == 0 ? Draw(random, 1, 1500) : 0;
+      if (round % 4 >= 2) policy.max_age = Draw(random, 0, 4);
+      if (round >= 4) policy.min_norm = 0.6f;
+      int64_t evicted = 0, wanted = 0;
+      ExpectOk(tables.device->Evict(tables.on, policy, &evicted), "evict");
+      ExpectOk(tables.host->Evict(policy, &wanted, nullptr), "evict");
+      Expect(evicted == wanted, "evict: " + std::to_string(evicted) +
+                                    " rows, wanted " + std::to_string(wanted));
+      tables.ExpectSameTable("evict");
+      tables.FindOrInsert(Distinct(SomeIds(random, 900, 800)), true, true,
+                          "after eviction");
+      tables.ExpectSameTable("after eviction");
+    }
+  }
+}
+
+// Tables with a cap: rows go as new ones come, and some ids are refused.
+void TestCap(Random* random) {
+  for (int round = 0; round < 12; ++round) {
+    EvictionPolicy policy;
+    policy.max_rows = Draw(random, 1, 900);
+    policy.order = round % 2 == 0 ? EvictionPolicy::Order::kLru
+                                  : EvictionPolicy::Order::kLfu;
+    Tables tables(5, RowType::kFloat32, "normal", policy);
+    for (int64_t step = 0; step < 8; ++step) {
+      tables.host->SetStep(step / 2);
+      tables.device->SetStep(step / 2);
+      const Ids ids = Distinct(SomeIds(random, Draw(random, 1, 700), 1500));
+      const std::string what = "cap " + std::to_string(policy.max_rows);
+      tables.FindOrInsert(ids, true, step != 5, what);
+      tables.ExpectSameTable(what);
+    }
+    const Ids some = SomeIds(random, 300, 200);
+    std::vector<float> rows(some.size() * 5);
+    for (float& x : rows) x = static_cast<float>(Draw(random, -9, 9));
+    const DeviceBuffer<int64_t> ids(some);
+    const DeviceBuffer<float> device_rows(rows);
+    ExpectOk(tables.device->InsertOrAssign(
+                 tables.on, {ids.data(), 300, nullptr}, device_rows.data()),
+             "cap");
+    REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+    ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), "cap");
+    tables.ExpectSameTable("cap, assigned");
+    DeviceTableState state;
+    ExpectOk(tables.device->ReadState(tables.on, &state), "cap");
+    const EmbeddingStats stats = tables.host->Stats();
+    const auto same = [&](unsigned long long got, Event event,
+                          const char* name) {
+      Expect(static_cast<int64_t>(got) == stats.count(event),
+             std::string("cap: ") + name + ": " + std::to_string(got) +
+                 ", wanted " + std::to_string(stats.count(event)));
+    };
+    same(state.hits, Event::kHits, "hits");
+    same(state.misses, Event::kMisses, "misses");
+    same(state.inserts, Event::kInserts, "inserts");
+    same(state.refused, Event::kRefused, "refused");
+    same(state.evicted, Event::kEvicted, "evicted");
+    Ids many(1000);
+    for (size_t i = 0; i < many.size(); ++i) many[i] = 7000 + i;
+    EmbeddingRowsView view;
+    const std::vector<float> values(5000);
+    const Ids numbers(1000);
+    view.ids = many;
+    view.values = values;
+    view.frequencies = numbers;
+    view.last_seen = numbers;
+    ExpectError(tables.device->Import(tables.on, view),
+                StatusCode::kFailedPrecondition, "but the variable's cap is");
+    tables.ExpectSameTable("cap, import refused");
+  }
+}
+
+void TestImport(Random* random) {
+  for (const bool with_slots : {false, true}) {
+    Tables from(12, RowType::kFloat32, "normal");
+    Tables to(12, RowType::kFloat32, "uniform");
+    const Ids ids = Distinct(SomeIds(random, 20000, 15000));
+    from.FindOrInsert(ids, true, true, "import");
+    from.Apply(ids, "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.01f},
+               {0.0f, 0.0f}, false, random, "import");
+    to.FindOrInsert(Distinct(SomeIds(random, 900, 800)), true, false, "import");
+    EmbeddingRows rows;
+    ExpectOk(from.host->Export(with_slots, &rows, nullptr), "export");
+    EmbeddingRowsView view;
+    view.ids = rows.ids;
+    view.values = rows.values;
+    view.slots = rows.slots;
+    view.frequencies = rows.frequencies;
+    view.last_seen = rows.last_seen;
+    view.optimizer = rows.optimizer;
+    ExpectOk(to.device->Import(to.on, view), "import");
+    ExpectOk(to.host->Import(view, nullptr), "import on the host");
+    to.ExpectSameTable("import");
+    to.Apply(ids, "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.01f},
+             {0.0f, 0.0f}, false, random, "after import");
+    to.ExpectSameTable("after import");
+
+    std::vector<int64_t> twice = rows.ids;
+    twice[1] = twice[0];
+    view.ids = twice;
+    ExpectError(to.device->Import(to.on, view), StatusCode::kInvalidArgument,
+                "twice, at 0 and 1");
+    view.ids = rows.ids;
+    view.last_seen = {};
+    ExpectError(to.device->Import(to.on, view), StatusCode::kInvalidArgument,
+                "last_seen");
+    to.ExpectSameTable("after errors");
+  }
+}
+
+// A table without memory to grow is as it was.
+void TestOutOfMemory(Random* random) {
+  LimitedAllocator limited(int64_t{2} << 20);
+  Tables tables(64, RowType::kFloat32, "normal", EvictionPolicy(), &limited);
+  const Ids few = Distinct(SomeIds(random, 1000, 800));
+  tables.FindOrInsert(few, true, true, "out of memory");
+  Ids many(100000);
+  for (int64_t& id : many) id = Draw(random, kLow, kHigh);
+  many = Distinct(many);
+  const DeviceBuffer<int64_t> ids(many);
+  const int64_t n = static_cast<int64_t>(many.size());
+  const int64_t used = limited.used();
+  ExpectError(
+      tables.device->FindOrInsert(tables.on, {ids.data(), n, nullptr}, {}, {}),
+      StatusCode::kResourceExhausted, "out of memory on the GPU");
+  ExpectError(tables.device->Reserve(tables.on, 10000000),
+              StatusCode::kResourceExhausted, "bytes for rows of a table");
+  Expect(limited.used() == used, "a failed call keeps no memory");
+  tables.ExpectSameTable("out of memory");
+  // No room for slots.
+  limited.Allow(used);
+  DeviceStore::Update update;
+  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  const DeviceBuffer<float> gradients(n * 64);
+  update.distinct_ids = {ids.data(), n, nullptr};
+  update.gradients = gradients.data();
+  update.name = "adagrad";
+  update.hyperparameters = numbers;
+  update.slot_inits = inits;
+  ExpectError(tables.device->Apply(tables.on, update),
+              StatusCode::kResourceExhausted, "bytes for optimizer slots");
+  tables.ExpectSameTable("no room for slots");
+  limited.Allow(int64_t{1} << 30);
+  tables.FindOrInsert(many, true, true, "memory again");
+  tables.Apply(many, "adagrad", numbers, inits, false, random, "memory again");
+  tables.ExpectSameTable("memory again");
+}
+
+// Callers on streams of their own: each sees its own rows, and all of them are
+// there in the end.
+void TestStreams(Random* random) {
+  Tables tables(16, RowType::kFloat32, "normal");
+  constexpr int kCallers = 4;
+  const int rounds = few ? 10 : 30;
+  std::vector<Ids> all(kCallers);
+  std::vector<std::thread> callers;
+  std::vector<uint64_t> seeds;
+  for (int c = 0; c < kCallers; ++c) seeds.push_back((*random)());
+  std::vector<int> wrong(kCallers, 0);
+  for (int c = 0; c < kCallers; ++c) {
+    callers.emplace_back([&, c] {
+      Random own(seeds[c]);
+      cudaStream_t stream;
+      REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      StreamAllocator memory(stream);
+      const DeviceStream on = {stream, &memory};
+      for (int round = 0; round < rounds; ++round) {
+        Ids ids(Draw(&own, 1, few ? 300 : 3000));
+        for (int64_t& id : ids) id = Draw(&own, 0, 20000) * kCallers + c;
+        ids = Distinct(ids);
+        const int64_t n = static_cast<int64_t>(ids.size());
+        const DeviceBuffer<int64_t> device_ids(ids);
+        const DeviceBuffer<uint32_t> refs(n);
+        const DeviceBuffer<float> rows(n * 16);
+        const DeviceBuffer<char> found(n);
+        const DeviceStore::Ids batch = {device_ids.data(), n, nullptr};
+        wrong[c] +=
+            !tables.device->FindOrInsert(on, batch, {}, {refs.data()}).ok();
+        wrong[c] += !tables.device
+                         ->Find(on, batch, nullptr, {}, rows.data(),
+                                reinterpret_cast<bool*>(found.data()))
+                         .ok();
+        REQUIRE_CUDA(cudaStreamSynchronize(stream));
+        for (const char is_found : found.Download()) wrong[c] += !is_found;
+        all[c].insert(all[c].end(), ids.begin(), ids.end());
+      }
+      REQUIRE_CUDA(cudaStreamSynchronize(stream));
+      cudaStreamDestroy(stream);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (int c = 0; c < kCallers; ++c) {
+    Expect(wrong[c] == 0, "streams: caller " + std::to_string(c) + ": " +
+                              std::to_string(wrong[c]) + " wrong");
+    std::vector<RowRef> refs(Distinct(all[c]).size());
+    SightingOptions insert;
+    insert.insert = true;
+    ExpectOk(tables.host->FindOrInsert(Distinct(all[c]), insert, refs, nullptr),
+             "streams");
+  }
+  tables.ExpectSameTable("streams");
+}
+
+int Main(int argc, char** argv) {
+  uint64_t seed = std::random_device()();
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--seed=", 7) == 0) {
+      seed = std::strtoull(argv[i] + 7, nullptr, 10);
+    }
+    if (std::strcmp(argv[i], "--few") == 0) few = true;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device\n");
+    return 0;
+  }
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  const auto run = [&](const char* name, void (*test)(Random*)) {
+    const int64_t failed = check_counts.failed;
+    test(&random);
+    std::printf("%-12s %s\n", name,
+                check_counts.failed == failed ? "passed" : "FAILED");
+    std::fflush(stdout);
+  };
+  run("batches", TestBatches);
+  run("tables", TestTables);
+  run("optimizers", TestOptimizers);
+  run("pooling", TestPooling);
+  run("eviction", TestEviction);
+  run("cap", TestCap);
+  run("import", TestImport);
+  run("memory", TestOutOfMemory);
+  run("streams", TestStreams);
+  return ReportChecks();
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) { return lodestar::Main(argc, argv); }

@@ -1,0 +1,179 @@
+#include "tests/cuda/emulation/cuda_runtime.h"
+
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+struct EmulatedStream {};
+struct EmulatedEvent {};
+
+namespace lodestar {
+
+thread_local ThreadPlace emulated_thread;
+thread_local ThreadPlace emulated_block;
+
+namespace {
+
+constexpr unsigned kWarpSize = 32;
+constexpr size_t kStackBytes = size_t{128} << 10;
+
+// The threads of the block that runs on this thread of the host.
+class Block {
+ public:
+  void Run(unsigned threads, const std::function<void()>& body) {
+    body_ = &body;
+    while (fibers_.size() < threads) {
+      fibers_.push_back(std::make_unique<Fiber>());
+    }
+    live_ = threads;
+    arrived_ = 0;
+    for (unsigned t = 0; t < threads; ++t) {
+      Fiber& fiber = *fibers_[t];
+      fiber.done = false;
+      fiber.turn = 0;
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_size = kStackBytes;
+      fiber.context.uc_link = &scheduler_;
+      makecontext(&fiber.context, &Block::Start, 0);
+    }
+    while (live_ > 0) {
+      for (unsigned t = 0; t < threads; ++t) {
+        if (fibers_[t]->done) continue;
+        running_ = t;
+        emulated_thread.x = t;
+        swapcontext(&scheduler_, &fibers_[t]->context);
+      }
+    }
+  }
+
+  uint64_t Shuffle(uint64_t value, int lane) {
+    // A thread that is a turn ahead writes to the other place.
+    const unsigned turn = fibers_[running_]->turn++ % 2;
+    fibers_[running_]->given[turn] = value;
+    const unsigned warp = running_ / kWarpSize * kWarpSize;
+    Yield();
+    return fibers_[warp + static_cast<unsigned>(lane) % kWarpSize]->given[turn];
+  }
+
+  unsigned Ballot(bool value) {
+    const unsigned turn = fibers_[running_]->turn++ % 2;
+    fibers_[running_]->given[turn] = value;
+    const unsigned warp = running_ / kWarpSize * kWarpSize;
+    Yield();
+    unsigned result = 0;
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      if (fibers_[warp + lane]->given[turn] != 0) result |= 1u << lane;
+    }
+    return result;
+  }
+
+  int SyncCount(bool value) {
+    const unsigned round = round_;
+    count_[round % 2] += value;
+    if (++arrived_ == live_) {
+      arrived_ = 0;
+      count_[(round + 1) % 2] = 0;
+      ++round_;
+    }
+    while (round_ == round) Yield();
+    return count_[round % 2];
+  }
+
+ private:
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[kStackBytes]};
+    bool done = false;
+    unsigned turn = 0;
+    uint64_t given[2] = {};
+  };
+
+  static void Start();
+  void Yield() {
+    const unsigned self = running_;
+    swapcontext(&fibers_[self]->context, &scheduler_);
+  }
+
+  const std::function<void()>* body_ = nullptr;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  ucontext_t scheduler_;
+  unsigned running_ = 0;
+  unsigned live_ = 0;
+  unsigned arrived_ = 0;
+  unsigned round_ = 0;
+  int count_[2] = {0, 0};
+};
+
+thread_local Block block;
+
+void Block::Start() {
+  (*block.body_)();
+  block.fibers_[block.running_]->done = true;
+  --block.live_;
+}
+
+}  // namespace
+
+void EmulateLaunch(unsigned blocks, unsigned threads, EmulatedStream*,
+                   const std::function<void()>& body) {
+  for (unsigned b = 0; b < blocks; ++b) {
+    emulated_block.x = b;
+    block.Run(threads, body);
+  }
+}
+
+uint64_t EmulateShuffle(uint64_t value, int lane) {
+  return block.Shuffle(value, lane);
+}
+
+int EmulateSyncCount(bool value) { return block.SyncCount(value); }
+
+}  // namespace lodestar
+
+unsigned __ballot_sync(unsigned, bool value) {
+  return lodestar::block.Ballot(value);
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory"
+         : error == cudaSuccess             ? "no error"
+                                            : "invalid argument";
+}
+
+cudaError_t EmulateMalloc(void** memory, size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  constexpr int kPattern = 0xa5;
+  if (posix_memalign(memory, kAlignment, bytes) != 0) {
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(*memory, kPattern, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t EmulateFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = new EmulatedStream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}

@@ -1,0 +1,173 @@
+// CUDA on the CPU, for tests where there is no GPU: as much of its runtime and
+// of its device functions as tf_ops/core/device uses. Device memory is host
+// memory, a stream does its work at once, and of a launch one block runs after
+// the other, its threads as fibers that change places where CUDA's threads wait
+// for each other.
+//
+// So it finds what is wrong with a kernel's results, or with what it reads and
+// writes (under AddressSanitizer, too); it cannot find races between threads,
+// or work that is not ordered between streams.
+
+#ifndef LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+#define LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(...)
+
+using std::max;
+using std::min;
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+struct EmulatedEvent;
+struct EmulatedStream;
+
+namespace lodestar {
+
+// Which thread of which block runs.
+struct ThreadPlace {
+  unsigned x = 0;
+};
+extern thread_local ThreadPlace emulated_thread;
+extern thread_local ThreadPlace emulated_block;
+
+// body() by each thread of each block.
+void EmulateLaunch(unsigned blocks, unsigned threads, EmulatedStream*,
+                   const std::function<void()>& body);
+// What lane `lane` of this thread's warp gave, all of whose threads call it.
+uint64_t EmulateShuffle(uint64_t value, int lane);
+// How many of the block's threads gave true.
+int EmulateSyncCount(bool value);
+
+}  // namespace lodestar
+
+#define threadIdx ::lodestar::emulated_thread
+#define blockIdx ::lodestar::emulated_block
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  bits = ::lodestar::EmulateShuffle(bits, lane);
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+unsigned __ballot_sync(unsigned, bool value);
+inline int __syncthreads_count(bool value) {
+  return ::lodestar::EmulateSyncCount(value);
+}
+
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline void __threadfence() {}
+template <typename T>
+T __ldcg(const T* at) {
+  return *at;
+}
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+template <typename T>
+T atomicMin(T* at, T value) {
+  const T before = *at;
+  *at = std::min(before, value);
+  return before;
+}
+template <typename T>
+T atomicCAS(T* at, T wanted, T value) {
+  const T before = *at;
+  if (before == wanted) *at = value;
+  return before;
+}
+
+using cudaStream_t = EmulatedStream*;
+using cudaEvent_t = EmulatedEvent*;
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+};
+constexpr unsigned cudaEventDisableTiming = 2;
+constexpr unsigned cudaStreamNonBlocking = 1;
+
+const char* cudaGetErrorString(cudaError_t error);
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+// Memory that is not zero, to be found out by who takes it for that.
+cudaError_t EmulateMalloc(void** memory, size_t bytes);
+cudaError_t EmulateFree(void* memory);
+template <typename T>
+cudaError_t cudaMalloc(T** memory, size_t bytes) {
+  return EmulateMalloc(reinterpret_cast<void**>(memory), bytes);
+}
+template <typename T>
+cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
+  return cudaMalloc(memory, bytes);
+}
+template <typename T>
+cudaError_t cudaMallocHost(T** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+inline cudaError_t cudaFree(void* memory) { return EmulateFree(memory); }
+inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+  return EmulateFree(memory);
+}
+inline cudaError_t cudaFreeHost(void* memory) { return EmulateFree(memory); }
+
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
+                              cudaMemcpyKind) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                                   cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  if (bytes > 0) std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes,
+                                   cudaStream_t) {
+  return cudaMemset(memory, value, bytes);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream);
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+  return cudaSuccess;
+}
+
+#endif  // LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_

@@ -1,0 +1,58 @@
+// DeviceBatch: the distinct ids of a batch in device memory, and sums over
+// them.
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/device/device_memory.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/rows/row_type.h"
+
+namespace lodestar {
+
+// Nothing of it waits for the device, but count().
+class DeviceBatch {
+ public:
+  // Distinct ids come in the order of their first occurrences, as those of
+  // BatchUnique; or of their last ones.
+  enum class Which { kFirst, kLast };
+  // `padding_id` is in host memory; positions of padding are -1.
+  // InvalidArgument: more than 2^31 - 1 ids.
+  Status Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
+                const int64_t* padding_id, Which which = Which::kFirst);
+
+  // Once Unique is queued.
+  DeviceStore::Ids ids() const {
+    return {unique_.data(), unique_.size(), count_.data()};
+  }
+  // Of each distinct id where it occurs, first or last.
+  const int64_t* occurrences() const { return occurrences_.data(); }
+  const int64_t* positions() const { return positions_.data(); }
+  // Waits for the number of distinct ids.
+  Status Count(const DeviceStream& on, int64_t* count) const;
+
+ private:
+  DeviceArray<int64_t> unique_;       // [N], of which *count_ are filled
+  DeviceArray<int64_t> occurrences_;  // likewise
+  DeviceArray<int64_t> positions_;    // [N]
+  DeviceArray<int64_t> count_;
+};
+
+// sums[u] = sum of gradients[i] over the i with positions[i] == u, in the order
+// of i but for parts of 64 rows of frequent ids, so the same on every run.
+// gradients: [N, D] of `type`; sums: [num_unique, D] of ComputeType(type).
+// Positions outside [0, num_unique) have no part in it.
+// InvalidArgument: more than 2^31 - 1 positions.
+Status SumByPosition(const DeviceStream& on, RowType type,
+                     const void* gradients, const int64_t* positions,
+                     int64_t num_ids, int64_t num_unique, int64_t dim,
+                     void* sums);
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_

@@ -1,0 +1,288 @@
+// What a DeviceStore holds: on its way out to host memory, and in.
+
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_sort.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/device/device_store_parts.h"
+
+namespace lodestar {
+namespace {
+
+// Rows cross in pieces of about so many bytes.
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
+
+__global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
+                               uint32_t* count, uint64_t* keys,
+                               uint32_t* list) {
+  const int64_t thread = ThreadNumber();
+  const uint32_t row = static_cast<uint32_t>(thread);
+  const DeviceRowMeta* const meta =
+      thread < high_water ? rows.meta(row) : nullptr;
+  const bool live = meta != nullptr && meta->live != 0;
+  const uint32_t place = TakePlaces(live, count);
+  if (!live) return;
+  // Ascending as signed numbers.
+  keys[place] = static_cast<uint64_t>(meta->id) ^ (uint64_t{1} << 63);
+  list[place] = row;
+}
+
+// Rows between a table and dense arrays.
+struct PieceCall {
+  DeviceRows rows;
+  const uint32_t* list;
+  int64_t count;
+  int64_t row_bytes;
+  int64_t slot_bytes;
+  int num_slots;
+  char* values;  // [count, row_bytes]
+  char* slots;   // [num_slots, count, slot_bytes]
+  int64_t* ids;  // each [count]
+  int64_t* frequencies;
+  int64_t* last_seen;
+};
+
+__device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
+  for (int64_t b = lane * 2; b < bytes; b += kWarp * 2) {
+    *reinterpret_cast<uint16_t*>(to + b) =
+        *reinterpret_cast<const uint16_t*>(from + b);
+  }
+}
+
+// A warp a row.
+__global__ void CopyOutKernel(PieceCall call) {
+  const int64_t i = ThreadNumber() / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  if (i >= call.count) return;
+  const uint32_t row = call.list[i];
+  CopyWords(call.rows.values(row), call.row_bytes, lane,
+            call.values + i * call.row_bytes);
+  for (int s = 0; s < call.num_slots; ++s) {
+    CopyWords(call.rows.slot(row, s), call.slot_bytes, lane,
+              call.slots + (s * call.count + i) * call.slot_bytes);
+  }
+  if (lane != 0) return;
+  const DeviceRowMeta meta = *call.rows.meta(row);
+  call.ids[i] = meta.id;
+  call.frequencies[i] = meta.frequency;
+  call.last_seen[i] = meta.last_seen;
+}
+
+__global__ void CopyInKernel(PieceCall call, SlotFill fill) {
+  const int64_t i = ThreadNumber() / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  if (i >= call.count) return;
+  const uint32_t row = call.list[i];
+  if (row == DeviceStore::kNoRow) return;
+  CopyWords(call.values + i * call.row_bytes, call.row_bytes, lane,
+            call.rows.values(row));
+  if (call.num_slots == 0) fill.Fill(call.rows, row, lane, kWarp);
+  for (int s = 0; s < call.num_slots; ++s) {
+    CopyWords(call.slots + (s * call.count + i) * call.slot_bytes,
+              call.slot_bytes, lane, call.rows.slot(row, s));
+  }
+  if (lane != 0) return;
+  DeviceRowMeta* const meta = call.rows.meta(row);
+  meta->last_seen = call.last_seen[i];
+  meta->frequency = static_cast<uint32_t>(call.frequencies[i]);
+}
+
+// Device memory of a piece.
+struct Piece {
+  DeviceArray<char> values;
+  DeviceArray<char> slots;
+  DeviceArray<int64_t> numbers;
+
+  Status Allocate(const DeviceStream& on, int64_t size, PieceCall* call) {
+    constexpr const char* kFor = "rows on their way";
+    LODESTAR_RETURN_IF_ERROR(
+        values.Allocate(on.memory, size * call->row_bytes, kFor));
+    LODESTAR_RETURN_IF_ERROR(slots.Allocate(
+        on.memory, size * call->slot_bytes * call->num_slots, kFor));
+    LODESTAR_RETURN_IF_ERROR(numbers.Allocate(on.memory, 3 * size, kFor));
+    call->values = values.data();
+    call->slots = slots.data();
+    call->ids = numbers.data();
+    call->frequencies = numbers.data() + size;
+    call->last_seen = numbers.data() + 2 * size;
+    return Status();
+  }
+};
+
+}  // namespace
+
+Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
+                           EmbeddingRows* out) try {
+  constexpr const char* kFor = "an export";
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  EmbeddingRows result;
+  result.step = step_;
+  result.own_step = own_step_;
+  result.seed = initializer_.seed();
+  result.salt = initializer_.salt();
+  if (with_slots) result.optimizer = optimizer_;
+  const int num_slots = static_cast<int>(result.optimizer.slot_inits.size());
+  const int64_t n = fetched_->rows;
+  DeviceArray<uint32_t> count;
+  DeviceArray<uint64_t> keys;
+  DeviceArray<uint32_t> list;
+  LODESTAR_RETURN_IF_ERROR(count.Allocate(on.memory, 1, kFor));
+  LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(list.Allocate(on.memory, n, kFor));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(Launch(ListRowsKernel, fetched_->high_water, on.stream,
+                           rows(), fetched_->high_water, count.data(),
+                           keys.data(), list.data()));
+  LODESTAR_RETURN_IF_ERROR(SortPairs(on, n, 64, &keys, &list));
+
+  result.ids.resize(n);
+  result.frequencies.resize(n);
+  result.last_seen.resize(n);
+  result.values.Resize(type(), n * dim());
+  result.slots.Resize(ComputeType(type()), n * dim() * num_slots);
+  PieceCall call = {};
+  call.rows = rows();
+  call.row_bytes = row_bytes();
+  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
+  call.num_slots = num_slots;
+  const int64_t most = std::max<int64_t>(
+      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
+  Piece piece;
+  LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
+  for (int64_t first = 0; first < n; first += most) {
+    call.count = std::min(most, n - first);
+    call.list = list.data() + first;
+    LODESTAR_CUDA_TRY(
+        Launch(CopyOutKernel, call.count * kWarp, on.stream, call));
+    const auto download = [&](void* to, const void* from, int64_t bytes) {
+      return CudaStatus(
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on.stream),
+          kFor);
+    };
+    LODESTAR_RETURN_IF_ERROR(download(result.values.at(first * dim()),
+                                      call.values,
+                                      call.count * call.row_bytes));
+    for (int s = 0; s < num_slots; ++s) {
+      LODESTAR_RETURN_IF_ERROR(
+          download(result.slots.at((s * n + first) * dim()),
+                   call.slots + s * call.count * call.slot_bytes,
+                   call.count * call.slot_bytes));
+    }
+    const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
+    LODESTAR_RETURN_IF_ERROR(download(&result.ids[first], call.ids, bytes));
+    LODESTAR_RETURN_IF_ERROR(
+        download(&result.frequencies[first], call.frequencies, bytes));
+    LODESTAR_RETURN_IF_ERROR(
+        download(&result.last_seen[first], call.last_seen, bytes));
+    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  }
+  *out = std::move(result);
+  return order_.EndRead(on.stream);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while rows are exported");
+}
+
+Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
+  const int64_t num_slots = view.optimizer.slot_inits.size();
+  LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
+  if (!(view.pending_ids.empty() && view.sketch.empty())) {
+    return InvalidArgument(
+        "the rows come with ids that wait for a row, but a table on a GPU "
+        "gives each id one");
+  }
+  if (!view.shared_values.empty()) {
+    return InvalidArgument(
+        "the rows come with shared rows, which a table on a GPU has none of");
+  }
+  if (num_slots > kMaxDeviceSlots) {
+    return InvalidArgument("optimizer '", view.optimizer.name, "' has ",
+                           num_slots, " optimizer slots, but a table on a GPU ",
+                           "has at most ", kMaxDeviceSlots);
+  }
+  if (!view.optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(view.optimizer));
+  }
+  return Status();
+}
+
+Status DeviceStore::Import(const DeviceStream& on,
+                           const EmbeddingRowsView& view) {
+  constexpr const char* kFor = "an import";
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(CheckImport(view));
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  const int64_t n = view.ids.size();
+  const int num_slots = static_cast<int>(view.optimizer.slot_inits.size());
+  // All that may fail comes before the first row changes.
+  DeviceArray<int64_t> ids;
+  DeviceArray<uint32_t> refs;
+  PieceCall call = {};
+  call.row_bytes = row_bytes();
+  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
+  call.num_slots = num_slots;
+  const int64_t most = std::max<int64_t>(
+      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
+  Piece piece;
+  LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(ids.data(), view.ids.data(), ids.bytes(),
+                                    cudaMemcpyHostToDevice, on.stream));
+  const Ids batch = {ids.data(), n, nullptr};
+  if (options_.eviction.max_rows > 0) {
+    int64_t missing = 0;
+    LODESTAR_RETURN_IF_ERROR(Fetch(on));
+    LODESTAR_RETURN_IF_ERROR(CountMissing(on, batch, &missing));
+    if (rows_bound_ + missing > options_.eviction.max_rows) {
+      return MoreThanMaxRows(rows_bound_ + missing, options_.eviction.max_rows);
+    }
+  }
+  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, batch));
+  if (!view.optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(AttachLocked(on, view.optimizer));
+  }
+  InsertOptions options;
+  options.count_events = false;
+  LODESTAR_RETURN_IF_ERROR(
+      InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
+  call.rows = rows();
+  for (int64_t first = 0; first < n; first += most) {
+    call.count = std::min(most, n - first);
+    call.list = refs.data() + first;
+    const auto upload = [&](void* to, const void* from, int64_t bytes) {
+      return CudaStatus(
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
+          kFor);
+    };
+    LODESTAR_RETURN_IF_ERROR(upload(call.values, view.values.at(first * dim()),
+                                    call.count * call.row_bytes));
+    for (int s = 0; s < num_slots; ++s) {
+      LODESTAR_RETURN_IF_ERROR(
+          upload(call.slots + s * call.count * call.slot_bytes,
+                 view.slots.at((s * n + first) * dim()),
+                 call.count * call.slot_bytes));
+    }
+    const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
+    LODESTAR_RETURN_IF_ERROR(
+        upload(call.frequencies, view.frequencies.data() + first, bytes));
+    LODESTAR_RETURN_IF_ERROR(
+        upload(call.last_seen, view.last_seen.data() + first, bytes));
+    LODESTAR_CUDA_TRY(
+        Launch(CopyInKernel, call.count * kWarp, on.stream, call, slot_fill()));
+  }
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  if (view.with_counters) {
+    step_ = view.step;
+    own_step_ = view.own_step;
+    initializer_.SetSeed(view.seed, view.salt);
+  }
+  return order_.EndWrite(on.stream);
+}
+
+}  // namespace lodestar

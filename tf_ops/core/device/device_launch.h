@@ -1,0 +1,73 @@
+// What the *.cu.cc files of this folder share: launches, and what the threads
+// of a warp do together.
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lodestar {
+
+// Threads of every block, and of a warp.
+constexpr int kBlock = 256;
+constexpr int kWarp = 32;
+constexpr unsigned kWholeWarp = 0xffffffffu;
+
+inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A kernel with at least `threads` threads; nothing where that is 0.
+template <typename... Params, typename... Args>
+cudaError_t Launch(void (*kernel)(Params...), int64_t threads,
+                   cudaStream_t stream, Args... args) {
+  if (threads <= 0) return cudaSuccess;
+  const unsigned blocks = static_cast<unsigned>(DivideUp(threads, kBlock));
+#ifdef __CUDACC__
+  kernel<<<blocks, kBlock, 0, stream>>>(args...);
+#else
+  EmulateLaunch(blocks, kBlock, stream, [=] { kernel(args...); });
+#endif
+  return cudaGetLastError();
+}
+
+// The number of this thread among all of a launch.
+__device__ inline int64_t ThreadNumber() {
+  return static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+}
+
+// Places of its own for each thread of a warp that has `mine`, from a counter
+// that goes on by as many. All threads of the warp call it.
+__device__ inline uint32_t TakePlaces(bool mine, uint32_t* counter) {
+  const unsigned takers = __ballot_sync(kWholeWarp, mine);
+  if (takers == 0) return 0;
+  const int lane = threadIdx.x % kWarp;
+  const int leader = __ffs(takers) - 1;
+  uint32_t first = 0;
+  if (lane == leader)
+    first = atomicAdd(counter, static_cast<uint32_t>(__popc(takers)));
+  first = __shfl_sync(kWholeWarp, first, leader);
+  return first + __popc(takers & ((1u << lane) - 1));
+}
+
+// Adds to a counter how many threads of the block have `mine`. All threads of
+// the block call it.
+__device__ inline void CountBlock(bool mine, unsigned long long* counter) {
+  const int count = __syncthreads_count(mine);
+  if (threadIdx.x == 0 && count > 0) {
+    atomicAdd(counter, static_cast<unsigned long long>(count));
+  }
+}
+
+// Lanes that lie side by side along a row of `units`: 1 << LaneBits(units), a
+// power of two, and not twice as many as units.
+inline int LaneBits(int64_t units) {
+  int bits = 0;
+  while (bits < 5 && (int64_t{1} << bits) < units) ++bits;
+  return bits;
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_

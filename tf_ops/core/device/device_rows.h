@@ -1,0 +1,118 @@
+// DeviceRows: rows in device memory, in segments, so that a table grows without
+// moving one.
+//
+// Segment 0 holds rows [0, 2^first_bits), each later one as many as all before
+// it, until they hold 2^last_bits; from there on all hold as many. A segment
+// has an array of each kind:
+//
+//   values       [rows, value_stride bytes]
+//   slots        [rows, num_slots, slot_stride bytes], once there are some
+//   meta         [rows]
+//   free         [rows]: the stack of free rows goes over all segments, as rows
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lodestar {
+
+constexpr int kMaxDeviceSlots = 3;
+
+// What is known of a row beside its numbers.
+struct alignas(8) DeviceRowMeta {
+  int64_t id;
+  int64_t last_seen;
+  uint32_t frequency;
+  uint32_t live;  // 0: a free row
+};
+// Of `live`: a row that is not to go.
+constexpr uint32_t kMarkedRow = 2;
+
+struct DeviceSegment {
+  char* values = nullptr;
+  char* slots = nullptr;
+  DeviceRowMeta* meta = nullptr;
+  uint32_t* free = nullptr;
+};
+
+struct DeviceRows {
+  const DeviceSegment* segments = nullptr;  // in device memory
+  int first_bits = 0;
+  int last_bits = 0;
+  int64_t value_stride = 0;
+  int64_t slot_stride = 0;   // of one slot of a row
+  int64_t slots_stride = 0;  // of all of them
+
+  struct Place {
+    int segment;
+    uint32_t row;  // in it
+  };
+  __host__ __device__ Place Locate(uint32_t row) const {
+    const uint32_t high = row >> first_bits;
+    if (high == 0) return {0, row};
+    if ((row >> last_bits) == 0) {
+#ifdef __CUDA_ARCH__
+      const int bits = 32 - __clz(high);
+#else
+      const int bits = 32 - __builtin_clz(high);
+#endif
+      return {bits, row - (1u << (first_bits + bits - 1))};
+    }
+    return {last_bits - first_bits + static_cast<int>(row >> last_bits),
+            row & ((1u << last_bits) - 1)};
+  }
+  // The number of rows of segment k.
+  int64_t RowsOf(int k) const {
+    if (k == 0) return int64_t{1} << first_bits;
+    return int64_t{1} << (first_bits + k - 1 < last_bits ? first_bits + k - 1
+                                                         : last_bits);
+  }
+
+  __device__ char* values(uint32_t row) const {
+    const Place place = Locate(row);
+    return segments[place.segment].values + place.row * value_stride;
+  }
+  __device__ char* slot(uint32_t row, int s) const {
+    const Place place = Locate(row);
+    return segments[place.segment].slots + place.row * slots_stride +
+           s * slot_stride;
+  }
+  __device__ DeviceRowMeta* meta(uint32_t row) const {
+    const Place place = Locate(row);
+    return segments[place.segment].meta + place.row;
+  }
+  __device__ uint32_t* free(uint32_t position) const {
+    const Place place = Locate(position);
+    return segments[place.segment].free + place.row;
+  }
+};
+
+// The optimizer slots of a row that begins.
+struct SlotFill {
+  int num_slots = 0;
+  int dim = 0;
+  bool is_double = false;  // else float
+  float inits[kMaxDeviceSlots] = {};
+
+  // By `lanes` threads, of which this is number `lane`.
+  __device__ void Fill(const DeviceRows& rows, uint32_t row, int lane,
+                       int lanes) const {
+    for (int s = 0; s < num_slots; ++s) {
+      char* const slot = rows.slot(row, s);
+      for (int c = lane; c < dim; c += lanes) {
+        if (is_double) {
+          reinterpret_cast<double*>(slot)[c] = inits[s];
+        } else {
+          reinterpret_cast<float*>(slot)[c] = inits[s];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_

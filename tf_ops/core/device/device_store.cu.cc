@@ -1,0 +1,641 @@
+// Memory of the table, and what makes, overwrites and removes rows.
+
+#include "tf_ops/core/device/device_store.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_store_parts.h"
+#include "tf_ops/core/device/row_transfer.h"
+
+namespace lodestar {
+namespace {
+
+// A segment of rows has about so many bytes of values, the first and the
+// largest ones.
+constexpr int64_t kFirstSegmentBytes = int64_t{64} << 10;
+constexpr int64_t kLargestSegmentBytes = int64_t{256} << 20;
+constexpr int64_t kFirstSegmentRows = 64;
+// The index keeps more than this many rows from ever being numbered.
+constexpr int64_t kMostRows = int64_t{1} << 31;
+
+int64_t RoundUp(int64_t bytes, int64_t unit) {
+  return DivideUp(bytes, unit) * unit;
+}
+
+// The smallest k with 2^k >= n.
+int CeilLog2(int64_t n) {
+  int bits = 0;
+  while ((int64_t{1} << bits) < n) ++bits;
+  return bits;
+}
+
+__global__ void RehashKernel(DeviceIndex from, DeviceIndex to, int64_t cells) {
+  const int64_t cell = ThreadNumber();
+  const bool mine = cell < cells && reinterpret_cast<const uint8_t*>(
+                                        from.tags)[cell] >= kFirstTag;
+  const IndexEntry entry = mine ? from.entries[cell] : IndexEntry();
+  int64_t value = 0;
+  to.FindOrInsert(
+      mine, entry.key, [&](bool, bool) { return entry.value; }, &value);
+}
+
+// How many of the ids have no row, each time they come.
+__global__ void CountMissingKernel(DeviceIndex index, DeviceStore::Ids ids,
+                                   unsigned long long* missing) {
+  const int64_t i = ThreadNumber();
+  int64_t row = 0;
+  CountBlock(i < SizeOf(ids) && index.Find(ids.data[i], &row) < 0, missing);
+}
+
+struct InsertCall {
+  DeviceIndex index;
+  DeviceRows rows;
+  DeviceTableState* state;
+  DeviceStore::Ids ids;
+  DeviceStore::InsertOptions options;
+  int64_t now;
+  InitialRow initial;
+  SlotFill slots;
+  int64_t units;  // of the numbers of a row
+  int lane_bits;
+  // Rows to assign: number from[i] of `values`, or without `from` number i.
+  const int64_t* from;
+  const void* values;
+  uint32_t* refs;
+  bool* found;
+};
+
+// What happens to the row of an id, in the lowest bits of its address.
+constexpr uint64_t kRead = 1;
+constexpr uint64_t kBegin = 2;   // a new row, whose values are drawn
+constexpr uint64_t kAssign = 3;  // its values are given
+constexpr uint64_t kWhatToDo = 3;
+
+// A thread an id finds its row, or takes one; then the warp reads or writes
+// the rows, lanes along each. `out`, if not null, gets every row.
+template <typename Unit>
+__global__ void __launch_bounds__(kBlock, 4)
+    InsertKernel(InsertCall call, Unit* out) {
+  constexpr int kAtOnce = 4;
+  const int64_t i = ThreadNumber();
+  const bool mine = i < SizeOf(call.ids);
+  const int64_t id = mine ? call.ids.data[i] : 0;
+  uint32_t row = DeviceStore::kNoRow;
+  DeviceIndex::Outcome outcome = DeviceIndex::Outcome::kNone;
+  int64_t value = 0;
+  if (call.options.insert) {
+    outcome = call.index.FindOrInsert(
+        mine, id,
+        [&](bool inserts, bool reused) -> int64_t {
+          TakePlaces(reused, &call.state->reused);
+          const uint32_t place = TakePlaces(inserts, &call.state->taken);
+          const uint32_t free = call.state->free_rows;
+          if (!inserts) return 0;
+          return place < free ? *call.rows.free(free - 1 - place)
+                              : call.state->high_water + (place - free);
+        },
+        &value);
+  } else if (mine && call.index.Find(id, &value) >= 0) {
+    outcome = DeviceIndex::Outcome::kFound;
+  }
+  const bool was = outcome == DeviceIndex::Outcome::kFound;
+  const bool is_new = outcome == DeviceIndex::Outcome::kInserted;
+  uint64_t what = 0;
+  if (was || is_new) {
+    row = static_cast<uint32_t>(value);
+    if (is_new) {
+      *call.rows.meta(row) = {id, call.now,
+                              call.options.count_sightings ? 1u : 0u, 1u};
+    } else if (call.options.count_sightings) {
+      CountSighting(call.rows.meta(row), call.now);
+    }
+    what = SourceOf(call.rows.values(row)) + (call.values != nullptr ? kAssign
+                                              : is_new               ? kBegin
+                                                                     : kRead);
+  }
+  if (mine && call.refs != nullptr) call.refs[i] = row;
+  if (mine && call.found != nullptr) call.found[i] = was;
+  if (call.options.count_events) {
+    CountBlock(was, &call.state->hits);
+    CountBlock(mine && !was, &call.state->misses);
+  }
+  if (call.options.insert) CountBlock(is_new, &call.state->inserts);
+
+  if (out == nullptr && (what & kWhatToDo) == kRead) what = 0;
+  if (__ballot_sync(kWholeWarp, what != 0) == 0) return;
+  const uint64_t base = call.initial.value.BaseOf(id);
+  const int lane = threadIdx.x % kWarp;
+  const int lanes = 1 << call.lane_bits;
+  const int step = kWarp >> call.lane_bits;
+  const int own = lane >> call.lane_bits;
+  const int64_t first = i - lane;
+  for (int begin = own; begin < kWarp + own; begin += step * kAtOnce) {
+    uint64_t at[kAtOnce];
+    uint64_t bases[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int number = begin + k * step;
+      at[k] = __shfl_sync(kWholeWarp, what, number % kWarp);
+      bases[k] = __shfl_sync(kWholeWarp, base, number % kWarp);
+      if (number >= kWarp) at[k] = 0;
+    }
+    for (int64_t u = lane & (lanes - 1); u < call.units; u += lanes) {
+      Unit unit[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int64_t number = first + begin + k * step;
+        if ((at[k] & kWhatToDo) == kRead) {
+          unit[k] = reinterpret_cast<const Unit*>(at[k] - kRead)[u];
+        } else if ((at[k] & kWhatToDo) == kAssign) {
+          const int64_t source =
+              call.from == nullptr ? number : call.from[number];
+          unit[k] =
+              static_cast<const Unit*>(call.values)[source * call.units + u];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (at[k] == 0) continue;
+        if ((at[k] & kWhatToDo) == kBegin) {
+          unit[k] = call.initial.Draw<Unit>(bases[k], u);
+        }
+        if ((at[k] & kWhatToDo) != kRead) {
+          reinterpret_cast<Unit*>(at[k] & ~kWhatToDo)[u] = unit[k];
+        }
+        if (out != nullptr) {
+          out[(first + begin + k * step) * call.units + u] = unit[k];
+        }
+      }
+    }
+  }
+  if (call.slots.num_slots == 0) return;
+  unsigned fresh = __ballot_sync(kWholeWarp, is_new);
+  for (; fresh != 0; fresh &= fresh - 1) {
+    const uint32_t new_row = __shfl_sync(kWholeWarp, row, __ffs(fresh) - 1);
+    call.slots.Fill(call.rows, new_row, lane, kWarp);
+  }
+}
+
+// The end of a call that took or freed rows.
+__global__ void SettleKernel(DeviceTableState* state, bool evicted) {
+  if (ThreadNumber() != 0) return;
+  (evicted ? state->evicted : state->removed) += state->freed;
+  const uint32_t taken = state->taken;
+  const uint32_t again = min(taken, state->free_rows);
+  state->free_rows += state->freed - again;
+  state->high_water += taken - again;
+  state->rows += taken;
+  state->rows -= state->freed;
+  state->cells += taken - state->reused;
+  state->taken = 0;
+  state->reused = 0;
+  state->freed = 0;
+}
+
+__global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
+                             DeviceTableState* state, DeviceStore::Ids ids) {
+  const int64_t i = ThreadNumber();
+  int64_t value = 0;
+  const bool removed = i < SizeOf(ids) && index.Remove(ids.data[i], &value);
+  const uint32_t place = TakePlaces(removed, &state->freed);
+  if (!removed) return;
+  const uint32_t row = static_cast<uint32_t>(value);
+  rows.meta(row)->live = 0;
+  *rows.free(state->free_rows + place) = row;
+}
+
+__global__ void FillSlotsKernel(DeviceRows rows, int64_t count,
+                                SlotFill slots) {
+  const int64_t thread = ThreadNumber();
+  const int64_t row = thread / kWarp;
+  if (row < count) {
+    slots.Fill(rows, static_cast<uint32_t>(row),
+               static_cast<int>(thread % kWarp), kWarp);
+  }
+}
+
+}  // namespace
+
+Status DeviceStore::Create(const Options& options, DeviceAllocator* allocator,
+                           const DeviceStream& on,
+                           std::unique_ptr<DeviceStore>* out) {
+  if (options.dim < 1 || options.dim > 65536) {
+    return InvalidArgument("`dim` is ", options.dim, ", wanted 1 to 65536");
+  }
+  if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
+    return InvalidArgument("`max_load` is ", options.max_load,
+                           ", wanted more than 0 and at most 0.95");
+  }
+  std::unique_ptr<DeviceStore> store(new (std::nothrow)
+                                         DeviceStore(options, allocator));
+  if (store == nullptr) return ResourceExhausted("out of memory for a table");
+  LODESTAR_RETURN_IF_ERROR(store->Init(on));
+  *out = std::move(store);
+  return Status();
+}
+
+Status DeviceStore::Init(const DeviceStream& on) {
+  MutexLock lock(&mutex_);
+  LODESTAR_CUDA_TRY(cudaMallocHost(reinterpret_cast<void**>(&fetched_),
+                                   sizeof(DeviceTableState)));
+  *fetched_ = DeviceTableState();
+  LODESTAR_RETURN_IF_ERROR(
+      state_.Allocate(allocator_, 1, "the counters of a table"));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(state_.data(), 0, sizeof(DeviceTableState), on.stream));
+  LODESTAR_RETURN_IF_ERROR(Grow(on, 1, kBucket));
+  return order_.EndWrite(on.stream);
+}
+
+DeviceStore::~DeviceStore() {
+  if (fetched_ != nullptr) cudaFreeHost(fetched_);
+}
+
+int64_t DeviceStore::capacity() const {
+  const DeviceRows shape = rows();
+  int64_t rows = 0;
+  for (size_t k = 0; k < segments_.size(); ++k) {
+    rows += shape.RowsOf(static_cast<int>(k));
+  }
+  return rows;
+}
+
+int64_t DeviceStore::MostCells() const {
+  return static_cast<int64_t>(options_.max_load *
+                              static_cast<double>(entries_.size()));
+}
+
+int64_t DeviceStore::CellsFor(int64_t rows) const {
+  const int64_t cells =
+      static_cast<int64_t>(static_cast<double>(rows) / options_.max_load) + 1;
+  return int64_t{1} << CeilLog2(std::max<int64_t>(kBucket, cells));
+}
+
+DeviceIndex DeviceStore::index() const {
+  return {tags_.data(), entries_.data(),
+          static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+}
+
+DeviceRows DeviceStore::rows() const {
+  DeviceRows rows;
+  rows.segments = segment_table_.data();
+  rows.value_stride = RoundUp(row_bytes(), 32);
+  rows.slot_stride = RoundUp(dim() * SizeOf(ComputeType(type())), 16);
+  rows.slots_stride = RoundUp(
+      rows.slot_stride * static_cast<int64_t>(optimizer_.slot_inits.size()),
+      32);
+  rows.first_bits = CeilLog2(std::max(
+      kFirstSegmentRows, DivideUp(kFirstSegmentBytes, rows.value_stride)));
+  rows.last_bits =
+      std::max(rows.first_bits,
+               CeilLog2(DivideUp(kLargestSegmentBytes, rows.value_stride)));
+  return rows;
+}
+
+InitialRow DeviceStore::initial() const {
+  return {initializer_.value(), type()};
+}
+
+SlotFill DeviceStore::slot_fill() const {
+  SlotFill fill;
+  fill.num_slots = static_cast<int>(optimizer_.slot_inits.size());
+  std::copy(optimizer_.slot_inits.begin(), optimizer_.slot_inits.end(),
+            fill.inits);
+  fill.dim = dim();
+  fill.is_double = ComputeType(type()) == RowType::kFloat64;
+  return fill;
+}
+
+Status DeviceStore::Fetch(const DeviceStream& on) {
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(fetched_, state_.data(),
+                                    sizeof(DeviceTableState),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  rows_bound_ = fetched_->rows;
+  cells_bound_ = static_cast<int64_t>(fetched_->cells);
+  return Status();
+}
+
+Status DeviceStore::UploadSegments(const DeviceStream& on) {
+  const int64_t count = static_cast<int64_t>(segments_.size());
+  std::vector<DeviceSegment> table;
+  for (const Segment& segment : segments_) {
+    table.push_back({segment.values.data(), segment.slots.data(),
+                     segment.meta.data(), segment.free.data()});
+  }
+  if (count > segment_table_.size()) {
+    LODESTAR_RETURN_IF_ERROR(
+        segment_table_.Allocate(allocator_, std::max<int64_t>(64, 2 * count),
+                                "the list of a table's segments"));
+  }
+  // Of pageable memory, which has been read when the call returns.
+  return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
+                                    count * sizeof(DeviceSegment),
+                                    cudaMemcpyHostToDevice, on.stream),
+                    "copy to the device");
+}
+
+Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
+  DeviceArray<uint32_t> tags;
+  DeviceArray<IndexEntry> entries;
+  LODESTAR_RETURN_IF_ERROR(
+      tags.Allocate(allocator_, cells / 4, "the index of a table"));
+  LODESTAR_RETURN_IF_ERROR(
+      entries.Allocate(allocator_, cells, "the index of a table"));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags.data(), 0, tags.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(entries.data(), 0xff, entries.bytes(), on.stream));
+  const int64_t before = entries_.size();
+  const DeviceIndex to = {tags.data(), entries.data(),
+                          static_cast<uint32_t>(cells / kBucket - 1)};
+  if (before > 0) {
+    LODESTAR_CUDA_TRY(
+        Launch(RehashKernel, before, on.stream, index(), to, before));
+  }
+  tags_ = std::move(tags);
+  entries_ = std::move(entries);
+  // Cells of removed rows are empty again.
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(&state_.data()->cells, &state_.data()->rows,
+                                    sizeof(uint32_t), cudaMemcpyDeviceToDevice,
+                                    on.stream));
+  cells_bound_ = rows_bound_;
+  return Status();
+}
+
+Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
+                         int64_t wanted_cells) {
+  if (wanted_rows > kMostRows) {
+    return ResourceExhausted("a table on a GPU has at most ", kMostRows,
+                             " rows, wanted ", wanted_rows);
+  }
+  const size_t segments = segments_.size();
+  const DeviceRows shape = rows();
+  Status status;
+  try {
+    for (int64_t fit = capacity(); fit < wanted_rows && status.ok();) {
+      const int64_t rows = shape.RowsOf(static_cast<int>(segments_.size()));
+      Segment segment;
+      status = segment.values.Allocate(allocator_, rows * shape.value_stride,
+                                       "rows of a table");
+      if (status.ok()) {
+        status = segment.meta.Allocate(allocator_, rows, "rows of a table");
+      }
+      if (status.ok()) {
+        status = segment.free.Allocate(allocator_, rows, "rows of a table");
+      }
+      if (status.ok()) {
+        status = segment.slots.Allocate(allocator_, rows * shape.slots_stride,
+                                        "optimizer slots of a table");
+      }
+      if (!status.ok()) break;
+      segments_.push_back(std::move(segment));
+      fit += rows;
+    }
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("out of memory for the segments of a table");
+  }
+  if (status.ok() && segments_.size() > segments) {
+    status = UploadSegments(on);
+  }
+  if (status.ok() && wanted_cells > MostCells()) {
+    // No more than before where most of them are of removed rows.
+    status = Rehash(on, CellsFor(wanted_rows));
+  }
+  if (!status.ok()) segments_.resize(segments);
+  return status;
+}
+
+Status DeviceStore::CountMissing(const DeviceStream& on, const Ids& ids,
+                                 int64_t* missing) const {
+  DeviceArray<unsigned long long> count;
+  LODESTAR_RETURN_IF_ERROR(
+      count.Allocate(on.memory, 1, "the number of new ids"));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(Launch(CountMissingKernel, ids.size, on.stream, index(),
+                           ids, count.data()));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(missing, count.data(), sizeof(*missing),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  return CudaStatus(cudaStreamSynchronize(on.stream), "the number of new ids");
+}
+
+Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
+  const auto fits = [&](int64_t more) {
+    mutex_.AssertHeld();
+    return rows_bound_ + more <= capacity() &&
+           cells_bound_ + more <= MostCells();
+  };
+  if (fits(ids.size)) return Status();
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  if (fits(ids.size)) return Status();
+  // Few of a large batch may be new.
+  int64_t more = ids.size;
+  if (more > capacity() / 8) {
+    LODESTAR_RETURN_IF_ERROR(CountMissing(on, ids, &more));
+    if (fits(more)) return Status();
+  }
+  return Grow(on, rows_bound_ + more, cells_bound_ + more);
+}
+
+Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
+                                 const InsertOptions& options,
+                                 const Assigned& assigned,
+                                 const Outputs& outputs) {
+  if (ids.size == 0) return Status();
+  if (options.insert) LODESTAR_RETURN_IF_ERROR(ReserveMore(on, ids));
+  InsertCall call = {};
+  call.index = index();
+  call.rows = rows();
+  call.state = state_.data();
+  call.ids = ids;
+  call.options = options;
+  call.now = step_;
+  call.initial = initial();
+  call.slots = slot_fill();
+  call.from = assigned.from;
+  call.values = assigned.rows;
+  call.refs = outputs.refs;
+  call.found = outputs.found;
+  const int unit = UnitBytes(row_bytes(), assigned.rows, outputs.rows);
+  call.units = row_bytes() / unit;
+  call.lane_bits = LaneBits(call.units);
+  LODESTAR_RETURN_IF_ERROR(VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(InsertKernel<Unit>, ids.size, on.stream, call,
+                             static_cast<Unit*>(outputs.rows)),
+                      "insert");
+  }));
+  if (!options.insert) return Status();
+  rows_bound_ += ids.size;
+  cells_bound_ += ids.size;
+  return CudaStatus(Launch(SettleKernel, 1, on.stream, state_.data(), false),
+                    "insert");
+}
+
+Status DeviceStore::FindOrInsert(const DeviceStream& on,
+                                 const Ids& distinct_ids,
+                                 const InsertOptions& options,
+                                 const Outputs& outputs) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      InsertUnderCap(on, distinct_ids, options, {}, outputs));
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::InsertOrAssign(const DeviceStream& on, const Ids& ids,
+                                   const void* rows) {
+  DeviceBatch batch;
+  LODESTAR_RETURN_IF_ERROR(
+      batch.Unique(on, ids, nullptr, DeviceBatch::Which::kLast));
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  InsertOptions options;
+  options.count_events = false;
+  LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, batch.ids(), options,
+                                          {batch.occurrences(), rows}, {}));
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::Remove(const DeviceStream& on, const Ids& ids,
+                           int64_t* removed) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  const int64_t before = rows_bound_;
+  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, ids, false));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  *removed = before - rows_bound_;
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
+                                 bool evicted) {
+  LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
+                           state_.data(), ids));
+  return CudaStatus(Launch(SettleKernel, 1, on.stream, state_.data(), evicted),
+                    "removal");
+}
+
+Status DeviceStore::Clear(const DeviceStream& on) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
+  constexpr size_t kBegin = offsetof(DeviceTableState, taken);
+  constexpr size_t kEnd = offsetof(DeviceTableState, hits);
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(reinterpret_cast<char*>(state_.data()) + kBegin, 0,
+                      kEnd - kBegin, on.stream));
+  rows_bound_ = 0;
+  cells_bound_ = 0;
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::Reserve(const DeviceStream& on, int64_t rows,
+                            int64_t cells) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  LODESTAR_RETURN_IF_ERROR(Grow(on, rows, cells_bound_));
+  const int64_t wanted = std::max(cells, CellsFor(rows));
+  if (wanted > entries_.size()) {
+    LODESTAR_RETURN_IF_ERROR(Rehash(on, wanted));
+  }
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::ReadState(const DeviceStream& on, DeviceTableState* state) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  *state = *fetched_;
+  return order_.EndRead(on.stream);
+}
+
+Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
+  if (optimizer_.name.empty() || optimizer_.name == optimizer.name) {
+    return Status();
+  }
+  return FailedPrecondition("the table has the slots of optimizer '",
+                            optimizer_.name, "', wanted '", optimizer.name,
+                            "'");
+}
+
+Status DeviceStore::AttachLocked(const DeviceStream& on,
+                                 AttachedOptimizer optimizer) {
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  if (!optimizer_.name.empty()) return Status();
+  optimizer_ = std::move(optimizer);
+  const DeviceRows shape = rows();
+  Status status;
+  std::vector<DeviceArray<char>> slots(segments_.size());
+  for (size_t k = 0; k < slots.size() && status.ok(); ++k) {
+    status = slots[k].Allocate(
+        allocator_, shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
+        "optimizer slots of a table");
+  }
+  if (!status.ok()) {
+    optimizer_ = AttachedOptimizer();
+    return status;
+  }
+  for (size_t k = 0; k < slots.size(); ++k) {
+    segments_[k].slots = std::move(slots[k]);
+  }
+  if (shape.slots_stride == 0) return Status();
+  LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
+  return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
+                           rows(), capacity(), slot_fill()),
+                    "fill of optimizer slots");
+}
+
+DeviceStore::Bytes DeviceStore::bytes() const {
+  MutexLock lock(&mutex_);
+  Bytes bytes;
+  bytes.index = tags_.bytes() + entries_.bytes();
+  for (const Segment& segment : segments_) {
+    bytes.rows +=
+        segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
+    bytes.slots += segment.slots.bytes();
+  }
+  bytes.capacity = capacity();
+  bytes.cells = entries_.size();
+  return bytes;
+}
+
+AttachedOptimizer DeviceStore::optimizer() const {
+  MutexLock lock(&mutex_);
+  return optimizer_;
+}
+
+int64_t DeviceStore::step() const {
+  MutexLock lock(&mutex_);
+  return step_;
+}
+
+void DeviceStore::SetStep(int64_t step) {
+  MutexLock lock(&mutex_);
+  step_ = step;
+  own_step_ = true;
+}
+
+void DeviceStore::ReleaseStep() {
+  MutexLock lock(&mutex_);
+  own_step_ = false;
+}
+
+void DeviceStore::MoveStep(int64_t next_step) {
+  MutexLock lock(&mutex_);
+  MoveStepLocked(next_step);
+}
+
+void DeviceStore::MoveStepLocked(int64_t next_step) {
+  if (own_step_ || next_step == kSameStep) return;
+  step_ = next_step == -1 ? step_ + 1 : next_step;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,299 @@
+// DeviceStore: an embedding table in the memory of one GPU; id -> row, growing
+// by itself. DeviceIndex says where a row is, DeviceRows holds it.
+//
+// Calls queue work on a stream and return; pointers are to device memory unless
+// said otherwise, and what a call reads or writes has to live until its work is
+// done. Calls wait for the device only where it is said, or where the table may
+// have to grow.
+//
+// Any thread may call at any time, on any stream of the device: work that
+// changes the table runs alone, in the order of the calls (StreamOrder). A call
+// that returns an error has queued nothing that changes the table. An error of
+// CUDA itself leaves it as CUDA left it.
+//
+// Results are those of EmbeddingStore, and the same on every run: no sum
+// depends on who came first.
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/device/device_memory.h"
+#include "tf_ops/core/device/stream_order.h"
+#include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/row_initializer.h"
+#include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/table_policies.h"
+
+namespace lodestar {
+
+// What a missing id reads.
+struct DeviceMissing {
+  enum class Kind { kZeros, kInitial, kVector };
+  Kind kind = Kind::kZeros;
+  const void* vector = nullptr;  // kVector: dim numbers of the table's type
+};
+
+// What the kernels keep count of, in device memory.
+struct DeviceTableState {
+  // Of the call that runs.
+  uint32_t taken = 0;
+  uint32_t reused = 0;  // cells of removed ids that it took
+  uint32_t freed = 0;
+  // Between calls.
+  uint32_t rows = 0;        // live ones
+  uint32_t high_water = 0;  // rows that ever were
+  uint32_t free_rows = 0;   // of these, on the stack
+  uint32_t cells = 0;       // at most so many cells of the index are not empty
+  // Events, as EmbeddingStats tells them.
+  unsigned long long hits = 0;
+  unsigned long long misses = 0;
+  unsigned long long read_hits = 0;
+  unsigned long long read_misses = 0;
+  unsigned long long inserts = 0;
+  unsigned long long removed = 0;
+  unsigned long long evicted = 0;
+  unsigned long long refused = 0;
+  unsigned long long gradients_dropped = 0;
+};
+
+// What only device code needs to know of.
+struct DeviceIndex;
+struct DeviceRowMeta;
+struct DeviceRows;
+struct DeviceSegment;
+struct FindCall;
+struct IndexEntry;
+struct InitialRow;
+struct SlotFill;
+
+class DeviceStore {
+ public:
+  struct Options {
+    int64_t dim = 0;
+    RowType type = RowType::kFloat32;
+    RowInitializer initializer;
+    EvictionPolicy eviction;
+    // Of the cells of the index, that may be in use before it grows.
+    double max_load = 0.85;
+  };
+
+  // InvalidArgument: dim not in [1, 65536], max_load not in (0, 0.95].
+  // ResourceExhausted: out of memory. `allocator` outlives the store.
+  static Status Create(const Options& options, DeviceAllocator* allocator,
+                       const DeviceStream& on,
+                       std::unique_ptr<DeviceStore>* out);
+  ~DeviceStore();
+
+  int dim() const { return static_cast<int>(options_.dim); }
+  RowType type() const { return options_.type; }
+  int64_t row_bytes() const { return options_.dim * SizeOf(options_.type); }
+  DeviceAllocator* allocator() const { return allocator_; }
+
+  // A batch of ids; `count`, if not null, is how many of them there are, in
+  // device memory, at most size.
+  struct Ids {
+    const int64_t* data = nullptr;
+    int64_t size = 0;
+    const int64_t* count = nullptr;
+  };
+
+  // rows[i]: the row of ids[i], any ids, repeats allowed; what `missing` says
+  // where it has none, zeros for *padding_id. found, if not null: [N].
+  Status Find(const DeviceStream& on, const Ids& ids, const int64_t* padding_id,
+              const DeviceMissing& missing, void* rows, bool* found);
+
+  struct InsertOptions {
+    bool insert = true;  // make rows of ids that have none
+    bool count_sightings = false;
+    bool count_events = true;
+  };
+  // What comes out for each of the ids; null: it is not wanted.
+  struct Outputs {
+    uint32_t* refs = nullptr;  // where its row is, kNoRow for none
+    bool* found = nullptr;     // whether it had one before
+    void* rows = nullptr;      // its row, where it has one now: [N, dim]
+  };
+  static constexpr uint32_t kNoRow = 0xffffffffu;
+  Status FindOrInsert(const DeviceStream& on, const Ids& distinct_ids,
+                      const InsertOptions& options, const Outputs& outputs);
+  // rows[i]: that of ids[i], which is refs[positions[i]], or without positions
+  // refs[i]; zeros where positions says -1. No row was removed since the refs
+  // were found.
+  Status ReadRows(const DeviceStream& on, const Ids& ids,
+                  const int64_t* positions, const uint32_t* refs,
+                  const DeviceMissing& missing, void* rows);
+
+  // Bags of ids, pooled where the rows lie; as Bags of embedding_pool.h.
+  struct Bags {
+    const int64_t* row_splits = nullptr;  // [size + 1]
+    int64_t size = 0;
+    const float* weights = nullptr;  // null: all 1
+    Combiner combiner = Combiner::kSum;
+    const int64_t* padding_id = nullptr;  // in host memory
+  };
+  // pooled: [B, D]. winners, for max only, else null: [B, D], the index in ids
+  // of each largest number, -1 where there is none. Splits are read as the
+  // nearest ones inside of the batch.
+  Status Pool(const DeviceStream& on, const Ids& ids, const Bags& bags,
+              const DeviceMissing& missing, void* pooled,
+              int64_t* winners = nullptr);
+
+  // Updates rows of distinct ids with gradients [U, D], of ComputeType(type()).
+  // The rest as EmbeddingStore::Apply.
+  struct Update {
+    Ids distinct_ids;
+    const void* gradients = nullptr;
+    std::string name;  // of the optimizer
+    Span<const float> hyperparameters;
+    Span<const float> slot_inits;
+    bool create_missing = false;
+    int64_t next_step = 0;
+  };
+  Status Apply(const DeviceStream& on, const Update& update);
+
+  // The last of equal ids wins; slots of existing rows are kept.
+  Status InsertOrAssign(const DeviceStream& on, const Ids& ids,
+                        const void* rows);
+  // Waits. The number of rows removed.
+  Status Remove(const DeviceStream& on, const Ids& ids, int64_t* removed);
+  Status Clear(const DeviceStream& on);
+  // Waits. As EmbeddingStore::Evict.
+  Status Evict(const DeviceStream& on, const EvictionPolicy& policy,
+               int64_t* evicted);
+
+  // Waits. Host memory, ascending ids.
+  Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out);
+  // Waits. Of host memory; rows are added, or overwrite those of their ids.
+  Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
+
+  // Room for so many rows in all, and at least so many cells in the index, a
+  // power of two. ResourceExhausted: out of memory; the table is as it was.
+  // Waits.
+  Status Reserve(const DeviceStream& on, int64_t rows, int64_t cells = 0);
+  // Waits.
+  Status ReadState(const DeviceStream& on, DeviceTableState* state);
+
+  struct Bytes {
+    int64_t index = 0;
+    int64_t rows = 0;
+    int64_t slots = 0;
+    int64_t capacity = 0;  // rows that fit
+    int64_t cells = 0;     // of the index
+  };
+  Bytes bytes() const;
+  AttachedOptimizer optimizer() const;
+
+  int64_t step() const;
+  void SetStep(int64_t step);
+  void ReleaseStep();
+  static constexpr int64_t kSameStep = -2;
+  void MoveStep(int64_t next_step);
+
+ private:
+  DeviceStore(const Options& options, DeviceAllocator* allocator)
+      : options_(options),
+        allocator_(allocator),
+        initializer_(options.initializer) {}
+
+  struct Segment {
+    DeviceArray<char> values;
+    DeviceArray<char> slots;
+    DeviceArray<DeviceRowMeta> meta;
+    DeviceArray<uint32_t> free;
+  };
+
+  // All of these with the mutex, inside BeginWrite unless they only read.
+
+  int64_t capacity() const LODESTAR_REQUIRES(mutex_);
+  // Cells that may be in use before the index grows, and that it has for so
+  // many rows.
+  int64_t MostCells() const LODESTAR_REQUIRES(mutex_);
+  int64_t CellsFor(int64_t rows) const;
+  DeviceIndex index() const LODESTAR_REQUIRES(mutex_);
+  DeviceRows rows() const LODESTAR_REQUIRES(mutex_);
+  InitialRow initial() const LODESTAR_REQUIRES(mutex_);
+  SlotFill slot_fill() const LODESTAR_REQUIRES(mutex_);
+  FindCall find_call(const Ids& ids, const int64_t* padding_id,
+                     const DeviceMissing& missing) const
+      LODESTAR_REQUIRES(mutex_);
+  Status Init(const DeviceStream& on);
+  Status Fetch(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  Status CountMissing(const DeviceStream& on, const Ids& ids,
+                      int64_t* missing) const LODESTAR_REQUIRES(mutex_);
+  // Room for those of the ids that are new.
+  Status ReserveMore(const DeviceStream& on, const Ids& ids)
+      LODESTAR_REQUIRES(mutex_);
+  Status Grow(const DeviceStream& on, int64_t rows, int64_t cells)
+      LODESTAR_REQUIRES(mutex_);
+  Status UploadSegments(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  Status Rehash(const DeviceStream& on, int64_t cells)
+      LODESTAR_REQUIRES(mutex_);
+  Status AttachLocked(const DeviceStream& on, AttachedOptimizer optimizer)
+      LODESTAR_REQUIRES(mutex_);
+  // What rows get in place of their first values: number from[i] of `rows` for
+  // ids[i]; without `from`, number i.
+  struct Assigned {
+    const int64_t* from = nullptr;
+    const void* rows = nullptr;
+  };
+  Status InsertLocked(const DeviceStream& on, const Ids& distinct_ids,
+                      const InsertOptions& options, const Assigned& assigned,
+                      const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
+  // The same where the table's policy may have a cap: rows go to make room, and
+  // ids that find none even so get no row. A table with a cap waits.
+  Status InsertUnderCap(const DeviceStream& on, const Ids& distinct_ids,
+                        const InsertOptions& options, const Assigned& assigned,
+                        const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
+  Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
+                        const int64_t* positions, const uint32_t* refs,
+                        const DeviceMissing& missing, void* rows) const
+      LODESTAR_REQUIRES(mutex_);
+  Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
+      LODESTAR_REQUIRES(mutex_);
+  // After Fetch: what `policy` names, and `excess` rows in all if it takes
+  // those that its order puts first, too.
+  Status EvictLocked(const DeviceStream& on, const EvictionPolicy& policy,
+                     int64_t excess, int64_t* evicted)
+      LODESTAR_REQUIRES(mutex_);
+  Status CheckImport(const EmbeddingRowsView& view) const
+      LODESTAR_REQUIRES(mutex_);
+  void MoveStepLocked(int64_t next_step) LODESTAR_REQUIRES(mutex_);
+  Status CheckOptimizer(const AttachedOptimizer& optimizer) const
+      LODESTAR_REQUIRES(mutex_);
+
+  const Options options_;
+  DeviceAllocator* const allocator_;
+
+  mutable Mutex mutex_;
+  StreamOrder order_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<uint32_t> tags_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<IndexEntry> entries_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<Segment> segments_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<DeviceSegment> segment_table_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<DeviceTableState> state_ LODESTAR_GUARDED_BY(mutex_);
+  // Page-locked; what Fetch last read.
+  DeviceTableState* fetched_ LODESTAR_PT_GUARDED_BY(mutex_) = nullptr;
+  // No less than the table has, once all that was queued is done.
+  int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  RowInitializer initializer_ LODESTAR_GUARDED_BY(mutex_);
+  AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
+  int64_t step_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  bool own_step_ LODESTAR_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_

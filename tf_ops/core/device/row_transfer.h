@@ -1,0 +1,192 @@
+// Rows that a warp moves together: each of its threads knows where one row
+// comes from, then all of them copy the 32 rows, lanes along each row.
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_ROW_TRANSFER_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_ROW_TRANSFER_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/rows/initial_value.h"
+#include "tf_ops/core/rows/row_type.h"
+
+namespace lodestar {
+
+// Bytes that are loaded and stored at once.
+template <int kBytes>
+struct alignas(kBytes) RowUnit {
+  using Word = std::conditional_t<kBytes == 2, uint16_t, uint32_t>;
+  Word words[kBytes / sizeof(Word)];
+};
+
+// The widest unit of which rows of `bytes` at `pointers` are made.
+template <typename... Pointers>
+int UnitBytes(int64_t bytes, const Pointers*... pointers) {
+  for (const int unit : {16, 8, 4}) {
+    if (bytes % unit == 0 &&
+        ((reinterpret_cast<uintptr_t>(pointers) % unit == 0) && ...)) {
+      return unit;
+    }
+  }
+  return 2;
+}
+
+// visit(RowUnit<n>()) with n = `bytes`.
+template <typename Visit>
+auto VisitUnit(int bytes, const Visit& visit) {
+  switch (bytes) {
+    case 16:
+      return visit(RowUnit<16>());
+    case 8:
+      return visit(RowUnit<8>());
+    case 4:
+      return visit(RowUnit<4>());
+    default:
+      return visit(RowUnit<2>());
+  }
+}
+
+// Numbers that are loaded and stored together, where all rows allow it.
+template <typename T, int kNumbers>
+struct alignas(sizeof(T) * kNumbers < 16 ? sizeof(T) * kNumbers : 16) Pack {
+  T at[kNumbers];
+};
+
+// visit(std::integral_constant<int, n>()): rows of `dim` Ts at `pointers` go in
+// packs of n.
+template <typename T, typename Visit, typename... Pointers>
+auto VisitPack(int64_t dim, const Visit& visit, const Pointers*... pointers) {
+  constexpr int kNumbers = 16 / sizeof(T);
+  if (UnitBytes(dim * static_cast<int64_t>(sizeof(T)), pointers...) == 16) {
+    return visit(std::integral_constant<int, kNumbers>());
+  }
+  return visit(std::integral_constant<int, 1>());
+}
+
+// The first numbers of a row.
+struct InitialRow {
+  InitialValue value;
+  RowType type = RowType::kFloat32;
+
+  template <typename T, typename Unit>
+  __device__ static Unit Draw(const InitialValue& value, uint64_t base,
+                              int64_t unit) {
+    constexpr int kNumbers = sizeof(Unit) / sizeof(T);
+    Unit result = {};
+    if constexpr (kNumbers > 0) {
+      T numbers[kNumbers];
+#pragma unroll
+      for (int k = 0; k < kNumbers; ++k) {
+        numbers[k] =
+            RoundTo<T>(value.Draw(base, static_cast<int>(unit * kNumbers + k)));
+      }
+      memcpy(&result, numbers, sizeof(result));
+    }
+    return result;
+  }
+  // Unit number `unit` of the row whose id has this base.
+  template <typename Unit>
+  __device__ Unit Draw(uint64_t base, int64_t unit) const {
+    switch (type) {
+      case RowType::kFloat64:
+        return Draw<double, Unit>(value, base, unit);
+      case RowType::kFloat16:
+        return Draw<Float16, Unit>(value, base, unit);
+      case RowType::kBFloat16:
+        return Draw<BFloat16, Unit>(value, base, unit);
+      default:
+        return Draw<float, Unit>(value, base, unit);
+    }
+  }
+};
+
+// What rows without a row of the table are.
+struct MissingRows {
+  DeviceMissing::Kind kind = DeviceMissing::Kind::kZeros;
+  const void* vector = nullptr;
+  InitialRow initial;
+
+  template <typename Unit>
+  __device__ Unit Read(int64_t id, int64_t unit) const {
+    if (kind == DeviceMissing::Kind::kVector) {
+      return static_cast<const Unit*>(vector)[unit];
+    }
+    if (kind == DeviceMissing::Kind::kInitial) {
+      return initial.template Draw<Unit>(initial.value.BaseOf(id), unit);
+    }
+    return Unit();
+  }
+  template <typename T>
+  __device__ T ReadNumber(int64_t id, int64_t column) const {
+    if (kind == DeviceMissing::Kind::kVector) {
+      return static_cast<const T*>(vector)[column];
+    }
+    if (kind == DeviceMissing::Kind::kInitial) {
+      return RoundTo<T>(initial.value.Draw(initial.value.BaseOf(id),
+                                           static_cast<int>(column)));
+    }
+    return T();
+  }
+};
+
+// Where a row comes from: its address, which is a multiple of 32, or one of
+// these.
+constexpr uint64_t kFromNowhere = 0;  // nothing is to be written
+constexpr uint64_t kFromMissing = 1;
+constexpr uint64_t kFromZeros = 2;
+
+__device__ inline uint64_t SourceOf(const void* row) {
+  return reinterpret_cast<uint64_t>(row);
+}
+
+// Row first + lane of `out` from `source`, of each lane. All of the warp call
+// it. `ids` are those of the rows, and [first, first + 32) those of them that
+// have a source.
+template <typename Unit>
+__device__ void CopyRows(uint64_t source, const int64_t* ids, int64_t first,
+                         int64_t units, int lane_bits,
+                         const MissingRows& missing, Unit* out) {
+  constexpr int kAtOnce = 4;
+  const int lane = threadIdx.x % kWarp;
+  const int lanes = 1 << lane_bits;
+  const int step = kWarp >> lane_bits;
+  for (int begin = lane >> lane_bits; begin < kWarp + (lane >> lane_bits);
+       begin += step * kAtOnce) {
+    uint64_t from[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int row = begin + k * step;
+      from[k] = __shfl_sync(kWholeWarp, source, row % kWarp);
+      if (row >= kWarp) from[k] = kFromNowhere;
+    }
+    for (int64_t u = lane & (lanes - 1); u < units; u += lanes) {
+      Unit unit[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (from[k] > kFromZeros) {
+          unit[k] = reinterpret_cast<const Unit*>(from[k])[u];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (from[k] == kFromNowhere) continue;
+        const int64_t row = first + begin + k * step;
+        if (from[k] == kFromMissing) {
+          unit[k] = missing.Read<Unit>(ids[row], u);
+        } else if (from[k] == kFromZeros) {
+          unit[k] = Unit();
+        }
+        out[row * units + u] = unit[k];
+      }
+    }
+  }
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_ROW_TRANSFER_H_

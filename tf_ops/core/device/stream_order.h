@@ -1,0 +1,77 @@
+// StreamOrder: work on one table that comes on several streams.
+//
+// Work that changes the table runs alone; work that reads it runs beside other
+// such work. Each piece waits, on its stream, for what was queued before it, so
+// the order of the calls is the order of their effects. No call waits here.
+
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_
+
+#include <cuda_runtime.h>
+
+#include <map>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/device/device_memory.h"
+
+namespace lodestar {
+
+// Not thread-safe: its owner's mutex is held from Begin to End.
+class StreamOrder {
+ public:
+  StreamOrder() = default;
+  StreamOrder(const StreamOrder&) = delete;
+  ~StreamOrder() {
+    if (write_ != nullptr) cudaEventDestroy(write_);
+    for (const auto& [stream, read] : reads_) cudaEventDestroy(read.event);
+  }
+
+  Status BeginRead(cudaStream_t stream) {
+    if (write_ == nullptr || writer_ == stream) return Status();
+    return CudaStatus(cudaStreamWaitEvent(stream, write_, 0),
+                      "order of streams");
+  }
+  Status EndRead(cudaStream_t stream) {
+    Read& read = reads_[stream];
+    read.pending = true;
+    return Record(stream, &read.event);
+  }
+
+  Status BeginWrite(cudaStream_t stream) {
+    LODESTAR_RETURN_IF_ERROR(BeginRead(stream));
+    for (auto& [reader, read] : reads_) {
+      if (!read.pending) continue;
+      if (reader != stream) {
+        LODESTAR_CUDA_TRY(cudaStreamWaitEvent(stream, read.event, 0));
+      }
+      read.pending = false;
+    }
+    return Status();
+  }
+  Status EndWrite(cudaStream_t stream) {
+    writer_ = stream;
+    return Record(stream, &write_);
+  }
+
+ private:
+  struct Read {
+    cudaEvent_t event = nullptr;
+    bool pending = false;  // no write has waited for it
+  };
+
+  static Status Record(cudaStream_t stream, cudaEvent_t* event) {
+    if (*event == nullptr) {
+      LODESTAR_CUDA_TRY(
+          cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
+    return CudaStatus(cudaEventRecord(*event, stream), "order of streams");
+  }
+
+  cudaEvent_t write_ = nullptr;
+  cudaStream_t writer_ = nullptr;
+  std::map<cudaStream_t, Read> reads_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_

@@ -1,0 +1,273 @@
+// The rules of row-wise optimizers, a column at a time, for the CPU and the
+// GPU. The formulas are those of keras.optimizers (docs/optimizers.md),
+// operation by operation.
+
+#ifndef LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_
+#define LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_
+
+#include <array>
+#include <cmath>
+
+#include "tf_ops/core/base/host_device.h"
+
+// Inlined, so that the loop around it is compiled for its own instruction set.
+#define LODESTAR_RULE \
+  LODESTAR_HOST_DEVICE static inline __attribute__((always_inline)) void
+
+namespace lodestar {
+
+// A rule has
+//   kName     of the optimizer
+//   kNumbers  names of its hyperparameters behind learning_rate and
+//             weight_decay, which every rule has first
+//   kSlots    names of its optimizer slots
+//   Update(h, g, w, s)  a column: of hyperparameters, gradient, value and slots
+//
+// On the CPU the loop over columns must vectorise: no branch that depends on a
+// number of the row, no call but std::sqrt (and std::pow where Keras has it).
+//
+// What depends on the step alone comes in computed: alpha is
+// lr sqrt(1 - beta_2^t) / (1 - beta_1^t), u_product is u_1 ... u_t. Differences
+// such as 1 - beta_1 come in as Keras rounds them, from float64 or float32.
+
+using Text = const char*;
+
+struct Sgd {
+  static constexpr Text kName = "sgd";
+  static constexpr std::array<Text, 0> kNumbers = {};
+  static constexpr std::array<Text, 0> kSlots = {};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[2], C g, C& w, C*) {
+    const auto& [lr, decay] = h;
+    w -= g * lr;
+  }
+};
+
+struct SgdMomentum {
+  static constexpr Text kName = "sgd_momentum";
+  static constexpr std::array<Text, 2> kNumbers = {"momentum", "nesterov"};
+  static constexpr std::array<Text, 1> kSlots = {"momentum"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[4], C g, C& w, C* s) {
+    const auto& [lr, decay, momentum, nesterov] = h;
+    const C step = g * lr;
+    const C moved = s[0] * momentum - step;
+    s[0] = moved;
+    w += nesterov != C{0} ? moved * momentum - step : moved;
+  }
+};
+
+struct Adagrad {
+  static constexpr Text kName = "adagrad";
+  static constexpr std::array<Text, 1> kNumbers = {"epsilon"};
+  static constexpr std::array<Text, 1> kSlots = {"accumulator"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[3], C g, C& w, C* s) {
+    const auto& [lr, decay, epsilon] = h;
+    const C sum = s[0] + g * g;
+    s[0] = sum;
+    w -= lr * g / std::sqrt(sum + epsilon);
+  }
+};
+
+template <bool kAmsgrad>
+struct Adam {
+  static constexpr Text kName = kAmsgrad ? "adam_amsgrad" : "adam";
+  static constexpr std::array<Text, 4> kNumbers = {"1 - beta_1", "1 - beta_2",
+                                                   "epsilon", "alpha"};
+  static constexpr auto kSlots = [] {
+    if constexpr (kAmsgrad) {
+      return std::array<Text, 3>{"momentum", "velocity", "velocity_hat"};
+    } else {
+      return std::array<Text, 2>{"momentum", "velocity"};
+    }
+  }();
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+    const auto& [lr, decay, rest_1, rest_2, epsilon, alpha] = h;
+    const C m = s[0] + (g - s[0]) * rest_1;
+    C v = s[1] + (g * g - s[1]) * rest_2;
+    s[0] = m;
+    s[1] = v;
+    if constexpr (kAmsgrad) {
+      v = s[2] < v ? v : s[2];
+      s[2] = v;
+    }
+    w -= m * alpha / (std::sqrt(v) + epsilon);
+  }
+};
+
+template <bool kMomentum, bool kCentered>
+struct RmsProp {
+  static constexpr Text kName =
+      kMomentum ? (kCentered ? "rmsprop_momentum_centered" : "rmsprop_momentum")
+                : (kCentered ? "rmsprop_centered" : "rmsprop");
+  static constexpr std::array<Text, 4> kNumbers = {"rho", "1 - rho", "epsilon",
+                                                   "momentum"};
+  static constexpr auto kSlots = [] {
+    if constexpr (kMomentum && kCentered) {
+      return std::array<Text, 3>{"velocity", "momentum", "average_gradient"};
+    } else if constexpr (kMomentum) {
+      return std::array<Text, 2>{"velocity", "momentum"};
+    } else if constexpr (kCentered) {
+      return std::array<Text, 2>{"velocity", "average_gradient"};
+    } else {
+      return std::array<Text, 1>{"velocity"};
+    }
+  }();
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+    const auto& [lr, decay, rho, rest, epsilon, momentum] = h;
+    const C v = rho * s[0] + rest * (g * g);
+    s[0] = v;
+    C denominator = v;
+    if constexpr (kCentered) {
+      const C mean = rho * s[1 + kMomentum] + rest * g;
+      s[1 + kMomentum] = mean;
+      denominator -= mean * mean;
+    }
+    C step = lr * g / std::sqrt(denominator + epsilon);
+    if constexpr (kMomentum) {
+      step += momentum * s[1];
+      s[1] = step;
+    }
+    w -= step;
+  }
+};
+
+struct Adadelta {
+  static constexpr Text kName = "adadelta";
+  static constexpr std::array<Text, 3> kNumbers = {"rho", "1 - rho", "epsilon"};
+  static constexpr std::array<Text, 2> kSlots = {"accumulated_grad",
+                                                 "accumulated_delta_var"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[5], C g, C& w, C* s) {
+    const auto& [lr, decay, rho, rest, epsilon] = h;
+    const C squares = rho * s[0] + rest * (g * g);
+    s[0] = squares;
+    const C delta =
+        -(std::sqrt(s[1] + epsilon) * g / std::sqrt(squares + epsilon));
+    s[1] = rho * s[1] + rest * (delta * delta);
+    w += lr * delta;
+  }
+};
+
+struct Adamax {
+  static constexpr Text kName = "adamax";
+  static constexpr std::array<Text, 4> kNumbers = {"1 - beta_1", "beta_2",
+                                                   "epsilon", "1 - beta_1^t"};
+  static constexpr std::array<Text, 2> kSlots = {"momentum", "norm"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+    const auto& [lr, decay, rest_1, beta_2, epsilon, correction] = h;
+    const C m = s[0] + (g - s[0]) * rest_1;
+    const C faded = beta_2 * s[1];
+    const C size = std::fabs(g);
+    const C u = faded < size ? size : faded;
+    s[0] = m;
+    s[1] = u;
+    w -= lr * m / (correction * (u + epsilon));
+  }
+};
+
+struct Nadam {
+  static constexpr Text kName = "nadam";
+  static constexpr std::array<Text, 7> kNumbers = {
+      "1 - beta_1", "1 - beta_2", "epsilon",  "1 - beta_2^t",
+      "u_t",        "u_(t+1)",    "u_product"};
+  static constexpr std::array<Text, 2> kSlots = {"momentum", "velocity"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[9], C g, C& w, C* s) {
+    const auto& [lr, decay, rest_1, rest_2, epsilon, correction, u, next,
+                 product] = h;
+    const C m = s[0] + (g - s[0]) * rest_1;
+    const C v = s[1] + (g * g - s[1]) * rest_2;
+    s[0] = m;
+    s[1] = v;
+    const C m_hat =
+        next * m / (C{1} - product * next) + (C{1} - u) * g / (C{1} - product);
+    w -= m_hat * lr / (std::sqrt(v / correction) + epsilon);
+  }
+};
+
+struct Lion {
+  static constexpr Text kName = "lion";
+  static constexpr std::array<Text, 4> kNumbers = {"beta_1", "1 - beta_1",
+                                                   "beta_2", "1 - beta_2"};
+  static constexpr std::array<Text, 1> kSlots = {"momentum"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+    const auto& [lr, decay, beta_1, rest_1, beta_2, rest_2] = h;
+    const C x = s[0] * beta_1 + g * rest_1;
+    const C sign = static_cast<C>(x > C{0}) - static_cast<C>(x < C{0});
+    w -= lr * (x == x ? sign : x);  // a NaN stays one
+    s[0] = s[0] * beta_2 + g * rest_2;
+  }
+};
+
+// kSqrt: learning_rate_power is -0.5.
+template <bool kSqrt>
+struct FtrlPower {
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[7], C g, C& w, C* s) {
+    const auto& [lr, decay, power, l1, own_l2, shrinkage, beta] = h;
+    const C l2 = own_l2 + beta / (C{2} * lr);
+    const C grown = s[0] + g * g;
+    const C root = kSqrt ? std::sqrt(grown) : std::pow(grown, -power);
+    const C before = kSqrt ? std::sqrt(s[0]) : std::pow(s[0], -power);
+    const C sigma = (root - before) / lr;
+    const C z = s[1] + (g + C{2} * shrinkage * w - sigma * w);
+    s[1] = z;
+    const C quadratic = root / lr + C{2} * l2;
+    const C above = z < -l1 ? -l1 : z;
+    const C clipped = l1 < above ? l1 : above;
+    w = (clipped - z) / quadratic;
+    s[0] = grown;
+  }
+};
+
+struct Ftrl {
+  static constexpr Text kName = "ftrl";
+  static constexpr std::array<Text, 5> kNumbers = {
+      "learning_rate_power", "l1", "l2", "l2_shrinkage", "beta"};
+  static constexpr std::array<Text, 2> kSlots = {"accumulator", "linear"};
+  template <typename C>
+  LODESTAR_RULE Update(const C (&h)[7], C g, C& w, C* s) {
+    if (h[2] == C{-0.5}) {
+      FtrlPower<true>::Update(h, g, w, s);
+    } else {
+      FtrlPower<false>::Update(h, g, w, s);
+    }
+  }
+};
+
+// The hyperparameters of a rule.
+template <typename Rule>
+constexpr int kHyperparameters = static_cast<int>(Rule::kNumbers.size()) + 2;
+template <typename Rule>
+constexpr int kRuleSlots = static_cast<int>(Rule::kSlots.size());
+
+// visit(Rule()) with every rule.
+template <typename Visit>
+void VisitRules(const Visit& visit) {
+  visit(Sgd());
+  visit(SgdMomentum());
+  visit(Adagrad());
+  visit(Adam<false>());
+  visit(Adam<true>());
+  visit(RmsProp<false, false>());
+  visit(RmsProp<true, false>());
+  visit(RmsProp<false, true>());
+  visit(RmsProp<true, true>());
+  visit(Adadelta());
+  visit(Adamax());
+  visit(Nadam());
+  visit(Lion());
+  visit(Ftrl());
+}
+
+}  // namespace lodestar
+
+#undef LODESTAR_RULE
+
+#endif  // LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_
