@@ -173,7 +173,7 @@ def _one_unit(name, srcs):
     )
     return name + ".unit.cc"
 
-def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
+def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
     """Ops or kernels: may include TensorFlow, always linked into the shared object.
 
     Args:
@@ -181,6 +181,7 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
       srcs: C++ sources, compiled as one; default: `name`.cc, if there is one.
       hdrs: C++ headers; default: `name`.h, if there is one.
       deps: libraries.
+      **kwargs: as those of cc_library.
     """
     sources = _files(name, ".cc", srcs)
     several = len(sources) > 1
@@ -200,6 +201,7 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = []):
         linkstatic = True,
         alwayslink = True,
         visibility = _VISIBILITY,
+        **kwargs
     )
 
 def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):

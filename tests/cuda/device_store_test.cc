@@ -454,7 +454,7 @@ void TestOptimizers(Random* random) {
                                          : 0);
         DeviceTableState state;
         ExpectOk(tables.device->ReadState(tables.on, &state), what);
-        Expect(static_cast<int64_t>(state.gradients_dropped) ==
+        Expect(static_cast<int64_t>(state.events.gradients_dropped) ==
                    tables.host->Stats().count(Event::kGradientsDropped),
                what + ": dropped gradients");
       });
@@ -617,11 +617,11 @@ void TestCap(Random* random) {
              std::string("cap: ") + name + ": " + std::to_string(got) +
                  ", wanted " + std::to_string(stats.count(event)));
     };
-    same(state.hits, Event::kHits, "hits");
-    same(state.misses, Event::kMisses, "misses");
-    same(state.inserts, Event::kInserts, "inserts");
-    same(state.refused, Event::kRefused, "refused");
-    same(state.evicted, Event::kEvicted, "evicted");
+    same(state.events.hits, Event::kHits, "hits");
+    same(state.events.misses, Event::kMisses, "misses");
+    same(state.events.inserts, Event::kInserts, "inserts");
+    same(state.events.refused, Event::kRefused, "refused");
+    same(state.events.evicted, Event::kEvicted, "evicted");
     Ids many(1000);
     for (size_t i = 0; i < many.size(); ++i) many[i] = 7000 + i;
     EmbeddingRowsView view;

@@ -14,7 +14,7 @@ def check_devices(devices: Any) -> tuple[str, ...]:
     """Returns `devices`, each by a name that TensorFlow takes.
 
     Raises:
-        ValueError: They are not a list of CPUs that there are.
+        ValueError: They are not a list of CPUs and GPUs that there are.
     """
     if isinstance(devices, str) or not isinstance(devices, Sequence):
         raise ValueError(
@@ -35,13 +35,14 @@ def _check_device(i: int, name: Any) -> str:
         ) from error
     if spec.device_type is None:
         spec = spec.replace(device_type="CPU")
-    if spec.device_type != "CPU":
+    if spec.device_type not in ("CPU", "GPU"):
         raise ValueError(
-            f"`devices[{i}]`={name!r} is no CPU, in whose memory rows lie."
+            f"`devices[{i}]`={name!r} is no CPU or GPU, in whose memory rows "
+            "lie."
         )
     if spec.device_index is None:
         spec = spec.replace(device_index=0)
-    known = [d.name for d in tf.config.list_logical_devices("CPU")]
+    known = [d.name for d in tf.config.list_logical_devices(spec.device_type)]
     if not any(_is(tf.DeviceSpec.from_string(k), spec) for k in known):
         raise ValueError(
             f"`devices[{i}]`={name!r} is not there; there are {known}. Tasks "
@@ -68,7 +69,7 @@ def check_library(table: str, devices: Sequence[str]) -> None:
             versions.
     """
     here = _version(None)
-    for device in dict.fromkeys(devices):
+    for device in dict.fromkeys(map(_cpu_beside, devices)):
         try:
             there = _version(device)
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as e:
@@ -79,6 +80,21 @@ def check_library(table: str, devices: Sequence[str]) -> None:
                 "server`."
             ) from e
         check_version(table, device, there, here)
+
+
+def on_gpu(device: str | None) -> bool:
+    """Whether it is a GPU, by its name."""
+    if device is None:
+        return False
+    return tf.DeviceSpec.from_string(device).device_type == "GPU"
+
+
+def _cpu_beside(device: str) -> str:
+    """The CPU of the process that a device is in."""
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type == "GPU":
+        spec = spec.replace(device_type="CPU", device_index=0)
+    return spec.to_string()
 
 
 def check_version(table: str, device: str, there: str, here: str) -> None:

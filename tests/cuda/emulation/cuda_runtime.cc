@@ -143,6 +143,12 @@ const char* cudaGetErrorString(cudaError_t error) {
                                             : "invalid argument";
 }
 
+cudaError_t cudaGetDeviceCount(int* count) {
+  const char* const text = std::getenv("LODESTAR_EMULATED_GPUS");
+  *count = text == nullptr ? 1 : std::atoi(text);
+  return cudaSuccess;
+}
+
 cudaError_t EmulateMalloc(void** memory, size_t bytes) {
   constexpr size_t kAlignment = 256;
   constexpr int kPattern = 0xa5;

@@ -32,6 +32,10 @@ struct alignas(16) uint4 {
 struct EmulatedEvent;
 struct EmulatedStream;
 
+struct alignas(16) longlong2 {
+  long long x, y;
+};
+
 namespace lodestar {
 
 // Which thread of which block runs.
@@ -69,10 +73,13 @@ inline int __syncthreads_count(bool value) {
 
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline void __threadfence() {}
 template <typename T>
 T __ldcg(const T* at) {
   return *at;
+}
+template <typename T>
+void __stcg(T* at, T value) {
+  *at = value;
 }
 template <typename T>
 T atomicAdd(T* at, T value) {
@@ -110,10 +117,8 @@ constexpr unsigned cudaStreamNonBlocking = 1;
 
 const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
+// What the environment's LODESTAR_EMULATED_GPUS says; default: 1.
+cudaError_t cudaGetDeviceCount(int* count);
 
 // Memory that is not zero, to be found out by who takes it for that.
 cudaError_t EmulateMalloc(void** memory, size_t bytes);
@@ -166,6 +171,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
   return cudaSuccess;
 }

@@ -48,12 +48,14 @@ struct UniqueCall {
 
 __global__ void ClaimKernel(UniqueCall call) {
   const int64_t i = ThreadNumber();
-  if (i >= SizeOf(call.ids)) return;
-  const int64_t id = call.ids.data[i];
-  if (call.has_padding && id == call.padding_id) {
-    call.cells[i] = kNone;
-    return;
+  const bool mine = i < SizeOf(call.ids);
+  const int64_t id = mine ? call.ids.data[i] : 0;
+  const bool padding = mine && call.has_padding && id == call.padding_id;
+  if (call.has_padding) {
+    CountBlock(padding, reinterpret_cast<unsigned long long*>(call.count + 1));
   }
+  if (padding) call.cells[i] = kNone;
+  if (!mine || padding) return;
   const uint32_t number = call.Number(i);
   uint32_t cell =
       static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id))) & call.mask;
@@ -218,7 +220,86 @@ __global__ void NumberRowsKernel(const int64_t* positions, int64_t count,
   rows[i] = static_cast<uint32_t>(i);
 }
 
+// A warp a row.
+template <typename C>
+__global__ void NonfiniteKernel(DeviceStore::Ids ids, const C* gradients,
+                                int64_t dim, bool* flags,
+                                unsigned long long* result) {
+  const int64_t i = ThreadNumber() / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const bool mine = i < SizeOf(ids);
+  bool bad = false;
+  for (int64_t c = lane; mine && c < dim; c += kWarp) {
+    const C x = gradients[i * dim + c];
+    bad = bad || x - x != C{0};
+  }
+  const bool any = __ballot_sync(kWholeWarp, bad) != 0;
+  if (!mine || lane != 0) return;
+  flags[i] = any;
+  if (!any) return;
+  atomicAdd(result, 1ull);
+  atomicMin(result + 1, static_cast<unsigned long long>(i));
+}
+
+template <typename T>
+__global__ void RoundKernel(const float* numbers, int64_t count, T* rounded) {
+  const int64_t i = ThreadNumber();
+  if (i < count) rounded[i] = RoundTo<T>(numbers[i]);
+}
+
 }  // namespace
+
+Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
+                           const void* gradients, const DeviceStore::Ids& ids,
+                           int64_t dim) {
+  constexpr const char* kFor = "the check of gradients";
+  ids_ = ids;
+  LODESTAR_RETURN_IF_ERROR(flags_.Allocate(on.memory, ids.size, kFor));
+  LODESTAR_RETURN_IF_ERROR(result_.Allocate(on.memory, 2, kFor));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(result_.data(), 0, sizeof(int64_t), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(result_.data() + 1, 0xff, sizeof(int64_t), on.stream));
+  unsigned long long* const result =
+      reinterpret_cast<unsigned long long*>(result_.data());
+  const int64_t threads = ids.size * kWarp;
+  if (ComputeType(type) == RowType::kFloat64) {
+    return CudaStatus(Launch(NonfiniteKernel<double>, threads, on.stream, ids,
+                             static_cast<const double*>(gradients), dim,
+                             flags_.data(), result),
+                      kFor);
+  }
+  return CudaStatus(
+      Launch(NonfiniteKernel<float>, threads, on.stream, ids,
+             static_cast<const float*>(gradients), dim, flags_.data(), result),
+      kFor);
+}
+
+Status NonfiniteRows::Count(const DeviceStream& on, int64_t* count,
+                            int64_t* first_id) const {
+  int64_t result[2] = {0, 0};
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(result, result_.data(), sizeof(result),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  *count = result[0];
+  if (*count == 0) return Status();
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(first_id, ids_.data + result[1],
+                                    sizeof(*first_id), cudaMemcpyDeviceToHost,
+                                    on.stream));
+  return CudaStatus(cudaStreamSynchronize(on.stream), "the check of gradients");
+}
+
+Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
+                    int64_t count, void* rounded) {
+  if (type == RowType::kFloat16) {
+    return CudaStatus(Launch(RoundKernel<Float16>, count, on.stream, numbers,
+                             count, static_cast<Float16*>(rounded)),
+                      "rounding");
+  }
+  return CudaStatus(Launch(RoundKernel<BFloat16>, count, on.stream, numbers,
+                           count, static_cast<BFloat16*>(rounded)),
+                    "rounding");
+}
 
 Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
                            const int64_t* padding_id, Which which) {
@@ -228,11 +309,10 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
   LODESTAR_RETURN_IF_ERROR(unique_.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(occurrences_.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(positions_.Allocate(on.memory, n, kFor));
-  LODESTAR_RETURN_IF_ERROR(count_.Allocate(on.memory, 1, kFor));
-  if (n == 0) {
-    return CudaStatus(
-        cudaMemsetAsync(count_.data(), 0, count_.bytes(), on.stream), kFor);
-  }
+  LODESTAR_RETURN_IF_ERROR(count_.Allocate(on.memory, 2, kFor));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(count_.data(), 0, count_.bytes(), on.stream));
+  if (n == 0) return Status();
   DeviceArray<uint32_t> owners;
   DeviceArray<uint32_t> cells;
   DeviceArray<uint32_t> numbers;
@@ -262,11 +342,15 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
   return CudaStatus(Launch(WritePositionsKernel, n, on.stream, call), kFor);
 }
 
-Status DeviceBatch::Count(const DeviceStream& on, int64_t* count) const {
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(count, count_.data(), sizeof(*count),
+Status DeviceBatch::Count(const DeviceStream& on, int64_t* count,
+                          int64_t* padding) const {
+  int64_t counts[2] = {0, 0};
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(counts, count_.data(), sizeof(counts),
                                     cudaMemcpyDeviceToHost, on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream),
-                    "the number of distinct ids");
+  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  *count = counts[0];
+  if (padding != nullptr) *padding = counts[1];
+  return Status();
 }
 
 Status SumByPosition(const DeviceStream& on, RowType type,

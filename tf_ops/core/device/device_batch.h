@@ -33,14 +33,16 @@ class DeviceBatch {
   // Of each distinct id where it occurs, first or last.
   const int64_t* occurrences() const { return occurrences_.data(); }
   const int64_t* positions() const { return positions_.data(); }
-  // Waits for the number of distinct ids.
-  Status Count(const DeviceStream& on, int64_t* count) const;
+  // Waits: how many distinct ids there are, and, if it is not null, how many
+  // that are padding.
+  Status Count(const DeviceStream& on, int64_t* count,
+               int64_t* padding = nullptr) const;
 
  private:
   DeviceArray<int64_t> unique_;       // [N], of which *count_ are filled
   DeviceArray<int64_t> occurrences_;  // likewise
   DeviceArray<int64_t> positions_;    // [N]
-  DeviceArray<int64_t> count_;
+  DeviceArray<int64_t> count_;        // of distinct ids, of padding
 };
 
 // sums[u] = sum of gradients[i] over the i with positions[i] == u, in the order
@@ -52,6 +54,27 @@ Status SumByPosition(const DeviceStream& on, RowType type,
                      const void* gradients, const int64_t* positions,
                      int64_t num_ids, int64_t num_unique, int64_t dim,
                      void* sums);
+
+// Which of `count` gradients [count, dim], of ComputeType(type), have a NaN or
+// an infinity. `count` as of Ids.
+class NonfiniteRows {
+ public:
+  Status Find(const DeviceStream& on, RowType type, const void* gradients,
+              const DeviceStore::Ids& ids, int64_t dim);
+  // Waits: how many there are, and the id of the first one.
+  Status Count(const DeviceStream& on, int64_t* count, int64_t* first_id) const;
+  // [count]
+  const bool* flags() const { return flags_.data(); }
+
+ private:
+  DeviceStore::Ids ids_;
+  DeviceArray<bool> flags_;
+  DeviceArray<int64_t> result_;  // how many, and the first
+};
+
+// Rounds `count` numbers of ComputeType(type) to `type`, of 16 bits.
+Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
+                    int64_t count, void* rounded);
 
 }  // namespace lodestar
 

@@ -123,7 +123,7 @@ __global__ void PutListedKernel(const uint32_t* list, int64_t count,
 }
 
 __global__ void AddRefusedKernel(DeviceTableState* state, int64_t refused) {
-  if (ThreadNumber() == 0) state->refused += refused;
+  if (ThreadNumber() == 0) state->events.refused += refused;
 }
 
 }  // namespace

@@ -127,20 +127,22 @@ struct DeviceIndex {
     Outcome outcome = Outcome::kNone;
     while (__ballot_sync(kWholeWarp, mine) != 0) {
       int64_t cell = -1;
+      uint32_t word = 0;
       if (mine) {
-        cell = FindOrFree(key, hash, value, &outcome);
+        cell = FindOrFree(key, hash, value, &word, &outcome);
         mine = outcome == Outcome::kNone;
       }
       uint32_t before = kFirstTag;
-      if (mine && cell >= 0) before = Take(cell, hash.tag);
+      if (mine && cell >= 0) before = Take(cell, word, hash.tag);
       const bool inserts = before < kFirstTag;
       const int64_t made = make(inserts, before == kRemovedTag);
       if (inserts) {
         *value = made;
-        volatile IndexEntry* const entry = entries + cell;
-        entry->key = key;
-        __threadfence();
-        entry->value = made;
+        // 16 aligned bytes are stored, and loaded, at once.
+        longlong2 entry;
+        entry.x = key;
+        entry.y = made;
+        __stcg(reinterpret_cast<longlong2*>(entries + cell), entry);
         outcome = Outcome::kInserted;
         mine = false;
       }
@@ -148,16 +150,22 @@ struct DeviceIndex {
     return outcome;
   }
 
-  // Whether this thread removed the key, and what value it had.
-  __device__ bool Remove(int64_t key, int64_t* value) const {
+  // Whether this thread removed the key, and what value it had. *emptied: its
+  // cell is empty. No search goes on behind a bucket that has such a cell, and
+  // none ever did since the index was made: only then may another one get so.
+  __device__ bool Remove(int64_t key, int64_t* value, bool* emptied) const {
     const int64_t cell = Find(key, value);
     if (cell < 0) return false;
+    const TagWords* const words =
+        reinterpret_cast<const TagWords*>(tags + cell / kBucket * kBucketWords);
+    *emptied = Look(words[0], words[1], kFirstTag).empty != 0;
     const uint32_t shift = 8 * (cell % 4);
+    const uint32_t tag = *emptied ? kEmptyTag : kRemovedTag;
     uint32_t* const word = tags + cell / 4;
     uint32_t was = *static_cast<volatile uint32_t*>(word);
     while ((was >> shift & 0xffu) >= kFirstTag) {
-      const uint32_t found = atomicCAS(
-          word, was, (was & ~(0xffu << shift)) | (kRemovedTag << shift));
+      const uint32_t found =
+          atomicCAS(word, was, (was & ~(0xffu << shift)) | (tag << shift));
       if (found == was) {
         entries[cell].value = kNoValue;
         return true;
@@ -168,10 +176,10 @@ struct DeviceIndex {
   }
 
  private:
-  // The value of `key`, or the cell that it is to lie in; -1, and no outcome:
-  // look again.
+  // The value of `key`, or the cell that it is to lie in, and the word of its
+  // tag; -1, and no outcome: look again.
   __device__ int64_t FindOrFree(int64_t key, const Hash& hash, int64_t* value,
-                                Outcome* outcome) const {
+                                uint32_t* word, Outcome* outcome) const {
     uint32_t number = hash.bucket;
     int64_t free = -1;
     for (uint32_t n = 0; n <= bucket_mask; ++n) {
@@ -183,18 +191,21 @@ struct DeviceIndex {
       const Bucket bucket = Look({{low.x, low.y, low.z, low.w}},
                                  {{high.x, high.y, high.z, high.w}}, hash.tag);
       for (uint32_t match = bucket.match; match != 0; match &= match - 1) {
-        const volatile IndexEntry* const entry =
-            entries + int64_t{number} * kBucket + (__ffs(match) - 1);
-        const int64_t found = entry->value;
-        if (found == kNoValue) return -1;
-        if (entry->key == key) {
-          *value = found;
+        const longlong2 entry = __ldcg(reinterpret_cast<const longlong2*>(
+            entries + int64_t{number} * kBucket + (__ffs(match) - 1)));
+        if (entry.y == kNoValue) return -1;
+        if (entry.x == key) {
+          *value = entry.y;
           *outcome = Outcome::kFound;
           return -1;
         }
       }
       if (free < 0 && bucket.free != 0) {
-        free = int64_t{number} * kBucket + (__ffs(bucket.free) - 1);
+        const int cell = __ffs(bucket.free) - 1;
+        free = int64_t{number} * kBucket + cell;
+        const uint4 half = cell < kBucket / 2 ? low : high;
+        const int w = cell / 4 % 4;
+        *word = w == 0 ? half.x : w == 1 ? half.y : w == 2 ? half.z : half.w;
       }
       if (bucket.empty != 0) return free;
       number = (number + 1) & bucket_mask;
@@ -204,14 +215,12 @@ struct DeviceIndex {
   }
 
   // The tag of a free cell before this thread took it; kFirstTag: another one
-  // did. The other cells of the word may change meanwhile.
-  __device__ uint32_t Take(int64_t cell, uint32_t tag) const {
-    uint32_t* const word = tags + cell / 4;
+  // did. `was` is the tag's word, whose other cells may change meanwhile.
+  __device__ uint32_t Take(int64_t cell, uint32_t was, uint32_t tag) const {
     const uint32_t shift = 8 * (cell % 4);
-    uint32_t was = *static_cast<volatile uint32_t*>(word);
     while ((was >> shift & 0xffu) < kFirstTag) {
-      const uint32_t found =
-          atomicCAS(word, was, (was & ~(0xffu << shift)) | (tag << shift));
+      const uint32_t found = atomicCAS(
+          tags + cell / 4, was, (was & ~(0xffu << shift)) | (tag << shift));
       if (found == was) return was >> shift & 0xffu;
       was = found;
     }

@@ -16,6 +16,9 @@ namespace {
 // Rows cross in pieces of about so many bytes.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
+// With it flipped, ids ascend as unsigned numbers.
+constexpr uint64_t kSignBit = uint64_t{1} << 63;
+
 __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
                                uint32_t* count, uint64_t* keys,
                                uint32_t* list) {
@@ -26,8 +29,7 @@ __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
   const bool live = meta != nullptr && meta->live != 0;
   const uint32_t place = TakePlaces(live, count);
   if (!live) return;
-  // Ascending as signed numbers.
-  keys[place] = static_cast<uint64_t>(meta->id) ^ (uint64_t{1} << 63);
+  keys[place] = static_cast<uint64_t>(meta->id) ^ kSignBit;
   list[place] = row;
 }
 
@@ -57,7 +59,7 @@ __device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
 __global__ void CopyOutKernel(PieceCall call) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
-  if (i >= call.count) return;
+  if (i >= call.count || call.list[i] == DeviceStore::kNoRow) return;
   const uint32_t row = call.list[i];
   CopyWords(call.rows.values(row), call.row_bytes, lane,
             call.values + i * call.row_bytes);
@@ -91,6 +93,28 @@ __global__ void CopyInKernel(PieceCall call, SlotFill fill) {
   meta->frequency = static_cast<uint32_t>(call.frequencies[i]);
 }
 
+__global__ void FrequencyKernel(DeviceIndex index, DeviceRows rows,
+                                DeviceStore::Ids ids, int64_t* frequencies) {
+  const int64_t i = ThreadNumber();
+  if (i >= SizeOf(ids)) return;
+  int64_t row = 0;
+  frequencies[i] = index.Find(ids.data[i], &row) < 0
+                       ? 0
+                       : rows.meta(static_cast<uint32_t>(row))->frequency;
+}
+
+__global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
+                            int64_t now) {
+  const int64_t row = ThreadNumber();
+  if (row >= high_water) return;
+  DeviceRowMeta* const meta = rows.meta(static_cast<uint32_t>(row));
+  if (meta->live == 0) return;
+  const uint32_t before = meta->frequency;
+  const uint32_t after = static_cast<uint32_t>(before * rate);
+  meta->frequency =
+      meta->last_seen == now && before > 0 && after == 0 ? 1 : after;
+}
+
 // Device memory of a piece.
 struct Piece {
   DeviceArray<char> values;
@@ -111,12 +135,73 @@ struct Piece {
     call->last_seen = numbers.data() + 2 * size;
     return Status();
   }
+  // To what is read of ids without a row.
+  Status Clear(const DeviceStream& on) const {
+    LODESTAR_CUDA_TRY(
+        cudaMemsetAsync(values.data(), 0, values.bytes(), on.stream));
+    LODESTAR_CUDA_TRY(
+        cudaMemsetAsync(slots.data(), 0, slots.bytes(), on.stream));
+    const int64_t seen = numbers.bytes() / 3;
+    LODESTAR_CUDA_TRY(cudaMemsetAsync(numbers.data(), 0, 2 * seen, on.stream));
+    return CudaStatus(cudaMemsetAsync(numbers.data() + numbers.size() / 3 * 2,
+                                      0xff, seen, on.stream),
+                      "rows on their way");
+  }
 };
 
 }  // namespace
 
+Status DeviceStore::Download(const DeviceStream& on, const uint32_t* list,
+                             int64_t n, int num_slots,
+                             EmbeddingRows* out) const {
+  constexpr const char* kFor = "rows on their way";
+  out->ids.resize(n);
+  out->frequencies.resize(n);
+  out->last_seen.resize(n);
+  out->values.Resize(type(), n * dim());
+  out->slots.Resize(ComputeType(type()), n * dim() * num_slots);
+  PieceCall call = {};
+  call.rows = rows();
+  call.row_bytes = row_bytes();
+  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
+  call.num_slots = num_slots;
+  const int64_t most = std::max<int64_t>(
+      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
+  Piece piece;
+  LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
+  for (int64_t first = 0; first < n; first += most) {
+    call.count = std::min(most, n - first);
+    call.list = list + first;
+    LODESTAR_RETURN_IF_ERROR(piece.Clear(on));
+    LODESTAR_CUDA_TRY(
+        Launch(CopyOutKernel, call.count * kWarp, on.stream, call));
+    const auto download = [&](void* to, const void* from, int64_t bytes) {
+      return CudaStatus(
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on.stream),
+          kFor);
+    };
+    LODESTAR_RETURN_IF_ERROR(download(out->values.at(first * dim()),
+                                      call.values,
+                                      call.count * call.row_bytes));
+    for (int s = 0; s < num_slots; ++s) {
+      LODESTAR_RETURN_IF_ERROR(
+          download(out->slots.at((s * n + first) * dim()),
+                   call.slots + s * call.count * call.slot_bytes,
+                   call.count * call.slot_bytes));
+    }
+    const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
+    LODESTAR_RETURN_IF_ERROR(download(&out->ids[first], call.ids, bytes));
+    LODESTAR_RETURN_IF_ERROR(
+        download(&out->frequencies[first], call.frequencies, bytes));
+    LODESTAR_RETURN_IF_ERROR(
+        download(&out->last_seen[first], call.last_seen, bytes));
+    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  }
+  return Status();
+}
+
 Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
-                           EmbeddingRows* out) try {
+                           EmbeddingRows* out, bool with_values) try {
   constexpr const char* kFor = "an export";
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
@@ -126,7 +211,7 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
   result.own_step = own_step_;
   result.seed = initializer_.seed();
   result.salt = initializer_.salt();
-  if (with_slots) result.optimizer = optimizer_;
+  if (with_slots && with_values) result.optimizer = optimizer_;
   const int num_slots = static_cast<int>(result.optimizer.slot_inits.size());
   const int64_t n = fetched_->rows;
   DeviceArray<uint32_t> count;
@@ -141,51 +226,79 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
                            keys.data(), list.data()));
   LODESTAR_RETURN_IF_ERROR(SortPairs(on, n, 64, &keys, &list));
 
-  result.ids.resize(n);
-  result.frequencies.resize(n);
-  result.last_seen.resize(n);
-  result.values.Resize(type(), n * dim());
-  result.slots.Resize(ComputeType(type()), n * dim() * num_slots);
-  PieceCall call = {};
-  call.rows = rows();
-  call.row_bytes = row_bytes();
-  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
-  call.num_slots = num_slots;
-  const int64_t most = std::max<int64_t>(
-      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
-  Piece piece;
-  LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
-  for (int64_t first = 0; first < n; first += most) {
-    call.count = std::min(most, n - first);
-    call.list = list.data() + first;
-    LODESTAR_CUDA_TRY(
-        Launch(CopyOutKernel, call.count * kWarp, on.stream, call));
-    const auto download = [&](void* to, const void* from, int64_t bytes) {
-      return CudaStatus(
-          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on.stream),
-          kFor);
-    };
-    LODESTAR_RETURN_IF_ERROR(download(result.values.at(first * dim()),
-                                      call.values,
-                                      call.count * call.row_bytes));
-    for (int s = 0; s < num_slots; ++s) {
-      LODESTAR_RETURN_IF_ERROR(
-          download(result.slots.at((s * n + first) * dim()),
-                   call.slots + s * call.count * call.slot_bytes,
-                   call.count * call.slot_bytes));
-    }
-    const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
-    LODESTAR_RETURN_IF_ERROR(download(&result.ids[first], call.ids, bytes));
-    LODESTAR_RETURN_IF_ERROR(
-        download(&result.frequencies[first], call.frequencies, bytes));
-    LODESTAR_RETURN_IF_ERROR(
-        download(&result.last_seen[first], call.last_seen, bytes));
+  if (with_values) {
+    LODESTAR_RETURN_IF_ERROR(Download(on, list.data(), n, num_slots, &result));
+  } else {
+    std::vector<uint64_t> sorted(n);
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(sorted.data(), keys.data(), keys.bytes(),
+                                      cudaMemcpyDeviceToHost, on.stream));
     LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+    for (const uint64_t key : sorted) {
+      result.ids.push_back(static_cast<int64_t>(key ^ kSignBit));
+    }
   }
   *out = std::move(result);
   return order_.EndRead(on.stream);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while rows are exported");
+}
+
+Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
+                            EmbeddingRows* out, std::vector<char>* found) try {
+  constexpr const char* kFor = "an inspection";
+  const int64_t n = ids.size();
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  DeviceArray<int64_t> device_ids;
+  DeviceArray<uint32_t> refs;
+  LODESTAR_RETURN_IF_ERROR(device_ids.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(device_ids.data(), ids.data(),
+                                    device_ids.bytes(), cudaMemcpyHostToDevice,
+                                    on.stream));
+  InsertOptions find;
+  find.insert = false;
+  find.count_events = false;
+  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, {device_ids.data(), n, nullptr},
+                                        find, {},
+                                        {refs.data(), nullptr, nullptr}));
+  EmbeddingRows result;
+  result.optimizer = optimizer_;
+  LODESTAR_RETURN_IF_ERROR(
+      Download(on, refs.data(), n,
+               static_cast<int>(optimizer_.slot_inits.size()), &result));
+  std::vector<uint32_t> rows(n);
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(rows.data(), refs.data(), refs.bytes(),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  found->resize(n);
+  for (int64_t i = 0; i < n; ++i) (*found)[i] = rows[i] != kNoRow;
+  result.ids.assign(ids.begin(), ids.end());
+  *out = std::move(result);
+  return order_.EndWrite(on.stream);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while rows are inspected");
+}
+
+Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
+                              int64_t* frequencies) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  LODESTAR_CUDA_TRY(Launch(FrequencyKernel, ids.size, on.stream, index(),
+                           rows(), ids, frequencies));
+  return order_.EndRead(on.stream);
+}
+
+Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
+  if (!(rate >= 0.0 && rate <= 1.0)) {
+    return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
+  }
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  LODESTAR_CUDA_TRY(Launch(DecayKernel, fetched_->high_water, on.stream, rows(),
+                           fetched_->high_water, rate, step_));
+  return order_.EndWrite(on.stream);
 }
 
 Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
@@ -206,7 +319,7 @@ Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
                            "has at most ", kMaxDeviceSlots);
   }
   if (!view.optimizer.name.empty()) {
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(view.optimizer));
+    LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(view.optimizer));
   }
   return Status();
 }

@@ -43,10 +43,10 @@ __global__ void __launch_bounds__(kBlock) FindKernel(FindCall call, Unit* out) {
     source = call.Source(call.ids.data[i], &is_found);
     if (call.found != nullptr) call.found[i] = is_found;
   }
-  CountBlock(is_found, &call.state->read_hits);
-  CountBlock(source == kFromMissing, &call.state->read_misses);
   CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
            call.lane_bits, call.missing, out);
+  CountBlock(is_found, &call.state->events.read_hits);
+  CountBlock(source == kFromMissing, &call.state->events.read_misses);
 }
 
 template <typename Unit>
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kBlock)
     source = call.Source(call.ids.data[i], &is_found);
     sources[i] = source;
   }
-  CountBlock(is_found, &call.state->read_hits);
-  CountBlock(source == kFromMissing, &call.state->read_misses);
+  CountBlock(is_found, &call.state->events.read_hits);
+  CountBlock(source == kFromMissing, &call.state->events.read_misses);
 }
 
 struct PoolCall {

@@ -119,21 +119,15 @@ __global__ void __launch_bounds__(kBlock, 4)
   }
   if (mine && call.refs != nullptr) call.refs[i] = row;
   if (mine && call.found != nullptr) call.found[i] = was;
-  if (call.options.count_events) {
-    CountBlock(was, &call.state->hits);
-    CountBlock(mine && !was, &call.state->misses);
-  }
-  if (call.options.insert) CountBlock(is_new, &call.state->inserts);
-
   if (out == nullptr && (what & kWhatToDo) == kRead) what = 0;
-  if (__ballot_sync(kWholeWarp, what != 0) == 0) return;
   const uint64_t base = call.initial.value.BaseOf(id);
+  const bool any = __ballot_sync(kWholeWarp, what != 0) != 0;
   const int lane = threadIdx.x % kWarp;
   const int lanes = 1 << call.lane_bits;
   const int step = kWarp >> call.lane_bits;
   const int own = lane >> call.lane_bits;
   const int64_t first = i - lane;
-  for (int begin = own; begin < kWarp + own; begin += step * kAtOnce) {
+  for (int begin = own; any && begin < kWarp + own; begin += step * kAtOnce) {
     uint64_t at[kAtOnce];
     uint64_t bases[kAtOnce];
 #pragma unroll
@@ -172,27 +166,32 @@ __global__ void __launch_bounds__(kBlock, 4)
       }
     }
   }
-  if (call.slots.num_slots == 0) return;
   unsigned fresh = __ballot_sync(kWholeWarp, is_new);
-  for (; fresh != 0; fresh &= fresh - 1) {
+  for (; call.slots.num_slots > 0 && fresh != 0; fresh &= fresh - 1) {
     const uint32_t new_row = __shfl_sync(kWholeWarp, row, __ffs(fresh) - 1);
     call.slots.Fill(call.rows, new_row, lane, kWarp);
+  }
+  if (call.options.count_events) {
+    CountBlock(was, &call.state->events.hits);
+    CountBlock(mine && !was, &call.state->events.misses);
   }
 }
 
 // The end of a call that took or freed rows.
 __global__ void SettleKernel(DeviceTableState* state, bool evicted) {
   if (ThreadNumber() != 0) return;
-  (evicted ? state->evicted : state->removed) += state->freed;
+  (evicted ? state->events.evicted : state->events.removed) += state->freed;
   const uint32_t taken = state->taken;
   const uint32_t again = min(taken, state->free_rows);
   state->free_rows += state->freed - again;
   state->high_water += taken - again;
   state->rows += taken;
   state->rows -= state->freed;
-  state->cells += taken - state->reused;
+  state->cells += taken - state->reused - state->emptied;
+  state->events.inserts += taken;
   state->taken = 0;
   state->reused = 0;
+  state->emptied = 0;
   state->freed = 0;
 }
 
@@ -200,7 +199,10 @@ __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
                              DeviceTableState* state, DeviceStore::Ids ids) {
   const int64_t i = ThreadNumber();
   int64_t value = 0;
-  const bool removed = i < SizeOf(ids) && index.Remove(ids.data[i], &value);
+  bool emptied = false;
+  const bool removed =
+      i < SizeOf(ids) && index.Remove(ids.data[i], &value, &emptied);
+  TakePlaces(removed && emptied, &state->emptied);
   const uint32_t place = TakePlaces(removed, &state->freed);
   if (!removed) return;
   const uint32_t row = static_cast<uint32_t>(value);
@@ -234,6 +236,20 @@ Status DeviceStore::Create(const Options& options, DeviceAllocator* allocator,
                                          DeviceStore(options, allocator));
   if (store == nullptr) return ResourceExhausted("out of memory for a table");
   LODESTAR_RETURN_IF_ERROR(store->Init(on));
+  *out = std::move(store);
+  return Status();
+}
+
+Status DeviceStore::CreateEmptyLike(DeviceAllocator* allocator,
+                                    const DeviceStream& on,
+                                    std::unique_ptr<DeviceStore>* out) const {
+  std::unique_ptr<DeviceStore> store;
+  LODESTAR_RETURN_IF_ERROR(Create(options_, allocator, on, &store));
+  MutexLock lock(&mutex_);
+  MutexLock new_lock(&store->mutex_);
+  store->initializer_ = initializer_;
+  store->step_ = step_;
+  store->own_step_ = own_step_;
   *out = std::move(store);
   return Status();
 }
@@ -527,7 +543,7 @@ Status DeviceStore::Clear(const DeviceStream& on) {
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
   constexpr size_t kBegin = offsetof(DeviceTableState, taken);
-  constexpr size_t kEnd = offsetof(DeviceTableState, hits);
+  constexpr size_t kEnd = offsetof(DeviceTableState, events);
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(reinterpret_cast<char*>(state_.data()) + kBegin, 0,
                       kEnd - kBegin, on.stream));
@@ -557,7 +573,8 @@ Status DeviceStore::ReadState(const DeviceStream& on, DeviceTableState* state) {
   return order_.EndRead(on.stream);
 }
 
-Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
+Status DeviceStore::CheckOptimizerLocked(
+    const AttachedOptimizer& optimizer) const {
   if (optimizer_.name.empty() || optimizer_.name == optimizer.name) {
     return Status();
   }
@@ -566,9 +583,14 @@ Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
                             "'");
 }
 
+Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
+  MutexLock lock(&mutex_);
+  return CheckOptimizerLocked(optimizer);
+}
+
 Status DeviceStore::AttachLocked(const DeviceStream& on,
                                  AttachedOptimizer optimizer) {
-  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (!optimizer_.name.empty()) return Status();
   optimizer_ = std::move(optimizer);
   const DeviceRows shape = rows();

@@ -45,18 +45,8 @@ struct DeviceMissing {
   const void* vector = nullptr;  // kVector: dim numbers of the table's type
 };
 
-// What the kernels keep count of, in device memory.
-struct DeviceTableState {
-  // Of the call that runs.
-  uint32_t taken = 0;
-  uint32_t reused = 0;  // cells of removed ids that it took
-  uint32_t freed = 0;
-  // Between calls.
-  uint32_t rows = 0;        // live ones
-  uint32_t high_water = 0;  // rows that ever were
-  uint32_t free_rows = 0;   // of these, on the stack
-  uint32_t cells = 0;       // at most so many cells of the index are not empty
-  // Events, as EmbeddingStats tells them.
+// As EmbeddingStats tells them; differences wrap, so that they can be added to.
+struct DeviceEvents {
   unsigned long long hits = 0;
   unsigned long long misses = 0;
   unsigned long long read_hits = 0;
@@ -66,6 +56,34 @@ struct DeviceTableState {
   unsigned long long evicted = 0;
   unsigned long long refused = 0;
   unsigned long long gradients_dropped = 0;
+
+  // this + sign * other.
+  void Add(const DeviceEvents& other, unsigned long long sign) {
+    hits += sign * other.hits;
+    misses += sign * other.misses;
+    read_hits += sign * other.read_hits;
+    read_misses += sign * other.read_misses;
+    inserts += sign * other.inserts;
+    removed += sign * other.removed;
+    evicted += sign * other.evicted;
+    refused += sign * other.refused;
+    gradients_dropped += sign * other.gradients_dropped;
+  }
+};
+
+// What the kernels keep count of, in device memory.
+struct DeviceTableState {
+  // Of the call that runs.
+  uint32_t taken = 0;
+  uint32_t reused = 0;   // cells of removed ids that it took
+  uint32_t emptied = 0;  // cells that it made empty
+  uint32_t freed = 0;
+  // Between calls.
+  uint32_t rows = 0;        // live ones
+  uint32_t high_water = 0;  // rows that ever were
+  uint32_t free_rows = 0;   // of these, on the stack
+  uint32_t cells = 0;       // at most so many cells of the index are not empty
+  DeviceEvents events;
 };
 
 // What only device code needs to know of.
@@ -94,12 +112,16 @@ class DeviceStore {
   static Status Create(const Options& options, DeviceAllocator* allocator,
                        const DeviceStream& on,
                        std::unique_ptr<DeviceStore>* out);
+  // An empty table of the same options, first values, step and load.
+  Status CreateEmptyLike(DeviceAllocator* allocator, const DeviceStream& on,
+                         std::unique_ptr<DeviceStore>* out) const;
   ~DeviceStore();
 
   int dim() const { return static_cast<int>(options_.dim); }
   RowType type() const { return options_.type; }
   int64_t row_bytes() const { return options_.dim * SizeOf(options_.type); }
   DeviceAllocator* allocator() const { return allocator_; }
+  const Options& options() const { return options_; }
 
   // A batch of ids; `count`, if not null, is how many of them there are, in
   // device memory, at most size.
@@ -160,7 +182,11 @@ class DeviceStore {
     Span<const float> slot_inits;
     bool create_missing = false;
     int64_t next_step = 0;
+    // [U], of ids that are to stay as they are; null: none.
+    const bool* skipped = nullptr;
   };
+  // All of Apply that may fail: checks, slots and rows.
+  Status Prepare(const DeviceStream& on, const Update& update);
   Status Apply(const DeviceStream& on, const Update& update);
 
   // The last of equal ids wins; slots of existing rows are kept.
@@ -173,8 +199,20 @@ class DeviceStore {
   Status Evict(const DeviceStream& on, const EvictionPolicy& policy,
                int64_t* evicted);
 
-  // Waits. Host memory, ascending ids.
-  Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out);
+  // frequencies[i]: of the row of ids[i], 0 where it has none.
+  Status Frequency(const DeviceStream& on, const Ids& ids,
+                   int64_t* frequencies);
+  // Multiplies frequencies with `rate`, rounding down; those of this step stay
+  // above 0. InvalidArgument: rate not in [0, 1].
+  Status DecayFrequencies(const DeviceStream& on, double rate);
+  // Waits. Host memory: everything of the rows of `ids`, in their order; zeros,
+  // and last seen at -1, where found[i] says that there is none.
+  Status Inspect(const DeviceStream& on, Span<const int64_t> ids,
+                 EmbeddingRows* out, std::vector<char>* found);
+
+  // Waits. Host memory, ascending ids; without values nothing but these.
+  Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out,
+                bool with_values = true);
   // Waits. Of host memory; rows are added, or overwrite those of their ids.
   Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
 
@@ -194,6 +232,8 @@ class DeviceStore {
   };
   Bytes bytes() const;
   AttachedOptimizer optimizer() const;
+  // FailedPrecondition: another optimizer is attached.
+  Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
 
   int64_t step() const;
   void SetStep(int64_t step);
@@ -267,10 +307,15 @@ class DeviceStore {
   Status EvictLocked(const DeviceStream& on, const EvictionPolicy& policy,
                      int64_t excess, int64_t* evicted)
       LODESTAR_REQUIRES(mutex_);
+  Status PrepareLocked(const DeviceStream& on, const Update& update)
+      LODESTAR_REQUIRES(mutex_);
+  Status Download(const DeviceStream& on, const uint32_t* list, int64_t count,
+                  int num_slots, EmbeddingRows* out) const
+      LODESTAR_REQUIRES(mutex_);
   Status CheckImport(const EmbeddingRowsView& view) const
       LODESTAR_REQUIRES(mutex_);
   void MoveStepLocked(int64_t next_step) LODESTAR_REQUIRES(mutex_);
-  Status CheckOptimizer(const AttachedOptimizer& optimizer) const
+  Status CheckOptimizerLocked(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
 
   const Options options_;

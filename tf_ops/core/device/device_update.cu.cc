@@ -20,6 +20,7 @@ struct UpdateCall {
   int64_t dim;
   int lane_bits;
   bool whole_packs;  // gradients may be loaded in packs
+  const bool* skipped;
 };
 
 template <typename Rule, typename C>
@@ -43,12 +44,14 @@ __global__ void __launch_bounds__(kBlock)
   char* value = nullptr;
   char* slots = nullptr;
   const bool mine = i < SizeOf(call.ids);
+  const bool skipped = mine && call.skipped != nullptr && call.skipped[i];
   int64_t number = 0;
-  if (mine && call.index.Find(call.ids.data[i], &number) >= 0) {
+  if (mine && !skipped && call.index.Find(call.ids.data[i], &number) >= 0) {
     value = call.rows.values(static_cast<uint32_t>(number));
     if (kSlots > 0) slots = call.rows.slot(static_cast<uint32_t>(number), 0);
   }
-  CountBlock(mine && value == nullptr, &call.state->gradients_dropped);
+  CountBlock(mine && !skipped && value == nullptr,
+             &call.state->events.gradients_dropped);
 
   const int lane = threadIdx.x % kWarp;
   const int lanes = 1 << call.lane_bits;
@@ -136,7 +139,8 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
 
 }  // namespace
 
-Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
+Status DeviceStore::PrepareLocked(const DeviceStream& on,
+                                  const Update& update) {
   AttachedOptimizer optimizer;
   int64_t wanted = -1;
   VisitRules([&](auto rule) {
@@ -162,22 +166,31 @@ Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
   optimizer.name = update.name;
   optimizer.slot_inits.assign(update.slot_inits.begin(),
                               update.slot_inits.end());
+  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  if (!update.create_missing) return Status();
+  InsertOptions options;
+  options.count_events = false;
+  return InsertUnderCap(on, update.distinct_ids, options, {}, {});
+}
 
+Status DeviceStore::Prepare(const DeviceStream& on, const Update& update) {
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
-  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
-  if (update.create_missing) {
-    InsertOptions options;
-    options.count_events = false;
-    LODESTAR_RETURN_IF_ERROR(
-        InsertUnderCap(on, update.distinct_ids, options, {}, {}));
-  }
+  LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
+  return order_.EndWrite(on.stream);
+}
+
+Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
   UpdateCall call = {};
   call.index = index();
   call.rows = rows();
   call.state = state_.data();
   call.ids = update.distinct_ids;
   call.dim = dim();
+  call.skipped = update.skipped;
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
   call.whole_packs =

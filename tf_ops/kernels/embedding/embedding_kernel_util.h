@@ -53,10 +53,11 @@ class EmbeddingFunctionKernel final : public EmbeddingKernel {
 
 // An error of a kernel, with the name of the variable whose handle is this
 // input.
-inline absl::Status WithTableName(OpKernelContext* ctx,
-                                  const absl::Status& status, int handle = 0) {
+template <typename Resource = EmbeddingResource>
+absl::Status WithTableName(OpKernelContext* ctx, const absl::Status& status,
+                           int handle = 0) {
   if (status.ok()) return status;
-  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+  tensorflow::core::RefCountPtr<Resource> resource;
   const absl::Status found = FindResource(ctx, ctx->input(handle), &resource);
   if (!found.ok() || resource->name().empty()) return status;
   return absl::Status(status.code(), StrCat("table '", resource->name(),
@@ -187,7 +188,8 @@ inline absl::Status CheckPositions(Span<const int64_t> positions,
 
 // InvalidArgument unless the hook, an input called `hook`, is [0, dim] of the
 // variable's dtype.
-inline absl::Status CheckHook(const Tensor& hook, const EmbeddingStore& store) {
+template <typename Store>
+absl::Status CheckHook(const Tensor& hook, const Store& store) {
   const int dim = store.dim();
   if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
     return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",

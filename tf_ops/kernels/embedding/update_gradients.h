@@ -97,8 +97,9 @@ struct SummedGradients {
 
 // InvalidArgument unless `tensor`, an input called `name`, is of the dtype that
 // the store's rows are updated as.
-inline absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
-                                     const EmbeddingStore& store) {
+template <typename Store>
+absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
+                              const Store& store) {
   const RowType type = ComputeType(store.type());
   if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError(
@@ -118,8 +119,9 @@ void VisitUpdateType(const EmbeddingStore& store, const Visit& visit) {
 
 // InvalidArgument unless `gradients` is [N, D] of `ids`, [N], as rows are
 // updated.
-inline absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
-                                   const EmbeddingStore& store) {
+template <typename Store>
+absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
+                            const Store& store) {
   const int dim = store.dim();
   LODESTAR_TRY(CheckRank(ids, "ids", 1));
   LODESTAR_TRY(CheckRank(gradients, "gradients", 2));

@@ -13,9 +13,9 @@
 
 #include "tensorflow/core/framework/device_base.h"
 #include "tf_ops/core/base/span.h"
+#include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
-#include "xla/stream_executor/stream.h"
 
 // `kernel` is that of Lodestar>name on a GPU, for the dtypes `types` of its
 // attribute T. What follows is .HostMemory("tensor") of each tensor that stays
@@ -27,12 +27,6 @@
                           kernel)
 
 namespace lodestar {
-
-// The stream that a kernel's Compute has to put its work on.
-inline cudaStream_t CudaStream(OpKernelContext* ctx) {
-  return static_cast<cudaStream_t>(
-      ctx->op_device_context()->stream()->platform_specific_handle().stream);
-}
 
 // Internal if CUDA could not start `what`.
 inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {

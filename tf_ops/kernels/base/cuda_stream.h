@@ -1,0 +1,27 @@
+// The stream that kernels on a GPU work on; nothing where LODESTAR_CUDA is not
+// set.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_BASE_CUDA_STREAM_H_
+#define LODESTAR_TF_OPS_KERNELS_BASE_CUDA_STREAM_H_
+
+#if LODESTAR_CUDA
+
+#include <cuda_runtime.h>
+
+#include "tensorflow/core/framework/device_base.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "xla/stream_executor/stream.h"
+
+namespace lodestar {
+
+// The stream that a kernel's Compute has to put its work on.
+inline cudaStream_t CudaStream(OpKernelContext* ctx) {
+  return static_cast<cudaStream_t>(
+      ctx->op_device_context()->stream()->platform_specific_handle().stream);
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_CUDA
+
+#endif  // LODESTAR_TF_OPS_KERNELS_BASE_CUDA_STREAM_H_

@@ -1,0 +1,181 @@
+// What the kernels of an embedding variable in GPU memory share: the resource,
+// and how they are registered.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_DEVICE_DEVICE_KERNEL_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_DEVICE_DEVICE_KERNEL_UTIL_H_
+
+#if LODESTAR_CUDA
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/device/device_memory.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/kernels/base/cuda_stream.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/resource_util.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+
+// Emulated kernels go before those of a GPU that is not there.
+#ifdef __DRIVER_TYPES_H__
+#define LODESTAR_GPU_PRIORITY 0
+#else
+#define LODESTAR_GPU_PRIORITY 1
+#endif
+
+// `kernel` is that of Lodestar>name on a GPU. What follows is
+// .HostMemory("tensor") of each tensor that stays on the host; handles do.
+#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)                         \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                           \
+                              .Device(::tensorflow::DEVICE_GPU)             \
+                              .Priority(LODESTAR_GPU_PRIORITY) __VA_ARGS__, \
+                          kernel)
+
+namespace lodestar {
+
+// Device memory of TensorFlow's.
+class TensorFlowAllocator final : public DeviceAllocator {
+ public:
+  explicit TensorFlowAllocator(tensorflow::Allocator* allocator)
+      : allocator_(allocator) {}
+
+  void* Allocate(int64_t bytes) override {
+    // What fails once would be waited for, and tables may have a way out.
+    tensorflow::AllocationAttributes attributes;
+    attributes.retry_on_failure = false;
+    return allocator_->AllocateRaw(tensorflow::Allocator::kAllocatorAlignment,
+                                   bytes, attributes);
+  }
+  // Who gets the memory next works on the same stream, behind what uses it.
+  void Free(void* memory) override { allocator_->DeallocateRaw(memory); }
+
+ private:
+  tensorflow::Allocator* const allocator_;
+};
+
+class DeviceEmbeddingResource : public tensorflow::ResourceBase {
+ public:
+  // What is counted on the host.
+  struct Counts {
+    std::atomic<int64_t> ids{0};
+    std::atomic<int64_t> unique_ids{0};
+    std::atomic<int64_t> padding{0};
+    std::atomic<int64_t> nonfinite_gradients{0};
+  };
+
+  DeviceEmbeddingResource(tensorflow::Allocator* allocator, std::string name)
+      : name_(std::move(name)), allocator_(allocator) {}
+
+  const std::string& name() const { return name_; }
+  DeviceAllocator* allocator() { return &allocator_; }
+  Counts& counts() { return counts_; }
+  std::string DebugString() const override {
+    return StrCat("EmbeddingVariable(dim=", store()->dim(), ", on a GPU)");
+  }
+
+  std::shared_ptr<DeviceStore> store() const {
+    MutexLock lock(&mutex_);
+    return store_;
+  }
+  // REQUIRES: the same dim and type. Events are then those of before and, from
+  // now on, the new store's.
+  void Replace(std::shared_ptr<DeviceStore> store, const DeviceEvents& before,
+               const DeviceEvents& after) {
+    MutexLock lock(&mutex_);
+    store_.swap(store);
+    other_events_.Add(before, 1);
+    other_events_.Add(after, -1);
+  }
+  // Those that the store does not count: of stores before it, less what a reset
+  // took off.
+  DeviceEvents other_events() const {
+    MutexLock lock(&mutex_);
+    return other_events_;
+  }
+  void SubtractEvents(const DeviceEvents& events) {
+    MutexLock lock(&mutex_);
+    other_events_.Add(events, -1);
+  }
+
+ private:
+  const std::string name_;
+  TensorFlowAllocator allocator_;  // outlives the store
+  Counts counts_;
+  mutable Mutex mutex_;
+  std::shared_ptr<DeviceStore> store_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceEvents other_events_ LODESTAR_GUARDED_BY(mutex_);
+};
+
+// Where a kernel works, and its memory.
+class KernelStream {
+ public:
+  explicit KernelStream(OpKernelContext* ctx)
+      : memory_(ctx->device()->GetAllocator({})),
+        on_{CudaStream(ctx), &memory_} {}
+  KernelStream(const KernelStream&) = delete;
+
+  const DeviceStream& on() const { return on_; }
+
+ private:
+  TensorFlowAllocator memory_;
+  const DeviceStream on_;
+};
+
+// What a kernel works on, and where.
+struct DeviceCall {
+  OpKernelContext* ctx;
+  const DeviceStream& on;
+  DeviceEmbeddingResource* resource;
+  DeviceStore* store;
+};
+
+// A kernel whose input 0 is the handle of a variable in GPU memory.
+class DeviceKernel : public Kernel {
+ public:
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) final {
+    tensorflow::core::RefCountPtr<DeviceEmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    const std::shared_ptr<DeviceStore> store = resource->store();
+    const KernelStream stream(ctx);
+    return RunOn({ctx, stream.on(), resource.get(), store.get()});
+  }
+
+ protected:
+  virtual absl::Status RunOn(const DeviceCall& call) = 0;
+};
+
+// One without attributes, all of which is `run`.
+template <absl::Status (*run)(const DeviceCall&)>
+class DeviceFunctionKernel final : public DeviceKernel {
+ public:
+  using DeviceKernel::DeviceKernel;
+
+ protected:
+  absl::Status RunOn(const DeviceCall& call) override { return run(call); }
+};
+
+inline DeviceStore::Ids IdsOf(const Tensor& tensor) {
+  return {tensor.flat<int64_t>().data(), tensor.NumElements(), nullptr};
+}
+
+// `bytes` of device memory from one place to another.
+inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
+                                 int64_t bytes, void* to) {
+  if (bytes == 0) return absl::OkStatus();
+  return ToTensorFlow(CudaStatus(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on.stream),
+      "copy on the device"));
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_CUDA
+
+#endif  // LODESTAR_TF_OPS_KERNELS_DEVICE_DEVICE_KERNEL_UTIL_H_

@@ -1,0 +1,291 @@
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc.
+
+#if LODESTAR_CUDA
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/device/device_kernel_util.h"
+#include "tf_ops/kernels/embedding/update_gradients.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
+  const Tensor& gradient = ctx->input(0);
+  LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
+  LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
+  const int64_t num_ids = ctx->input(1).NumElements();
+  const int64_t num_unique = ctx->input(2).NumElements();
+  if (gradient.dim_size(0) != num_ids) {
+    return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
+                                " rows, but `positions` has ", num_ids,
+                                " numbers");
+  }
+  const int64_t dim = gradient.dim_size(1);
+  const RowType type = RowTypeOf(gradient.dtype());
+  Tensor* output = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(0, {num_unique, dim}, &output));
+  const bool rounds = ComputeType(type) != type;
+  Tensor sums;
+  if (rounds) {
+    LODESTAR_TRY(ctx->allocate_temp(tensorflow::DT_FLOAT,
+                                    TensorShape({num_unique, dim}), &sums));
+  }
+  const KernelStream stream(ctx);
+  LODESTAR_TRY(SumByPosition(stream.on(), type, RowData(gradient),
+                             ctx->input(1).flat<int64_t>().data(), num_ids,
+                             num_unique, dim,
+                             RowData(rounds ? &sums : output)));
+  if (!rounds) return absl::OkStatus();
+  return ToTensorFlow(RoundNumbers(stream.on(), type, sums.flat<float>().data(),
+                                   num_unique * dim, RowData(output)));
+}
+
+// Gradients of distinct ids, as an update takes them.
+class SummedOnDevice {
+ public:
+  // REQUIRES: CheckGradients.
+  Status Sum(const DeviceStream& on, const Tensor& ids, const Tensor& gradients,
+             const DeviceStore& store) {
+    const int64_t n = ids.NumElements();
+    const RowType computed = ComputeType(store.type());
+    LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, IdsOf(ids), nullptr));
+    LODESTAR_RETURN_IF_ERROR(
+        memory_.Allocate(on.memory, n * store.dim() * SizeOf(computed),
+                         "the sums of gradients"));
+    return SumByPosition(on, computed, RowData(gradients), batch_.positions(),
+                         n, n, store.dim(), memory_.data());
+  }
+  DeviceStore::Ids ids() const { return batch_.ids(); }
+  const void* sums() const { return memory_.data(); }
+
+ private:
+  DeviceBatch batch_;
+  DeviceArray<char> memory_;
+};
+
+absl::Status CheckFinite(const DeviceStream& on, const DeviceStore& store,
+                         const SummedOnDevice& summed, NonfiniteRows* nonfinite,
+                         int64_t* count, int64_t* first_id) {
+  LODESTAR_TRY(nonfinite->Find(on, store.type(), summed.sums(), summed.ids(),
+                               store.dim()));
+  return ToTensorFlow(nonfinite->Count(on, count, first_id));
+}
+
+class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
+ public:
+  explicit EmbeddingCheckApplyOnGpuOp(OpKernelConstruction* ctx)
+      : DeviceKernel(ctx) {
+    int64_t additions = 0;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions));
+    std::vector<std::string> known;
+    if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
+      optimizer_.slot_names = std::move(known);
+    }
+    optimizer_.slot_inits.resize(optimizer_.slot_names.size());
+    OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
+    OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),
+                absl::UnimplementedError(
+                    "a table on a GPU takes the optimizers that have a rule of "
+                    "their own, and no gradients that wait"));
+  }
+
+  absl::Status RunOn(const DeviceCall& call) override {
+    return WithTableName<DeviceEmbeddingResource>(call.ctx, Check(call));
+  }
+
+ private:
+  absl::Status Check(const DeviceCall& call) const {
+    const Tensor& ids = call.ctx->input(1);
+    const Tensor& gradients = call.ctx->input(2);
+    LODESTAR_TRY(CheckGradients(ids, gradients, *call.store));
+    LODESTAR_TRY(call.store->CheckOptimizer(optimizer_));
+    SummedOnDevice summed;
+    LODESTAR_TRY(summed.Sum(call.on, ids, gradients, *call.store));
+    NonfiniteRows nonfinite;
+    int64_t count = 0;
+    int64_t first_id = 0;
+    LODESTAR_TRY(CheckFinite(call.on, *call.store, summed, &nonfinite, &count,
+                             &first_id));
+    return count == 0 ? absl::OkStatus() : NonfiniteError(first_id);
+  }
+
+  AttachedOptimizer optimizer_;
+};
+
+// An update of one variable, once it is checked.
+class DeviceUpdate {
+ public:
+  absl::Status Make(OpKernelContext* ctx, const DeviceStream& on, int first,
+                    int stride, std::string optimizer,
+                    std::vector<float> slot_inits, bool create_missing,
+                    const std::string& nonfinite, DeviceStore* store) {
+    const Tensor& ids = ctx->input(first);
+    const Tensor& gradients = ctx->input(first + stride);
+    const Tensor& hyperparameters = ctx->input(first + 2 * stride);
+    const Tensor& next_step = ctx->input(first + 3 * stride);
+    LODESTAR_TRY(CheckGradients(ids, gradients, *store));
+    LODESTAR_TRY(CheckRank(hyperparameters, "hyperparameters", 1));
+    LODESTAR_TRY(CheckRank(next_step, "next_step", 0));
+    SparseOptimizer checked;
+    LODESTAR_TRY(ToTensorFlow(SparseOptimizer::Create(
+        optimizer, FlatSpan<float>(hyperparameters), &checked)));
+    LODESTAR_TRY(summed_.Sum(on, ids, gradients, *store));
+    slot_inits_ = std::move(slot_inits);
+    update_.distinct_ids = summed_.ids();
+    update_.gradients = summed_.sums();
+    update_.name = std::move(optimizer);
+    update_.hyperparameters = FlatSpan<float>(hyperparameters);
+    update_.slot_inits = slot_inits_;
+    update_.create_missing = create_missing;
+    update_.next_step = next_step.scalar<int64_t>()();
+    if (nonfinite == "pass") return absl::OkStatus();
+    int64_t first_id = 0;
+    LODESTAR_TRY(CheckFinite(on, *store, summed_, &nonfinite_, &num_nonfinite_,
+                             &first_id));
+    if (num_nonfinite_ == 0) return absl::OkStatus();
+    if (nonfinite == "raise") return NonfiniteError(first_id);
+    update_.skipped = nonfinite_.flags();
+    return absl::OkStatus();
+  }
+
+  absl::Status Prepare(const DeviceStream& on, DeviceStore* store) const {
+    return ToTensorFlow(store->Prepare(on, update_));
+  }
+  absl::Status Apply(const DeviceStream& on, DeviceStore* store,
+                     DeviceEmbeddingResource* resource) const {
+    LODESTAR_TRY(store->Apply(on, update_));
+    resource->counts().nonfinite_gradients += num_nonfinite_;
+    return absl::OkStatus();
+  }
+
+ private:
+  SummedOnDevice summed_;
+  NonfiniteRows nonfinite_;
+  std::vector<float> slot_inits_;
+  DeviceStore::Update update_;
+  int64_t num_nonfinite_ = 0;
+};
+
+class EmbeddingApplyOnGpuOp : public DeviceKernel {
+ public:
+  explicit EmbeddingApplyOnGpuOp(OpKernelConstruction* ctx)
+      : DeviceKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+  }
+
+  absl::Status RunOn(const DeviceCall& call) override {
+    return WithTableName<DeviceEmbeddingResource>(call.ctx, Update(call));
+  }
+
+ private:
+  absl::Status Update(const DeviceCall& call) const {
+    DeviceUpdate update;
+    LODESTAR_TRY(update.Make(call.ctx, call.on, 1, 1, optimizer_, slot_inits_,
+                             create_missing_, nonfinite_, call.store));
+    return update.Apply(call.on, call.store, call.resource);
+  }
+
+  std::string optimizer_;
+  std::vector<float> slot_inits_;
+  bool create_missing_ = false;
+  std::string nonfinite_;
+};
+
+// Of several variables: all of them, or none.
+class EmbeddingApplyAllOnGpuOp : public Kernel {
+ public:
+  explicit EmbeddingApplyAllOnGpuOp(OpKernelConstruction* ctx) : Kernel(ctx) {
+    std::vector<float> slot_inits;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizers", &optimizers_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+    OP_REQUIRES(ctx, optimizers_.size() == create_missing_.size(),
+                InvalidArgumentError("`optimizers` has ", optimizers_.size(),
+                                     " items and `create_missing` ",
+                                     create_missing_.size()));
+    auto next = slot_inits.begin();
+    for (const std::string& optimizer : optimizers_) {
+      std::vector<std::string> slots;
+      SparseOptimizer::SlotNames(optimizer, &slots);
+      OP_REQUIRES(ctx,
+                  slot_inits.end() - next >= static_cast<int64_t>(slots.size()),
+                  InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
+                                       " numbers, fewer than `optimizers` have "
+                                       "optimizer slots"));
+      slot_inits_.emplace_back(next, next + slots.size());
+      next += slots.size();
+    }
+  }
+
+ protected:
+  absl::Status Run(OpKernelContext* ctx) override {
+    const int count = static_cast<int>(optimizers_.size());
+    const KernelStream stream(ctx);
+    std::vector<tensorflow::core::RefCountPtr<DeviceEmbeddingResource>>
+        resources(count);
+    std::vector<std::shared_ptr<DeviceStore>> stores;
+    for (int t = 0; t < count; ++t) {
+      LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resources[t]));
+      stores.push_back(resources[t]->store());
+    }
+    std::vector<DeviceUpdate> updates(count);
+    const auto named = [&](int t, const absl::Status& status) {
+      return WithTableName<DeviceEmbeddingResource>(ctx, status, t);
+    };
+    for (int t = 0; t < count; ++t) {
+      LODESTAR_TRY(named(
+          t, updates[t].Make(ctx, stream.on(), count + t, count, optimizers_[t],
+                             slot_inits_[t], create_missing_[t], nonfinite_,
+                             stores[t].get())));
+    }
+    for (int t = 0; t < count; ++t) {
+      LODESTAR_TRY(named(t, updates[t].Prepare(stream.on(), stores[t].get())));
+    }
+    for (int t = 0; t < count; ++t) {
+      LODESTAR_TRY(named(t, updates[t].Apply(stream.on(), stores[t].get(),
+                                             resources[t].get())));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::string> optimizers_;
+  std::vector<std::vector<float>> slot_inits_;
+  std::vector<bool> create_missing_;
+  std::string nonfinite_;
+};
+
+LODESTAR_REGISTER_ON_GPU(EmbeddingGradient,
+                         FunctionKernel<RunEmbeddingGradientOnGpu>);
+LODESTAR_REGISTER_ON_GPU(EmbeddingCheckApply, EmbeddingCheckApplyOnGpuOp,
+                         .HostMemory("handle"));
+LODESTAR_REGISTER_ON_GPU(EmbeddingApply, EmbeddingApplyOnGpuOp,
+                         .HostMemory("handle")
+                             .HostMemory("hyperparameters")
+                             .HostMemory("next_step"));
+LODESTAR_REGISTER_ON_GPU(EmbeddingApplyAll, EmbeddingApplyAllOnGpuOp,
+                         .HostMemory("handles")
+                             .HostMemory("hyperparameters")
+                             .HostMemory("next_steps"));
+
+}  // namespace
+}  // namespace lodestar
+
+#endif  // LODESTAR_CUDA
