@@ -21,6 +21,8 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+// The threads of a block are fibers of one thread of the host.
+#define __shared__ static thread_local
 
 using std::max;
 using std::min;
@@ -70,6 +72,8 @@ unsigned __ballot_sync(unsigned, bool value);
 inline int __syncthreads_count(bool value) {
   return ::lodestar::EmulateSyncCount(value);
 }
+
+inline void __syncthreads() { ::lodestar::EmulateSyncCount(false); }
 
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }

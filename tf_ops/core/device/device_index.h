@@ -5,9 +5,10 @@
 //            tags of a bucket are one 32-byte sector
 //   entries  key and value of each cell, 16 bytes
 //
-// A key lies in the first bucket from its own on that had room. A search ends
-// at a bucket with an empty cell: so most take one sector of tags and one of an
-// entry, whether they find their key or not.
+// A key lies in the first bucket on its way that had room; the way goes on by
+// one bucket, then two, three and so on, which meets each of them. A search
+// ends at a bucket with an empty cell: so most take one sector of tags and one
+// of an entry, whether they find their key or not.
 //
 // All keys are ordinary ones, and all values but kNoValue. Threads that insert
 // may run beside each other, and so may those that search, and those that
@@ -61,13 +62,14 @@ struct DeviceIndex {
   struct Hash {
     uint32_t bucket;
     uint32_t tag;
+    uint32_t turn;  // the cell of a bucket that it would have first
   };
   __device__ Hash HashOf(int64_t key) const {
     const uint64_t hash = Mix64(static_cast<uint64_t>(key));
+    const uint32_t low = static_cast<uint32_t>(hash);
     return {static_cast<uint32_t>(hash >> 32) & bucket_mask,
-            kFirstTag +
-                ((static_cast<uint32_t>(hash) & 0xffffu) * (256 - kFirstTag) >>
-                 16)};
+            kFirstTag + ((low & 0xffffu) * (256 - kFirstTag) >> 16),
+            low >> 16 & (kBucket - 1)};
   }
   // What the tags of a bucket say: a bit a cell.
   struct Bucket {
@@ -105,7 +107,7 @@ struct DeviceIndex {
         }
       }
       if (bucket.empty != 0) return -1;
-      number = (number + 1) & bucket_mask;
+      number = (number + n + 1) & bucket_mask;
     }
     return -1;
   }
@@ -114,7 +116,7 @@ struct DeviceIndex {
   // The value of the key of each thread that has `mine`; where it has none yet,
   // that is make(inserts, reused), which is then inserted. inserts: for this
   // thread; reused: in the cell of a key that was removed. All threads of the
-  // warp call it, and make.
+  // block call it, and make.
   //
   // A thread takes the first free cell on the way of its key, and no cell gets
   // free meanwhile: of two threads with one key the later one meets what the
@@ -125,7 +127,7 @@ struct DeviceIndex {
                                   int64_t* value) const {
     const Hash hash = HashOf(key);
     Outcome outcome = Outcome::kNone;
-    while (__ballot_sync(kWholeWarp, mine) != 0) {
+    while (__syncthreads_count(mine) != 0) {
       int64_t cell = -1;
       uint32_t word = 0;
       if (mine) {
@@ -201,14 +203,18 @@ struct DeviceIndex {
         }
       }
       if (free < 0 && bucket.free != 0) {
-        const int cell = __ffs(bucket.free) - 1;
+        // Each key begins its own way round, so that keys seldom meet.
+        const uint32_t turn = hash.turn;
+        const uint32_t turned =
+            bucket.free >> turn | bucket.free << ((kBucket - turn) % kBucket);
+        const int cell = (__ffs(turned) - 1 + turn) % kBucket;
         free = int64_t{number} * kBucket + cell;
         const uint4 half = cell < kBucket / 2 ? low : high;
         const int w = cell / 4 % 4;
         *word = w == 0 ? half.x : w == 1 ? half.y : w == 2 ? half.z : half.w;
       }
       if (bucket.empty != 0) return free;
-      number = (number + 1) & bucket_mask;
+      number = (number + n + 1) & bucket_mask;
     }
     if (free < 0) *outcome = Outcome::kNoRoom;
     return free;

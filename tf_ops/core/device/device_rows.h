@@ -21,6 +21,12 @@ namespace lodestar {
 
 constexpr int kMaxDeviceSlots = 3;
 
+// Numbers that are loaded and stored together, where all rows allow it.
+template <typename T, int kNumbers>
+struct alignas(sizeof(T) * kNumbers < 16 ? sizeof(T) * kNumbers : 16) Pack {
+  T at[kNumbers];
+};
+
 // What is known of a row beside its numbers.
 struct alignas(8) DeviceRowMeta {
   int64_t id;
@@ -93,20 +99,24 @@ struct DeviceRows {
 // The optimizer slots of a row that begins.
 struct SlotFill {
   int num_slots = 0;
-  int dim = 0;
   bool is_double = false;  // else float
   float inits[kMaxDeviceSlots] = {};
 
-  // By `lanes` threads, of which this is number `lane`.
+  // By `lanes` threads, of which this is number `lane`. 16 bytes at once, up to
+  // the end of a slot's memory.
   __device__ void Fill(const DeviceRows& rows, uint32_t row, int lane,
                        int lanes) const {
+    char* const first = rows.slot(row, 0);
+    const int64_t packs = rows.slot_stride / 16;
     for (int s = 0; s < num_slots; ++s) {
-      char* const slot = rows.slot(row, s);
-      for (int c = lane; c < dim; c += lanes) {
+      char* const slot = first + s * rows.slot_stride;
+      for (int64_t p = lane; p < packs; p += lanes) {
         if (is_double) {
-          reinterpret_cast<double*>(slot)[c] = inits[s];
+          const double init = inits[s];
+          reinterpret_cast<Pack<double, 2>*>(slot)[p] = {{init, init}};
         } else {
-          reinterpret_cast<float*>(slot)[c] = inits[s];
+          reinterpret_cast<Pack<float, 4>*>(slot)[p] = {
+              {inits[s], inits[s], inits[s], inits[s]}};
         }
       }
     }

@@ -74,6 +74,8 @@ constexpr uint64_t kRead = 1;
 constexpr uint64_t kBegin = 2;   // a new row, whose values are drawn
 constexpr uint64_t kAssign = 3;  // its values are given
 constexpr uint64_t kWhatToDo = 3;
+constexpr uint64_t kFresh = 4;  // its slots begin, too
+constexpr uint64_t kFlags = 7;
 
 // A thread an id finds its row, or takes one; then the warp reads or writes
 // the rows, lanes along each. `out`, if not null, gets every row.
@@ -87,16 +89,18 @@ __global__ void __launch_bounds__(kBlock, 4)
   uint32_t row = DeviceStore::kNoRow;
   DeviceIndex::Outcome outcome = DeviceIndex::Outcome::kNone;
   int64_t value = 0;
+  bool reused_any = false;
   if (call.options.insert) {
+    const uint32_t free = call.state->free_rows;
+    const uint32_t high_water = call.state->high_water;
     outcome = call.index.FindOrInsert(
         mine, id,
         [&](bool inserts, bool reused) -> int64_t {
-          TakePlaces(reused, &call.state->reused);
-          const uint32_t place = TakePlaces(inserts, &call.state->taken);
-          const uint32_t free = call.state->free_rows;
+          reused_any = reused_any || reused;
+          const uint32_t place = TakeBlockPlaces(inserts, &call.state->taken);
           if (!inserts) return 0;
           return place < free ? *call.rows.free(free - 1 - place)
-                              : call.state->high_water + (place - free);
+                              : high_water + (place - free);
         },
         &value);
   } else if (mine && call.index.Find(id, &value) >= 0) {
@@ -113,9 +117,11 @@ __global__ void __launch_bounds__(kBlock, 4)
     } else if (call.options.count_sightings) {
       CountSighting(call.rows.meta(row), call.now);
     }
-    what = SourceOf(call.rows.values(row)) + (call.values != nullptr ? kAssign
-                                              : is_new               ? kBegin
-                                                                     : kRead);
+    what = SourceOf(call.rows.values(row)) +
+           (call.values != nullptr ? kAssign
+            : is_new               ? kBegin
+                                   : kRead) +
+           (is_new ? kFresh : 0);
   }
   if (mine && call.refs != nullptr) call.refs[i] = row;
   if (mine && call.found != nullptr) call.found[i] = was;
@@ -143,7 +149,7 @@ __global__ void __launch_bounds__(kBlock, 4)
       for (int k = 0; k < kAtOnce; ++k) {
         const int64_t number = first + begin + k * step;
         if ((at[k] & kWhatToDo) == kRead) {
-          unit[k] = reinterpret_cast<const Unit*>(at[k] - kRead)[u];
+          unit[k] = reinterpret_cast<const Unit*>(at[k] & ~kFlags)[u];
         } else if ((at[k] & kWhatToDo) == kAssign) {
           const int64_t source =
               call.from == nullptr ? number : call.from[number];
@@ -158,19 +164,24 @@ __global__ void __launch_bounds__(kBlock, 4)
           unit[k] = call.initial.Draw<Unit>(bases[k], u);
         }
         if ((at[k] & kWhatToDo) != kRead) {
-          reinterpret_cast<Unit*>(at[k] & ~kWhatToDo)[u] = unit[k];
+          reinterpret_cast<Unit*>(at[k] & ~kFlags)[u] = unit[k];
         }
         if (out != nullptr) {
           out[(first + begin + k * step) * call.units + u] = unit[k];
         }
       }
     }
+    if (call.slots.num_slots == 0) continue;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const uint32_t new_row =
+          __shfl_sync(kWholeWarp, row, (begin + k * step) % kWarp);
+      if ((at[k] & kFresh) != 0) {
+        call.slots.Fill(call.rows, new_row, lane & (lanes - 1), lanes);
+      }
+    }
   }
-  unsigned fresh = __ballot_sync(kWholeWarp, is_new);
-  for (; call.slots.num_slots > 0 && fresh != 0; fresh &= fresh - 1) {
-    const uint32_t new_row = __shfl_sync(kWholeWarp, row, __ffs(fresh) - 1);
-    call.slots.Fill(call.rows, new_row, lane, kWarp);
-  }
+  if (call.options.insert) CountBlock(reused_any, &call.state->reused);
   if (call.options.count_events) {
     CountBlock(was, &call.state->events.hits);
     CountBlock(mine && !was, &call.state->events.misses);
@@ -321,7 +332,6 @@ SlotFill DeviceStore::slot_fill() const {
   fill.num_slots = static_cast<int>(optimizer_.slot_inits.size());
   std::copy(optimizer_.slot_inits.begin(), optimizer_.slot_inits.end(),
             fill.inits);
-  fill.dim = dim();
   fill.is_double = ComputeType(type()) == RowType::kFloat64;
   return fill;
 }

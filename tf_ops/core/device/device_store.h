@@ -73,8 +73,9 @@ struct DeviceEvents {
 
 // What the kernels keep count of, in device memory.
 struct DeviceTableState {
-  // Of the call that runs.
+  // Of the call that runs; what all blocks add to, apart from what they read.
   uint32_t taken = 0;
+  uint32_t apart[31] = {};
   uint32_t reused = 0;   // cells of removed ids that it took
   uint32_t emptied = 0;  // cells that it made empty
   uint32_t freed = 0;

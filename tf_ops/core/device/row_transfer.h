@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/rows/initial_value.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -50,12 +51,6 @@ auto VisitUnit(int bytes, const Visit& visit) {
       return visit(RowUnit<2>());
   }
 }
-
-// Numbers that are loaded and stored together, where all rows allow it.
-template <typename T, int kNumbers>
-struct alignas(sizeof(T) * kNumbers < 16 ? sizeof(T) * kNumbers : 16) Pack {
-  T at[kNumbers];
-};
 
 // visit(std::integral_constant<int, n>()): rows of `dim` Ts at `pointers` go in
 // packs of n.

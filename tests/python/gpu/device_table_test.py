@@ -1,0 +1,291 @@
+"""Tables in GPU memory against the same tables on the CPU."""
+
+import emulated
+
+emulated.load()
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import lodestar  # noqa: E402
+
+GPUS = [["/GPU:0"], ["/GPU:0", "/GPU:1"]]
+
+
+@pytest.fixture(params=GPUS, ids=["one", "two"])
+def devices(request):
+    """Where the rows of a table lie."""
+    return request.param
+
+
+def table(devices=None, **kwargs):
+    """One of many that begin alike."""
+    kwargs = {"dim": 4, "seed": 1, "init_salt": 3} | kwargs
+    with tf.device("/CPU:0"):
+        return lodestar.EmbeddingVariable(
+            kwargs.pop("dim"), devices=devices, **kwargs
+        )
+
+
+def pair(devices, **kwargs):
+    """A table on the CPU and one on `devices`."""
+    return table(**kwargs), table(devices, **kwargs)
+
+
+def content(table):
+    """All that a table holds, by name."""
+    return {k: v.numpy() for k, v in table.export_all().items()}
+
+
+def assert_same(a, b):
+    """Both tables hold the same, to the bit."""
+    a, b = content(a), content(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def some_ids(rng, shape):
+    """Ids of the whole range, and near ones, some of which repeat."""
+    near = rng.integers(-20, 20, shape)
+    far = rng.choice([2**63 - 1, -(2**63), 2**40], shape)
+    return np.where(rng.random(shape) < 0.2, far, near)
+
+
+@pytest.mark.parametrize(
+    "dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16]
+)
+@pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros"])
+def test_look_ups_are_those_of_the_cpu(devices, rng, dtype, initializer):
+    cpu, gpu = pair(devices, dtype=dtype, initializer=initializer, dim=5)
+    for step in range(3):
+        ids = some_ids(rng, (4, 6))
+        for t in (cpu, gpu):
+            t.set_step(step)
+        np.testing.assert_array_equal(
+            cpu.lookup(ids, training=True), gpu.lookup(ids, training=True)
+        )
+        asked = some_ids(rng, (30,))
+        np.testing.assert_array_equal(
+            cpu.lookup(asked, training=False),
+            gpu.lookup(asked, training=False),
+        )
+        for a, b in zip(cpu.find(asked), gpu.find(asked), strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(
+            cpu.frequency(asked), gpu.frequency(asked)
+        )
+    assert_same(cpu, gpu)
+    assert cpu.size() == gpu.size()
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", "max", "first"])
+def test_bags(devices, rng, combiner):
+    cpu, gpu = pair(devices, missing="initial")
+    ids = tf.RaggedTensor.from_row_lengths(some_ids(rng, (12,)), [3, 0, 7, 2])
+    for training in (True, False):
+        np.testing.assert_array_equal(
+            cpu.lookup(ids, combiner=combiner, training=training),
+            gpu.lookup(ids, combiner=combiner, training=training),
+        )
+    assert_same(cpu, gpu)
+
+
+OPTIMIZERS = [
+    keras.optimizers.SGD(0.1),
+    keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    keras.optimizers.Adagrad(0.1),
+    keras.optimizers.Adam(0.1),
+    keras.optimizers.Adam(0.1, amsgrad=True),
+    keras.optimizers.AdamW(0.1),
+    keras.optimizers.RMSprop(0.1, centered=True, momentum=0.5),
+    keras.optimizers.Adadelta(1.0),
+    keras.optimizers.Adamax(0.1),
+    keras.optimizers.Nadam(0.1),
+    keras.optimizers.Lion(0.1),
+    keras.optimizers.Ftrl(0.1),
+]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    OPTIMIZERS,
+    ids=[f"{i}{o.name}" for i, o in enumerate(OPTIMIZERS)],
+)
+def test_training(devices, rng, optimizer):
+    cpu, gpu = pair(devices)
+    batches = [some_ids(rng, (20,)) for _ in range(4)]
+    for t in (cpu, gpu):
+        with tf.device("/CPU:0"):
+            wrapped = lodestar.optimizers.DynamicEmbeddingOptimizer(
+                optimizer.from_config(optimizer.get_config())
+            )
+        for ids in batches:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
+            hook = t.trainable_variables[0]
+            wrapped.apply_gradients([(tape.gradient(loss, hook), hook)])
+    assert_same(cpu, gpu)
+
+
+def test_a_model_trains_as_on_the_cpu(devices, rng):
+    ids = rng.integers(0, 100, (64, 3))
+    labels = rng.normal(size=(64, 1)).astype(np.float32)
+
+    def train(devices):
+        keras.utils.set_random_seed(1)
+        with tf.device("/CPU:0"):
+            inputs = keras.Input((3,), dtype="int64")
+            x = lodestar.layers.DynamicEmbedding(
+                8, init_salt=5, seed=2, devices=devices
+            )(inputs)
+            outputs = keras.layers.Dense(1)(keras.layers.Flatten()(x))
+            model = keras.Model(inputs, outputs)
+            model.compile(
+                lodestar.optimizers.DynamicEmbeddingOptimizer(
+                    keras.optimizers.Adagrad(0.1)
+                ),
+                "mse",
+                jit_compile=False,
+            )
+            history = model.fit(ids, labels, epochs=3, batch_size=16, verbose=0)
+        return model, history.history["loss"]
+
+    cpu, losses = train(None)
+    gpu, on_gpu = train(devices)
+    np.testing.assert_allclose(on_gpu, losses, rtol=1e-6)
+    np.testing.assert_allclose(
+        gpu.predict(ids, verbose=0), cpu.predict(ids, verbose=0), rtol=1e-5
+    )
+
+
+def test_rows_go_in_and_out(devices, rng):
+    cpu, gpu = pair(devices)
+    ids = some_ids(rng, (50,))
+    rows = rng.normal(size=(50, 4)).astype(np.float32)
+    for t in (cpu, gpu):
+        t.insert_or_assign(ids, rows)
+    assert_same(cpu, gpu)
+    gone = some_ids(rng, (30,))
+    assert cpu.remove(gone) == gpu.remove(gone)
+    assert_same(cpu, gpu)
+    for a, b in zip(cpu.inspect(ids), gpu.inspect(ids), strict=True):
+        if isinstance(a, np.ndarray) and a.dtype != np.int64:
+            np.testing.assert_array_equal(a, b)
+    gpu.clear()
+    assert gpu.size() == 0
+    gpu.import_(cpu.export())
+    assert_same(cpu, gpu)
+    other = table(init_salt=9)
+    other.lookup(some_ids(rng, (30,)), training=True)
+    for t in (cpu, gpu):
+        t.import_(other.export(), mode="merge")
+    assert_same(cpu, gpu)
+
+
+@pytest.mark.parametrize(
+    "eviction",
+    [lodestar.MaxRows(20), lodestar.MaxAge(1), lodestar.MinNorm(0.06)],
+    ids=["rows", "age", "norm"],
+)
+def test_eviction(rng, eviction):
+    # On one device, where a cap is the whole table's.
+    cpu, gpu = pair(["/GPU:0"], eviction=eviction)
+    for step in range(5):
+        ids = rng.integers(0, 60, (25,))
+        for t in (cpu, gpu):
+            t.set_step(step)
+            t.lookup(ids, training=True)
+    assert cpu.evict() == gpu.evict()
+    assert_same(cpu, gpu)
+    for t in (cpu, gpu):
+        t.decay_frequencies(0.5)
+    assert_same(cpu, gpu)
+    a, b = cpu.stats(), gpu.stats()
+    for name in ("rows", "inserts", "evicted", "hits", "misses", "refused"):
+        assert a[name] == b[name], name
+
+
+@pytest.mark.parametrize("to_gpu", [True, False])
+def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu):
+    cpu, gpu = pair(devices)
+    source, target = (cpu, gpu) if to_gpu else (gpu, cpu)
+    source.lookup(some_ids(rng, (40,)), training=True)
+    path = tf.train.Checkpoint(table=source).save(str(tmp_path / "saved"))
+    tf.train.Checkpoint(table=target).restore(path).assert_consumed()
+    assert_same(source, target)
+
+
+def test_a_function_of_unknown_dimensions(devices, rng):
+    cpu, gpu = pair(devices)
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
+    def on_gpu(ids):
+        return gpu.lookup(ids, training=True)
+
+    for shape in [(0,), (3,), (2, 0), (2, 3, 2)]:
+        ids = some_ids(rng, shape).astype(np.int64)
+        np.testing.assert_array_equal(
+            on_gpu(ids), cpu.lookup(ids, training=True)
+        )
+    assert_same(cpu, gpu)
+
+
+def test_what_is_not_finite_is_refused_or_left_out(devices):
+    for nonfinite in ("raise", "skip"):
+        gpu = table(devices)
+        gpu.lookup([1, 2], training=True)
+        before = content(gpu)
+        with tf.device("/CPU:0"):
+            optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+                keras.optimizers.SGD(1.0), nonfinite=nonfinite
+            )
+        hook = gpu.trainable_variables[0]
+        gradient = tf.IndexedSlices(
+            tf.constant([[1.0] * 4, [float("nan")] * 4]),
+            tf.constant([1, 2], tf.int64),
+            tf.constant([-1, 4]),
+        )
+        if nonfinite == "raise":
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match="the gradient of id 2 is not finite",
+            ):
+                optimizer.apply_gradients([(gradient, hook)])
+            np.testing.assert_array_equal(content(gpu)["rows"], before["rows"])
+        else:
+            optimizer.apply_gradients([(gradient, hook)])
+            np.testing.assert_array_equal(
+                content(gpu)["rows"],
+                before["rows"] - np.float32([[1.0], [0.0]]),
+            )
+
+
+def test_what_a_gpu_does_not_have_is_said():
+    with pytest.raises(tf.errors.UnimplementedError, match="an admission"):
+        table(["/GPU:0"], admission=lodestar.MinCount(2))
+    with pytest.raises(ValueError, match=r"'/GPU:7' is not there; there are"):
+        table(["/GPU:7"])
+    with pytest.raises(ValueError, match="is no CPU or GPU"):
+        table(["/TPU:0"])
+
+
+def test_no_device_memory_is_kept():
+    def used():
+        return [
+            tf.config.experimental.get_memory_info(f"GPU:{i}")["current"]
+            for i in range(2)
+        ]
+
+    gpu = table(["/GPU:0", "/GPU:1"])
+    gpu.lookup(np.arange(1000), training=True)
+    del gpu
+    before = used()
+    for _ in range(3):
+        gpu = table(["/GPU:0", "/GPU:1"])
+        gpu.lookup(np.arange(3000), training=True)
+        assert min(used()) > max(before)
+        gpu.import_(gpu.export())
+        del gpu
+    assert used() == before
