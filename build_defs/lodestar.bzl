@@ -204,6 +204,17 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
         **kwargs
     )
 
+def lodestar_emulated_op_library(name, srcs, hdrs, deps):
+    """Kernels for a GPU over emulated CUDA, for tests.
+
+    Args:
+      name: target name.
+      srcs: C++ sources, compiled as one.
+      hdrs: C++ headers.
+      deps: libraries.
+    """
+    lodestar_op_library(name, srcs, hdrs, deps, testonly = True)
+
 def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
     """GoogleTests of tf_ops/core: `name`.cc, if there is one, and srcs.
 

@@ -41,6 +41,19 @@ def eager_mode() -> contextlib.AbstractContextManager[None]:
     return getattr(context, "eager_mode", tf.init_scope)()
 
 
+def device_in_scope() -> str:
+    """The device of the innermost `tf.device` around, as eager ops see it.
+
+    Public API tells only where an op ends up, which on a machine with a GPU is
+    the GPU though nobody has asked for it. "" where no device was named, and
+    without the internal name.
+    """
+    internal = getattr(tf, "__internal__", None)
+    module = getattr(internal, "eager_context", None)
+    context = getattr(module, "get_device_name", None)
+    return (context() if context is not None else "") or ""
+
+
 def tape_is_recording() -> bool:
     """Returns whether a gradient tape or forward accumulator may be recording.
 

@@ -17,7 +17,16 @@ _KINDS = (
     "lodestar_guards_test",
     "lodestar_op_library",
 )
-_OTHERS = ("exports_files", "filegroup", "load", "py_binary", "py_library")
+# The last two are of what another target has, over emulated CUDA.
+_OTHERS = (
+    "exports_files",
+    "filegroup",
+    "load",
+    "py_binary",
+    "py_library",
+    "lodestar_emulated_cuda_test",
+    "lodestar_emulated_op_library",
+)
 
 
 @dataclasses.dataclass

@@ -74,10 +74,11 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         optimizer: Keras optimizer of this table alone, or its name, used inside
             the wrapper; it keeps its own learning rate and schedule. Default:
             the wrapper's.
-        devices: CPUs that the rows are spread over by a hash of their ids, as
-            `"/job:ps/task:0"` of a TensorFlow cluster or `"/CPU:1"`;
-            docs/distributed.md. Default: rows lie in this process; under a
-            tf.distribute.ParameterServerStrategy on all of its servers.
+        devices: CPUs and GPUs that the rows are spread over by a hash of their
+            ids, as `"/job:ps/task:0"` of a TensorFlow cluster, `"/CPU:1"` or
+            `"/GPU:0"`; docs/distributed.md, docs/cuda.md. Default: rows lie in
+            this process; within `with tf.device("/GPU:0"):` on that GPU; under
+            a tf.distribute.ParameterServerStrategy on all of its servers.
         name: Default: `embedding_variable_<n>`, where Keras counts n.
 
     Raises:
@@ -110,7 +111,8 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 )
             return super().__new__(EmbeddingVariable.on_workers)
         if devices is None and not strategies.servers():
-            return super().__new__(cls)
+            if cls is not EmbeddingVariable or not strategies.gpu_in_scope():
+                return super().__new__(cls)
         if issubclass(cls, EmbeddingVariable.on_devices):
             return super().__new__(cls)
         if cls is not EmbeddingVariable:

@@ -15,13 +15,14 @@ from lodestar.embedding import (
     table_parts,
 )
 from lodestar.embedding import stats as stats_lib
-from lodestar.embedding.devices import check_devices, check_library
+from lodestar.embedding.devices import check_devices, check_library, on_gpu
 from lodestar.embedding.embedding_variable import STATES, EmbeddingVariable
 from lodestar.embedding.rows import InspectedIds
 from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, by_id, each
-from lodestar.ops import embedding_partition_ops
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_ops, embedding_partition_ops
 from lodestar.ops.flat_values import map_flat
 
 
@@ -38,6 +39,8 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     def __init__(
         self, dim: int, *args: Any, devices: Any = None, **kwargs: Any
     ):
+        if devices is None:
+            devices = strategies.gpu_in_scope() or None
         # None stays None where the strategy says which, for another cluster.
         object.__setattr__(self, "_given_devices", devices)
         devices = check_devices(devices or strategies.servers())
@@ -116,6 +119,31 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} devices={len(self._devices)}>"
+
+    def _look_up(
+        self,
+        feature: collection_ops.FeatureAttrs,
+        inputs: collection_ops.FeatureInputs,
+        **options: Any,
+    ) -> tf.Tensor:
+        if (
+            len(self.parts) > 1
+            or feature.combiner is not None
+            or not on_gpu(self.parts[0].device)
+        ):
+            return super()._look_up(feature, inputs, **options)
+        # All of it on that GPU: ids need not be made distinct here.
+        (part,) = self.parts
+        hook, _, missing = self.collection_inputs()
+        _, missing_row = part.lookup_inputs()
+        of_ids = (part.resource_handle, hook, inputs.ids, missing_row)
+        misses: Any = {"missing": missing, "padding_id": feature.padding_id}
+        with part.on_device():
+            if options["insert"] or options["count"]:
+                return embedding_ops.find_or_insert(
+                    *of_ids, **(options | misses)
+                )
+            return embedding_ops.find(*of_ids, **misses)[0]
 
     def _each(
         self, op: Callable[..., Any], *inputs: Any, **attrs: Any

@@ -3,11 +3,10 @@
 // DEVICE_GPU run where there is no GPU, in a TensorFlow that was built without
 // CUDA. The environment's LODESTAR_EMULATED_GPUS says how many there are.
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
+#include "tests/cuda/emulation/cuda_runtime.h"
 
 namespace {
 

@@ -262,6 +262,20 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
             )
 
 
+def test_a_device_around_says_where_rows_lie(rng):
+    with tf.device("/GPU:1"):
+        gpu = lodestar.EmbeddingVariable(4, seed=1, init_salt=3)
+    assert [d[-5:] for d in gpu.devices] == ["GPU:1"]
+    cpu = table()
+    ids = some_ids(rng, (20,))
+    rows = gpu.lookup(ids, training=True)
+    assert rows.backing_device.endswith("GPU:1")
+    np.testing.assert_array_equal(rows, cpu.lookup(ids, training=True))
+    copied = lodestar.EmbeddingVariable.from_config(gpu.get_config())
+    assert copied.devices == gpu.devices
+    assert lodestar.EmbeddingVariable(4).devices is None
+
+
 def test_what_a_gpu_does_not_have_is_said():
     with pytest.raises(tf.errors.UnimplementedError, match="an admission"):
         table(["/GPU:0"], admission=lodestar.MinCount(2))

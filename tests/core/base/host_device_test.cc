@@ -1,0 +1,16 @@
+#include "tf_ops/core/base/host_device.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+struct Doubled {
+  int x;
+  LODESTAR_HOST_DEVICE int Value() const { return 2 * x; }
+};
+
+TEST(HostDeviceTest, IsNothingForTheHost) { EXPECT_EQ(Doubled{3}.Value(), 6); }
+
+}  // namespace
+}  // namespace lodestar

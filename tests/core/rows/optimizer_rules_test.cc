@@ -1,0 +1,60 @@
+#include "tf_ops/core/rows/optimizer_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/rows/sparse_optimizer.h"
+
+namespace lodestar {
+namespace {
+
+// A column by its rule is the same bits as among those of a vectorised row.
+TEST(OptimizerRulesTest, ColumnsAreThoseOfRows) {
+  constexpr int kDim = 37;
+  int rules = 0;
+  VisitRules([&](auto rule) {
+    using Rule = decltype(rule);
+    ++rules;
+    std::vector<float> numbers(kHyperparameters<Rule>);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = 0.1f + 0.05f * static_cast<float>(i);
+    }
+    numbers[1] = 0.0f;  // weight decay is not the rule's
+    SparseOptimizer optimizer;
+    ASSERT_TRUE(SparseOptimizer::Create(Rule::kName, numbers, &optimizer).ok());
+    ASSERT_EQ(optimizer.num_slots(), kRuleSlots<Rule>);
+    std::vector<std::string> names;
+    ASSERT_TRUE(SparseOptimizer::SlotNames(Rule::kName, &names));
+    EXPECT_EQ(names, std::vector<std::string>(Rule::kSlots.begin(),
+                                              Rule::kSlots.end()));
+    std::vector<float> gradient(kDim);
+    std::vector<float> value(kDim);
+    std::vector<std::vector<float>> slots(3, std::vector<float>(kDim));
+    for (int c = 0; c < kDim; ++c) {
+      gradient[c] = 0.1f * static_cast<float>(c - 18);
+      value[c] = 0.01f * static_cast<float>(c);
+      // Squares above the squares of means: no root of a negative number.
+      slots[0][c] = 90.0f + static_cast<float>(c);
+      slots[1][c] = slots[2][c] = 0.5f;
+    }
+    float h[kHyperparameters<Rule>];
+    for (size_t i = 0; i < numbers.size(); ++i) h[i] = numbers[i];
+    std::vector<float> wanted = value;
+    std::vector<std::vector<float>> wanted_slots = slots;
+    for (int c = 0; c < kDim; ++c) {
+      float s[3] = {slots[0][c], slots[1][c], slots[2][c]};
+      Rule::Update(h, gradient[c], wanted[c], s);
+      for (int k = 0; k < kRuleSlots<Rule>; ++k) wanted_slots[k][c] = s[k];
+    }
+    float* const rows[3] = {slots[0].data(), slots[1].data(), slots[2].data()};
+    optimizer.Update(gradient.data(), kDim, value.data(), rows);
+    EXPECT_EQ(value, wanted) << Rule::kName;
+    EXPECT_EQ(slots, wanted_slots) << Rule::kName;
+  });
+  EXPECT_EQ(rules, 14);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,281 @@
+// Tables on a device beside tables on the host, for their tests.
+
+#ifndef LODESTAR_TESTS_CUDA_DEVICE_TABLES_H_
+#define LODESTAR_TESTS_CUDA_DEVICE_TABLES_H_
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/checks.h"
+#include "tests/cuda/device_buffer.h"
+#include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/device/device_memory.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/sparse_optimizer.h"
+
+namespace lodestar {
+
+using Random = std::mt19937_64;
+using Ids = std::vector<int64_t>;
+
+inline int64_t Draw(Random* random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(*random);
+}
+
+// `allowed` bytes, and no more.
+class LimitedAllocator final : public DeviceAllocator {
+ public:
+  explicit LimitedAllocator(int64_t allowed) : allowed_(allowed) {}
+  void* Allocate(int64_t bytes) override {
+    if (used_ + bytes > allowed_) return nullptr;
+    void* const memory = cuda_.Allocate(bytes);
+    if (memory != nullptr) {
+      used_ += bytes;
+      sizes_[memory] = bytes;
+    }
+    return memory;
+  }
+  void Free(void* memory) override {
+    used_ -= sizes_[memory];
+    cuda_.Free(memory);
+  }
+  void Allow(int64_t bytes) { allowed_ = bytes; }
+  int64_t used() const { return used_; }
+
+ private:
+  CudaAllocator cuda_;
+  int64_t allowed_;
+  int64_t used_ = 0;
+  std::map<void*, int64_t> sizes_;
+};
+
+// A stream, and a table on the device beside one on the host.
+struct Tables {
+  Tables(int64_t dim, RowType type, const std::string& initializer,
+         const EvictionPolicy& eviction = EvictionPolicy(),
+         DeviceAllocator* allocator = nullptr)
+      : dim(dim), type(type) {
+    REQUIRE_CUDA(cudaStreamCreate(&stream));
+    memory = std::make_unique<StreamAllocator>(stream);
+    on = {stream, memory.get()};
+    DeviceStore::Options options;
+    options.dim = dim;
+    options.type = type;
+    options.eviction = eviction;
+    ExpectOk(RowInitializer::Create(initializer, -0.5f, 0.5f, 7, 3,
+                                    &options.initializer),
+             "initializer");
+    ExpectOk(
+        DeviceStore::Create(options, allocator == nullptr ? &cuda : allocator,
+                            on, &device),
+        "create");
+    TablePolicies policies;
+    policies.eviction = eviction;
+    ExpectOk(EmbeddingStore::Create(dim, 4, options.initializer, &host,
+                                    policies, type),
+             "create on the host");
+  }
+  ~Tables() {
+    device.reset();
+    cudaStreamDestroy(stream);
+  }
+
+  int64_t row_bytes() const { return dim * SizeOf(type); }
+
+  void FindOrInsert(const Ids& unique, bool insert, bool count,
+                    const std::string& what) {
+    const DeviceBuffer<int64_t> ids(unique);
+    const DeviceBuffer<uint32_t> refs(unique.size());
+    const DeviceBuffer<char> found(unique.size());
+    const DeviceBuffer<char> rows(unique.size() * row_bytes(),
+                                  count ? 0 : SizeOf(type));
+    DeviceStore::InsertOptions options;
+    options.insert = insert;
+    options.count_sightings = count;
+    ExpectOk(
+        device->FindOrInsert(
+            on, {ids.data(), static_cast<int64_t>(unique.size()), nullptr},
+            options,
+            {refs.data(), reinterpret_cast<bool*>(found.data()), rows.data()}),
+        what);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    std::vector<RowRef> host_refs(unique.size());
+    std::vector<char> resident(unique.size());
+    SightingOptions sightings;
+    sightings.insert = insert;
+    sightings.count_sightings = count;
+    ExpectOk(host->FindOrInsert(unique, sightings, host_refs, nullptr,
+                                resident.data()),
+             what + " on the host");
+    Expect(found.Download() == resident, what + ": which ids had rows");
+    const std::vector<uint32_t> got = refs.Download();
+    bool right = true;
+    for (size_t i = 0; i < got.size(); ++i) {
+      right = right && (got[i] != DeviceStore::kNoRow) == host_refs[i].found();
+    }
+    Expect(right, what + ": which ids have rows");
+    if (insert) {
+      std::vector<char> wanted(unique.size() * row_bytes());
+      host->Find(unique, nullptr, Missing(), wanted.data(), nullptr, nullptr);
+      Expect(rows.Download() == wanted, what + ": rows that came out");
+    }
+    Expect(refs.ZonesAreIntact() && found.ZonesAreIntact() &&
+               rows.ZonesAreIntact(),
+           what + ": writes outside its outputs");
+  }
+
+  // Rows of `ids` on both sides are the same bits.
+  void ExpectSameRows(const Ids& ids, const int64_t* padding_id,
+                      Missing::Kind kind, const std::string& what,
+                      int64_t shift = 0) {
+    const int64_t n = static_cast<int64_t>(ids.size());
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<char> rows(n * row_bytes(), shift * SizeOf(type));
+    const DeviceBuffer<char> found(n);
+    std::vector<char> vector(row_bytes());
+    for (size_t i = 0; i < vector.size(); ++i) {
+      vector[i] = static_cast<char>(i % 50);
+    }
+    const DeviceBuffer<char> device_vector(vector);
+    DeviceMissing missing;
+    missing.kind =
+        kind == Missing::Kind::kInitial  ? DeviceMissing::Kind::kInitial
+        : kind == Missing::Kind::kVector ? DeviceMissing::Kind::kVector
+                                         : DeviceMissing::Kind::kZeros;
+    missing.vector = device_vector.data();
+    ExpectOk(
+        device->Find(on, {device_ids.data(), n, nullptr}, padding_id, missing,
+                     rows.data(), reinterpret_cast<bool*>(found.data())),
+        what);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    std::vector<char> wanted(n * row_bytes());
+    std::vector<char> wanted_found(n);
+    Missing host_missing;
+    host_missing.kind = kind;
+    host_missing.vector = vector.data();
+    host->Find(ids, padding_id, host_missing, wanted.data(),
+               reinterpret_cast<bool*>(wanted_found.data()), nullptr);
+    Expect(rows.Download() == wanted, what + ": rows");
+    Expect(found.Download() == wanted_found, what + ": which were found");
+    Expect(rows.ZonesAreIntact() && found.ZonesAreIntact(),
+           what + ": writes outside its outputs");
+  }
+
+  void ExpectSameTable(const std::string& what, double tolerance = 0) {
+    EmbeddingRows got, wanted;
+    ExpectOk(device->Export(on, true, &got), what + ": export");
+    ExpectOk(host->Export(true, &wanted, nullptr), what + ": export");
+    Expect(got.ids == wanted.ids, what + ": exported ids");
+    Expect(got.frequencies == wanted.frequencies, what + ": frequencies");
+    Expect(got.last_seen == wanted.last_seen, what + ": last seen");
+    Expect(got.optimizer.name == wanted.optimizer.name &&
+               got.optimizer.slot_names == wanted.optimizer.slot_names,
+           what + ": optimizer");
+    Expect(got.step == wanted.step, what + ": step");
+    if (tolerance == 0) {
+      Expect(got.values == wanted.values, what + ": exported rows");
+      Expect(got.slots == wanted.slots, what + ": exported slots");
+    } else {
+      ExpectNear(got.values, wanted.values, tolerance, what + ": rows");
+      ExpectNear(got.slots, wanted.slots, tolerance, what + ": slots");
+    }
+  }
+
+  static void ExpectNear(const Numbers& got, const Numbers& wanted,
+                         double tolerance, const std::string& what) {
+    Expect(got.size() == wanted.size() && got.type() == wanted.type(),
+           what + ": sizes");
+    if (got.size() != wanted.size()) return;
+    VisitRowType(got.type(), [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t i = 0; i < got.size(); ++i) {
+        const double g = ToCompute(got.as<T>()[i]);
+        const double w = ToCompute(wanted.as<T>()[i]);
+        if (std::fabs(g - w) <= tolerance * std::max(1.0, std::fabs(w))) {
+          continue;
+        }
+        Expect(false, what + ": number " + std::to_string(i) + " is " +
+                          std::to_string(g) + ", wanted " + std::to_string(w));
+        return;
+      }
+    });
+  }
+
+  void Apply(const Ids& unique, const std::string& name,
+             const std::vector<float>& hyperparameters,
+             const std::vector<float>& slot_inits, bool create_missing,
+             Random* random, const std::string& what) {
+    const int64_t u = static_cast<int64_t>(unique.size());
+    VisitRowType(type, [&](auto zero) {
+      using C = ComputeOf<decltype(zero)>;
+      std::vector<C> gradients(u * dim);
+      std::normal_distribution<double> normal;
+      for (C& g : gradients) g = static_cast<C>(normal(*random));
+      const DeviceBuffer<int64_t> ids(unique);
+      const DeviceBuffer<C> device_gradients(gradients);
+      DeviceStore::Update update;
+      update.distinct_ids = {ids.data(), u, nullptr};
+      update.gradients = device_gradients.data();
+      update.name = name;
+      update.hyperparameters = hyperparameters;
+      update.slot_inits = slot_inits;
+      update.create_missing = create_missing;
+      update.next_step = -1;
+      ExpectOk(device->Apply(on, update), what);
+      REQUIRE_CUDA(cudaStreamSynchronize(stream));
+      SparseOptimizer optimizer;
+      ExpectOk(SparseOptimizer::Create(name, hyperparameters, &optimizer),
+               what);
+      ExpectOk(host->Apply(unique, gradients.data(), name, optimizer,
+                           slot_inits, create_missing, -1, nullptr),
+               what + " on the host");
+    });
+  }
+
+  const int64_t dim;
+  const RowType type;
+  cudaStream_t stream = nullptr;
+  CudaAllocator cuda;
+  std::unique_ptr<StreamAllocator> memory;
+  DeviceStream on;
+  std::unique_ptr<DeviceStore> device;
+  std::unique_ptr<EmbeddingStore> host;
+};
+
+inline constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
+inline constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
+
+// Ids of which about half repeat, of the whole range or close together.
+inline Ids SomeIds(Random* random, int64_t count, int64_t distinct) {
+  Ids pool = {0, -1, 1, kLow, kHigh};
+  while (static_cast<int64_t>(pool.size()) < distinct) {
+    pool.push_back(Draw(random, 0, 1) == 0 ? Draw(random, kLow, kHigh)
+                                           : Draw(random, -1000, 1000));
+  }
+  Ids ids(count);
+  for (int64_t& id : ids) {
+    id = pool[Draw(random, 0, static_cast<int64_t>(pool.size()) - 1)];
+  }
+  return ids;
+}
+
+inline Ids Distinct(const Ids& ids) {
+  Ids unique;
+  Ids positions(ids.size());
+  BatchUnique(ids, nullptr, &unique, positions);
+  return unique;
+}
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TESTS_CUDA_DEVICE_TABLES_H_
