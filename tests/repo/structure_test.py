@@ -14,7 +14,7 @@ _CORE = {
     "rows": ("base", "memory"),
     "embedding": ("base", "memory", "rows"),
     "collection": ("base", "embedding", "rows"),
-    "device": ("base", "embedding", "rows"),
+    "device": ("base", "embedding", "lookup", "rows"),
     "snapshot": ("base", "memory", "rows", "embedding"),
     "records": ("base",),
     "sequence": ("base",),

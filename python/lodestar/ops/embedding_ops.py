@@ -14,6 +14,8 @@ dtype) is
   forward tensor where the look-up ran in an inner `tf.function`.
 """
 
+import contextlib
+
 import tensorflow as tf
 
 from lodestar._library import gen_ops
@@ -152,6 +154,15 @@ def find_or_insert_unique(
 tf.no_gradient("Lodestar>EmbeddingFindOrInsertUnique")
 
 
+def on_cpu() -> contextlib.AbstractContextManager[None]:
+    """Within, ops that know no table run on the CPU, as most tables do.
+
+    TensorFlow would choose a GPU wherever there is one, and copy what is on the
+    CPU to it and back.
+    """
+    return tf.device("CPU")
+
+
 def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:
@@ -169,11 +180,12 @@ def table_gradient(
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
 def _find_gradient(op: tf.Operation, grad: tf.Tensor, _: tf.Tensor) -> Grads:
-    unique = gen_ops.lodestar_embedding_unique(
-        tf.reshape(op.inputs[2], [-1]),
-        use_padding=op.get_attr("use_padding"),
-        padding_id=op.get_attr("padding_id"),
-    )
+    with on_cpu():
+        unique = gen_ops.lodestar_embedding_unique(
+            tf.reshape(op.inputs[2], [-1]),
+            use_padding=op.get_attr("use_padding"),
+            padding_id=op.get_attr("padding_id"),
+        )
     return _rows_gradient(op, grad, *unique)
 
 
@@ -192,9 +204,10 @@ def _rows_gradient(
     positions: tf.Tensor,
 ) -> Grads:
     dim = op.inputs[1].shape[1]
-    values = gen_ops.lodestar_embedding_gradient(
-        tf.reshape(grad, [-1, dim]), positions, unique_ids
-    )
+    with on_cpu():
+        values = gen_ops.lodestar_embedding_gradient(
+            tf.reshape(grad, [-1, dim]), positions, unique_ids
+        )
     return None, table_gradient(values, unique_ids, dim), None, None
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
+from lodestar.ops.embedding_ops import on_cpu
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -29,11 +30,12 @@ def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     """
     values, indices = gradient.values, gradient.indices
     if values.dtype in ROW_DTYPES and values.shape.rank == 2:
-        ids, positions = gen_ops.lodestar_embedding_unique(
-            tf.cast(indices, tf.int64)
-        )
-        sums = gen_ops.lodestar_embedding_gradient(values, positions, ids)
-        ids = tf.cast(ids, indices.dtype)
+        with on_cpu():
+            ids, positions = gen_ops.lodestar_embedding_unique(
+                tf.cast(indices, tf.int64)
+            )
+            sums = gen_ops.lodestar_embedding_gradient(values, positions, ids)
+            ids = tf.cast(ids, indices.dtype)
     else:
         ids, positions = tf.unique(indices)
         sums = tf.math.unsorted_segment_sum(values, positions, tf.size(ids))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
+from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
@@ -57,6 +58,7 @@ def apply_updates(
     """
     if not updates and not emptied:
         return []
+    _check_gpus(updates, emptied)
     updates = [of_part for u in updates for of_part in _of_parts(u)]
     attempt = update_attempt.current()
     if attempt is not None:
@@ -83,6 +85,29 @@ def apply_updates(
         checks = [_check(u) for u in updates]
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
+
+
+def _check_gpus(
+    updates: Sequence[TableUpdate], emptied: Sequence[EmbeddingVariable]
+) -> None:
+    """Refuses what tables in the memory of GPUs do not take."""
+    for u in updates:
+        replayed = isinstance(u.update, ReplayUpdate)
+        if (replayed or u.additions) and on_gpu(u.table.parts[0].device):
+            raise NotImplementedError(
+                f"{u.table!r} lies on a GPU, where "
+                + (
+                    "only optimizers with a rule of the op library train rows; "
+                    f"found {u.update.optimizer!r}."
+                    if replayed
+                    else "gradients are not added up over steps; found "
+                    "gradient_accumulation_steps."
+                )
+            )
+    if any(on_gpu(table.parts[0].device) for table in emptied):
+        raise NotImplementedError(
+            "gradient_accumulation_steps is not supported for tables on a GPU."
+        )
 
 
 def _stage_and_commit(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.manifest import TableEntry
@@ -65,13 +66,23 @@ class Place:
 
 
 def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
-    """What tables have here, by device; in an order that is always the same."""
+    """What tables have here, by device; in an order that is always the same.
+
+    Raises:
+        NotImplementedError: A table lies on a GPU.
+    """
     by_device: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
         first, count = 0, part_count(table)
         if table.workers is not None:
             first = table.workers.index
         for number, part in enumerate(table.parts, first):
+            if on_gpu(part.device):
+                raise NotImplementedError(
+                    f"{table!r} lies on a GPU, of which there are no snapshots: "
+                    "use tf.train.Checkpoint, save_weights, or export() and "
+                    "import_() into a table on the CPU."
+                )
             handle = part.resource_handle
             by_device.setdefault(handle.device, []).append(
                 PlacedPart(name, number, count, handle)

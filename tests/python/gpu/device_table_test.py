@@ -262,6 +262,54 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
             )
 
 
+def test_skipped_gradients_make_no_rows():
+    gpu = table(["/GPU:0"])
+    with tf.device("/CPU:0"):
+        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(1.0), nonfinite="skip"
+        )
+    hook = gpu.trainable_variables[0]
+    gpu.lookup([1], training=True)
+    gradient = tf.IndexedSlices(
+        tf.constant([[1.0] * 4, [float("inf")] * 4]),
+        tf.constant([1, 2], tf.int64),
+        tf.constant([-1, 4]),
+    )
+    optimizer.apply_gradients([(gradient, hook)])
+    assert gpu.size() == 1
+    assert gpu.stats()["nonfinite_gradients"] == 1
+
+
+def test_gradients_do_not_wait_on_a_gpu():
+    gpu = table(["/GPU:0"])
+    with tf.device("/CPU:0"):
+        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+        )
+    hook = gpu.trainable_variables[0]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(gpu.lookup([1], training=True))
+    gradient = tape.gradient(loss, hook)
+    with pytest.raises(NotImplementedError, match="lies on a GPU"):
+        optimizer.apply_gradients([(gradient, hook)])
+
+
+def test_what_a_snapshot_says_of_a_gpu(tmp_path):
+    gpu = table(["/GPU:0"])
+    gpu.lookup([1], training=True)
+    with pytest.raises(NotImplementedError, match="no snapshots: use tf.train"):
+        lodestar.snapshot.save(str(tmp_path / "snap"), gpu)
+
+
+def test_gradients_of_tables_on_the_cpu_stay_there():
+    cpu = table()
+    with tf.GradientTape() as tape:
+        rows = cpu.lookup([1, 1, 2], training=True)
+        loss = tf.reduce_sum(rows)
+    gradient = tape.gradient(loss, cpu.trainable_variables[0])
+    assert gradient.values.backing_device.endswith("CPU:0")
+
+
 def test_a_device_around_says_where_rows_lie(rng):
     with tf.device("/GPU:1"):
         gpu = lodestar.EmbeddingVariable(4, seed=1, init_salt=3)

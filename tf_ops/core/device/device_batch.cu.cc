@@ -19,9 +19,11 @@ int BitsFor(int64_t n) {
 }
 
 Status CheckCount(const char* what, int64_t count) {
-  if (count <= 0x7fffffff) return Status();
-  return InvalidArgument("a batch on a GPU has at most 2147483647 ", what,
-                         ", found ", count);
+  // A number of a cell is never kNone.
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (count <= kMost) return Status();
+  return InvalidArgument("a batch on a GPU has at most 2^30 ", what, ", found ",
+                         count);
 }
 
 // A batch on its way to its distinct ids. A cell of `owners` holds the number

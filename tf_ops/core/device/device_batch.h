@@ -22,7 +22,7 @@ class DeviceBatch {
   // BatchUnique; or of their last ones.
   enum class Which { kFirst, kLast };
   // `padding_id` is in host memory; positions of padding are -1.
-  // InvalidArgument: more than 2^31 - 1 ids.
+  // InvalidArgument: more than 2^30 ids.
   Status Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
                 const int64_t* padding_id, Which which = Which::kFirst);
 
@@ -49,7 +49,7 @@ class DeviceBatch {
 // of i but for parts of 64 rows of frequent ids, so the same on every run.
 // gradients: [N, D] of `type`; sums: [num_unique, D] of ComputeType(type).
 // Positions outside [0, num_unique) have no part in it.
-// InvalidArgument: more than 2^31 - 1 positions.
+// InvalidArgument: more than 2^30 positions.
 Status SumByPosition(const DeviceStream& on, RowType type,
                      const void* gradients, const int64_t* positions,
                      int64_t num_ids, int64_t num_unique, int64_t dim,

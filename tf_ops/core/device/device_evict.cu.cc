@@ -93,11 +93,12 @@ __global__ void MarkRowsKernel(DeviceRows rows, const uint32_t* refs,
   }
 }
 
-__global__ void ListMissingKernel(DeviceStore::Ids ids, const uint32_t* refs,
-                                  uint32_t* count, uint64_t* mixed_ids,
-                                  uint32_t* list) {
+__global__ void ListMissingKernel(DeviceStore::Ids ids, const bool* skipped,
+                                  const uint32_t* refs, uint32_t* count,
+                                  uint64_t* mixed_ids, uint32_t* list) {
   const int64_t i = ThreadNumber();
-  const bool mine = i < SizeOf(ids) && refs[i] == DeviceStore::kNoRow;
+  const bool mine = i < SizeOf(ids) && refs[i] == DeviceStore::kNoRow &&
+                    !(skipped != nullptr && skipped[i]);
   const uint32_t place = TakePlaces(mine, count);
   if (!mine) return;
   mixed_ids[place] = Mix64(static_cast<uint64_t>(ids.data[i]));
@@ -194,36 +195,40 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
                                    const Assigned& assigned,
                                    const Outputs& outputs) {
   const int64_t cap = options_.eviction.max_rows;
-  if (cap == 0 || !options.insert || rows_bound_ + ids.size <= cap) {
-    return InsertLocked(on, ids, options, assigned, outputs);
+  bool binds = cap > 0 && options.insert && rows_bound_ + ids.size > cap;
+  if (binds) {
+    LODESTAR_RETURN_IF_ERROR(Fetch(on));
+    binds = rows_bound_ + ids.size > cap;
   }
-  LODESTAR_RETURN_IF_ERROR(Fetch(on));
-  if (rows_bound_ + ids.size <= cap) {
-    return InsertLocked(on, ids, options, assigned, outputs);
-  }
-  // First those that have a row, then room for the others.
+  if (options.insert) LODESTAR_RETURN_IF_ERROR(ReserveMore(on, ids));
+  if (!binds) return InsertLocked(on, ids, options, assigned, outputs);
+  // Which ids have a row. All that memory may refuse comes before the first row
+  // goes.
   constexpr const char* kFor = "ids that come under the cap";
   DeviceArray<uint32_t> refs;
   DeviceArray<uint32_t> count;
   DeviceArray<uint64_t> mixed_ids;
   DeviceArray<uint32_t> list;
   DeviceArray<int64_t> listed;
+  DeviceArray<uint32_t> listed_refs;
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, ids.size, kFor));
   LODESTAR_RETURN_IF_ERROR(count.Allocate(on.memory, 1, kFor));
   LODESTAR_RETURN_IF_ERROR(mixed_ids.Allocate(on.memory, ids.size, kFor));
   LODESTAR_RETURN_IF_ERROR(list.Allocate(on.memory, ids.size, kFor));
   LODESTAR_RETURN_IF_ERROR(listed.Allocate(on.memory, 2 * ids.size, kFor));
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, ids));
+  LODESTAR_RETURN_IF_ERROR(listed_refs.Allocate(on.memory, ids.size, kFor));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(refs.data(), 0xff, refs.bytes(), on.stream));
-  InsertOptions find = options;
-  find.insert = false;
-  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, ids, find, assigned,
-                                        {refs.data(), outputs.found, nullptr}));
+  InsertOptions look;
+  look.insert = false;
+  look.count_events = false;
+  look.skipped = options.skipped;
+  LODESTAR_RETURN_IF_ERROR(
+      InsertLocked(on, ids, look, {}, {refs.data(), nullptr, nullptr}));
   LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
   LODESTAR_CUDA_TRY(Launch(ListMissingKernel, ids.size, on.stream, ids,
-                           refs.data(), count.data(), mixed_ids.data(),
-                           list.data()));
+                           options.skipped, refs.data(), count.data(),
+                           mixed_ids.data(), list.data()));
   uint32_t missing = 0;
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(&missing, count.data(), sizeof(missing),
                                     cudaMemcpyDeviceToHost, on.stream));
@@ -231,6 +236,8 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
   int64_t refused = 0;
   const int64_t excess = rows_bound_ + missing - cap;
   if (excess > 0) {
+    // Refused are those of the smallest mixed ids.
+    LODESTAR_RETURN_IF_ERROR(SortPairs(on, missing, 64, &mixed_ids, &list));
     const auto mark = [&](uint32_t what) {
       return CudaStatus(Launch(MarkRowsKernel, ids.size, on.stream, rows(),
                                refs.data(), ids.size, what),
@@ -246,10 +253,13 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
     refused = excess - evicted;
     LODESTAR_CUDA_TRY(
         Launch(AddRefusedKernel, 1, on.stream, state_.data(), refused));
-    // Refused are those of the smallest mixed ids.
-    LODESTAR_RETURN_IF_ERROR(SortPairs(on, missing, 64, &mixed_ids, &list));
     LODESTAR_RETURN_IF_ERROR(Fetch(on));
   }
+  // Those that have a row are seen, then the others get one.
+  InsertOptions see = options;
+  see.insert = false;
+  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, ids, see, assigned,
+                                        {refs.data(), outputs.found, nullptr}));
   const int64_t added = missing - refused;
   int64_t* const from = listed.data() + ids.size;
   LODESTAR_CUDA_TRY(Launch(TakeListedKernel, added, on.stream,
@@ -257,13 +267,12 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
                            assigned.from, listed.data(), from));
   InsertOptions insert = options;
   insert.count_events = false;
-  // The memory of mixed_ids has done its work.
-  uint32_t* const listed_refs = reinterpret_cast<uint32_t*>(mixed_ids.data());
-  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, {listed.data(), added, nullptr},
-                                        insert, {from, assigned.rows},
-                                        {listed_refs, nullptr, nullptr}));
+  insert.skipped = nullptr;
+  LODESTAR_RETURN_IF_ERROR(InsertLocked(
+      on, {listed.data(), added, nullptr}, insert, {from, assigned.rows},
+      {listed_refs.data(), nullptr, nullptr}));
   LODESTAR_CUDA_TRY(Launch(PutListedKernel, added, on.stream,
-                           list.data() + refused, added, listed_refs,
+                           list.data() + refused, added, listed_refs.data(),
                            refs.data()));
   if (outputs.refs != nullptr) {
     LODESTAR_CUDA_TRY(cudaMemcpyAsync(outputs.refs, refs.data(), refs.bytes(),
@@ -276,13 +285,14 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
 Status DeviceStore::Evict(const DeviceStream& on, const EvictionPolicy& policy,
                           int64_t* evicted) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   const int64_t excess =
       policy.max_rows > 0 ? rows_bound_ - policy.max_rows : 0;
   LODESTAR_RETURN_IF_ERROR(EvictLocked(on, policy, excess, evicted));
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
-  return order_.EndWrite(on.stream);
+  return turn.End();
 }
 
 }  // namespace lodestar

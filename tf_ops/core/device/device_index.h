@@ -116,7 +116,7 @@ struct DeviceIndex {
   // The value of the key of each thread that has `mine`; where it has none yet,
   // that is make(inserts, reused), which is then inserted. inserts: for this
   // thread; reused: in the cell of a key that was removed. All threads of the
-  // block call it, and make.
+  // warp call it, and make.
   //
   // A thread takes the first free cell on the way of its key, and no cell gets
   // free meanwhile: of two threads with one key the later one meets what the
@@ -127,7 +127,7 @@ struct DeviceIndex {
                                   int64_t* value) const {
     const Hash hash = HashOf(key);
     Outcome outcome = Outcome::kNone;
-    while (__syncthreads_count(mine) != 0) {
+    while (__ballot_sync(kWholeWarp, mine) != 0) {
       int64_t cell = -1;
       uint32_t word = 0;
       if (mine) {

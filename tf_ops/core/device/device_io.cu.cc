@@ -204,7 +204,8 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
                            EmbeddingRows* out, bool with_values) try {
   constexpr const char* kFor = "an export";
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   EmbeddingRows result;
   result.step = step_;
@@ -238,7 +239,7 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
     }
   }
   *out = std::move(result);
-  return order_.EndRead(on.stream);
+  return turn.End();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while rows are exported");
 }
@@ -248,7 +249,8 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
   constexpr const char* kFor = "an inspection";
   const int64_t n = ids.size();
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   DeviceArray<int64_t> device_ids;
   DeviceArray<uint32_t> refs;
   LODESTAR_RETURN_IF_ERROR(device_ids.Allocate(on.memory, n, kFor));
@@ -275,7 +277,7 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
   for (int64_t i = 0; i < n; ++i) (*found)[i] = rows[i] != kNoRow;
   result.ids.assign(ids.begin(), ids.end());
   *out = std::move(result);
-  return order_.EndWrite(on.stream);
+  return turn.End();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while rows are inspected");
 }
@@ -283,10 +285,11 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
 Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
                               int64_t* frequencies) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_CUDA_TRY(Launch(FrequencyKernel, ids.size, on.stream, index(),
                            rows(), ids, frequencies));
-  return order_.EndRead(on.stream);
+  return turn.End();
 }
 
 Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
@@ -294,14 +297,15 @@ Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
     return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
   }
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   LODESTAR_CUDA_TRY(Launch(DecayKernel, fetched_->high_water, on.stream, rows(),
                            fetched_->high_water, rate, step_));
-  return order_.EndWrite(on.stream);
+  return turn.End();
 }
 
-Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
+Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   const int64_t num_slots = view.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
   if (!(view.pending_ids.empty() && view.sketch.empty())) {
@@ -324,12 +328,18 @@ Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
   return Status();
 }
 
+Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
+  MutexLock lock(&mutex_);
+  return CheckImportLocked(view);
+}
+
 Status DeviceStore::Import(const DeviceStream& on,
                            const EmbeddingRowsView& view) {
   constexpr const char* kFor = "an import";
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(CheckImport(view));
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  LODESTAR_RETURN_IF_ERROR(CheckImportLocked(view));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   const int64_t n = view.ids.size();
   const int num_slots = static_cast<int>(view.optimizer.slot_inits.size());
   // All that may fail comes before the first row changes.
@@ -362,6 +372,7 @@ Status DeviceStore::Import(const DeviceStream& on,
   }
   InsertOptions options;
   options.count_events = false;
+  options.sighted = false;
   LODESTAR_RETURN_IF_ERROR(
       InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();
@@ -395,7 +406,7 @@ Status DeviceStore::Import(const DeviceStream& on,
     own_step_ = view.own_step;
     initializer_.SetSeed(view.seed, view.salt);
   }
-  return order_.EndWrite(on.stream);
+  return turn.End();
 }
 
 }  // namespace lodestar

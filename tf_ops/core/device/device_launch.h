@@ -51,31 +51,6 @@ __device__ inline uint32_t TakePlaces(bool mine, uint32_t* counter) {
   return first + __popc(takers & ((1u << lane) - 1));
 }
 
-// The same by all threads of the block, with one addition for all of them.
-__device__ inline uint32_t TakeBlockPlaces(bool mine, uint32_t* counter) {
-  constexpr int kWarps = kBlock / kWarp;
-  __shared__ uint32_t first_of[kWarps];
-  const unsigned takers = __ballot_sync(kWholeWarp, mine);
-  const int lane = threadIdx.x % kWarp;
-  const int warp = threadIdx.x / kWarp;
-  if (lane == 0) first_of[warp] = __popc(takers);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t total = 0;
-    for (int w = 0; w < kWarps; ++w) total += first_of[w];
-    uint32_t next = total == 0 ? 0 : atomicAdd(counter, total);
-    for (int w = 0; w < kWarps; ++w) {
-      const uint32_t count = first_of[w];
-      first_of[w] = next;
-      next += count;
-    }
-  }
-  __syncthreads();
-  const uint32_t first = first_of[warp];
-  __syncthreads();  // before the next call writes
-  return first + __popc(takers & ((1u << lane) - 1));
-}
-
 // Adds to a counter how many threads of the block have `mine`. All threads of
 // the block call it.
 template <typename Counter>

@@ -58,9 +58,19 @@ __global__ void __launch_bounds__(kBlock)
   if (i < SizeOf(call.ids)) {
     const int64_t position = positions == nullptr ? i : positions[i];
     const uint32_t row = position < 0 ? DeviceStore::kNoRow : refs[position];
-    source = position < 0                 ? kFromZeros
-             : row == DeviceStore::kNoRow ? kFromMissing
-                                          : SourceOf(call.rows.values(row));
+    if (position < 0) {
+      source = kFromZeros;
+    } else if (row == DeviceStore::kNoRow) {
+      source = kFromMissing;
+    } else {
+      // It may have gone since it was found, and be another's.
+      const int64_t id = call.ids.data[i];
+      const DeviceRowMeta* const meta = call.rows.meta(row);
+      bool is_found = false;
+      source = meta->live != 0 && meta->id == id
+                   ? SourceOf(call.rows.values(row))
+                   : call.Source(id, &is_found);
+    }
   }
   CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
            call.lane_bits, call.missing, out);
@@ -198,7 +208,8 @@ Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
                          const DeviceMissing& missing, void* rows,
                          bool* found) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   FindCall call = find_call(ids, padding_id, missing);
   call.found = found;
   const int unit = UnitBytes(row_bytes(), rows, missing.vector);
@@ -210,17 +221,18 @@ Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
                              static_cast<Unit*>(rows)),
                       "look-up");
   }));
-  return order_.EndRead(on.stream);
+  return turn.End();
 }
 
 Status DeviceStore::ReadRows(const DeviceStream& on, const Ids& ids,
                              const int64_t* positions, const uint32_t* refs,
                              const DeviceMissing& missing, void* rows) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(
       ReadRowsLocked(on, ids, positions, refs, missing, rows));
-  return order_.EndRead(on.stream);
+  return turn.End();
 }
 
 Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
@@ -247,7 +259,8 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(
       sources.Allocate(on.memory, ids.size, "the rows of bags"));
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginRead(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   const FindCall find = find_call(ids, bags.padding_id, missing);
   LODESTAR_CUDA_TRY(
       Launch(LocateKernel, ids.size, on.stream, find, sources.data()));
@@ -275,7 +288,7 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
         },
         pooled);
   }));
-  return order_.EndRead(on.stream);
+  return turn.End();
 }
 
 }  // namespace lodestar

@@ -52,6 +52,7 @@ struct DeviceEvents {
   unsigned long long read_hits = 0;
   unsigned long long read_misses = 0;
   unsigned long long inserts = 0;
+  unsigned long long admitted = 0;  // of these, by a look-up
   unsigned long long removed = 0;
   unsigned long long evicted = 0;
   unsigned long long refused = 0;
@@ -64,6 +65,7 @@ struct DeviceEvents {
     read_hits += sign * other.read_hits;
     read_misses += sign * other.read_misses;
     inserts += sign * other.inserts;
+    admitted += sign * other.admitted;
     removed += sign * other.removed;
     evicted += sign * other.evicted;
     refused += sign * other.refused;
@@ -141,6 +143,9 @@ class DeviceStore {
     bool insert = true;  // make rows of ids that have none
     bool count_sightings = false;
     bool count_events = true;
+    bool sighted = true;  // it is a look-up that makes the rows
+    // [N], of ids that are passed over; null: none.
+    const bool* skipped = nullptr;
   };
   // What comes out for each of the ids; null: it is not wanted.
   struct Outputs {
@@ -152,8 +157,7 @@ class DeviceStore {
   Status FindOrInsert(const DeviceStream& on, const Ids& distinct_ids,
                       const InsertOptions& options, const Outputs& outputs);
   // rows[i]: that of ids[i], which is refs[positions[i]], or without positions
-  // refs[i]; zeros where positions says -1. No row was removed since the refs
-  // were found.
+  // refs[i], if it is still there; zeros where positions says -1.
   Status ReadRows(const DeviceStream& on, const Ids& ids,
                   const int64_t* positions, const uint32_t* refs,
                   const DeviceMissing& missing, void* rows);
@@ -186,8 +190,10 @@ class DeviceStore {
     // [U], of ids that are to stay as they are; null: none.
     const bool* skipped = nullptr;
   };
-  // All of Apply that may fail: checks, slots and rows.
+  // The two parts of Apply: all that memory or a check may refuse, which is
+  // slots and rows; then the update of what is there.
   Status Prepare(const DeviceStream& on, const Update& update);
+  Status UpdateRows(const DeviceStream& on, const Update& update);
   Status Apply(const DeviceStream& on, const Update& update);
 
   // The last of equal ids wins; slots of existing rows are kept.
@@ -214,6 +220,8 @@ class DeviceStore {
   // Waits. Host memory, ascending ids; without values nothing but these.
   Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out,
                 bool with_values = true);
+  // Whether Import takes the rows, but for memory and the cap.
+  Status CheckImport(const EmbeddingRowsView& rows) const;
   // Waits. Of host memory; rows are added, or overwrite those of their ids.
   Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
 
@@ -233,7 +241,8 @@ class DeviceStore {
   };
   Bytes bytes() const;
   AttachedOptimizer optimizer() const;
-  // FailedPrecondition: another optimizer is attached.
+  // FailedPrecondition: another optimizer is attached, or it has no rule of its
+  // own.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
 
   int64_t step() const;
@@ -283,17 +292,21 @@ class DeviceStore {
       LODESTAR_REQUIRES(mutex_);
   Status AttachLocked(const DeviceStream& on, AttachedOptimizer optimizer)
       LODESTAR_REQUIRES(mutex_);
+  Status UpdateLocked(const DeviceStream& on, const Update& update)
+      LODESTAR_REQUIRES(mutex_);
   // What rows get in place of their first values: number from[i] of `rows` for
   // ids[i]; without `from`, number i.
   struct Assigned {
     const int64_t* from = nullptr;
     const void* rows = nullptr;
   };
+  // REQUIRES: ReserveMore, where it inserts. Asks for no memory.
   Status InsertLocked(const DeviceStream& on, const Ids& distinct_ids,
                       const InsertOptions& options, const Assigned& assigned,
                       const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
-  // The same where the table's policy may have a cap: rows go to make room, and
-  // ids that find none even so get no row. A table with a cap waits.
+  // Reserves, then does the same. Where the table's policy has a cap, rows go
+  // to make room, and ids that find none even so get no row; such a table
+  // waits.
   Status InsertUnderCap(const DeviceStream& on, const Ids& distinct_ids,
                         const InsertOptions& options, const Assigned& assigned,
                         const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
@@ -313,7 +326,7 @@ class DeviceStore {
   Status Download(const DeviceStream& on, const uint32_t* list, int64_t count,
                   int num_slots, EmbeddingRows* out) const
       LODESTAR_REQUIRES(mutex_);
-  Status CheckImport(const EmbeddingRowsView& view) const
+  Status CheckImportLocked(const EmbeddingRowsView& view) const
       LODESTAR_REQUIRES(mutex_);
   void MoveStepLocked(int64_t next_step) LODESTAR_REQUIRES(mutex_);
   Status CheckOptimizerLocked(const AttachedOptimizer& optimizer) const

@@ -166,24 +166,45 @@ Status DeviceStore::PrepareLocked(const DeviceStream& on,
   optimizer.name = update.name;
   optimizer.slot_inits.assign(update.slot_inits.begin(),
                               update.slot_inits.end());
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
+  if (update.create_missing) {
+    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, update.distinct_ids));
+  }
   LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
   if (!update.create_missing) return Status();
   InsertOptions options;
   options.count_events = false;
+  options.sighted = false;
+  options.skipped = update.skipped;
   return InsertUnderCap(on, update.distinct_ids, options, {}, {});
 }
 
 Status DeviceStore::Prepare(const DeviceStream& on, const Update& update) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
-  return order_.EndWrite(on.stream);
+  return turn.End();
+}
+
+Status DeviceStore::UpdateRows(const DeviceStream& on, const Update& update) {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(UpdateLocked(on, update));
+  return turn.End();
 }
 
 Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
   MutexLock lock(&mutex_);
-  LODESTAR_RETURN_IF_ERROR(order_.BeginWrite(on.stream));
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
+  LODESTAR_RETURN_IF_ERROR(UpdateLocked(on, update));
+  return turn.End();
+}
+
+Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
   UpdateCall call = {};
   call.index = index();
   call.rows = rows();
@@ -204,7 +225,7 @@ Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
   });
   LODESTAR_CUDA_TRY(launched);
   MoveStepLocked(update.next_step);
-  return order_.EndWrite(on.stream);
+  return Status();
 }
 
 }  // namespace lodestar

@@ -72,6 +72,38 @@ class StreamOrder {
   std::map<cudaStream_t, Read> reads_;
 };
 
+// Work that a call queues, from its begin to its end, also where the call fails
+// on the way. With the mutex of the order's owner.
+class StreamTurn {
+ public:
+  enum Kind { kRead, kWrite };
+
+  StreamTurn(StreamOrder* order, cudaStream_t stream, Kind kind)
+      : order_(*order),
+        stream_(stream),
+        kind_(kind),
+        begun_(kind == kWrite ? order->BeginWrite(stream)
+                              : order->BeginRead(stream)) {}
+  StreamTurn(const StreamTurn&) = delete;
+  ~StreamTurn() {
+    // The call has an error of its own to report.
+    if (!ended_) static_cast<void>(End());
+  }
+
+  const Status& begun() const { return begun_; }
+  Status End() {
+    ended_ = true;
+    return kind_ == kWrite ? order_.EndWrite(stream_) : order_.EndRead(stream_);
+  }
+
+ private:
+  StreamOrder& order_;
+  const cudaStream_t stream_;
+  const Kind kind_;
+  const Status begun_;
+  bool ended_ = false;
+};
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_

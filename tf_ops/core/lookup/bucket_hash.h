@@ -14,15 +14,13 @@
 
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/decimal_hash.h"
 
 namespace lodestar {
 
 uint64_t Fingerprint64(std::string_view bytes);
 uint64_t SipHash24(uint64_t key_0, uint64_t key_1, std::string_view bytes);
 uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes);
-
-// Fingerprint64 of the number's decimal text, which is never written.
-uint64_t FingerprintOfDecimal(int64_t number);
 
 // Divides by a number that is known beforehand.
 class Remainder {
@@ -55,15 +53,13 @@ class BucketHash {
 
   uint64_t operator()(std::string_view bytes) const;
   // An integer hashes as its decimal text.
-  uint64_t operator()(int64_t number) const;
+  uint64_t operator()(int64_t number) const { return decimal_(number); }
+  const DecimalHash& decimal() const { return decimal_; }
 
-  bool is_fast() const { return kind_ == Kind::kFast; }
+  bool is_fast() const { return decimal_.kind == DecimalHash::Kind::kFast; }
 
  private:
-  enum class Kind { kFast, kStrong, kLegacy };
-  Kind kind_ = Kind::kFast;
-  uint64_t key_0_ = 0;
-  uint64_t key_1_ = 0;
+  DecimalHash decimal_;
 };
 
 }  // namespace lodestar

@@ -83,14 +83,22 @@ class DeviceEmbeddingResource : public tensorflow::ResourceBase {
     MutexLock lock(&mutex_);
     return store_;
   }
-  // REQUIRES: the same dim and type. Events are then those of before and, from
-  // now on, the new store's.
-  void Replace(std::shared_ptr<DeviceStore> store, const DeviceEvents& before,
-               const DeviceEvents& after) {
+  // A store of the same dim and type in place of `expected`. Events are then
+  // those of before and, from now on, the new store's.
+  // FailedPrecondition: the resource holds another one.
+  Status Replace(const DeviceStore* expected,
+                 std::shared_ptr<DeviceStore> store, const DeviceEvents& before,
+                 const DeviceEvents& after) {
     MutexLock lock(&mutex_);
+    if (store_.get() != expected) {
+      return FailedPrecondition(
+          "another import has replaced the table meanwhile; it is as that left "
+          "it");
+    }
     store_.swap(store);
     other_events_.Add(before, 1);
     other_events_.Add(after, -1);
+    return Status();
   }
   // Those that the store does not count: of stores before it, less what a reset
   // took off.

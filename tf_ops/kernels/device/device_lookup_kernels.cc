@@ -65,7 +65,7 @@ class EmbeddingVariableOnGpuOp : public Kernel {
           std::unique_ptr<DeviceStore> store;
           LODESTAR_TRY(DeviceStore::Create(options_, made->allocator(),
                                            stream.on(), &store));
-          made->Replace(std::move(store), {}, {});
+          LODESTAR_TRY(made->Replace(nullptr, std::move(store), {}, {}));
           *created = made.release();
           return absl::OkStatus();
         },

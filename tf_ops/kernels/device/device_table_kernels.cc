@@ -100,7 +100,7 @@ class StatsOnGpuOp : public DeviceKernel {
                                          number(happened.hits),
                                          number(happened.misses),
                                          number(happened.inserts),
-                                         0,  // admitted
+                                         number(happened.admitted),
                                          number(happened.refused),
                                          number(happened.evicted),
                                          number(happened.removed),
@@ -220,17 +220,18 @@ class ImportOnGpuOp : public DeviceKernel {
     EmbeddingRowsView rows;
     LODESTAR_TRY(ReadRowsView(call.ctx, call.store->dim(), &rows));
     if (!replace_) return ToTensorFlow(call.store->Import(call.on, rows));
+    LODESTAR_TRY(call.store->CheckImport(rows));
     std::unique_ptr<DeviceStore> table;
     LODESTAR_TRY(call.store->CreateEmptyLike(call.resource->allocator(),
                                              call.on, &table));
     LODESTAR_TRY(table->Import(call.on, rows));
-    DeviceTableState before;
-    LODESTAR_TRY(call.store->ReadState(call.on, &before));
-    DeviceTableState after;
-    LODESTAR_TRY(table->ReadState(call.on, &after));
     // Rows that come by an import are no events.
-    call.resource->Replace(std::move(table), before.events, after.events);
-    return absl::OkStatus();
+    DeviceTableState before;
+    DeviceTableState after;
+    LODESTAR_TRY(call.store->ReadState(call.on, &before));
+    LODESTAR_TRY(table->ReadState(call.on, &after));
+    return ToTensorFlow(call.resource->Replace(call.store, std::move(table),
+                                               before.events, after.events));
   }
 
  private:

@@ -164,9 +164,10 @@ class DeviceUpdate {
   absl::Status Prepare(const DeviceStream& on, DeviceStore* store) const {
     return ToTensorFlow(store->Prepare(on, update_));
   }
-  absl::Status Apply(const DeviceStream& on, DeviceStore* store,
+  // After Prepare.
+  absl::Status Write(const DeviceStream& on, DeviceStore* store,
                      DeviceEmbeddingResource* resource) const {
-    LODESTAR_TRY(store->Apply(on, update_));
+    LODESTAR_TRY(store->UpdateRows(on, update_));
     resource->counts().nonfinite_gradients += num_nonfinite_;
     return absl::OkStatus();
   }
@@ -198,7 +199,8 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
     DeviceUpdate update;
     LODESTAR_TRY(update.Make(call.ctx, call.on, 1, 1, optimizer_, slot_inits_,
                              create_missing_, nonfinite_, call.store));
-    return update.Apply(call.on, call.store, call.resource);
+    LODESTAR_TRY(update.Prepare(call.on, call.store));
+    return update.Write(call.on, call.store, call.resource);
   }
 
   std::string optimizer_;
@@ -216,10 +218,15 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &slot_inits));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("create_missing", &create_missing_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
-    OP_REQUIRES(ctx, optimizers_.size() == create_missing_.size(),
+    int num_tables = 0;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_tables", &num_tables));
+    OP_REQUIRES(ctx,
+                static_cast<int>(optimizers_.size()) == num_tables &&
+                    static_cast<int>(create_missing_.size()) == num_tables,
                 InvalidArgumentError("`optimizers` has ", optimizers_.size(),
                                      " items and `create_missing` ",
-                                     create_missing_.size()));
+                                     create_missing_.size(), ", but there are ",
+                                     num_tables, " variables"));
     auto next = slot_inits.begin();
     for (const std::string& optimizer : optimizers_) {
       std::vector<std::string> slots;
@@ -232,6 +239,10 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
       slot_inits_.emplace_back(next, next + slots.size());
       next += slots.size();
     }
+    OP_REQUIRES(ctx, next == slot_inits.end(),
+                InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
+                                     " numbers, more than `optimizers` have "
+                                     "optimizer slots"));
   }
 
  protected:
@@ -259,7 +270,7 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
       LODESTAR_TRY(named(t, updates[t].Prepare(stream.on(), stores[t].get())));
     }
     for (int t = 0; t < count; ++t) {
-      LODESTAR_TRY(named(t, updates[t].Apply(stream.on(), stores[t].get(),
+      LODESTAR_TRY(named(t, updates[t].Write(stream.on(), stores[t].get(),
                                              resources[t].get())));
     }
     return absl::OkStatus();

@@ -1,0 +1,59 @@
+"""Which ops have kernels for a GPU: of what nvcc built, and of the emulation."""
+
+import emulated
+
+emulated.load()
+
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from tensorflow.python.framework import kernels  # noqa: E402
+
+import lodestar  # noqa: E402
+
+# All that a table in GPU memory takes part in.
+OPS = [
+    "Variable",
+    "Find",
+    "FindOrInsert",
+    "FindOrInsertUnique",
+    "Unique",
+    "Gradient",
+    "CheckApply",
+    "Apply",
+    "ApplyAll",
+    "InsertOrAssign",
+    "Remove",
+    "Size",
+    "Clear",
+    "RemoveAll",
+    "Compact",
+    "Frequency",
+    "Step",
+    "SetStep",
+    "ReleaseStep",
+    "Stats",
+    "Inspect",
+    "Evict",
+    "DecayFrequencies",
+    "Export",
+    "Import",
+]
+
+
+def on_gpu(name):
+    """The kernels of an op for a GPU, by priority."""
+    found = kernels.get_registered_kernels_for_op(f"Lodestar>Embedding{name}")
+    return sorted(k.priority for k in found.kernel if k.device_type == "GPU")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_has_its_kernels(name):
+    # That of nvcc, where it was found, goes behind that of the emulation.
+    cuda = on_gpu("Variable")[:-1]
+    assert cuda in ([], [0])
+    assert on_gpu(name) == [*cuda, 1]
+
+
+def test_the_library_loads_without_cuda_in_tensorflow():
+    assert not tf.test.is_built_with_cuda()
+    assert lodestar.EmbeddingVariable(2).size() == 0

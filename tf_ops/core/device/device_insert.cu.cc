@@ -1,0 +1,293 @@
+// What makes, overwrites and removes rows.
+
+#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/device/device_store_parts.h"
+#include "tf_ops/core/device/row_transfer.h"
+
+namespace lodestar {
+namespace {
+
+struct InsertCall {
+  DeviceIndex index;
+  DeviceRows rows;
+  DeviceTableState* state;
+  DeviceStore::Ids ids;
+  DeviceStore::InsertOptions options;
+  int64_t now;
+  InitialRow initial;
+  SlotFill slots;
+  int64_t units;  // of the numbers of a row
+  int lane_bits;
+  // Rows to assign: number from[i] of `values`, or without `from` number i.
+  const int64_t* from;
+  const void* values;
+  uint32_t* refs;
+  bool* found;
+};
+
+// What happens to the row of an id, in the lowest bits of its address.
+constexpr uint64_t kRead = 1;
+constexpr uint64_t kBegin = 2;   // a new row, whose values are drawn
+constexpr uint64_t kAssign = 3;  // its values are given
+constexpr uint64_t kWhatToDo = 3;
+constexpr uint64_t kFresh = 4;  // its slots begin, too
+constexpr uint64_t kFlags = 7;
+
+// A thread an id finds its row, or takes one; then the warp reads or writes
+// the rows, lanes along each. `out`, if not null, gets every row.
+template <typename Unit>
+__global__ void __launch_bounds__(kBlock, 4)
+    InsertKernel(InsertCall call, Unit* out) {
+  constexpr int kAtOnce = 4;
+  const int64_t i = ThreadNumber();
+  const bool mine = i < SizeOf(call.ids) && !(call.options.skipped != nullptr &&
+                                              call.options.skipped[i]);
+  const int64_t id = mine ? call.ids.data[i] : 0;
+  uint32_t row = DeviceStore::kNoRow;
+  DeviceIndex::Outcome outcome = DeviceIndex::Outcome::kNone;
+  int64_t value = 0;
+  bool reused_any = false;
+  if (call.options.insert) {
+    const uint32_t free = call.state->free_rows;
+    const uint32_t high_water = call.state->high_water;
+    outcome = call.index.FindOrInsert(
+        mine, id,
+        [&](bool inserts, bool reused) -> int64_t {
+          reused_any = reused_any || reused;
+          const uint32_t place = TakePlaces(inserts, &call.state->taken);
+          if (!inserts) return 0;
+          return place < free ? *call.rows.free(free - 1 - place)
+                              : high_water + (place - free);
+        },
+        &value);
+  } else if (mine && call.index.Find(id, &value) >= 0) {
+    outcome = DeviceIndex::Outcome::kFound;
+  }
+  const bool was = outcome == DeviceIndex::Outcome::kFound;
+  const bool is_new = outcome == DeviceIndex::Outcome::kInserted;
+  uint64_t what = 0;
+  if (was || is_new) {
+    row = static_cast<uint32_t>(value);
+    if (is_new) {
+      *call.rows.meta(row) = {id, call.now,
+                              call.options.count_sightings ? 1u : 0u, 1u};
+    } else if (call.options.count_sightings) {
+      CountSighting(call.rows.meta(row), call.now);
+    }
+    what = SourceOf(call.rows.values(row)) +
+           (call.values != nullptr ? kAssign
+            : is_new               ? kBegin
+                                   : kRead) +
+           (is_new ? kFresh : 0);
+  }
+  if (mine && call.refs != nullptr) call.refs[i] = row;
+  if (mine && call.found != nullptr) call.found[i] = was;
+  if (out == nullptr && (what & kWhatToDo) == kRead) what = 0;
+  const uint64_t base = call.initial.value.BaseOf(id);
+  const bool any = __ballot_sync(kWholeWarp, what != 0) != 0;
+  const int lane = threadIdx.x % kWarp;
+  const int lanes = 1 << call.lane_bits;
+  const int step = kWarp >> call.lane_bits;
+  const int own = lane >> call.lane_bits;
+  const int64_t first = i - lane;
+  for (int begin = own; any && begin < kWarp + own; begin += step * kAtOnce) {
+    uint64_t at[kAtOnce];
+    uint64_t bases[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int number = begin + k * step;
+      at[k] = __shfl_sync(kWholeWarp, what, number % kWarp);
+      bases[k] = __shfl_sync(kWholeWarp, base, number % kWarp);
+      if (number >= kWarp) at[k] = 0;
+    }
+    for (int64_t u = lane & (lanes - 1); u < call.units; u += lanes) {
+      Unit unit[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int64_t number = first + begin + k * step;
+        if ((at[k] & kWhatToDo) == kRead) {
+          unit[k] = reinterpret_cast<const Unit*>(at[k] & ~kFlags)[u];
+        } else if ((at[k] & kWhatToDo) == kAssign) {
+          const int64_t source =
+              call.from == nullptr ? number : call.from[number];
+          unit[k] =
+              static_cast<const Unit*>(call.values)[source * call.units + u];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (at[k] == 0) continue;
+        if ((at[k] & kWhatToDo) == kBegin) {
+          unit[k] = call.initial.Draw<Unit>(bases[k], u);
+        }
+        if ((at[k] & kWhatToDo) != kRead) {
+          reinterpret_cast<Unit*>(at[k] & ~kFlags)[u] = unit[k];
+        }
+        if (out != nullptr) {
+          out[(first + begin + k * step) * call.units + u] = unit[k];
+        }
+      }
+    }
+    if (call.slots.num_slots == 0) continue;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const uint32_t new_row =
+          __shfl_sync(kWholeWarp, row, (begin + k * step) % kWarp);
+      if ((at[k] & kFresh) != 0) {
+        call.slots.Fill(call.rows, new_row, lane & (lanes - 1), lanes);
+      }
+    }
+  }
+  if (call.options.insert) CountBlock(reused_any, &call.state->reused);
+  if (call.options.count_events) {
+    CountBlock(was, &call.state->events.hits);
+    CountBlock(mine && !was, &call.state->events.misses);
+  }
+}
+
+// The end of a call that took or freed rows.
+__global__ void SettleKernel(DeviceTableState* state, bool sighted,
+                             bool evicted) {
+  if (ThreadNumber() != 0) return;
+  (evicted ? state->events.evicted : state->events.removed) += state->freed;
+  const uint32_t taken = state->taken;
+  const uint32_t again = min(taken, state->free_rows);
+  state->free_rows += state->freed - again;
+  state->high_water += taken - again;
+  state->rows += taken;
+  state->rows -= state->freed;
+  state->cells += taken - state->reused - state->emptied;
+  state->events.inserts += taken;
+  if (sighted) state->events.admitted += taken;
+  state->taken = 0;
+  state->reused = 0;
+  state->emptied = 0;
+  state->freed = 0;
+}
+
+__global__ void ClearKernel(DeviceTableState* state) {
+  if (ThreadNumber() != 0) return;
+  DeviceTableState cleared;
+  cleared.events = state->events;
+  cleared.events.removed += state->rows;
+  *state = cleared;
+}
+
+__global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
+                             DeviceTableState* state, DeviceStore::Ids ids) {
+  const int64_t i = ThreadNumber();
+  int64_t value = 0;
+  bool emptied = false;
+  const bool removed =
+      i < SizeOf(ids) && index.Remove(ids.data[i], &value, &emptied);
+  TakePlaces(removed && emptied, &state->emptied);
+  const uint32_t place = TakePlaces(removed, &state->freed);
+  if (!removed) return;
+  const uint32_t row = static_cast<uint32_t>(value);
+  rows.meta(row)->live = 0;
+  *rows.free(state->free_rows + place) = row;
+}
+
+}  // namespace
+
+Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
+                                 const InsertOptions& options,
+                                 const Assigned& assigned,
+                                 const Outputs& outputs) {
+  if (ids.size == 0) return Status();
+  InsertCall call = {};
+  call.index = index();
+  call.rows = rows();
+  call.state = state_.data();
+  call.ids = ids;
+  call.options = options;
+  call.now = step_;
+  call.initial = initial();
+  call.slots = slot_fill();
+  call.from = assigned.from;
+  call.values = assigned.rows;
+  call.refs = outputs.refs;
+  call.found = outputs.found;
+  const int unit = UnitBytes(row_bytes(), assigned.rows, outputs.rows);
+  call.units = row_bytes() / unit;
+  call.lane_bits = LaneBits(call.units);
+  LODESTAR_RETURN_IF_ERROR(VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(InsertKernel<Unit>, ids.size, on.stream, call,
+                             static_cast<Unit*>(outputs.rows)),
+                      "insert");
+  }));
+  if (!options.insert) return Status();
+  rows_bound_ += ids.size;
+  cells_bound_ += ids.size;
+  return CudaStatus(
+      Launch(SettleKernel, 1, on.stream, state_.data(), options.sighted, false),
+      "insert");
+}
+
+Status DeviceStore::FindOrInsert(const DeviceStream& on,
+                                 const Ids& distinct_ids,
+                                 const InsertOptions& options,
+                                 const Outputs& outputs) {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(
+      InsertUnderCap(on, distinct_ids, options, {}, outputs));
+  return turn.End();
+}
+
+Status DeviceStore::InsertOrAssign(const DeviceStream& on, const Ids& ids,
+                                   const void* rows) {
+  DeviceBatch batch;
+  LODESTAR_RETURN_IF_ERROR(
+      batch.Unique(on, ids, nullptr, DeviceBatch::Which::kLast));
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  InsertOptions options;
+  options.count_events = false;
+  options.sighted = false;
+  LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, batch.ids(), options,
+                                          {batch.occurrences(), rows}, {}));
+  return turn.End();
+}
+
+Status DeviceStore::Remove(const DeviceStream& on, const Ids& ids,
+                           int64_t* removed) {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  const int64_t before = rows_bound_;
+  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, ids, false));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  *removed = before - rows_bound_;
+  return turn.End();
+}
+
+Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
+                                 bool evicted) {
+  LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
+                           state_.data(), ids));
+  return CudaStatus(
+      Launch(SettleKernel, 1, on.stream, state_.data(), false, evicted),
+      "removal");
+}
+
+Status DeviceStore::Clear(const DeviceStream& on) {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(Launch(ClearKernel, 1, on.stream, state_.data()));
+  rows_bound_ = 0;
+  cells_bound_ = 0;
+  return turn.End();
+}
+
+}  // namespace lodestar
