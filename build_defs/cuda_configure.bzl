@@ -51,9 +51,14 @@ def _cuda_configure_impl(ctx):
 
     # The driver compiles PTX for GPUs that are newer than all of them.
     codes.append("arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1]))
+    nvcc = home + "/bin/nvcc"
+
+    # Half the size of what it does by default; releases before 12.4 have no mode.
+    help = ctx.execute([nvcc, "--help"]).stdout
+    smallest = "--compress-mode=size" if "--compress-mode" in help else "-Xfatbin=-compress-all"
     ctx.file("cuda.bzl", "NVCC = %r\nCUDA_GENCODE = %r\n" % (
-        home + "/bin/nvcc",
-        ["-gencode=" + code for code in codes],
+        nvcc,
+        ["-gencode=" + code for code in codes] + [smallest],
     ))
 
 cuda_configure = repository_rule(

@@ -21,6 +21,7 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+#define __noinline__
 // The threads of a block are fibers of one thread of the host.
 #define __shared__ static thread_local
 

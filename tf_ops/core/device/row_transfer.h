@@ -100,14 +100,15 @@ struct InitialRow {
   }
 };
 
-// What rows without a row of the table are.
+// What rows without a row of the table are. Called, not inlined: there are many
+// places, and few such rows.
 struct MissingRows {
   DeviceMissing::Kind kind = DeviceMissing::Kind::kZeros;
   const void* vector = nullptr;
   InitialRow initial;
 
   template <typename Unit>
-  __device__ Unit Read(int64_t id, int64_t unit) const {
+  __device__ __noinline__ Unit Read(int64_t id, int64_t unit) const {
     if (kind == DeviceMissing::Kind::kVector) {
       return static_cast<const Unit*>(vector)[unit];
     }
@@ -117,7 +118,7 @@ struct MissingRows {
     return Unit();
   }
   template <typename T>
-  __device__ T ReadNumber(int64_t id, int64_t column) const {
+  __device__ __noinline__ T ReadNumber(int64_t id, int64_t column) const {
     if (kind == DeviceMissing::Kind::kVector) {
       return static_cast<const T*>(vector)[column];
     }
