@@ -21,6 +21,17 @@ _GONE = (
 )
 
 
+def gpu_in_scope() -> str | None:
+    """The GPU that a `tf.device` around this names; None: there is none."""
+    name = _private.device_in_scope()
+    if not name or tf.distribute.has_strategy():
+        return None
+    if tf.DeviceSpec.from_string(name).device_type != "GPU":
+        return None
+    # As devices of this process are listed: without the job.
+    return name.removeprefix("/job:localhost/replica:0/task:0")
+
+
 class SharedResource(tf.saved_model.experimental.TrackableResource):
     """A resource of TensorFlow, of this object and its shallow copies.
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_eager, check_flag, check_size
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource
+from lodestar._resource import SharedResource, gpu_in_scope
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
@@ -111,7 +111,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
                 )
             return super().__new__(EmbeddingVariable.on_workers)
         if devices is None and not strategies.servers():
-            if cls is not EmbeddingVariable or not strategies.gpu_in_scope():
+            if cls is not EmbeddingVariable or gpu_in_scope() is None:
                 return super().__new__(cls)
         if issubclass(cls, EmbeddingVariable.on_devices):
             return super().__new__(cls)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_eager
 from lodestar._library import gen_ops
+from lodestar._resource import gpu_in_scope
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
     policies,
@@ -39,8 +40,9 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     def __init__(
         self, dim: int, *args: Any, devices: Any = None, **kwargs: Any
     ):
-        if devices is None:
-            devices = strategies.gpu_in_scope() or None
+        gpu = gpu_in_scope()
+        if devices is None and gpu is not None:
+            devices = [gpu]
         # None stays None where the strategy says which, for another cluster.
         object.__setattr__(self, "_given_devices", devices)
         devices = check_devices(devices or strategies.servers())

@@ -4,9 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar.embedding import workers
-from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.hook_variable import HookVariable
 
 _KNOWN = (
@@ -48,17 +46,6 @@ def servers() -> list[str]:
         for name in names
         if tf.DeviceSpec.from_string(name).job == "ps" and name.endswith(":0")
     ]
-
-
-def gpu_in_scope() -> list[str]:
-    """The GPU that a `tf.device` around this names, or none."""
-    if tf.distribute.has_strategy():
-        return []
-    name = _private.device_in_scope()
-    if not on_gpu(name or None):
-        return []
-    # As devices of this process are listed: without the job.
-    return [name.removeprefix("/job:localhost/replica:0/task:0")]
 
 
 def check_can_train(hook: HookVariable) -> None:

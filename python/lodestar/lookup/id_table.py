@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lodestar._checks import convert
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource
+from lodestar._resource import SharedResource, gpu_in_scope
 from lodestar._typing import AnyTensor, TensorLike
 from lodestar.ops import id_table_ops
 
@@ -144,7 +144,9 @@ class IdTable(SharedResource):
 
     The handle is that of a TensorFlow lookup table, so `tf.raw_ops.LookupTable*`
     take it. The content is saved with checkpoints and SavedModels. A mutable
-    table may be read and written by any number of threads at once.
+    table may be read and written by any number of threads at once. One of
+    integers that is made within `with tf.device("/GPU:0"):` is looked up on
+    that GPU, which has a copy of it; docs/cuda.md.
 
     Args:
         keys: `[N]` string or integers; or a `tf.lookup` initializer with int64
@@ -177,11 +179,13 @@ class IdTable(SharedResource):
         name: str | None = None,
     ):
         self._name = name or "id_table"
-        super().__init__(self._name)
+        device = gpu_in_scope()
+        with tf.init_scope(), tf.device("CPU"):
+            keys, values = _contents(keys, values, key_dtype)
+        super().__init__(self._name, device if keys.dtype.is_integer else None)
         self._default_value = int(default_value)
         self._mutable = bool(mutable)
         with tf.init_scope():
-            keys, values = _contents(keys, values, key_dtype)
             self._key_dtype = keys.dtype
             self.import_(keys, values)
         self._keep_for_graph()

@@ -34,11 +34,14 @@ class DeviceIdMap {
   int64_t bytes() const;
 
   // values[i]: that of keys[i], or `missing`.
-  Status Find(const DeviceStream& on, const int64_t* keys, int64_t count,
+  // K: an integer type; a uint64 key is taken for the int64 of its bits.
+  template <typename K>
+  Status Find(const DeviceStream& on, const K* keys, int64_t count,
               int64_t missing, int64_t* values) const;
   // Keys that are not there get the value first + hash(key) % num_buckets.
   // REQUIRES: num_buckets > 0.
-  Status FindOrHash(const DeviceStream& on, const int64_t* keys, int64_t count,
+  template <typename K>
+  Status FindOrHash(const DeviceStream& on, const K* keys, int64_t count,
                     const DecimalHash& hash, uint64_t num_buckets,
                     int64_t first, int64_t* values) const;
 

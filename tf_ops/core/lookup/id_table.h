@@ -10,6 +10,7 @@
 #define LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -81,6 +82,10 @@ class IdTable {
     return Status();
   }
 
+  // Grows with each change of the content. Of two equal numbers, of which one
+  // was read before a View was made and one after it, the View is the content.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
   // The number of keys; 0 before the first import.
   int64_t size() const {
     View view;
@@ -111,6 +116,7 @@ class IdTable {
   Status Replace(Map map) {
     try {
       std::atomic_store(&content_, std::make_shared<Content>(std::move(map)));
+      version_.fetch_add(1, std::memory_order_release);
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for an id table");
     }
@@ -151,10 +157,13 @@ class IdTable {
     if (content == nullptr) return NotInitialized();
     MutexLock gate(&content->gate);
     WriterLock lock(&content->mutex);
-    return change(content->map);
+    const Status status = change(content->map);
+    version_.fetch_add(1, std::memory_order_release);
+    return status;
   }
 
   const bool mutable_;
+  std::atomic<uint64_t> version_{0};
   std::shared_ptr<Content> content_;  // read and replaced atomically
 };
 

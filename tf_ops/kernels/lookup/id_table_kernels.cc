@@ -50,32 +50,6 @@ class IdTableOp : public Kernel {
   bool mutable_ = false;
 };
 
-using IdTablePtr = tensorflow::core::RefCountPtr<IdTableResource>;
-
-// The table that input 0 is the handle of.
-absl::Status FindTable(OpKernelContext* ctx, IdTablePtr* table) {
-  tensorflow::core::RefCountPtr<LookupInterface> resource;
-  LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-  table->reset(dynamic_cast<IdTableResource*>(resource.get()));
-  if (*table == nullptr) {
-    return InvalidArgumentError(
-        "the handle is that of another table than an id table");
-  }
-  static_cast<void>(resource.release());
-  return absl::OkStatus();
-}
-
-// The same where input 1 is keys of it.
-absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
-  LODESTAR_TRY(FindTable(ctx, table));
-  const DataType found = ctx->input(1).dtype();
-  const DataType wanted = (*table)->key_dtype();
-  if (found == wanted) return absl::OkStatus();
-  return InvalidArgumentError("`keys` has dtype ", DataTypeString(found),
-                              ", but the table's keys are ",
-                              DataTypeString(wanted));
-}
-
 // `values` at output 0, of the keys' shape.
 absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
   return ctx->allocate_output(0, ctx->input(1).shape(), values);
@@ -100,19 +74,7 @@ absl::Status RunIdTableFind(OpKernelContext* ctx) {
 class IdTableFindOrHashOp : public Kernel {
  public:
   explicit IdTableFindOrHashOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    std::string hasher;
-    std::vector<int64_t> key;
-    int64_t num_oov_buckets = 1;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_oov_buckets", &num_oov_buckets));
-    OP_REQUIRES(ctx, num_oov_buckets >= 1,
-                InvalidArgumentError("`num_oov_buckets` is ", num_oov_buckets,
-                                     ", wanted 1 or more"));
-    buckets_.remainder = Remainder(num_oov_buckets);
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("first_bucket", &buckets_.first));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("hasher", &hasher));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("hasher_key", &key));
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(BucketHash::Create(hasher, key, &buckets_.hash)));
+    OP_REQUIRES_OK(ctx, buckets_.Init(ctx));
   }
   absl::Status Run(OpKernelContext* ctx) override {
     IdTablePtr table;
@@ -194,6 +156,32 @@ absl::Status RunIdTableSize(OpKernelContext* ctx) {
   LODESTAR_TRY(FindTable(ctx, &table));
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
+
+// A table on a GPU is on the host, too: there it is changed and saved. Look-ups
+// there are in tf_ops/kernels/device/device_id_table_kernels.cc.
+#define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \
+                              .Device(::tensorflow::DEVICE_GPU)  \
+                              .HostMemory("handle") __VA_ARGS__, \
+                          kernel)
+
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTable, IdTableOp);
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableInsert,
+                                 FunctionKernel<RunIdTableInsert>,
+                                 .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableRemove,
+                                 FunctionKernel<RunIdTableRemove>,
+                                 .HostMemory("keys"));
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImport,
+                                 FunctionKernel<RunIdTableImport>,
+                                 .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImportFile, IdTableImportFileOp,
+                                 .HostMemory("path"));
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableExport,
+                                 FunctionKernel<RunIdTableExport>,
+                                 .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableSize, FunctionKernel<RunIdTableSize>,
+                                 .HostMemory("size"));
 
 LODESTAR_REGISTER(IdTable);
 LODESTAR_REGISTER_FUNCTION(IdTableFind);

@@ -5,6 +5,8 @@
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -13,11 +15,13 @@
 #include <vector>
 
 #include "tensorflow/core/framework/lookup_interface.h"
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
 #include "tf_ops/core/lookup/id_table.h"
 #include "tf_ops/core/lookup/vocabulary_line.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/lookup/vocabulary_file.h"
 
@@ -26,8 +30,25 @@ namespace lodestar {
 // Where keys go that a table does not have.
 struct OovBuckets {
   BucketHash hash;
+  int64_t count = 1;
   Remainder remainder{1};
   int64_t first = -1;  // the first bucket's id; -1: the table's size
+
+  // The attributes num_oov_buckets, first_bucket, hasher and hasher_key.
+  absl::Status Init(OpKernelConstruction* ctx) {
+    std::string hasher;
+    std::vector<int64_t> key;
+    LODESTAR_TRY(ctx->GetAttr("num_oov_buckets", &count));
+    if (count < 1) {
+      return InvalidArgumentError("`num_oov_buckets` is ", count,
+                                  ", wanted 1 or more");
+    }
+    remainder = Remainder(count);
+    LODESTAR_TRY(ctx->GetAttr("first_bucket", &first));
+    LODESTAR_TRY(ctx->GetAttr("hasher", &hasher));
+    LODESTAR_TRY(ctx->GetAttr("hasher_key", &key));
+    return ToTensorFlow(BucketHash::Create(hasher, key, &hash));
+  }
 };
 
 // What our own ops need beyond TensorFlow's interface.
@@ -42,6 +63,24 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
   // the file, and the line if there is one.
   virtual absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
                                   const VocabularyFormat& format) = 0;
+
+  // For kernels on a GPU, which keep the content there.
+
+  // Grows with each change of the content.
+  virtual uint64_t version() const = 0;
+  // All keys, of an integer type, and their values.
+  // FailedPrecondition: nothing was imported yet.
+  virtual absl::Status CopyIntegers(std::vector<int64_t>* keys,
+                                    std::vector<int64_t>* values) const = 0;
+  struct DeviceCopy {
+    Mutex mutex;
+    uint64_t version LODESTAR_GUARDED_BY(mutex) = 0;
+    std::shared_ptr<void> content LODESTAR_GUARDED_BY(mutex);
+  };
+  DeviceCopy& device_copy() { return device_copy_; }
+
+ private:
+  DeviceCopy device_copy_;
 };
 
 // K: an integer type or tstring. A uint64 key is taken for the
@@ -176,6 +215,24 @@ class IdTableOf final : public IdTableResource {
     return absl::OkStatus();
   }
 
+  uint64_t version() const override { return table_.version(); }
+  absl::Status CopyIntegers(std::vector<int64_t>* keys,
+                            std::vector<int64_t>* values) const override {
+    if constexpr (kIsString) {
+      return absl::InternalError("the keys of the id table are no integers");
+    } else {
+      typename IdTable<Map>::View view;
+      LODESTAR_TRY(table_.Read(&view));
+      keys->reserve(view.map().size());
+      values->reserve(view.map().size());
+      view.map().ForEach([&](int64_t key, int64_t value) {
+        keys->push_back(key);
+        values->push_back(value);
+      });
+      return absl::OkStatus();
+    }
+  }
+
   DataType key_dtype() const override {
     return tensorflow::DataTypeToEnum<K>::v();
   }
@@ -213,6 +270,32 @@ class IdTableOf final : public IdTableResource {
 
   IdTable<Map> table_;
 };
+
+using IdTablePtr = tensorflow::core::RefCountPtr<IdTableResource>;
+
+// The table that input 0 is the handle of.
+inline absl::Status FindTable(OpKernelContext* ctx, IdTablePtr* table) {
+  tensorflow::core::RefCountPtr<tensorflow::lookup::LookupInterface> resource;
+  LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+  table->reset(dynamic_cast<IdTableResource*>(resource.get()));
+  if (*table == nullptr) {
+    return InvalidArgumentError(
+        "the handle is that of another table than an id table");
+  }
+  static_cast<void>(resource.release());
+  return absl::OkStatus();
+}
+
+// The same where input 1 is keys of it.
+inline absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
+  LODESTAR_TRY(FindTable(ctx, table));
+  const DataType found = ctx->input(1).dtype();
+  const DataType wanted = (*table)->key_dtype();
+  if (found == wanted) return absl::OkStatus();
+  return InvalidArgumentError("`keys` has dtype ", DataTypeString(found),
+                              ", but the table's keys are ",
+                              DataTypeString(wanted));
+}
 
 }  // namespace lodestar
 

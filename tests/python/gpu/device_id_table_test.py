@@ -1,0 +1,93 @@
+"""Id tables of integers on a GPU against those on the CPU."""
+
+import emulated
+
+emulated.load()
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import lodestar  # noqa: E402
+from lodestar.ops import id_table_ops  # noqa: E402
+
+INTEGERS = [d for d in id_table_ops.KEY_DTYPES if d != tf.string]
+
+
+def pair(keys, values=None, **kwargs):
+    """A table on the CPU and one on a GPU."""
+    tables = []
+    for device in ("/CPU:0", "/GPU:1"):
+        with tf.device(device):
+            tables.append(lodestar.IdTable(keys, values, **kwargs))
+    assert tables[0].resource_handle.device.endswith("CPU:0")
+    assert tables[1].resource_handle.device.endswith("GPU:1")
+    return tables
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.name)
+def test_look_ups_are_those_of_the_cpu(rng, dtype):
+    keys = np.unique(
+        rng.integers(dtype.min, dtype.max, 90, dtype.as_numpy_dtype)
+    )
+    values = rng.integers(-3, 3, len(keys))
+    asked = np.concatenate(
+        [rng.choice(keys, 50), rng.integers(0, 100, 50)]
+    ).astype(dtype.as_numpy_dtype)
+    cpu, gpu = pair(keys, values, key_dtype=dtype, default_value=-9)
+    found = gpu.lookup(asked.reshape(4, 25))
+    assert found.backing_device.endswith("GPU:1")
+    np.testing.assert_array_equal(found, cpu.lookup(asked.reshape(4, 25)))
+    for spec in (
+        lodestar.lookup.FastHashSpec,
+        lodestar.lookup.StrongHashSpec((3, 7)),
+        lodestar.lookup.LegacyHashSpec,
+    ):
+        np.testing.assert_array_equal(
+            lodestar.lookup.IdTableWithHashBuckets(gpu, 7, spec).lookup(asked),
+            lodestar.lookup.IdTableWithHashBuckets(cpu, 7, spec).lookup(asked),
+        )
+
+
+def test_a_changed_table_is_copied_again():
+    cpu, gpu = pair([5, 6, 7], mutable=True, key_dtype=tf.int64)
+    asked = tf.constant([5, 6, 7, 8, -1], tf.int64)
+    for change in (
+        lambda t: t.insert([8, 5], [80, 50]),
+        lambda t: t.remove([6]),
+        lambda t: t.import_(
+            tf.constant([-1], tf.int64), tf.constant([3], tf.int64)
+        ),
+    ):
+        np.testing.assert_array_equal(gpu.lookup(asked), cpu.lookup(asked))
+        for t in (cpu, gpu):
+            change(t)
+        np.testing.assert_array_equal(gpu.lookup(asked), cpu.lookup(asked))
+    assert gpu.size() == cpu.size() == 1
+
+
+def test_ragged_keys_and_functions(rng):
+    cpu, gpu = pair(np.arange(50) * 3)
+    keys = tf.RaggedTensor.from_row_lengths(rng.integers(0, 99, 6), [2, 0, 4])
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int64)])
+    def look_up(keys):
+        return gpu.lookup(keys)
+
+    tf.debugging.assert_equal(look_up(keys).values, cpu.lookup(keys).values)
+
+
+def test_it_is_saved_and_restored(tmp_path):
+    cpu, gpu = pair([5, 6], [50, 60])
+    path = tf.train.Checkpoint(table=gpu).save(str(tmp_path / "saved"))
+    with tf.device("/CPU:0"):
+        other = lodestar.IdTable(tf.constant([1], tf.int64))
+    tf.train.Checkpoint(table=other).restore(path).assert_consumed()
+    assert other.lookup([5, 6, 1]).numpy().tolist() == [50, 60, -1]
+
+
+def test_strings_stay_on_the_cpu():
+    with tf.device("/GPU:0"):
+        table = lodestar.IdTable(["a", "b"])
+        assert table.lookup(["b", "c"]).numpy().tolist() == [1, -1]
+    assert table.resource_handle.device.endswith("CPU:0")
