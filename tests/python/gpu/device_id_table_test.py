@@ -19,7 +19,7 @@ def pair(keys, values=None, **kwargs):
     tables = []
     for device in ("/CPU:0", "/GPU:1"):
         with tf.device(device):
-            tables.append(lodestar.IdTable(keys, values, **kwargs))
+            tables.append(lodestar.lookup.IdTable(keys, values, **kwargs))
     assert tables[0].resource_handle.device.endswith("CPU:0")
     assert tables[1].resource_handle.device.endswith("GPU:1")
     return tables
@@ -81,13 +81,13 @@ def test_it_is_saved_and_restored(tmp_path):
     cpu, gpu = pair([5, 6], [50, 60])
     path = tf.train.Checkpoint(table=gpu).save(str(tmp_path / "saved"))
     with tf.device("/CPU:0"):
-        other = lodestar.IdTable(tf.constant([1], tf.int64))
+        other = lodestar.lookup.IdTable(tf.constant([1], tf.int64))
     tf.train.Checkpoint(table=other).restore(path).assert_consumed()
     assert other.lookup([5, 6, 1]).numpy().tolist() == [50, 60, -1]
 
 
 def test_strings_stay_on_the_cpu():
     with tf.device("/GPU:0"):
-        table = lodestar.IdTable(["a", "b"])
+        table = lodestar.lookup.IdTable(["a", "b"])
         assert table.lookup(["b", "c"]).numpy().tolist() == [1, -1]
     assert table.resource_handle.device.endswith("CPU:0")

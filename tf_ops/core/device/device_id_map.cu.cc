@@ -21,33 +21,54 @@ __global__ void BuildKernel(DeviceIndex index, const int64_t* keys,
       mine, mine ? keys[i] : 0, [&](bool, bool) { return i; }, &place);
 }
 
-template <typename K>
 __global__ void __launch_bounds__(kBlock)
-    FindKernel(DeviceIndex index, const int64_t* of_places, const K* keys,
+    FindKernel(DeviceIndex index, const int64_t* of_places, const int64_t* keys,
                int64_t count, int64_t missing, int64_t* values) {
   const int64_t i = ThreadNumber();
   if (i >= count) return;
   int64_t place = 0;
-  values[i] = index.Find(static_cast<int64_t>(keys[i]), &place) < 0
-                  ? missing
-                  : of_places[place];
+  values[i] = index.Find(keys[i], &place) < 0 ? missing : of_places[place];
+}
+
+__global__ void __launch_bounds__(kBlock)
+    FindOrHashKernel(DeviceIndex index, const int64_t* of_places,
+                     const int64_t* keys, int64_t count, DecimalHash hash,
+                     uint64_t num_buckets, int64_t first, int64_t* values) {
+  const int64_t i = ThreadNumber();
+  if (i >= count) return;
+  int64_t place = 0;
+  values[i] = index.Find(keys[i], &place) >= 0
+                  ? of_places[place]
+                  : first + static_cast<int64_t>(hash(keys[i]) % num_buckets);
 }
 
 template <typename K>
-__global__ void __launch_bounds__(kBlock)
-    FindOrHashKernel(DeviceIndex index, const int64_t* of_places, const K* keys,
-                     int64_t count, DecimalHash hash, uint64_t num_buckets,
-                     int64_t first, int64_t* values) {
+__global__ void WidenKernel(const K* keys, int64_t count, int64_t* widened) {
   const int64_t i = ThreadNumber();
-  if (i >= count) return;
-  const int64_t key = static_cast<int64_t>(keys[i]);
-  int64_t place = 0;
-  values[i] = index.Find(key, &place) >= 0
-                  ? of_places[place]
-                  : first + static_cast<int64_t>(hash(key) % num_buckets);
+  if (i < count) widened[i] = static_cast<int64_t>(keys[i]);
 }
 
 }  // namespace
+
+template <typename K>
+Status WidenKeys(const DeviceStream& on, const K* keys, int64_t count,
+                 int64_t* widened) {
+  return CudaStatus(
+      Launch(WidenKernel<K>, count, on.stream, keys, count, widened),
+      "conversion of keys");
+}
+template Status WidenKeys(const DeviceStream&, const int8_t*, int64_t,
+                          int64_t*);
+template Status WidenKeys(const DeviceStream&, const int16_t*, int64_t,
+                          int64_t*);
+template Status WidenKeys(const DeviceStream&, const int32_t*, int64_t,
+                          int64_t*);
+template Status WidenKeys(const DeviceStream&, const uint8_t*, int64_t,
+                          int64_t*);
+template Status WidenKeys(const DeviceStream&, const uint16_t*, int64_t,
+                          int64_t*);
+template Status WidenKeys(const DeviceStream&, const uint32_t*, int64_t,
+                          int64_t*);
 
 Status DeviceIdMap::Create(Span<const int64_t> keys, Span<const int64_t> values,
                            DeviceAllocator* allocator, const DeviceStream& on,
@@ -92,38 +113,22 @@ int64_t DeviceIdMap::bytes() const {
   return tags_.bytes() + entries_.bytes() + values_.bytes();
 }
 
-template <typename K>
-Status DeviceIdMap::Find(const DeviceStream& on, const K* keys, int64_t count,
-                         int64_t missing, int64_t* values) const {
-  return CudaStatus(Launch(FindKernel<K>, count, on.stream, index(),
+Status DeviceIdMap::Find(const DeviceStream& on, const int64_t* keys,
+                         int64_t count, int64_t missing,
+                         int64_t* values) const {
+  return CudaStatus(Launch(FindKernel, count, on.stream, index(),
                            values_.data(), keys, count, missing, values),
                     "look-up");
 }
 
-template <typename K>
-Status DeviceIdMap::FindOrHash(const DeviceStream& on, const K* keys,
+Status DeviceIdMap::FindOrHash(const DeviceStream& on, const int64_t* keys,
                                int64_t count, const DecimalHash& hash,
                                uint64_t num_buckets, int64_t first,
                                int64_t* values) const {
   return CudaStatus(
-      Launch(FindOrHashKernel<K>, count, on.stream, index(), values_.data(),
-             keys, count, hash, num_buckets, first, values),
+      Launch(FindOrHashKernel, count, on.stream, index(), values_.data(), keys,
+             count, hash, num_buckets, first, values),
       "look-up");
 }
-
-#define LODESTAR_INSTANTIATE(K)                                             \
-  template Status DeviceIdMap::Find(const DeviceStream&, const K*, int64_t, \
-                                    int64_t, int64_t*) const;               \
-  template Status DeviceIdMap::FindOrHash(const DeviceStream&, const K*,    \
-                                          int64_t, const DecimalHash&,      \
-                                          uint64_t, int64_t, int64_t*) const
-LODESTAR_INSTANTIATE(int8_t);
-LODESTAR_INSTANTIATE(int16_t);
-LODESTAR_INSTANTIATE(int32_t);
-LODESTAR_INSTANTIATE(int64_t);
-LODESTAR_INSTANTIATE(uint8_t);
-LODESTAR_INSTANTIATE(uint16_t);
-LODESTAR_INSTANTIATE(uint32_t);
-LODESTAR_INSTANTIATE(uint64_t);
 
 }  // namespace lodestar

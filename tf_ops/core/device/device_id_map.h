@@ -34,14 +34,11 @@ class DeviceIdMap {
   int64_t bytes() const;
 
   // values[i]: that of keys[i], or `missing`.
-  // K: an integer type; a uint64 key is taken for the int64 of its bits.
-  template <typename K>
-  Status Find(const DeviceStream& on, const K* keys, int64_t count,
+  Status Find(const DeviceStream& on, const int64_t* keys, int64_t count,
               int64_t missing, int64_t* values) const;
   // Keys that are not there get the value first + hash(key) % num_buckets.
   // REQUIRES: num_buckets > 0.
-  template <typename K>
-  Status FindOrHash(const DeviceStream& on, const K* keys, int64_t count,
+  Status FindOrHash(const DeviceStream& on, const int64_t* keys, int64_t count,
                     const DecimalHash& hash, uint64_t num_buckets,
                     int64_t first, int64_t* values) const;
 
@@ -53,6 +50,12 @@ class DeviceIdMap {
   DeviceArray<IndexEntry> entries_;  // key -> its place in values_
   DeviceArray<int64_t> values_;
 };
+
+// Keys of another integer type as DeviceIdMap takes them.
+// K: int8 to int32, uint8 to uint32.
+template <typename K>
+Status WidenKeys(const DeviceStream& on, const K* keys, int64_t count,
+                 int64_t* widened);
 
 }  // namespace lodestar
 

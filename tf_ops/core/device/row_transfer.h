@@ -84,16 +84,22 @@ struct InitialRow {
     }
     return result;
   }
+  // Not inlined, where tables are rarer: it is in many places.
+  template <typename T, typename Unit>
+  __device__ static __noinline__ Unit DrawCalled(InitialValue value,
+                                                 uint64_t base, int64_t unit) {
+    return Draw<T, Unit>(value, base, unit);
+  }
   // Unit number `unit` of the row whose id has this base.
   template <typename Unit>
   __device__ Unit Draw(uint64_t base, int64_t unit) const {
     switch (type) {
       case RowType::kFloat64:
-        return Draw<double, Unit>(value, base, unit);
+        return DrawCalled<double, Unit>(value, base, unit);
       case RowType::kFloat16:
-        return Draw<Float16, Unit>(value, base, unit);
+        return DrawCalled<Float16, Unit>(value, base, unit);
       case RowType::kBFloat16:
-        return Draw<BFloat16, Unit>(value, base, unit);
+        return DrawCalled<BFloat16, Unit>(value, base, unit);
       default:
         return Draw<float, Unit>(value, base, unit);
     }

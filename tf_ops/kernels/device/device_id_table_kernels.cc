@@ -47,6 +47,30 @@ absl::Status UpToDate(OpKernelContext* ctx, const DeviceStream& on,
   return absl::OkStatus();
 }
 
+// The keys of a tensor, of type K, as int64.
+template <typename K>
+class WideKeys {
+ public:
+  absl::Status Init(const DeviceStream& on, const Tensor& keys) {
+    const K* const data = keys.flat<K>().data();
+    if constexpr (sizeof(K) == sizeof(int64_t)) {
+      data_ = reinterpret_cast<const int64_t*>(data);
+      return absl::OkStatus();
+    } else {
+      LODESTAR_TRY(
+          memory_.Allocate(on.memory, keys.NumElements(), "keys as int64"));
+      data_ = memory_.data();
+      return ToTensorFlow(
+          WidenKeys(on, data, keys.NumElements(), memory_.data()));
+    }
+  }
+  const int64_t* data() const { return data_; }
+
+ private:
+  DeviceArray<int64_t> memory_;
+  const int64_t* data_ = nullptr;
+};
+
 template <typename K>
 absl::Status RunIdTableFindOnGpu(OpKernelContext* ctx) {
   IdTablePtr table;
@@ -58,8 +82,10 @@ absl::Status RunIdTableFindOnGpu(OpKernelContext* ctx) {
   const KernelStream stream(ctx);
   std::shared_ptr<CopyOfTable> copy;
   LODESTAR_TRY(UpToDate(ctx, stream.on(), table.get(), &copy));
+  WideKeys<K> wide;
+  LODESTAR_TRY(wide.Init(stream.on(), keys));
   return ToTensorFlow(copy->map->Find(
-      stream.on(), keys.flat<K>().data(), keys.NumElements(),
+      stream.on(), wide.data(), keys.NumElements(),
       ctx->input(2).scalar<int64_t>()(), values->flat<int64_t>().data()));
 }
 
@@ -79,10 +105,11 @@ class IdTableFindOrHashOnGpuOp : public Kernel {
     const KernelStream stream(ctx);
     std::shared_ptr<CopyOfTable> copy;
     LODESTAR_TRY(UpToDate(ctx, stream.on(), table.get(), &copy));
+    WideKeys<K> wide;
+    LODESTAR_TRY(wide.Init(stream.on(), keys));
     return ToTensorFlow(copy->map->FindOrHash(
-        stream.on(), keys.flat<K>().data(), keys.NumElements(),
-        buckets_.hash.decimal(), buckets_.count,
-        buckets_.first < 0 ? copy->map->size() : buckets_.first,
+        stream.on(), wide.data(), keys.NumElements(), buckets_.hash.decimal(),
+        buckets_.count, buckets_.first < 0 ? copy->map->size() : buckets_.first,
         values->flat<int64_t>().data()));
   }
 
