@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kFirstSegmentBytes = int64_t{64} << 10;
 constexpr int64_t kLargestSegmentBytes = int64_t{256} << 20;
 constexpr int64_t kFirstSegmentRows = 64;
-// The index keeps more than this many rows from ever being numbered.
+// The most rows that a table on one GPU has.
 constexpr int64_t kMostRows = int64_t{1} << 31;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) {
@@ -389,13 +389,7 @@ DeviceStore::Bytes DeviceStore::bytes() const {
     bytes.slots += segment.slots.bytes();
   }
   bytes.capacity = capacity();
-  bytes.cells = entries_.size();
   return bytes;
-}
-
-AttachedOptimizer DeviceStore::optimizer() const {
-  MutexLock lock(&mutex_);
-  return optimizer_;
 }
 
 int64_t DeviceStore::step() const {
@@ -412,11 +406,6 @@ void DeviceStore::SetStep(int64_t step) {
 void DeviceStore::ReleaseStep() {
   MutexLock lock(&mutex_);
   own_step_ = false;
-}
-
-void DeviceStore::MoveStep(int64_t next_step) {
-  MutexLock lock(&mutex_);
-  MoveStepLocked(next_step);
 }
 
 void DeviceStore::MoveStepLocked(int64_t next_step) {

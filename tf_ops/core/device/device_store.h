@@ -237,10 +237,8 @@ class DeviceStore {
     int64_t rows = 0;
     int64_t slots = 0;
     int64_t capacity = 0;  // rows that fit
-    int64_t cells = 0;     // of the index
   };
   Bytes bytes() const;
-  AttachedOptimizer optimizer() const;
   // FailedPrecondition: another optimizer is attached, or it has no rule of its
   // own.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
@@ -249,7 +247,6 @@ class DeviceStore {
   void SetStep(int64_t step);
   void ReleaseStep();
   static constexpr int64_t kSameStep = -2;
-  void MoveStep(int64_t next_step);
 
  private:
   DeviceStore(const Options& options, DeviceAllocator* allocator)

@@ -20,22 +20,11 @@ namespace {
 class EmbeddingVariableOnGpuOp : public Kernel {
  public:
   explicit EmbeddingVariableOnGpuOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    std::string kind;
-    float a = 0.0f;
-    float b = 0.0f;
-    int64_t seed = 0;
-    int64_t salt = 0;
     DataType dtype;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &options_.dim));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
     options_.type = RowTypeOf(dtype);
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer", &kind));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_a", &a));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_b", &b));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("seed", &seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("init_salt", &salt));
-    OP_REQUIRES_OK(ctx, ToTensorFlow(RowInitializer::Create(
-                            kind, a, b, seed, salt, &options_.initializer)));
+    OP_REQUIRES_OK(ctx, ReadInitializer(ctx, &options_.initializer));
     AdmissionPolicy admission;
     int64_t shared_rows = 0;
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &admission));

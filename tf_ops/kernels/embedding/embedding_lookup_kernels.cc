@@ -23,24 +23,13 @@ constexpr int64_t kDefaultShards = 16;
 class EmbeddingVariableOp : public Kernel {
  public:
   explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    std::string kind;
-    float a = 0.0f;
-    float b = 0.0f;
-    int64_t seed = 0;
-    int64_t salt = 0;
     DataType dtype;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &dim_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
     type_ = RowTypeOf(dtype);
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer", &kind));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_a", &a));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("initializer_b", &b));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("seed", &seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("init_salt", &salt));
+    OP_REQUIRES_OK(ctx, ReadInitializer(ctx, &initializer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_shards", &num_shards_));
     if (num_shards_ == 0) num_shards_ = kDefaultShards;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(RowInitializer::Create(
-                            kind, a, b, seed, salt, &initializer_)));
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));

@@ -1,15 +1,33 @@
-// The attributes that say which ids a table takes in and which rows it gives
-// up.
+// The attributes that say how a table makes rows, which ids it takes in and
+// which rows it gives up.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
 
+#include <cstdint>
 #include <string>
 
+#include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
+
+inline absl::Status ReadInitializer(tensorflow::OpKernelConstruction* ctx,
+                                    RowInitializer* initializer) {
+  std::string kind;
+  float a = 0.0f;
+  float b = 0.0f;
+  int64_t seed = 0;
+  int64_t salt = 0;
+  LODESTAR_TRY(ctx->GetAttr("initializer", &kind));
+  LODESTAR_TRY(ctx->GetAttr("initializer_a", &a));
+  LODESTAR_TRY(ctx->GetAttr("initializer_b", &b));
+  LODESTAR_TRY(ctx->GetAttr("seed", &seed));
+  LODESTAR_TRY(ctx->GetAttr("init_salt", &salt));
+  return ToTensorFlow(
+      RowInitializer::Create(kind, a, b, seed, salt, initializer));
+}
 
 inline absl::Status ReadAdmission(tensorflow::OpKernelConstruction* ctx,
                                   AdmissionPolicy* policy) {
